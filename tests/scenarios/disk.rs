@@ -469,3 +469,53 @@ ps > /tmp/after
     }
     Ok(())
 }
+
+/// A disk that does not answer for a while holds up who waits for it and nobody else: other clients of the file server are refused and end, and
+/// other programs run, native and Linux. One that waits is saved and restored, and when the disk answers again everybody has what was asked for.
+pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let script = "\
+cp /tmp/content /disk/held
+trust /test/slow_disk hold &
+sleep 0.05
+/test/slow_disk read /disk/held > /tmp/native &
+busybox sh -c 'cat /disk/held > /tmp/linux; echo kept > /disk/new' &
+busybox cat /disk/held &
+sleep 0.05
+/test/slow_disk others
+busybox sh -c 'echo a Linux program | cat'
+kill %4
+checkpoint %2 /tmp/image
+kill %2
+ps > /tmp/without
+restore /tmp/image
+sleep 0.05
+ps > /tmp/with
+kill %1
+wait
+cat /tmp/native
+cat /disk/new
+cmp /tmp/linux /tmp/content
+";
+    let run = Run::script(script)
+        .add("/tmp/content", pattern(100_000, 5))
+        .get("/tmp/without")
+        .get("/tmp/with")
+        .disk(&disk)
+        .timeout(120);
+    let output = ctx.run(run)?;
+    let text = output.text();
+    let expected = ["1000 were refused, 140 were killed", "a Linux program"];
+    let fits = text.starts_with(&format!("{}\n{}\n", expected[0], expected[1]))
+        && text.ends_with("\n/disk/held: 100000 bytes\nkept\n");
+    let lists = |path| {
+        let list = String::from_utf8_lossy(output.file(path)?).into_owned();
+        Ok::<_, Failure>(list.contains("slow_disk read"))
+    };
+    if !fits || lists("/tmp/without")? || !lists("/tmp/with")? {
+        return Err(format!("the console holds\n{text}"));
+    }
+    expect_clean(&disk)
+}

@@ -62,6 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),
     scenario("disk_silent", disk::silent),
+    scenario("disk_slow", disk::slow),
     scenario("disk_kills", disk::kills),
     scenario("disk_files", disk::files),
     scenario("disk_files_kills", disk::files_kills),

@@ -2,12 +2,14 @@
 //! what was synced.
 //!
 //! * [`volume`]: paths, what is open, and in which order things reach the disk;
-//! * [`session`]: what one client has open.
+//! * [`session`]: what one client has open;
+//! * [`desk`]: the queue of requests between the thread that serves clients and the one that waits for the disk.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod desk;
 pub mod session;
 pub mod volume;
 

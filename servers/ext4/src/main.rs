@@ -1,15 +1,16 @@
 //! The server of the file system on the disk. The boot manifest lets it find the disk, whoever drives it at the moment; `BOOT` in its environment
-//! is a number of this boot. Requests are answered by [`Session`].
+//! is a number of this boot.
+//!
+//! One thread serves clients; this one has the volume and waits for the disk ([`fermata_ext4::desk`]).
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
-use alloc::rc::Rc;
+use alloc::sync::Arc;
 use block::SystemDisk;
-use core::cell::RefCell;
 use core::convert::Infallible;
-use fermata_ext4::session::{Session, Shared};
+use fermata_ext4::desk::{Desk, Gate, Worker};
 use fermata_ext4::volume::{format, is_blank, timestamp, Volume};
 use interface::server::Visitor;
 use interface::Server;
@@ -20,7 +21,7 @@ use rsext4::{
 };
 use services::block::SECTOR;
 use services::fs::server::most_open;
-use services::fs::{FilesStub, MOUNT};
+use services::fs::MOUNT;
 
 rt::entry!(main);
 
@@ -99,14 +100,10 @@ fn mount() -> Result<Volume<Device>, Error> {
     Volume::mount(device, time, boot as u32)
 }
 
-fn serve() -> Result<Infallible, Error> {
-    // From here on memory is reserved before it is touched.
-    rt::heap::want(0)?;
-    // If it cannot be mounted every request says why.
-    let shared: Shared<Device> = Rc::new(RefCell::new(mount()));
-    let mut server = Server::new(move |visitor: &Visitor| {
-        Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
-    })?;
+/// Serves clients, on a thread of its own: the first one has more room for the depths of `rsext4`.
+fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
+    let mut server =
+        Server::new(move |visitor: &Visitor| Gate::new(&desk, most_open(visitor.job)))?;
     server.knows(rt::names::job_of);
     // In the memory, where it is seen by who lists the root: that path itself leads here.
     let _ = rt::fs::memory().mkdir(0o755, MOUNT);
@@ -114,8 +111,30 @@ fn serve() -> Result<Infallible, Error> {
     server.run()
 }
 
-fn main() -> u8 {
-    let Err(error) = serve();
+fn work() -> Result<Infallible, Error> {
+    // From here on memory is reserved before it is touched.
+    rt::heap::want(0)?;
+    // If it cannot be mounted every request says why. There is no service before, for nothing could be answered; and while a file system is
+    // made its disk is neither blank nor whole.
+    let volume = mount();
+    let desk = Arc::new(Desk::new());
+    desk.tell(rt::thread::current().map_err(rt::error_of)?);
+    let clients = Arc::clone(&desk);
+    let served = rt::thread::spawn(move || {
+        let Err(error) = serve(clients);
+        failed(error);
+        rt::process::exit(1);
+    });
+    served.map_err(rt::error_of)?;
+    Worker::new(desk, volume).run()
+}
+
+fn failed(error: Error) {
     rt::log!("ext4: {}", error.text());
+}
+
+fn main() -> u8 {
+    let Err(error) = work();
+    failed(error);
     1
 }

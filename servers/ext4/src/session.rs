@@ -1,11 +1,13 @@
-//! Sessions: what a client has open.
+//! Sessions: what a client has open. They are on the thread that waits for the disk; [`desk`](crate::desk) passes requests on to them.
 
 use crate::volume::Volume;
 use alloc::rc::Rc;
+use alloc::vec::Vec;
 use core::cell::{RefCell, RefMut};
-use core::ops::Deref;
+use core::ops::{Deref, DerefMut};
 use proto::Error;
 use rsext4::BlockIo;
+use rt::heap::Hold;
 use services::fs::server::{encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
 
@@ -14,6 +16,26 @@ const ROOM: u64 = 1 << 20;
 
 /// The file system, as its sessions share it; or why there is none.
 pub type Shared<D> = Rc<RefCell<Result<Volume<D>, Error>>>;
+
+/// The file system during a request, and the memory for it.
+struct Busy<'a, D: BlockIo> {
+    volume: RefMut<'a, Volume<D>>,
+    _room: Hold,
+}
+
+impl<D: BlockIo> Deref for Busy<'_, D> {
+    type Target = Volume<D>;
+
+    fn deref(&self) -> &Volume<D> {
+        &self.volume
+    }
+}
+
+impl<D: BlockIo> DerefMut for Busy<'_, D> {
+    fn deref_mut(&mut self) -> &mut Volume<D> {
+        &mut self.volume
+    }
+}
 
 /// A session. Its open files can be named by no other session, and are closed when it ends.
 pub struct Session<D: BlockIo> {
@@ -31,10 +53,13 @@ impl<D: BlockIo> Session<D> {
         }
     }
 
-    /// The file system, when there is memory for a request.
-    fn volume(&self) -> Result<RefMut<'_, Volume<D>>, Error> {
-        rt::heap::want(ROOM)?;
-        self.volume_at_once()
+    /// The file system, when there is memory for a request. Requests that arrive meanwhile do not take that.
+    fn volume(&self) -> Result<Busy<'_, D>, Error> {
+        let room = Hold::new(ROOM)?;
+        Ok(Busy {
+            volume: self.volume_at_once()?,
+            _room: room,
+        })
     }
 
     /// The file system, for what gives something back.
@@ -51,8 +76,13 @@ impl<D: BlockIo> Session<D> {
         volume.map_err(|_| why)
     }
 
+    /// As [`Files::read`].
+    pub(crate) fn read_owned(&self, file: Ino, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
+        self.with(file)?.read(file, offset, room)
+    }
+
     /// The file system, if the session has this open.
-    fn with(&self, file: Ino) -> Result<RefMut<'_, Volume<D>>, Error> {
+    fn with(&self, file: Ino) -> Result<Busy<'_, D>, Error> {
         match self.open.has(file) {
             true => self.volume(),
             false => Err(Error::NotFound),
@@ -103,7 +133,7 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         offset: u64,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        self.with(file)?.read(file, offset, room)
+        self.read_owned(file, offset, room)
     }
 
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error> {

@@ -43,6 +43,7 @@ pub(crate) struct Memory {
     content: Rc<RefCell<Vec<u8>>>,
     events: Rc<RefCell<Vec<Event>>>,
     recording: Rc<Cell<bool>>,
+    flushes: Rc<Cell<usize>>,
 }
 
 impl Memory {
@@ -51,12 +52,18 @@ impl Memory {
             content: Rc::new(RefCell::new(content)),
             events: Rc::default(),
             recording: Rc::default(),
+            flushes: Rc::default(),
         }
     }
 
     /// What is on it.
     pub(crate) fn content(&self) -> Vec<u8> {
         self.content.borrow().clone()
+    }
+
+    /// How often it was flushed.
+    pub(crate) fn flushes(&self) -> usize {
+        self.flushes.get()
     }
 
     fn event(&self, event: Event) {
@@ -90,6 +97,7 @@ impl BlockIo for Memory {
         }
     }
     fn flush(&mut self) -> Ext4Result<()> {
+        self.flushes.set(self.flushes.get() + 1);
         self.event(Event::Flush);
         Ok(())
     }

@@ -98,6 +98,8 @@ pub struct Volume<D: BlockIo> {
     /// By the number that its openers know.
     open: BTreeMap<Ino, Open>,
     salt: u32,
+    /// While several ask for the same `sync`: whether it was done.
+    group: Option<bool>,
 }
 
 /// What a disk is before there is a file system on it.
@@ -159,12 +161,22 @@ impl<D: BlockIo> Volume<D> {
             ext4,
             open: BTreeMap::new(),
             salt,
+            group: None,
         })
+    }
+
+    /// From here on, until this says that they are no more, nothing is asked but to `sync`: one is enough for all.
+    pub(crate) fn group(&mut self, begins: bool) {
+        self.group = begins.then_some(false);
     }
 
     /// Makes everything that was written survive a loss of power.
     pub fn sync(&mut self) -> Result<()> {
+        if self.group == Some(true) {
+            return Ok(());
+        }
         self.ext4.sync().map_err(error)?;
+        self.group = self.group.map(|_| true);
         self.open.values_mut().for_each(|open| open.dirty = false);
         Ok(())
     }

@@ -11,6 +11,8 @@
 //! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
 //! session: many use one port ([`client::Shared`], [`server::SharedService`]).
 //!
+//! A trait marked `#[interface(may_wait)]` can be implemented by a server that has to wait, too: as `NAMELater`, in which all methods are `async`.
+//!
 //! `docs/services.md` shows a service from the trait to the call. The parts:
 //!
 //! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
@@ -33,7 +35,7 @@ pub use base::obj::{Ref, RefAt};
 pub use client::{Session, Shared};
 pub use interface_macros::interface;
 pub use object::{query_interface, Calls, Interface, Object, Own};
-pub use proto::Error;
+pub use proto::{Error, MAX_BULK};
 pub use server::{Answer, Host, Server, Service};
 
 /// The result type of a method that replies with bytes. A server returns them as anything that

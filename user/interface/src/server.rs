@@ -623,7 +623,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 slot.wait(alias, number, future);
                 return Out::Nothing;
             }
-            Answer::Done => return Out::reply(slot.done.give(reply)),
+            Answer::Done => {
+                let out = Out::reply(slot.done.give(reply));
+                slot.done.given();
+                return out;
+            }
             _ if self.host.again() => return Out::Nothing,
             Answer::Sent | Answer::Now => return Out::Nothing,
             Answer::Once => None,
@@ -914,6 +918,7 @@ impl<S> Slot<S> {
         match waiting.future.as_mut().poll(&mut context) {
             Poll::Ready(kept) => {
                 self.done.keep(waiting.number, &kept.reply, kept.beside);
+                self.done.until_given = kept.until_given;
                 self.done.spare.keep(waiting.future);
                 true
             }

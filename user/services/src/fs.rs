@@ -176,7 +176,9 @@ pub fn pair(first: &str, second: &str) -> (u32, String) {
 
 /// What everybody can ask. A method that takes a `file` takes the inode number of one that the session has open;
 /// others are `NotFound`. Those that make something or write answer `NoMemory` when memory is out.
-#[interface]
+///
+/// A server that has to wait for a disk implements [`FilesLater`].
+#[interface(may_wait)]
 pub trait Files {
     /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has closed
     /// it as often as it has opened it. Errors: those of paths; `Limit` if the session has as many open as it may have.
@@ -193,9 +195,11 @@ pub trait Files {
     /// Reads at the offset what there is room for; nothing at the end. May be repeated.
     fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
     /// Writes at the offset, and returns how many bytes. May be repeated.
+    #[bytes(interface::MAX_BULK)]
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error>;
     /// Writes at the end, and returns how many bytes, and where. Must not be repeated.
     #[once]
+    #[bytes(interface::MAX_BULK)]
     fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error>;
     /// Cuts or lengthens. May be repeated.
     fn truncate(&self, file: u64, size: u64) -> Result<(), Error>;
@@ -213,12 +217,15 @@ pub trait Files {
     fn rmdir(&self, path: &str) -> Result<(), Error>;
     /// Renames the first of two paths (see [`pair`]) to the second. Must not be repeated.
     #[once]
+    #[bytes(2 * PATH_ROOM)]
     fn rename(&self, first: u32, paths: &str) -> Result<(), Error>;
     /// Gives what the first path leads to the second as another name. Must not be repeated.
     #[once]
+    #[bytes(2 * PATH_ROOM)]
     fn link(&self, first: u32, paths: &str) -> Result<(), Error>;
     /// Makes a symbolic link that says the first text at the second path. Must not be repeated.
     #[once]
+    #[bytes(2 * PATH_ROOM)]
     fn symlink(&self, first: u32, paths: &str) -> Result<(), Error>;
     /// What a symbolic link says. Errors: `NameTooLong` if there is no room for it. May be repeated.
     fn readlink(&self, path: &str) -> Result<Bytes, Error>;

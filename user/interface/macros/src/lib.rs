@@ -23,24 +23,36 @@ use syn::{
 ///
 /// An interface that is `shared`, `#[interface(shared)]`, has neither of these. Many use it at one port, without
 /// sessions.
+///
+/// One that `may_wait`, `#[interface(may_wait)]`, has servers of two kinds: those that answer at once implement the trait `NAME`, and those that
+/// have to wait `NAMELater`, in which all methods are `async`. Their clients see no difference.
 #[proc_macro_attribute]
 pub fn interface(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
-    let shared = match attribute.to_string().as_str() {
-        "" => Ok(false),
-        "shared" => Ok(true),
+    let kind = match attribute.to_string().as_str() {
+        "" => Ok(Sort::Plain),
+        "shared" => Ok(Sort::Shared),
+        "may_wait" => Ok(Sort::MayWait),
         _ => Err(Error::new(
             item.span(),
-            "an interface is `shared`, or nothing is said",
+            "an interface is `shared`, or `may_wait`, or nothing is said",
         )),
     };
-    shared
-        .and_then(|shared| generate(&item, shared))
+    kind.and_then(|kind| generate(&item, kind))
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
 
+/// The sorts of interfaces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Plain,
+    Shared,
+    MayWait,
+}
+
 /// A method, read.
+#[derive(Clone)]
 struct Method<'a> {
     docs: Vec<&'a Attribute>,
     name: &'a Ident,
@@ -64,15 +76,18 @@ struct Method<'a> {
     returns_refs: bool,
     once: bool,
     waits: bool,
+    /// It waits, and may be repeated: its reply is kept until it was given.
+    again: bool,
     /// Most bytes that a method that waits gets.
     most_bytes: Tokens,
 }
 
-fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
+fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
+    let shared = sort == Sort::Shared;
     let methods = item
         .items
         .iter()
-        .map(Method::read)
+        .map(|item| Method::read(item, sort))
         .collect::<Result<Vec<_>>>()?;
     if let Some(method) = methods.iter().find(|method| shared && method.alters()) {
         return Err(Error::new(
@@ -196,6 +211,7 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
     let called_by_proxy = methods.iter().map(Method::called_by_proxy);
     let called_directly = methods.iter().map(|method| method.called_directly(name));
     let passed_on = methods.iter().map(Method::passed_on);
+    let later = (sort == Sort::MayWait).then(|| later(item, id, &methods, &consts));
     let about_client = format!("A client's session with a [`{name}`].");
     let about_stub = format!("The stub of a [`{name}`]: what a server's `make` returns.");
     Ok(quote! {
@@ -346,11 +362,74 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
         impl<S: #name> #name for ::interface::alloc::rc::Rc<S> {
             #(#passed_on)*
         }
+
+        #later
     })
 }
 
+/// What servers implement that have to wait, and their stub.
+fn later(item: &ItemTrait, id: u64, methods: &[Method<'_>], consts: &Tokens) -> Tokens {
+    let (vis, name) = (&item.vis, &item.ident);
+    let methods: Vec<_> = methods.iter().map(Method::as_later).collect();
+    let waiting = format_ident!("{name}Later");
+    let stub = format_ident!("{name}LaterStub");
+    let about = format!("A [`{name}`] whose server has to wait: all methods are `async`.");
+    let about_stub = format!("The stub of a [`{waiting}`].");
+    let declared = methods.iter().map(|method| {
+        let head = method.declared();
+        quote!(#head;)
+    });
+    let arms = methods
+        .iter()
+        .zip(1u16..)
+        .map(|(method, number)| method.answered(number));
+    quote! {
+        #[doc = #about]
+        #vis trait #waiting: 'static {
+            #(#declared)*
+        }
+
+        #[doc = #about_stub]
+        #[derive(Debug)]
+        #vis struct #stub<S>(pub S);
+
+        impl<S: #waiting> ::interface::Service for #stub<S> {
+            #consts
+
+            fn has(id: u64) -> bool {
+                id == #id
+            }
+
+            fn answer(
+                self: &::interface::alloc::rc::Rc<Self>,
+                request: &::interface::server::Request<'_>,
+                reply: &mut ::interface::server::Reply,
+            ) -> ::interface::Answer {
+                #[allow(unused_imports)]
+                use ::interface::server::Kept;
+                use ::interface::wire::Plain;
+                use ::interface::{Answer, Error};
+                match request.method {
+                    #(#arms)*
+                    _ => {
+                        reply.set::<()>(Err(Error::Unsupported));
+                        Answer::Now
+                    }
+                }
+            }
+
+            fn query(
+                self: &::interface::alloc::rc::Rc<Self>,
+                id: u64,
+            ) -> ::core::option::Option<::interface::alloc::rc::Rc<Self>> {
+                (id == #id).then(|| ::interface::alloc::rc::Rc::clone(self))
+            }
+        }
+    }
+}
+
 impl<'a> Method<'a> {
-    fn read(item: &'a TraitItem) -> Result<Self> {
+    fn read(item: &'a TraitItem, sort: Sort) -> Result<Self> {
         let TraitItem::Fn(TraitItemFn {
             attrs,
             sig,
@@ -440,7 +519,9 @@ impl<'a> Method<'a> {
         }
         let most_bytes = match most[..] {
             [] => quote!(::interface::wire::MAX_LATER),
-            [most] if waits && bytes.is_some() => most.parse_args::<Expr>()?.into_token_stream(),
+            [most] if (waits || sort == Sort::MayWait) && bytes.is_some() => {
+                most.parse_args::<Expr>()?.into_token_stream()
+            }
             _ => {
                 return Err(Error::new(
                     sig.span(),
@@ -462,8 +543,19 @@ impl<'a> Method<'a> {
             values: parts.into_iter().filter(|part| kind(part) == 0).collect(),
             once: !once.is_empty(),
             waits,
+            again: false,
             most_bytes,
         })
+    }
+
+    /// The same for a server that has to wait.
+    fn as_later(&self) -> Self {
+        Method {
+            again: !self.once && !self.waits,
+            once: false,
+            waits: true,
+            ..self.clone()
+        }
     }
 
     /// The arguments as they are declared.
@@ -857,6 +949,10 @@ impl<'a> Method<'a> {
                 (false, true) => quote!(Kept::bytes(this.0.#call.await)),
                 (false, false) => quote!(Kept::new(this.0.#call.await)),
             };
+            let kept = match self.again {
+                true => quote!(#kept.until_given()),
+                false => kept,
+            };
             quote! {{
                 let this = ::interface::alloc::rc::Rc::clone(self);
                 request.later(async move { #kept }, reply)
@@ -1100,7 +1196,7 @@ fn id(name: &Ident, methods: &[Method<'_>]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{generate, id, Method};
+    use super::{generate, id, Method, Sort};
     use quote::ToTokens;
     use syn::{parse_quote, File, ImplItem, Item, ItemTrait, TraitItem};
 
@@ -1109,7 +1205,10 @@ mod tests {
     }
 
     fn id_of(item: &ItemTrait) -> u64 {
-        let methods = item.items.iter().map(Method::read);
+        let methods = item
+            .items
+            .iter()
+            .map(|item| Method::read(item, Sort::Plain));
         id(
             &item.ident,
             &methods.collect::<Result<Vec<_>, _>>().unwrap(),
@@ -1156,7 +1255,7 @@ mod tests {
 
     #[test]
     fn session_and_object_are_called_alike() {
-        let made: File = syn::parse2(generate(&bells(), false).unwrap()).unwrap();
+        let made: File = syn::parse2(generate(&bells(), Sort::Plain).unwrap()).unwrap();
         // As its callers see it, by the session and by the object.
         let (mut seen, mut by) = (Vec::new(), Vec::new());
         for item in &made.items {
@@ -1190,30 +1289,55 @@ mod tests {
     }
 
     #[test]
+    fn what_may_wait_has_two_kinds_of_servers() {
+        let mut item = bells();
+        // What a server that answers at once borrows is the other one's own.
+        if let TraitItem::Fn(method) = &mut item.items[0] {
+            method.attrs.push(parse_quote!(#[bytes(9000)]));
+        }
+        assert!(generate(&item, Sort::Plain).is_err());
+        let made: File = syn::parse2(generate(&item, Sort::MayWait).unwrap()).unwrap();
+        let of = |wanted: &str| {
+            let found = made.items.iter().find_map(|item| match item {
+                Item::Trait(item) if item.ident == wanted => Some(item),
+                _ => None,
+            });
+            found.map(|item| spelled_as(&item.items[0])).unwrap()
+        };
+        assert!(of("Bells").contains("how : & str"));
+        assert!(of("BellsLater").contains("how : :: interface :: alloc :: string :: String"));
+        assert!(of("BellsLater").contains("Future"));
+        let text = spelled_as(&made);
+        assert!(text.contains("9000"));
+        // Only what may be repeated need not be kept once it was given.
+        assert_eq!(text.matches("until_given").count(), 1);
+    }
+
+    #[test]
     fn what_is_no_interface_is_refused() {
-        let refused = |item: ItemTrait, shared: bool, why: &str| {
-            let error = generate(&item, shared).expect_err(why).to_string();
+        let refused = |item: ItemTrait, sort: Sort, why: &str| {
+            let error = generate(&item, sort).expect_err(why).to_string();
             assert!(error.contains(why), "{error}");
         };
         let mut said = bells();
         if let TraitItem::Fn(method) = &mut said.items[2] {
             method.attrs.clear();
         }
-        refused(said, false, "say what the method does");
-        refused(bells(), true, "may be repeated");
+        refused(said, Sort::Plain, "say what the method does");
+        refused(bells(), Sort::Shared, "may be repeated");
         let order: ItemTrait = parse_quote! {
             trait Wrong {
                 /// Wrong.
                 fn wrong(&self, text: &str, number: u64) -> Result<(), Error>;
             }
         };
-        refused(order, false, "bytes are the last argument");
+        refused(order, Sort::Plain, "bytes are the last argument");
         let result: ItemTrait = parse_quote! {
             trait Wrong {
                 /// Wrong.
                 fn wrong(&self) -> u64;
             }
         };
-        refused(result, false, "a method returns Result<T, Error>");
+        refused(result, Sort::Plain, "a method returns Result<T, Error>");
     }
 }

@@ -19,6 +19,8 @@ pub struct Done {
     pub(super) number: u64,
     pub(super) reply: Reply,
     pub(super) beside: Option<Box<Beside>>,
+    /// [`Kept::until_given`](super::Kept::until_given).
+    pub(super) until_given: bool,
     pub(super) spare: Spare,
 }
 
@@ -28,6 +30,7 @@ impl Default for Done {
             number: Done::NEVER,
             reply: Reply::NONE,
             beside: None,
+            until_given: false,
             spare: Spare::none(),
         }
     }
@@ -112,6 +115,14 @@ impl Done {
         self.number = number;
         self.reply.copy_from(reply);
         self.beside = beside;
+        self.until_given = false;
+    }
+
+    /// The reply was given: forgets it if it need not be kept.
+    pub(super) fn given(&mut self) {
+        if self.until_given {
+            (self.number, self.beside, self.until_given) = (Self::NEVER, None, false);
+        }
     }
 }
 

@@ -166,11 +166,13 @@ impl Beside {
 /// A result in words, bytes and references.
 pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
 
-/// The reply of a method that must not be repeated, and what goes with it.
+/// The reply of a method that must not be repeated or has waited, and what goes with it.
 #[derive(Debug)]
 pub struct Kept {
     pub(super) reply: Reply,
     pub(super) beside: Option<Box<Beside>>,
+    /// It need not be kept any more when it was given: the method may be repeated.
+    pub(super) until_given: bool,
 }
 
 impl Kept {
@@ -180,7 +182,15 @@ impl Kept {
         Kept {
             reply: Reply::of(result),
             beside: None,
+            until_given: false,
         }
+    }
+
+    /// The same of a method that may be repeated, so that it need not be kept any more when it was given.
+    #[must_use]
+    pub fn until_given(mut self) -> Self {
+        self.until_given = true;
+        self
     }
 
     /// A reply in bytes.

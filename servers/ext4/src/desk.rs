@@ -1,0 +1,471 @@
+//! The queue between two threads. One serves clients and never waits for the disk: it opens sessions, refuses what makes no sense, hears of
+//! clients that end, and answers. The other one has the volume, does one request after the other, and waits for the disk.
+//!
+//! * [`Desk`]: the queue, which both have;
+//! * [`Remote`]: a session as the first thread has it; a request of it waits in the queue as a future;
+//! * [`Worker`]: the second thread, with the [sessions](Session) proper.
+//!
+//! **Order.** Requests are done in the order in which they came. A session has one at a time, so whoever was told that something was written finds it
+//! there, and synced by any `sync` that comes afterwards. Those that ask to `sync` while the worker is busy with something else are all answered by one.
+//!
+//! **Death.** A request whose client has ended or has given it up is not done, unless the worker is about it already. The session
+//! of a client that has ended is forgotten here at once, whatever the worker waits for; what it had open is closed before the next request.
+
+use crate::session::{Session, Shared};
+use crate::volume::Volume;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use interface::server::{Event, Reply, Request};
+use interface::{Answer, Service};
+use proto::Error;
+use rsext4::BlockIo;
+use rt::obj::Ref;
+use rt::sync::Mutex;
+use services::fs::server::two;
+use services::fs::{Files, FilesLater, FilesLaterStub, Flags, Ino};
+
+/// Memory that a request takes while it waits, beside its bytes.
+const ROOM: u64 = 16 << 10;
+
+/// What is to be done with a session.
+type Act<D> = Box<dyn FnOnce(&Session<D>) + Send>;
+
+/// A request.
+struct Asked<D: BlockIo> {
+    /// Its place in the order of all.
+    number: u64,
+    session: u64,
+    /// How many files the session may have open.
+    most: u64,
+    /// It asks for nothing but to `sync`.
+    syncs: bool,
+    act: Act<D>,
+}
+
+struct Work<D: BlockIo> {
+    asked: VecDeque<Asked<D>>,
+    /// Sessions that have ended.
+    ended: Vec<u64>,
+    /// How many sessions there are: there is room for so many more in `ended`.
+    sessions: usize,
+    /// Numbers of sessions and requests that were given.
+    numbers: u64,
+}
+
+impl<D: BlockIo> Work<D> {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+/// The queue.
+pub struct Desk<D: BlockIo> {
+    work: Mutex<Work<D>>,
+    /// The thread of the worker.
+    thread: Mutex<Option<Ref>>,
+}
+
+impl<D: BlockIo> Default for Desk<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: BlockIo> Desk<D> {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Desk {
+            work: Mutex::new(Work {
+                asked: VecDeque::new(),
+                ended: Vec::new(),
+                sessions: 0,
+                numbers: 0,
+            }),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// This is the worker's thread, which is to be told of requests.
+    pub fn tell(&self, thread: Ref) {
+        let _ = thread.interrupt();
+        *self.thread.lock() = Some(thread);
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            let _ = thread.interrupt();
+        }
+    }
+
+    /// Requests that wait for the worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.work.lock().asked.len()
+    }
+}
+
+/// A session, as the thread that serves clients has it.
+pub struct Remote<D: BlockIo> {
+    desk: Arc<Desk<D>>,
+    number: u64,
+    most: u64,
+    /// What it has open, as far as its client was told: all else can be refused at once. How often each.
+    open: RefCell<BTreeMap<Ino, u64>>,
+}
+
+impl<D: BlockIo + 'static> Remote<D> {
+    /// A session that can have so many files open.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(desk: &Arc<Desk<D>>, most: u64) -> Result<Self, Error> {
+        let mut work = desk.work.lock();
+        let sessions = work.sessions + 1;
+        // Nothing can be refused when they end.
+        let room = work.ended.try_reserve(sessions);
+        room.map_err(|_| Error::NoMemory)?;
+        work.sessions = sessions;
+        let number = work.number();
+        drop(work);
+        Ok(Remote {
+            desk: Arc::clone(desk),
+            number,
+            most,
+            open: RefCell::default(),
+        })
+    }
+
+    /// Has the worker do something with the session, and waits for what comes of it.
+    async fn ask<T: Send + 'static>(
+        &self,
+        syncs: bool,
+        act: impl FnOnce(&Session<D>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let result = Arc::new(Outcome {
+            value: Mutex::new(None),
+            event: Event::new(),
+        });
+        let told = Arc::clone(&result);
+        let act = Box::new(move |session: &Session<D>| {
+            let value = act(session);
+            *told.value.lock() = Some(value);
+            told.event.happened();
+        });
+        let number = {
+            let mut work = self.desk.work.lock();
+            work.asked.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            let number = work.number();
+            work.asked.push_back(Asked {
+                number,
+                session: self.number,
+                most: self.most,
+                syncs,
+                act,
+            });
+            number
+        };
+        self.desk.wake();
+        let _wanted = Wanted {
+            desk: &self.desk,
+            number,
+        };
+        result.event.until(|| result.value.lock().take()).await
+    }
+
+    /// The same about something that the session has open.
+    async fn ask_about<T: Send + 'static>(
+        &self,
+        file: Ino,
+        act: impl FnOnce(&Session<D>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.has(file)?;
+        self.ask(false, act).await
+    }
+
+    fn has(&self, file: Ino) -> Result<(), Error> {
+        let has = self.open.borrow().contains_key(&file);
+        has.then_some(()).ok_or(Error::NotFound)
+    }
+}
+
+impl<D: BlockIo> Drop for Remote<D> {
+    fn drop(&mut self) {
+        {
+            let mut work = self.desk.work.lock();
+            work.sessions -= 1;
+            // There is room.
+            work.ended.push(self.number);
+        }
+        self.desk.wake();
+    }
+}
+
+/// What comes of a request.
+struct Outcome<T> {
+    value: Mutex<Option<Result<T, Error>>>,
+    event: Event,
+}
+
+/// A request that is wanted until this is dropped.
+struct Wanted<'a, D: BlockIo> {
+    desk: &'a Desk<D>,
+    number: u64,
+}
+
+impl<D: BlockIo> Drop for Wanted<'_, D> {
+    fn drop(&mut self) {
+        let given_up = {
+            let asked = &mut self.desk.work.lock().asked;
+            let place = asked.binary_search_by_key(&self.number, |asked| asked.number);
+            place.ok().and_then(|place| asked.remove(place))
+        };
+        drop(given_up);
+    }
+}
+
+impl<D: BlockIo + 'static> FilesLater for Remote<D> {
+    async fn open_file(
+        &self,
+        flags: u32,
+        mode: u32,
+        path: String,
+    ) -> Result<(u64, u32, u64), Error> {
+        Flags::from_bits(flags).ok_or(Error::Invalid)?;
+        let opened = self.ask(false, move |s| s.open_file(flags, mode, &path));
+        let opened = opened.await?;
+        *self.open.borrow_mut().entry(opened.0).or_default() += 1;
+        Ok(opened)
+    }
+
+    async fn close(&self, file: u64) -> Result<(), Error> {
+        let closed = self.ask_about(file, move |s| s.close(file)).await;
+        let mut open = self.open.borrow_mut();
+        if let Some(times) = open.get_mut(&file) {
+            *times -= 1;
+            if *times == 0 {
+                open.remove(&file);
+            }
+        }
+        closed
+    }
+
+    async fn stat(&self, follow: bool, path: String, room: usize) -> Result<Vec<u8>, Error> {
+        self.ask(false, move |s| Ok(s.stat(follow, &path, room)?.to_vec()))
+            .await
+    }
+
+    async fn attributes(&self, file: u64, room: usize) -> Result<Vec<u8>, Error> {
+        self.ask_about(file, move |s| Ok(s.attributes(file, room)?.to_vec()))
+            .await
+    }
+
+    async fn read(&self, file: u64, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
+        // More than that is not read at once, and would be kept here.
+        let room = room.min(interface::MAX_BULK);
+        self.ask_about(file, move |s| s.read_owned(file, offset, room))
+            .await
+    }
+
+    async fn write(&self, file: u64, offset: u64, bytes: Vec<u8>) -> Result<u32, Error> {
+        self.ask_about(file, move |s| s.write(file, offset, &bytes))
+            .await
+    }
+
+    async fn append(&self, file: u64, bytes: Vec<u8>) -> Result<(u32, u64), Error> {
+        self.ask_about(file, move |s| s.append(file, &bytes)).await
+    }
+
+    async fn truncate(&self, file: u64, size: u64) -> Result<(), Error> {
+        self.ask_about(file, move |s| s.truncate(file, size)).await
+    }
+
+    async fn read_dir(&self, file: u64, cookie: u64, room: usize) -> Result<Vec<u8>, Error> {
+        self.ask_about(file, move |s| Ok(s.read_dir(file, cookie, room)?.to_vec()))
+            .await
+    }
+
+    async fn mkdir(&self, mode: u32, path: String) -> Result<(), Error> {
+        self.ask(false, move |s| s.mkdir(mode, &path)).await
+    }
+
+    async fn unlink(&self, path: String) -> Result<(), Error> {
+        self.ask(false, move |s| s.unlink(&path)).await
+    }
+
+    async fn rmdir(&self, path: String) -> Result<(), Error> {
+        self.ask(false, move |s| s.rmdir(&path)).await
+    }
+
+    async fn rename(&self, first: u32, paths: String) -> Result<(), Error> {
+        two(first, &paths)?;
+        self.ask(false, move |s| s.rename(first, &paths)).await
+    }
+
+    async fn link(&self, first: u32, paths: String) -> Result<(), Error> {
+        two(first, &paths)?;
+        self.ask(false, move |s| s.link(first, &paths)).await
+    }
+
+    async fn symlink(&self, first: u32, paths: String) -> Result<(), Error> {
+        two(first, &paths)?;
+        self.ask(false, move |s| s.symlink(first, &paths)).await
+    }
+
+    async fn readlink(&self, path: String, room: usize) -> Result<Vec<u8>, Error> {
+        self.ask(false, move |s| Ok(s.readlink(&path, room)?.to_vec()))
+            .await
+    }
+
+    async fn path_of(&self, file: u64, room: usize) -> Result<Vec<u8>, Error> {
+        self.ask_about(file, move |s| Ok(s.path_of(file, room)?.to_vec()))
+            .await
+    }
+
+    async fn chmod(&self, file: u64, mode: u32) -> Result<(), Error> {
+        self.ask_about(file, move |s| s.chmod(file, mode)).await
+    }
+
+    async fn chown(&self, file: u64, uid: u32, gid: u32) -> Result<(), Error> {
+        self.ask_about(file, move |s| s.chown(file, uid, gid)).await
+    }
+
+    async fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
+        self.ask_about(file, move |s| s.utimens(file, atime_ns, mtime_ns))
+            .await
+    }
+
+    async fn usage(&self) -> Result<(u64, u64), Error> {
+        self.ask(false, Session::usage).await
+    }
+
+    async fn sync(&self, file: u64) -> Result<(), Error> {
+        self.has(file)?;
+        self.ask(true, move |s| s.sync(file)).await
+    }
+}
+
+/// What stands before a session: a request is taken in when there is memory for it.
+pub struct Gate<D: BlockIo + 'static>(Rc<FilesLaterStub<Remote<D>>>);
+
+impl<D: BlockIo> Gate<D> {
+    /// As [`Remote::new`].
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(desk: &Arc<Desk<D>>, most: u64) -> Result<Self, Error> {
+        Remote::new(desk, most).map(|remote| Gate(Rc::new(FilesLaterStub(remote))))
+    }
+}
+
+impl<D: BlockIo> Service for Gate<D> {
+    const BYTES: bool = FilesLaterStub::<Remote<D>>::BYTES;
+    const REFS: usize = FilesLaterStub::<Remote<D>>::REFS;
+
+    fn has(id: u64) -> bool {
+        FilesLaterStub::<Remote<D>>::has(id)
+    }
+
+    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        // What is done already takes nothing more.
+        if !request.is_done() {
+            if let Err(error) = rt::heap::want(ROOM + request.bytes.len() as u64) {
+                reply.set::<()>(Err(error));
+                return Answer::Now;
+            }
+        }
+        self.0.answer(request, reply)
+    }
+
+    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
+        Self::has(id).then(|| Rc::clone(self))
+    }
+}
+
+/// The thread that waits for the disk.
+pub struct Worker<D: BlockIo> {
+    desk: Arc<Desk<D>>,
+    volume: Shared<D>,
+    sessions: BTreeMap<u64, Session<D>>,
+}
+
+impl<D: BlockIo + 'static> Worker<D> {
+    /// With what is mounted, or why nothing is.
+    pub fn new(desk: Arc<Desk<D>>, volume: Result<Volume<D>, Error>) -> Self {
+        Worker {
+            desk,
+            volume: Rc::new(RefCell::new(volume)),
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    /// Works for ever.
+    pub fn run(mut self) -> ! {
+        loop {
+            if !self.turn() {
+                rt::sys::thread_wait_interrupt();
+            }
+        }
+    }
+
+    /// Ends sessions, and does the next request, or those that can be done with it: whether there was any.
+    pub fn turn(&mut self) -> bool {
+        let (ended, group) = {
+            let mut work = self.desk.work.lock();
+            let ended: Vec<u64> = work.ended.drain(..).collect();
+            (ended, next(&mut work.asked))
+        };
+        for session in &ended {
+            self.sessions.remove(session);
+        }
+        let several = group.len() > 1;
+        if several {
+            self.group(true);
+        }
+        let worked = !ended.is_empty() || !group.is_empty();
+        for asked in group {
+            let volume = &self.volume;
+            let session = self.sessions.entry(asked.session);
+            let session = session.or_insert_with(|| Session::new(volume, asked.most));
+            (asked.act)(session);
+        }
+        if several {
+            self.group(false);
+        }
+        worked
+    }
+
+    fn group(&self, begins: bool) {
+        if let Ok(volume) = &mut *self.volume.borrow_mut() {
+            volume.group(begins);
+        }
+    }
+}
+
+/// Takes the next request, and with one to `sync` all others of that kind: they ask for what was done before they came.
+fn next<D: BlockIo>(asked: &mut VecDeque<Asked<D>>) -> Vec<Asked<D>> {
+    let Some(first) = asked.pop_front() else {
+        return Vec::new();
+    };
+    let mut group = Vec::from([first]);
+    if group[0].syncs {
+        let mut place = 0;
+        while let Some(other) = asked.get(place) {
+            if !other.syncs {
+                place += 1;
+            } else if let Some(other) = asked.remove(place) {
+                group.push(other);
+            }
+        }
+    }
+    group
+}
+
+#[cfg(test)]
+mod tests;
