@@ -56,6 +56,15 @@ impl Wake {
         }
     }
 
+    /// When the host says so.
+    #[must_use]
+    pub fn firm() -> Self {
+        Wake {
+            firm: true,
+            ..Wake::default()
+        }
+    }
+
     /// At this time.
     #[must_use]
     pub fn at(deadline: Option<u64>) -> Self {
@@ -301,6 +310,18 @@ impl Caller<'_> {
         result
     }
 
+    /// Waits until what was written to a file is durable, before the last one who has it open gives it up.
+    pub fn settle(&mut self, ino: u64) -> Result<()> {
+        if self.h.is_unsynced(ino) {
+            // What cannot be done is told to nobody, as it is not when the file is closed.
+            let _ = self.fs(&Request::Sync { ino });
+            if self.h.waits() {
+                return Err(Stop::Park(Wake::firm()));
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for a path.
     pub fn fs_path(&mut self, request: &Request) -> Result<String> {
         match self.fs(request)? {
@@ -410,7 +431,11 @@ pub fn call(
             fpu: None,
             key,
         };
-        let result = calls::dispatch(&mut caller);
+        let mut result = calls::dispatch(&mut caller);
+        if caller.h.end_call() {
+            // Whatever it made of that.
+            result = Err(Stop::Park(Wake::firm()));
+        }
         (result, caller.out, caller.fpu.take())
     };
     match result {

@@ -94,11 +94,13 @@ pub struct Prepared {
     name: String,
 }
 
+/// Reads from a file. `now`: in the middle of something that cannot be begun again.
 fn read_at(
     host: &mut dyn Host,
     ino: u64,
     offset: u64,
     into: &mut [u8],
+    now: bool,
 ) -> Result<usize, proto::Error> {
     let mut done = 0;
     while done < into.len() {
@@ -108,7 +110,10 @@ fn read_at(
             offset: offset + done as u64,
             length: length as u32,
         };
-        let (_, got) = host.fs(&request, &[], &mut into[done..done + length])?;
+        let (_, got) = match now {
+            true => host.fs_now(&request, &[], &mut into[done..done + length])?,
+            false => host.fs(&request, &[], &mut into[done..done + length])?,
+        };
         if got == 0 {
             break;
         }
@@ -210,7 +215,7 @@ fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Resu
         return Err(bad("it ends before its program headers"));
     }
     let mut table = alloc::vec![0; header.table_size()];
-    let got = read_at(host, attr.ino, header.table_offset, &mut table)
+    let got = read_at(host, attr.ino, header.table_offset, &mut table, false)
         .map_err(|e| Failure::from_fs(e, path))?;
     let layout = Layout::new(&header, &table[..got]).map_err(bad)?;
     if layout
@@ -311,7 +316,8 @@ fn prepare_open(
     named: &str,
 ) -> Result<Step, Failure> {
     let mut first = [0; 256];
-    let got = read_at(host, attr.ino, 0, &mut first).map_err(|e| Failure::from_fs(e, named))?;
+    let got =
+        read_at(host, attr.ino, 0, &mut first, false).map_err(|e| Failure::from_fs(e, named))?;
     let first = &first[..got];
     if first.starts_with(b"#!") {
         let line = first[2..].split(|b| *b == b'\n').next().unwrap_or_default();
@@ -341,13 +347,14 @@ fn prepare_open(
         return Ok(Step::Program(Box::new((image, None))));
     };
     let mut raw = alloc::vec![0; length.min(4096) as usize];
-    let got = read_at(host, attr.ino, offset, &mut raw).map_err(|e| Failure::from_fs(e, named))?;
+    let got =
+        read_at(host, attr.ino, offset, &mut raw, false).map_err(|e| Failure::from_fs(e, named))?;
     let path = raw[..got].split(|b| *b == 0).next().unwrap_or_default();
     let path = core::str::from_utf8(path)
         .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
     let (attr, canonical) = open(host, path).map_err(|f| f.of_interpreter(named))?;
     let mut first = [0; executable::HEADER];
-    let interpreter = read_at(host, attr.ino, 0, &mut first)
+    let interpreter = read_at(host, attr.ino, 0, &mut first, false)
         .map_err(|e| Failure::from_fs(e, path))
         .and_then(|got| examine(host, &attr, &canonical, &first[..got]));
     match interpreter {
@@ -590,7 +597,13 @@ fn load(areas: &mut Areas, host: &mut dyn Host, image: &Image, base: u64) -> Res
         let mut done = 0;
         while done < part.p_filesz {
             let length = (part.p_filesz - done).min(CHUNK as u64) as usize;
-            let got = read_at(host, image.ino, part.p_offset + done, &mut chunk[..length])?;
+            let got = read_at(
+                host,
+                image.ino,
+                part.p_offset + done,
+                &mut chunk[..length],
+                true,
+            )?;
             if got != length || part.p_offset + done + length as u64 > image.size {
                 return Err(Lost);
             }

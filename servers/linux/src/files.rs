@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use services::fs::{Attr, Entry, Flags, Ino, Opened};
 
 /// What the emulation asks of the file system. Those that name an inode need that it is open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Request {
     /// Opens a file or directory: it is open until as many `Close`. Reply: `Opened`.
@@ -133,7 +133,7 @@ impl Request {
 }
 
 /// The reply to a [`Request`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Reply {
     Done,

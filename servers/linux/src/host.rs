@@ -67,13 +67,40 @@ pub trait Host {
     fn memory_usage(&mut self) -> MemoryUsage;
 
     /// Asks the file system. `bulk` goes with the request, the reply's bulk comes into `into`; its
-    /// length is returned beside the reply.
+    /// length is returned beside the reply. What the file system has not answered yet is an error, and [`Host::waits`] from then on:
+    /// the call then changes nothing and is made again ([`crate::late`]). `Close` never waits, and is done when the call is.
     fn fs(
         &mut self,
         request: &crate::files::Request,
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(crate::files::Reply, usize), proto::Error>;
+
+    /// As [`Host::fs`], in the middle of something that cannot be begun again: all others wait with it.
+    fn fs_now(
+        &mut self,
+        request: &crate::files::Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(crate::files::Reply, usize), proto::Error> {
+        self.fs(request, bulk, into)
+    }
+
+    /// Whether the call that is being made waits for a file system.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for from now on is not for the call.
+    fn end_call(&mut self) -> bool {
+        false
+    }
+
+    /// Whether something was written to this file that may not be durable, and will be when it is closed.
+    fn is_unsynced(&self, ino: u64) -> bool {
+        let _ = ino;
+        false
+    }
 
     /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;

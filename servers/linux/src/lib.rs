@@ -14,7 +14,7 @@
 //! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
-//! * [`files`] is what is asked of the file system.
+//! * [`files`] is what is asked of the file system, [`late`] what is asked of one that answers later.
 //! * [`number`] and [`errno`] are Linux's numbers.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -30,6 +30,7 @@ pub mod files;
 pub mod futex;
 pub mod host;
 pub mod job;
+pub mod late;
 pub mod memory;
 pub mod node;
 pub mod number;

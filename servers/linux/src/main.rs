@@ -7,7 +7,7 @@
 //! deadline passes, or the process is thawed. All of that happens between two events of one
 //! thread, so a checkpoint, which is an event too, finds every call either done or not begun.
 //!
-//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host.
+//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk.
 //! * [`control`]: what others ask, the interfaces of a manager of processes ([`services::process`]).
 #![no_std]
 #![no_main]
@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod control;
+mod disk;
 mod table;
 mod world;
 
@@ -45,6 +46,7 @@ fn run() -> Result<Infallible, Error> {
     if let Err(error) = watch_console(&server) {
         rt::log!("linux: the console cannot be watched: {}", error.text());
     }
+    disk::set_bell(server.bell()?);
     let door = server.door().reference().map_err(rt::error_of)?;
     rt::names::register_with("linux", &door, &supervisor)?;
     server.run()

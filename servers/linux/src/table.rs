@@ -337,6 +337,7 @@ impl Table {
             for tid in self.system.futexes.take_granted() {
                 self.grant(tid);
             }
+            self.due.extend(self.world.disk.take_due());
             for key in self.system.take_woken() {
                 let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
                 self.due.extend(waiters.map(|(_, tid)| *tid));
@@ -356,7 +357,8 @@ impl Table {
             for pid in self.system.take_gone() {
                 self.forget(pid);
             }
-            if self.system.is_settled() && self.world.born.is_empty() && signalled.is_empty() {
+            let settled = self.system.is_settled() && self.world.disk.is_settled();
+            if settled && self.world.born.is_empty() && signalled.is_empty() {
                 break;
             }
         }

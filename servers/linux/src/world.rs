@@ -28,6 +28,7 @@ use services::fs::{self, Opened};
 use services::process::Pid;
 
 use crate::control::keeper;
+use crate::disk::Disk;
 
 /// A set of pages.
 #[derive(Clone, Default)]
@@ -185,7 +186,7 @@ pub(crate) struct Born {
 pub(crate) struct World {
     fs: Files,
     /// The file system on the disk, if there is one.
-    disk: Files,
+    pub(crate) disk: Disk,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
     /// Tasks that were started since.
@@ -209,7 +210,7 @@ impl World {
     pub(crate) fn new(portset: Ref) -> Self {
         World {
             fs: rt::fs::memory(),
-            disk: rt::fs::disk(),
+            disk: Disk::new(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             born: Vec::new(),
@@ -258,97 +259,52 @@ impl World {
         })
     }
 
-    /// The files that are asked about: in one session for all processes, whose descriptors the emulation keeps apart.
-    fn files(&mut self, request: &Request) -> Result<&mut Files, proto::Error> {
+    /// Whether a request is for the file system on the disk.
+    fn is_for_disk(&mut self, request: &Request) -> Result<bool, proto::Error> {
         let on_disk = request.is_on_disk().ok_or(proto::Error::Unsupported)?;
         // Without a disk there may be a directory of that name.
-        match on_disk && self.disk.servers().is_there() {
-            true => Ok(&mut self.disk),
-            false => Ok(&mut self.fs),
-        }
+        Ok(on_disk && self.disk.is_there())
     }
 
-    /// Asks the file system.
+    /// Asks the file system, in one session for all processes, whose descriptors the emulation keeps apart.
     pub(crate) fn ask_fs(
         &mut self,
         request: &Request,
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let files = self.files(request)?;
-        let done = |()| Reply::Done;
-        let reply = match *request {
-            Request::Open {
-                ref path,
-                flags,
-                mode,
-            } => {
-                let (ino, mode, size) = files.open_file(flags.bits(), mode, path)?;
-                Reply::Opened(Opened { ino, mode, size })
+        match self.is_for_disk(request)? {
+            true => self.disk.ask_now(request, bulk, into),
+            false => self.ask_memory(request, bulk, into),
+        }
+    }
+
+    #[inline(never)]
+    fn ask_memory(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
+        ask(&mut self.fs, request, bulk, into)
+    }
+
+    /// The same for the call that is being made, which may have to wait.
+    #[inline(always)]
+    fn ask_for_call(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
+        match self.is_for_disk(request)? {
+            true => self.disk.ask(request, bulk, into),
+            // A call that waits does nothing but give up what it has open.
+            false if self.disk.waits() && !matches!(request, Request::Close { .. }) => {
+                Err(proto::Error::WouldBlock)
             }
-            Request::Close { ino } => files.close(ino).map(done)?,
-            Request::Stat { ref path, follow } => attr(|into| files.stat(follow, path, into))?,
-            Request::StatIno { ino } => attr(|into| files.attributes(ino, into))?,
-            Request::Read {
-                ino,
-                offset,
-                length,
-            } => {
-                let length = into.len().min(length as usize);
-                let came = files.read(ino, offset, &mut into[..length])?;
-                return Ok((Reply::Done, came));
-            }
-            Request::Write {
-                ino, append: true, ..
-            } => {
-                let (length, offset) = files.append(ino, bulk)?;
-                Reply::Written { length, offset }
-            }
-            Request::Write { ino, offset, .. } => {
-                let length = files.write(ino, offset, bulk)?;
-                Reply::Written { length, offset }
-            }
-            Request::Truncate { ino, size } => files.truncate(ino, size).map(done)?,
-            Request::ReadDir { ino, cookie } => {
-                let mut bytes = vec![0; fs::ENTRIES_ROOM];
-                let came = files.read_dir(ino, cookie, &mut bytes)?;
-                let (entries, next) = fs::entries(&bytes[..came.min(fs::ENTRIES_ROOM)])?;
-                Reply::Entries { entries, next }
-            }
-            Request::Mkdir { ref path, mode } => files.mkdir(mode, path).map(done)?,
-            Request::Unlink { ref path } => files.unlink(path).map(done)?,
-            Request::Rmdir { ref path } => files.rmdir(path).map(done)?,
-            Request::Rename { ref from, ref to } => {
-                let (first, both) = fs::pair(from, to);
-                files.rename(first, &both).map(done)?
-            }
-            Request::Link { ref from, ref to } => {
-                let (first, both) = fs::pair(from, to);
-                files.link(first, &both).map(done)?
-            }
-            Request::Symlink {
-                ref target,
-                ref path,
-            } => {
-                let (first, both) = fs::pair(target, path);
-                files.symlink(first, &both).map(done)?
-            }
-            Request::Readlink { ref path } => text(|into| files.readlink(path, into))?,
-            Request::PathOf { ino } => text(|into| files.path_of(ino, into))?,
-            Request::Chmod { ino, mode } => files.chmod(ino, mode).map(done)?,
-            Request::Chown { ino, uid, gid } => files.chown(ino, uid, gid).map(done)?,
-            Request::Utimens {
-                ino,
-                atime_ns,
-                mtime_ns,
-            } => files.utimens(ino, atime_ns, mtime_ns).map(done)?,
-            Request::Usage => {
-                let (bytes, files) = files.usage()?;
-                Reply::Usage { bytes, files }
-            }
-            Request::Sync { ino } => files.sync(ino).map(done)?,
-        };
-        Ok((reply, 0))
+            false => ask(&mut self.fs, request, bulk, into),
+        }
     }
 
     /// Control of the console.
@@ -359,6 +315,89 @@ impl World {
         }
         self.console.as_mut().ok_or(proto::Error::Broken)
     }
+}
+
+/// Asks a file system. In line, so that answers of the one in memory are not moved about.
+#[inline(always)]
+pub(crate) fn ask(
+    files: &mut Files,
+    request: &Request,
+    bulk: &[u8],
+    into: &mut [u8],
+) -> Result<(Reply, usize), proto::Error> {
+    let done = |()| Reply::Done;
+    let reply = match *request {
+        Request::Open {
+            ref path,
+            flags,
+            mode,
+        } => {
+            let (ino, mode, size) = files.open_file(flags.bits(), mode, path)?;
+            Reply::Opened(Opened { ino, mode, size })
+        }
+        Request::Close { ino } => files.close(ino).map(done)?,
+        Request::Stat { ref path, follow } => attr(|into| files.stat(follow, path, into))?,
+        Request::StatIno { ino } => attr(|into| files.attributes(ino, into))?,
+        Request::Read {
+            ino,
+            offset,
+            length,
+        } => {
+            let length = into.len().min(length as usize);
+            let came = files.read(ino, offset, &mut into[..length])?;
+            return Ok((Reply::Done, came));
+        }
+        Request::Write {
+            ino, append: true, ..
+        } => {
+            let (length, offset) = files.append(ino, bulk)?;
+            Reply::Written { length, offset }
+        }
+        Request::Write { ino, offset, .. } => {
+            let length = files.write(ino, offset, bulk)?;
+            Reply::Written { length, offset }
+        }
+        Request::Truncate { ino, size } => files.truncate(ino, size).map(done)?,
+        Request::ReadDir { ino, cookie } => {
+            let mut bytes = vec![0; fs::ENTRIES_ROOM];
+            let came = files.read_dir(ino, cookie, &mut bytes)?;
+            let (entries, next) = fs::entries(&bytes[..came.min(fs::ENTRIES_ROOM)])?;
+            Reply::Entries { entries, next }
+        }
+        Request::Mkdir { ref path, mode } => files.mkdir(mode, path).map(done)?,
+        Request::Unlink { ref path } => files.unlink(path).map(done)?,
+        Request::Rmdir { ref path } => files.rmdir(path).map(done)?,
+        Request::Rename { ref from, ref to } => {
+            let (first, both) = fs::pair(from, to);
+            files.rename(first, &both).map(done)?
+        }
+        Request::Link { ref from, ref to } => {
+            let (first, both) = fs::pair(from, to);
+            files.link(first, &both).map(done)?
+        }
+        Request::Symlink {
+            ref target,
+            ref path,
+        } => {
+            let (first, both) = fs::pair(target, path);
+            files.symlink(first, &both).map(done)?
+        }
+        Request::Readlink { ref path } => text(|into| files.readlink(path, into))?,
+        Request::PathOf { ino } => text(|into| files.path_of(ino, into))?,
+        Request::Chmod { ino, mode } => files.chmod(ino, mode).map(done)?,
+        Request::Chown { ino, uid, gid } => files.chown(ino, uid, gid).map(done)?,
+        Request::Utimens {
+            ino,
+            atime_ns,
+            mtime_ns,
+        } => files.utimens(ino, atime_ns, mtime_ns).map(done)?,
+        Request::Usage => {
+            let (bytes, files) = files.usage()?;
+            Reply::Usage { bytes, files }
+        }
+        Request::Sync { ino } => files.sync(ino).map(done)?,
+    };
+    Ok((reply, 0))
 }
 
 /// Attributes that come in bytes.
@@ -630,7 +669,28 @@ impl Host for View<'_> {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
+        self.world.ask_for_call(request, bulk, into)
+    }
+
+    fn fs_now(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
         self.world.ask_fs(request, bulk, into)
+    }
+
+    fn waits(&self) -> bool {
+        self.world.disk.waits()
+    }
+
+    fn end_call(&mut self) -> bool {
+        self.world.disk.end()
+    }
+
+    fn is_unsynced(&self, ino: u64) -> bool {
+        self.world.disk.is_unsynced(ino)
     }
 
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {

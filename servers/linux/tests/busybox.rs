@@ -464,8 +464,19 @@ const COMMANDS: &[&str] = &[
 
 #[test]
 fn applets_agree_with_linux() {
+    applets_agree(false);
+}
+
+/// The same when the file system answers nothing at once, so that each call is made again for each thing that it asks for.
+#[test]
+fn calls_that_wait_for_a_file_system_agree_with_linux() {
+    applets_agree(true);
+}
+
+fn applets_agree(is_late: bool) {
     let Some(busybox) = busybox() else { return };
-    let mut sides = Sides::new(&busybox, "agree");
+    let mut sides = Sides::new(&busybox, if is_late { "late" } else { "agree" });
+    sides.world.is_late = is_late;
     let small = b"hello\nhello\nthere\nfriend\nhello\n";
     for name in ["small", "small2", "copied"] {
         sides.add(name, small);
@@ -710,12 +721,13 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
 
 /// A C program prints the same on both sides, also when it is saved and taken over at each call.
 fn agrees(source: &str, argument: &str, status: Status) {
-    for every in [u64::MAX, 1] {
-        let name = format!("{source}-{}", every == 1);
+    for (every, is_late) in [(u64::MAX, false), (1, false), (u64::MAX, true)] {
+        let name = format!("{source}-{}-{is_late}", every == 1);
         let Some(program) = compiled(source) else {
             return;
         };
         let mut sides = Sides::new(&program, &name);
+        sides.world.is_late = is_late;
         sides.add("text", &text(400));
         sides.add("empty", b"");
         let args = ["program", argument, ""];

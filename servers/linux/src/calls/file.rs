@@ -61,8 +61,34 @@ fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
     Ok(())
 }
 
+/// Most bytes that one step moves from or to this file: if it is on a disk, those of one request, so that nothing is kept of a call but that.
+const fn step_of(ino: u64) -> u64 {
+    match ino & services::fs::ON_DISK {
+        0 => STEP,
+        _ => CHUNK as u64,
+    }
+}
+
 /// Reads the file from `offset` on, as much as `into` takes or the file has.
 pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
+    read_with(ino, offset, into, |request, into| {
+        c.h.fs(request, &[], into)
+    })
+}
+
+/// As [`read_file`], in the middle of something that cannot be begun again.
+pub fn read_file_now(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
+    read_with(ino, offset, into, |request, into| {
+        c.h.fs_now(request, &[], into)
+    })
+}
+
+fn read_with(
+    ino: u64,
+    offset: u64,
+    into: &mut [u8],
+    mut ask: impl FnMut(&Request, &mut [u8]) -> core::result::Result<(Reply, usize), proto::Error>,
+) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
         let length = (into.len() - done).min(CHUNK);
@@ -71,7 +97,7 @@ pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Resu
             offset: offset + done as u64,
             length: length as u32,
         };
-        let (_, got) = c.h.fs(&request, &[], &mut into[done..done + length])?;
+        let (_, got) = ask(&request, &mut into[done..done + length])?;
         if got == 0 {
             break;
         }
@@ -178,6 +204,7 @@ impl Source {
     const fn step(self) -> u64 {
         match self {
             Source::Random => STEP / 16,
+            Source::File(ino) => step_of(ino),
             _ => STEP,
         }
     }
@@ -386,7 +413,7 @@ fn write_to_file(
     {
         return Err(EFBIG.into());
     }
-    let until = total.min(done + STEP);
+    let until = total.min(done + step_of(ino));
     let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
     let mut goes_on = true;
     let mut failure = None;
@@ -522,8 +549,23 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
     write_vector(c, fd, &ranges, at)
 }
 
+/// Waits until what was written is durable, if this descriptor is the last one of its description.
+fn settle(c: &mut Caller, fd: u32) -> Result<()> {
+    let description = c.p.files.fds.get(&fd).map(|fd| &fd.description);
+    let last = description.filter(|description| Rc::strong_count(description) == 1);
+    let ino = last.and_then(|description| description.borrow().ino());
+    ino.map_or(Ok(()), |ino| c.settle(ino))
+}
+
+/// The same of all descriptors, before the task ends.
+pub fn settle_all(c: &mut Caller) -> Result<()> {
+    let fds: Vec<u32> = c.p.files.fds.keys().copied().collect();
+    fds.into_iter().try_for_each(|fd| settle(c, fd))
+}
+
 /// `close`.
 pub fn close(c: &mut Caller, fd: u32) -> Result {
+    settle(c, fd)?;
     c.p.files.close(c.s, c.h, fd)?;
     Ok(0)
 }
@@ -653,6 +695,7 @@ pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
         None if fd == new => return Ok(u64::from(new)),
         None => false,
     };
+    settle(c, new)?;
     let _ = c.p.files.close(c.s, c.h, new);
     c.p.files.fds.insert(
         new,
@@ -857,7 +900,11 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         .min(MAX_TRANSFER)
         .min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
     let mut done = c.progress().min(count);
-    let until = count.min(done + STEP);
+    let step = match kind {
+        Kind::File { ino: to } => step_of(ino).min(step_of(to)),
+        _ => step_of(ino),
+    };
+    let until = count.min(done + step);
     let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
     // What earlier attempts have moved is in the offsets.
     let before = done;

@@ -136,7 +136,7 @@ pub fn mmap(
         let mut done = 0;
         while done < size {
             let want = (size - done).min(CHUNK) as usize;
-            let got = match super::file::read_file(c, ino, offset + done, &mut chunk[..want]) {
+            let got = match super::file::read_file_now(c, ino, offset + done, &mut chunk[..want]) {
                 Ok(got) => got,
                 Err(stop) => {
                     remove(c, start, end)?;

@@ -264,8 +264,14 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::tgkill => signal::tkill(c, Some(a as i32), b as i32, d as u32),
 
         // The process and the rest.
-        nr::exit => Err(Stop::Leave(services::process::Status::Exited(a as u8))),
-        nr::exit_group => Err(Stop::End(services::process::Status::Exited(a as u8))),
+        nr::exit => {
+            file::settle_all(c)?;
+            Err(Stop::Leave(services::process::Status::Exited(a as u8)))
+        }
+        nr::exit_group => {
+            file::settle_all(c)?;
+            Err(Stop::End(services::process::Status::Exited(a as u8)))
+        }
         nr::execve => system::execve(c, a, b, d),
         nr::wait4 => process::wait4(c, a as i32, b, d as u32, e),
         nr::waitid => process::waitid(c, a as u32, b as u32, d, e as u32, f),

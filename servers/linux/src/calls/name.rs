@@ -160,7 +160,8 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
 
 /// The inode behind a path, if it is more than a file.
 fn node_at(c: &mut Caller, path: &str) -> Option<u64> {
-    if c.s.nodes.is_empty() {
+    // There are none on the disk ([`make_node`]).
+    if c.s.nodes.is_empty() || services::fs::is_on_disk(path) {
         return None;
     }
     let path = String::from(path);

@@ -48,7 +48,7 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     match exec::prepare(&c.p, c.h, &path, args, env) {
         Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
         Err(failure) => {
-            if failure.names_another {
+            if failure.names_another && !c.h.waits() {
                 c.report(1 << 33 | c.entry.rax, &failure.sentence);
             }
             Err(failure.errno.into())

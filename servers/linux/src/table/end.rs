@@ -21,6 +21,7 @@ impl Table {
     /// Takes a task out of the table.
     fn remove_task(&mut self, tid: Tid) -> Option<Living> {
         self.unpark(tid);
+        self.world.disk.forget(tid);
         let living = self.tasks.remove(&tid)?;
         if let Some(timer) = living.timer {
             self.timers.remove(&(timer, Timer::Call(tid)));

@@ -115,6 +115,9 @@ impl Table {
             if let Some(living) = self.tasks.get_mut(&tid) {
                 living.held = held;
             }
+            if held {
+                self.world.disk.stands_still(tid);
+            }
             self.schedule(tid);
         }
         self.schedule_alarm(pid);

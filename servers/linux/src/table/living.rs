@@ -74,10 +74,13 @@ impl Living {
         world: &mut World,
         message: &ExceptionMessage,
     ) -> Outcome {
-        let (task, mut view) = self.parts(system, world);
         if message.code == Exception::ForeignCall as u64 {
+            let tid = self.task.tid;
+            world.disk.begin(tid);
+            let (task, mut view) = self.parts(system, world);
             emulate::call(task, system, &mut view, &message.registers)
         } else {
+            let (task, mut view) = self.parts(system, world);
             emulate::exception(task, system, &mut view, message)
         }
     }

@@ -22,12 +22,13 @@ use personality::errno::{Errno, ENOMEM};
 use personality::exec;
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use personality::late::{Late, Told};
 use personality::memory::Prot;
 use personality::node::Nodes;
 use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
 use personality::signal::Origin;
-use personality::system::System;
+use personality::system::{System, Tid};
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -64,7 +65,16 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     /// What of memory is free; small values let programs meet `ENOMEM`.
     pub(crate) free: u64,
+    /// The file system answers nothing at once.
+    pub(crate) is_late: bool,
+    late: Late,
+    /// A call is being made, and what it has closed.
+    calls: bool,
+    closed: Vec<u64>,
 }
+
+/// The task that calls.
+const TID: Tid = 1;
 
 fn check(result: libc::c_long, what: &str) -> libc::c_long {
     assert!(result >= 0, "{what}: {}", std::io::Error::last_os_error());
@@ -123,6 +133,10 @@ impl World {
             random: 1,
             log: Vec::new(),
             free: 1 << 30,
+            is_late: false,
+            late: Late::new(),
+            calls: false,
+            closed: Vec::new(),
         };
         assert!(libc::WIFSTOPPED(world.wait()));
         world.trace(
@@ -348,10 +362,72 @@ impl Host for World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
+        if !self.is_late || !self.calls {
+            return self.fs_now(request, bulk, into);
+        }
+        if let Request::Close { ino } = request {
+            self.closed.push(*ino);
+            return Ok((Reply::Done, 0));
+        }
+        let mut close = Vec::new();
+        let told = match self.late.ask(TID, request, &mut close) {
+            Told::Answer(answer) => Ok(answer.clone()),
+            Told::Ask(number) => Err(Some(number)),
+            Told::Wait => Err(None),
+        };
+        assert_eq!(
+            close,
+            [],
+            "a call asks for something else when it is made again"
+        );
+        match told {
+            Ok(answer) => {
+                let (reply, bytes) = answer?;
+                into[..bytes.len()].copy_from_slice(&bytes);
+                Ok((reply, bytes.len()))
+            }
+            Err(number) => {
+                if let Some(number) = number {
+                    let mut bytes = vec![0; into.len()];
+                    let answer = self.fs_now(request, bulk, &mut bytes);
+                    let answer = answer.map(|(reply, came)| (reply, bytes[..came].to_vec()));
+                    assert_eq!(self.late.answered(number, answer), Ok(TID));
+                }
+                Err(proto::Error::WouldBlock)
+            }
+        }
+    }
+
+    fn fs_now(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
         self.files.borrow_mut().set_now(self.now);
         let (reply, bytes) = files::ask(&self.session, request, bulk)?;
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
+    }
+
+    fn waits(&self) -> bool {
+        self.late.waits(TID)
+    }
+
+    fn end_call(&mut self) -> bool {
+        self.calls = false;
+        let waits = self.waits();
+        for ino in std::mem::take(&mut self.closed) {
+            if !waits {
+                self.fs_now(&Request::Close { ino }, &[], &mut []).unwrap();
+            }
+        }
+        self.late.end(TID);
+        waits
+    }
+
+    fn is_unsynced(&self, _: u64) -> bool {
+        self.is_late
     }
 
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {
@@ -566,7 +642,12 @@ pub(crate) fn run(
             ended.calls += 1;
             loop {
                 observer.before(world, &mut process, &registers);
-                match emulate::call(&mut process.task, &mut process.system, world, &registers) {
+                world.late.begin(TID);
+                world.calls = true;
+                let outcome =
+                    emulate::call(&mut process.task, &mut process.system, world, &registers);
+                match outcome {
+                    Outcome::Park(_) if world.waits() => {}
                     Outcome::Park(wake) => {
                         ended.parks += 1;
                         if !ring(world, &mut process, &wake) {

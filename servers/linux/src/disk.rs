@@ -1,0 +1,323 @@
+//! The file system on the disk: a thread waits for it, and calls that ask for something there wait for the thread.
+//!
+//! The thread does one request after the other, in the order in which they came. What cannot wait ([`Disk::ask_now`]) takes its turn
+//! between two of them, and all processes wait with it.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use personality::files::{Reply, Request};
+use personality::late::{Answer, Late, Told};
+use personality::system::Tid;
+use proto::Error;
+use rt::fs::Files;
+use rt::heap::Hold;
+use rt::obj::Ref;
+use rt::sync::Mutex;
+use rt::{sys, thread};
+
+use crate::world;
+
+/// Memory that a request takes beside its bytes.
+const ROOM: u64 = 96 << 10;
+
+static FILES: Mutex<Files> = Mutex::new(rt::fs::disk());
+static WORK: Mutex<Work> = Mutex::new(Work {
+    jobs: VecDeque::new(),
+    thread: None,
+});
+/// Makes the server look at the answers. It answers that itself, so nothing is held meanwhile that it may wait for.
+static BELL: Mutex<Option<Ref>> = Mutex::new(None);
+static ANSWERS: Mutex<Vec<Done>> = Mutex::new(Vec::new());
+/// There are some.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+
+struct Work {
+    jobs: VecDeque<Job>,
+    /// The thread, which begins when there is first something to do.
+    thread: Option<Ref>,
+}
+
+/// A request that is passed on.
+struct Job {
+    /// Its number; `None` if nobody waits for the answer.
+    number: Option<u64>,
+    request: Request,
+    bulk: Vec<u8>,
+    /// Room for the bytes of the answer.
+    room: usize,
+}
+
+/// A request that was done.
+struct Done {
+    number: u64,
+    request: Request,
+    answer: Answer,
+}
+
+/// As [`world::ask`], of the disk.
+#[inline(never)]
+fn ask(request: &Request, bulk: &[u8], into: &mut [u8]) -> Result<(Reply, usize), Error> {
+    world::ask(&mut FILES.lock(), request, bulk, into)
+}
+
+/// Says how the server is made to look at answers.
+pub(crate) fn set_bell(bell: Ref) {
+    *BELL.lock() = Some(bell);
+}
+
+/// Passes a request on.
+fn put(job: Job) -> Result<(), Error> {
+    let mut work = WORK.lock();
+    if work.thread.is_none() {
+        let thread = thread::spawn(run).and_then(|thread| thread.reference());
+        work.thread = Some(thread.map_err(rt::error_of)?);
+    }
+    work.jobs.push_back(job);
+    if let Some(thread) = &work.thread {
+        let _ = thread.interrupt();
+    }
+    Ok(())
+}
+
+fn run() {
+    loop {
+        let job = WORK.lock().jobs.pop_front();
+        match job {
+            Some(job) => job.serve(),
+            None => {
+                sys::thread_wait_interrupt();
+            }
+        }
+    }
+}
+
+impl Job {
+    fn serve(self) {
+        let answer = self.answer();
+        let Some(number) = self.number else { return };
+        ANSWERS.lock().push(Done {
+            number,
+            request: self.request,
+            answer,
+        });
+        if !ANSWERED.swap(true, Ordering::AcqRel) {
+            if let Some(bell) = &*BELL.lock() {
+                let _ = bell.poke();
+            }
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        // What others take meanwhile is not this.
+        let _hold = match self.number {
+            Some(_) => Hold::new(ROOM + 2 * self.bulk.len() as u64 + self.room as u64)?,
+            None => Hold::default(),
+        };
+        let mut bytes = Vec::new();
+        let room = bytes.try_reserve_exact(self.room);
+        room.map_err(|_| Error::NoMemory)?;
+        bytes.resize(self.room, 0);
+        let (reply, came) = ask(&self.request, &self.bulk, &mut bytes)?;
+        bytes.truncate(came);
+        Ok((reply, bytes))
+    }
+}
+
+/// The disk, as the processes see it.
+pub(crate) struct Disk {
+    is_there: bool,
+    late: Late,
+    /// Whose call is being made.
+    caller: Option<Tid>,
+    /// It waits.
+    waits: bool,
+    /// Files to which something was written that is not durable yet.
+    unsynced: BTreeSet<u64>,
+    /// Whose calls can go on.
+    due: Vec<Tid>,
+    /// What the call that is being made has closed, if it does not wait.
+    closed: Vec<u64>,
+}
+
+impl Disk {
+    pub(crate) const fn new() -> Self {
+        Disk {
+            is_there: false,
+            late: Late::new(),
+            caller: None,
+            waits: false,
+            unsynced: BTreeSet::new(),
+            due: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// Whether there is one, or was.
+    pub(crate) fn is_there(&mut self) -> bool {
+        // While there is none nobody waits for it.
+        self.is_there = self.is_there || FILES.lock().servers().is_there();
+        self.is_there
+    }
+
+    /// The call of a task is made.
+    pub(crate) fn begin(&mut self, tid: Tid) {
+        self.caller = Some(tid);
+        if !self.late.is_empty() {
+            self.late.begin(tid);
+        }
+    }
+
+    /// So it was: whether it waits.
+    pub(crate) fn end(&mut self) -> bool {
+        let tid = self.caller.take();
+        let waits = core::mem::take(&mut self.waits);
+        if !self.closed.is_empty() {
+            let closed = core::mem::take(&mut self.closed);
+            // One that waits closes it again when it is made again.
+            if !waits {
+                closed.into_iter().for_each(|ino| self.close(ino));
+            }
+        }
+        if !self.late.is_empty() {
+            self.due
+                .extend(tid.into_iter().flat_map(|tid| self.late.end(tid)));
+        }
+        waits
+    }
+
+    /// A task stands still: what its call holds is for others meanwhile.
+    pub(crate) fn stands_still(&mut self, tid: Tid) {
+        if !self.late.is_empty() {
+            self.due.extend(self.late.release(tid));
+        }
+    }
+
+    /// A task has ended.
+    pub(crate) fn forget(&mut self, tid: Tid) {
+        if !self.late.is_empty() {
+            let mut close = Vec::new();
+            self.due.extend(self.late.forget(tid, &mut close));
+            close.into_iter().for_each(|ino| self.close(ino));
+        }
+    }
+
+    /// Whether the call that is being made waits.
+    pub(crate) const fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(crate) fn is_unsynced(&self, ino: u64) -> bool {
+        self.unsynced.contains(&ino)
+    }
+
+    /// Whose calls are to be made again.
+    pub(crate) fn take_due(&mut self) -> Vec<Tid> {
+        if ANSWERED.swap(false, Ordering::AcqRel) {
+            let answers = core::mem::take(&mut *ANSWERS.lock());
+            for done in answers {
+                self.done(&done.request, done.answer.is_ok());
+                match self.late.answered(done.number, done.answer) {
+                    Ok(tid) => self.due.push(tid),
+                    Err(opened) => opened.into_iter().for_each(|ino| self.close(ino)),
+                }
+            }
+        }
+        core::mem::take(&mut self.due)
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// What a request that was done means for what is durable.
+    fn done(&mut self, request: &Request, well: bool) {
+        match request {
+            Request::Write { ino, .. }
+            | Request::Truncate { ino, .. }
+            | Request::Chmod { ino, .. }
+            | Request::Chown { ino, .. }
+            | Request::Utimens { ino, .. }
+                if well =>
+            {
+                self.unsynced.insert(*ino);
+            }
+            Request::Sync { .. } if well => self.unsynced.clear(),
+            _ => {}
+        }
+    }
+
+    /// Closes a file. Nobody waits for that.
+    fn close(&mut self, ino: u64) {
+        self.unsynced.remove(&ino);
+        let _ = put(Job {
+            number: None,
+            request: Request::Close { ino },
+            bulk: Vec::new(),
+            room: 0,
+        });
+    }
+
+    /// Asks for something now, whoever waits with it.
+    pub(crate) fn ask_now(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), Error> {
+        if let Request::Close { ino } = request {
+            self.close(*ino);
+            return Ok((Reply::Done, 0));
+        }
+        let answer = ask(request, bulk, into);
+        self.done(request, answer.is_ok());
+        answer
+    }
+
+    /// Asks for something for the call that is being made, which waits for it; now, if it is none.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), Error> {
+        let tid = match (self.caller, request) {
+            _ if self.waits => return Err(Error::WouldBlock),
+            (None, _) => return self.ask_now(request, bulk, into),
+            (Some(_), Request::Close { ino }) => {
+                self.closed.push(*ino);
+                return Ok((Reply::Done, 0));
+            }
+            (Some(tid), _) => tid,
+        };
+        rt::heap::want(ROOM + (bulk.len() + into.len()) as u64)?;
+        let mut close = Vec::new();
+        let number = match self.late.ask(tid, request, &mut close) {
+            Told::Answer(Ok((reply, bytes))) => {
+                let came = bytes.len().min(into.len());
+                into[..came].copy_from_slice(&bytes[..came]);
+                return Ok((reply.clone(), came));
+            }
+            Told::Answer(Err(error)) => return Err(*error),
+            Told::Ask(number) => Some(number),
+            Told::Wait => None,
+        };
+        self.waits = true;
+        close.into_iter().for_each(|ino| self.close(ino));
+        if let Some(number) = number {
+            let put = put(Job {
+                number: Some(number),
+                request: request.clone(),
+                bulk: bulk.to_vec(),
+                room: into.len(),
+            });
+            if let Err(error) = put {
+                // There is no thread: this is the answer.
+                let answered = self.late.answered(number, Err(error));
+                self.due.extend(answered);
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+}

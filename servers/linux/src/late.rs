@@ -1,0 +1,327 @@
+//! Requests to a file system that answers later.
+//!
+//! A call may ask for several things one after the other. It *waits* with the first one whose answer is not there yet: it changes nothing, is parked, and is made again
+//! from its beginning when the answer has come. What it asked for in earlier attempts it is told again, out of [`Late`], and nothing is asked twice. So a call is
+//! written as if answers were there at once.
+//!
+//! * What a call has asked for is forgotten when it is done. What it has opened stays open until then, also if it has closed it: that is done at its end, and
+//!   by every attempt in vain before. If its task ends before, all that it has opened is to be closed ([`Late::forget`]).
+//! * Who reads, writes or lists a file holds it until the call is done, or its process stands still, and others that want to do so wait: where the next one begins
+//!   depends on where this one ends.
+
+use crate::files::{Reply, Request};
+use crate::system::Tid;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use proto::Error;
+
+/// An answer, and the bytes that came with it.
+pub type Answer = Result<(Reply, Vec<u8>), Error>;
+
+/// What a call asked for.
+#[derive(Debug)]
+struct Step {
+    request: Request,
+    number: u64,
+    answer: Option<Answer>,
+}
+
+/// A call that waits, or that is being made again.
+#[derive(Debug, Default)]
+struct Call {
+    steps: Vec<Step>,
+    /// The place of the next request of this attempt.
+    at: usize,
+    waits: bool,
+    /// The file for which it waits, which another call holds.
+    wants: Option<u64>,
+}
+
+/// What a call is told that asks for something.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// The answer.
+    Answer(&'a Answer),
+    /// It waits. The request is to be passed on with this number.
+    Ask(u64),
+    /// It waits, or waited already before it asked for this.
+    Wait,
+}
+
+/// What all calls have asked for that are not done.
+#[derive(Debug, Default)]
+pub struct Late {
+    calls: BTreeMap<Tid, Call>,
+    /// Which call holds a file.
+    held: BTreeMap<u64, Tid>,
+    /// The number of the last request.
+    last: u64,
+}
+
+/// The file that a request holds.
+const fn holds(request: &Request) -> Option<u64> {
+    match request {
+        Request::Read { ino, .. } | Request::Write { ino, .. } | Request::ReadDir { ino, .. } => {
+            Some(*ino)
+        }
+        _ => None,
+    }
+}
+
+impl Late {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Late {
+            calls: BTreeMap::new(),
+            held: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Whether no call waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The call of this task is made, again if it waits.
+    pub fn begin(&mut self, tid: Tid) {
+        if let Some(call) = self.calls.get_mut(&tid) {
+            (call.at, call.waits, call.wants) = (0, false, None);
+        }
+    }
+
+    /// Whether the call of this task waits.
+    #[must_use]
+    pub fn waits(&self, tid: Tid) -> bool {
+        self.calls.get(&tid).is_some_and(|call| call.waits)
+    }
+
+    /// The call of this task asks for something. If it is not what it asked for at this place in its last attempt, that is forgotten: what it opened
+    /// goes to `close`.
+    pub fn ask(&mut self, tid: Tid, request: &Request, close: &mut Vec<u64>) -> Told<'_> {
+        let call = self.calls.entry(tid).or_default();
+        if call.waits {
+            return Told::Wait;
+        }
+        let at = call.at;
+        if call.steps.get(at).is_some_and(|s| s.request != *request) {
+            let others = call.steps.split_off(at);
+            close.extend(others.iter().filter_map(Step::opened));
+        }
+        if let Some(ino) = holds(request) {
+            if *self.held.entry(ino).or_insert(tid) != tid {
+                (call.waits, call.wants) = (true, Some(ino));
+                return Told::Wait;
+            }
+        }
+        if at == call.steps.len() {
+            self.last += 1;
+            call.waits = true;
+            call.steps.push(Step {
+                request: request.clone(),
+                number: self.last,
+                answer: None,
+            });
+            return Told::Ask(self.last);
+        }
+        call.at += 1;
+        match &call.steps[at].answer {
+            Some(answer) => Told::Answer(answer),
+            None => {
+                call.waits = true;
+                Told::Wait
+            }
+        }
+    }
+
+    /// The answer to the request with this number: whose call can go on. If nobody waits for it any more, what it opened is to be closed.
+    pub fn answered(&mut self, number: u64, answer: Answer) -> Result<Tid, Option<u64>> {
+        for (tid, call) in &mut self.calls {
+            let mut steps = call.steps.iter_mut();
+            if let Some(step) = steps.find(|step| step.number == number) {
+                step.answer = Some(answer);
+                return Ok(*tid);
+            }
+        }
+        Err(opened(&answer))
+    }
+
+    /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now.
+    pub fn end(&mut self, tid: Tid) -> Vec<Tid> {
+        if self.waits(tid) || self.calls.remove(&tid).is_none() {
+            return Vec::new();
+        }
+        self.release(tid)
+    }
+
+    /// The task of a call has ended: whose calls can go on now. What it opened goes to `close`.
+    pub fn forget(&mut self, tid: Tid, close: &mut Vec<u64>) -> Vec<Tid> {
+        let Some(call) = self.calls.remove(&tid) else {
+            return Vec::new();
+        };
+        close.extend(call.steps.iter().filter_map(Step::opened));
+        self.release(tid)
+    }
+
+    /// Nothing is held by this task any more: whose calls can go on now.
+    pub fn release(&mut self, tid: Tid) -> Vec<Tid> {
+        let calls = &self.calls;
+        let mut next = Vec::new();
+        self.held.retain(|ino, holder| {
+            if *holder != tid {
+                return true;
+            }
+            let wants = calls.iter().filter(|(_, call)| call.wants == Some(*ino));
+            next.extend(wants.map(|(tid, _)| *tid));
+            false
+        });
+        next
+    }
+}
+
+impl Step {
+    fn opened(&self) -> Option<u64> {
+        opened(self.answer.as_ref()?)
+    }
+}
+
+fn opened(answer: &Answer) -> Option<u64> {
+    match answer {
+        Ok((Reply::Opened(opened), _)) => Some(opened.ino),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Late, Told};
+    use crate::files::{Reply, Request};
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+    use services::fs::{Flags, Opened};
+
+    fn open(path: &str) -> Request {
+        Request::Open {
+            path: path.to_string(),
+            flags: Flags::default(),
+            mode: 0,
+        }
+    }
+
+    fn opened(ino: u64) -> Reply {
+        Reply::Opened(Opened {
+            ino,
+            ..Opened::default()
+        })
+    }
+
+    fn read(ino: u64) -> Request {
+        Request::Read {
+            ino,
+            offset: 0,
+            length: 10,
+        }
+    }
+
+    /// The number under which it is to be passed on.
+    fn asks(late: &mut Late, tid: u32, request: &Request) -> u64 {
+        match late.ask(tid, request, &mut Vec::new()) {
+            Told::Ask(number) => number,
+            told => panic!("{told:?}"),
+        }
+    }
+
+    fn is_answered(late: &mut Late, tid: u32, request: &Request) -> bool {
+        matches!(late.ask(tid, request, &mut Vec::new()), Told::Answer(Ok(_)))
+    }
+
+    #[test]
+    fn a_call_asks_for_nothing_twice() {
+        let mut late = Late::new();
+        late.begin(1);
+        let first = asks(&mut late, 1, &open("/a"));
+        // It waits: nothing else is asked for in this attempt, and an attempt without news is the same again.
+        assert!(matches!(late.ask(1, &read(5), &mut Vec::new()), Told::Wait));
+        assert!(late.end(1).is_empty() && late.waits(1));
+        late.begin(1);
+        assert!(matches!(
+            late.ask(1, &open("/a"), &mut Vec::new()),
+            Told::Wait
+        ));
+        assert_eq!(late.answered(first, Ok((opened(5), Vec::new()))), Ok(1));
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &open("/a")));
+        let second = asks(&mut late, 1, &read(5));
+        assert_ne!(first, second);
+        assert_eq!(
+            late.answered(second, Ok((Reply::Done, b"text".to_vec()))),
+            Ok(1)
+        );
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &open("/a")));
+        match late.ask(1, &read(5), &mut Vec::new()) {
+            Told::Answer(Ok((_, bytes))) => assert_eq!(bytes, b"text"),
+            told => panic!("{told:?}"),
+        }
+        late.end(1);
+        assert!(late.is_empty() && !late.waits(1));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_closed() {
+        let mut late = Late::new();
+        late.begin(1);
+        let number = asks(&mut late, 1, &open("/a"));
+        late.end(1);
+        assert_eq!(late.answered(number, Ok((opened(5), Vec::new()))), Ok(1));
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &open("/a")));
+        let next = asks(&mut late, 1, &open("/b"));
+        // The task ends: one is open already, the other one will be.
+        let mut close = Vec::new();
+        late.forget(1, &mut close);
+        assert_eq!(close, [5]);
+        assert_eq!(
+            late.answered(next, Ok((opened(6), Vec::new()))),
+            Err(Some(6))
+        );
+        // Another call of the same task, in the middle of which others changed what it goes by.
+        late.begin(2);
+        let number = asks(&mut late, 2, &open("/a"));
+        assert_eq!(late.answered(number, Ok((opened(7), Vec::new()))), Ok(2));
+        late.begin(2);
+        let mut close = Vec::new();
+        assert!(matches!(late.ask(2, &open("/c"), &mut close), Told::Ask(_)));
+        assert_eq!(close, [7]);
+    }
+
+    #[test]
+    fn who_reads_holds_the_file_until_it_is_done() {
+        let mut late = Late::new();
+        for tid in 1..=3 {
+            late.begin(tid);
+        }
+        let number = asks(&mut late, 1, &read(5));
+        assert!(matches!(late.ask(2, &read(5), &mut Vec::new()), Told::Wait));
+        // Another file is nobody's.
+        asks(&mut late, 3, &read(6));
+        assert!(late.end(2).is_empty() && late.end(1).is_empty());
+        assert_eq!(late.answered(number, Ok((Reply::Done, Vec::new()))), Ok(1));
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &read(5)));
+        assert_eq!(late.end(1), [2]);
+        late.begin(2);
+        let number = asks(&mut late, 2, &read(5));
+        assert!(matches!(late.ask(3, &read(5), &mut Vec::new()), Told::Wait));
+        // A task that ends, or is stopped, gives back what it held.
+        late.begin(1);
+        assert!(matches!(late.ask(1, &read(5), &mut Vec::new()), Told::Wait));
+        assert_eq!(late.forget(2, &mut Vec::new()), [1]);
+        assert_eq!(
+            late.answered(number, Ok((Reply::Done, Vec::new()))),
+            Err(None)
+        );
+    }
+}
