@@ -59,6 +59,7 @@ pub fn all(report: &Report) -> bool {
     good &= report.bench("lock_unlock_contested", "pair", lock_unlock_contested);
     good &= report.bench("null_call", "call", null_call);
     good &= report.bench("null_handle_call", "call", null_handle_call);
+    good &= report.bench("search_1024", "call", search);
     for kind in TYPES {
         for (word, which) in [("create", Common::Create), ("destroy", Common::Destroy)] {
             let name = format!("{}_{word}", kind.name());
@@ -318,6 +319,22 @@ fn null_handle_call() -> Outcome {
         seen.seen[0],
         MANY * Code::WouldBlock as u64,
     )?;
+    Ok(seen.sample)
+}
+
+/// `region_search` for objects in 1,024 pages of the memory server, which has none there.
+fn search() -> Outcome {
+    const PAGES_SEARCHED: u64 = 1024;
+    const SEARCHES: u64 = 20;
+    let size = PAGES_SEARCHED * PAGE_SIZE;
+    let segment = rt::memory::create(size).must("a segment")?;
+    segment.populate(0, size).must("populate")?;
+    let objects = TYPES.into_iter().map(|ty| 1 << ty as u64).sum();
+    let region = segment.region.handle();
+    let parameters = [region, size, Call::RegionSearch as u64, objects];
+    let seen = alone(Loop::Search, &parameters, SEARCHES)?;
+    let nothing = SEARCHES * Code::NotFound as u64;
+    same("the sum of results", seen.seen[0], nothing)?;
     Ok(seen.sample)
 }
 

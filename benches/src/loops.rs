@@ -624,6 +624,29 @@ fermata_bench_one_call:
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
+    // A search of a region that finds nothing, again and again: the region, its end, the call's number. A call that
+    // gives others a turn in between is begun again by the kernel.
+    .globl fermata_bench_search
+fermata_bench_search:
+2:
+    bench_begin
+    mov rbp, [rip + fermata_bench + REPETITIONS]
+    xor esp, esp
+    mov rdi, [rip + fermata_bench + FIRST]
+    mov rdx, [rip + fermata_bench + FIRST + 8]
+    mov rbx, [rip + fermata_bench + FIRST + 16]
+    mov r10, [rip + fermata_bench + FIRST + 24]
+3:
+    xor esi, esi
+    mov eax, ebx
+    syscall
+    add rsp, rax
+    dec rbp
+    jnz 3b
+    bench_stop
+    mov [rip + fermata_bench + SEEN], rsp
+    bench_again 2b
+
     // Two calls by turns: their first parameter, their numbers.
     .globl fermata_bench_two_calls
 fermata_bench_two_calls:
@@ -816,6 +839,8 @@ loops! {
     YieldServer fermata_bench_yield_server;
     /// One call again and again.
     OneCall fermata_bench_one_call;
+    /// A search of a region.
+    Search fermata_bench_search;
     /// Two calls by turns.
     TwoCalls fermata_bench_two_calls;
     /// Two calls by turns, without an end.

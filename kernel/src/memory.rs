@@ -65,7 +65,7 @@ impl Miss {
 #[inline(always)]
 fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     let mut rights = access::ALL;
-    let end = descend::<false>(space, address, need, &mut rights);
+    let end = descend::<false>(space, address, need, &mut rights, |_| ());
     if rights & need.0 != need.0 {
         return forbidden(space, address, need);
     }
@@ -76,17 +76,19 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss
 #[cold]
 #[inline(never)]
 fn forbidden(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
-    descend::<true>(space, address, need, &mut { access::ALL })
+    descend::<true>(space, address, need, &mut { access::ALL }, |_| ())
 }
 
 /// Descends the hierarchy. Each level takes the rights that it does not give out of `rights`. Only with `EXACT`
-/// the walk fails where the needed right is missing; otherwise the caller has to check at the end.
+/// the walk fails where the needed right is missing; otherwise the caller has to check at the end. `ahead` is told
+/// at each level how many bytes from here on are in the same mapping and the same region.
 #[inline(always)]
 fn descend<const EXACT: bool>(
     space: &'static Space,
     address: u64,
     need: Access,
     rights: &mut u64,
+    mut ahead: impl FnMut(u64),
 ) -> Result<Found, Miss> {
     let mut allow = |given: u64| {
         *rights &= given;
@@ -116,6 +118,7 @@ fn descend<const EXACT: bool>(
         if offset >= region.size.get() {
             return Err(Miss::Absent(None));
         }
+        ahead((m.end_address() - here).min(region.size.get() - offset));
         at = Some((region, offset));
         if !allow(region.protection.get()) {
             return Err(Miss::Absent(at));
@@ -289,19 +292,49 @@ pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
         .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
-/// The physical frame at an offset of a region, if there is one; for searches. Stops at a vacant identity.
-pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Option<Pfn>, Stop> {
+/// Pages of a region that follow each other and whose frames do so too.
+pub(crate) struct Run {
+    /// The frame of the first page. `None`: the run is one page, and there is nothing.
+    first: Option<Pfn>,
+    /// How many bytes from the beginning of the first page on it has; the last page may be in it in part.
+    pub(crate) bytes: u64,
+}
+
+impl Run {
+    /// The frame of the page that comes so many pages after the first.
+    pub(crate) fn frame(&self, pages: u64) -> Option<Pfn> {
+        Some(Pfn(self.first?.0.wrapping_add(pages as u32)))
+    }
+}
+
+/// The run that begins with the page at this offset of a region, which is in the region; for searches. Stops at a
+/// vacant identity.
+pub(crate) fn region_run(region: &'static Region, offset: u64) -> Result<Run, Stop> {
+    const NOTHING: Run = Run {
+        first: None,
+        bytes: PAGE_SIZE,
+    };
+    let mut bytes = region.size.get() - offset;
     Ok(match region.source.get() {
-        Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
-        Source::Device => None,
+        Source::Memory => Run {
+            first: Some(frame(offset)),
+            bytes,
+        },
+        Source::Device => NOTHING,
         Source::Space => {
             let Some(space) = region.space.get().get() else {
-                return Ok(None);
+                return Ok(NOTHING);
             };
-            match walk(space, region.start.get() + offset, Access(0)) {
-                Ok(found) => (!found.device).then_some(found.pfn),
+            let at = region.start.get() + offset;
+            let rights = &mut { access::ALL };
+            let ahead = |left| bytes = bytes.min(left);
+            match descend::<false>(space, at, Access(0), rights, ahead) {
+                Ok(found) if !found.device => Run {
+                    first: Some(found.pfn),
+                    bytes,
+                },
+                Ok(_) | Err(Miss::Absent(_)) => NOTHING,
                 Err(Miss::Vacant(met)) => return Err(Stop::Vacant(met)),
-                Err(Miss::Absent(_)) => None,
             }
         }
     })
@@ -314,7 +347,7 @@ pub(crate) fn next_mapped(region: &'static Region, offset: u64) -> Option<u64> {
     }
     let space = region.space.get().get()?;
     let at = region.start.get() + offset;
-    let m = space.mappings.at_or_after(at)?;
+    let m = space.mappings.next(at)?;
     Some(m.start.get().max(at) - region.start.get())
 }
 

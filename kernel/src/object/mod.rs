@@ -415,6 +415,30 @@ pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) 
     }
 }
 
+/// How many frames from `pfn` on, of the next `most`, have no objects before the first that has. Frames that
+/// programs cannot have never have any.
+pub(crate) fn frames_without(k: K, pfn: Pfn, most: u64) -> u64 {
+    let has_none = |&n: &u64| {
+        let list = frame_list(k, Pfn(pfn.0.wrapping_add(n as u32)));
+        list.is_none_or(|list| list.get().is_none())
+    };
+    (0..most).take_while(has_none).count() as u64
+}
+
+/// The first object in a physical frame from `from` on whose type is in `kinds` (bit n for type n): its offset and
+/// type.
+pub(crate) fn first_in(k: K, pfn: Pfn, from: u64, kinds: u64) -> Option<(u64, Type)> {
+    let mut first = None;
+    objects_in(k, pfn, |offset, id| {
+        let ty = id
+            .ty()
+            .filter(|&ty| offset >= from && kinds & 1 << ty as u64 != 0);
+        first = ty.map(|ty| (offset, ty));
+        first.is_none()
+    });
+    first
+}
+
 /// The object at an offset in a physical frame. The word there is a hint that may be wrong.
 #[inline(always)]
 pub(crate) fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {

@@ -88,6 +88,21 @@ impl Mappings {
         self.tree.first(|m| m.end_address() > address)
     }
 
+    /// [`Mappings::at_or_after`], for who goes through the addresses: the mapping found last, or the one behind it, is
+    /// mostly the one.
+    pub(crate) fn next(&self, address: u64) -> Option<&'static Mapping> {
+        let last = self.found.get().get();
+        let near = if last.covers(address) {
+            Some(last)
+        } else {
+            let behind = last.node.after.get();
+            behind.filter(|m| last.end_address() <= address && address < m.end_address())
+        };
+        let next = near.or_else(|| self.at_or_after(address))?;
+        self.found.set(NarrowRef::of(next));
+        Some(next)
+    }
+
     /// Whether another mapping than `except`, which may be in another space, lies in the range.
     pub(crate) fn overlaps(&self, start: u64, size: u64, except: &Mapping) -> bool {
         let first = match self.at_or_after(start) {

@@ -9,7 +9,7 @@ use crate::{probe, Handled, Stop};
 use abi::{Code, PAGE_SIZE};
 
 /// Most pages that one call searches before other threads get a chance; its frame says how to go on.
-const PAGES_PER_TURN: u32 = 512;
+const PAGES_PER_TURN: u64 = 512;
 
 pub(super) fn region_search(a: Args) -> Handled {
     let region = handle::find_target::<Region>(a.k, a.space, a.a())?;
@@ -18,7 +18,8 @@ pub(super) fn region_search(a: Args) -> Handled {
         return Err(Stop::Code(Code::Invalid));
     }
     let mut at = a.b();
-    for _ in 0..PAGES_PER_TURN {
+    let mut left = PAGES_PER_TURN;
+    while left > 0 {
         let found = if at < end {
             memory::next_mapped(region, at)
         } else {
@@ -29,30 +30,35 @@ pub(super) fn region_search(a: Args) -> Handled {
             return Err(Stop::Code(Code::NotFound));
         };
         at = next;
-        let page = at & !(PAGE_SIZE - 1);
-        if let Some(pfn) = memory::region_frame(region, page)? {
-            if kinds & 1 != 0 && at == page {
-                return hit(a, at, 0);
-            }
-            let mut best = None;
-            object::objects_in(a.k, pfn, |offset, id| {
-                let ty = id.ty().map_or(0, |ty| ty as u64);
-                if page + offset >= at && kinds & 1 << ty != 0 {
-                    best = Some((page + offset, ty));
-                    return false;
+        // One walk finds a run of pages: where a program has much memory, walks would be nearly all of the work.
+        let first = at & !(PAGE_SIZE - 1);
+        let run = memory::region_run(region, first)?;
+        let run_end = end.min(first.saturating_add(run.bytes));
+        while left > 0 && at < run_end {
+            let page = at & !(PAGE_SIZE - 1);
+            let mut pages = 1;
+            if let Some(pfn) = run.frame((page - first) / PAGE_SIZE) {
+                if kinds & 1 != 0 {
+                    if at == page && hal::user_frame(pfn) {
+                        return hit(a, at, 0);
+                    }
+                } else {
+                    let most = left.min((run_end - page).div_ceil(PAGE_SIZE));
+                    pages = object::frames_without(a.k, pfn, most).max(1);
                 }
-                true
-            });
-            if let Some((offset, ty)) = best.filter(|&(offset, _)| offset < end) {
-                return hit(a, offset, ty);
+                let next = object::first_in(a.k, pfn, at - page, kinds);
+                if let Some((offset, ty)) = next.filter(|&(offset, _)| page + offset < end) {
+                    return hit(a, page + offset, ty as u64);
+                }
             }
-        }
-        at = page + PAGE_SIZE;
-        // The progress is saved: no page is searched twice.
-        a.t.ctx.parameter(1).set(at);
-        probe::progress();
-        if a.k.preempts(a.t) {
-            break;
+            at = page + pages * PAGE_SIZE;
+            left -= pages;
+            // The progress is saved: no page is searched twice.
+            a.t.ctx.parameter(1).set(at);
+            probe::progress();
+            if a.k.preempts(a.t) {
+                return Err(Stop::Again);
+            }
         }
     }
     Err(Stop::Again)

@@ -75,6 +75,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
             };
             assert!(same(tree.covering(probe), inside), "seed {seed}");
             assert!(same(tree.at_or_after(probe), next), "seed {seed}");
+            assert!(same(tree.next(probe), next), "seed {seed}");
         }
         for i in model.values().map(|m| m.1) {
             pool[i].uproot(w.k, &tree);

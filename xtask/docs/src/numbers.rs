@@ -35,6 +35,10 @@ const COSTS: &[(&str, &str)] = &[
     ("null_call", "a call that does nothing"),
     ("null_handle_call", "a call upon an object"),
     (
+        "search_1024",
+        "a search for objects in 1,024 pages without any",
+    ),
+    (
         "rpc_0",
         "an RPC between two processes, both ways, no content",
     ),
