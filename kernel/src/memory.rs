@@ -7,6 +7,7 @@
 //! Every function here works on the memory of any space, not only the running one, so that either
 //! end of a connection can do the work of both.
 
+use crate::object::mapping::Mapping;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
@@ -65,7 +66,7 @@ impl Miss {
 #[inline(always)]
 fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     let mut rights = access::ALL;
-    let end = descend::<false>(space, address, need, &mut rights, |_| ());
+    let end = descend::<false>(space, address, need, &mut rights, |_, _, _| ());
     if rights & need.0 != need.0 {
         return forbidden(space, address, need);
     }
@@ -76,19 +77,19 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss
 #[cold]
 #[inline(never)]
 fn forbidden(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
-    descend::<true>(space, address, need, &mut { access::ALL }, |_| ())
+    descend::<true>(space, address, need, &mut { access::ALL }, |_, _, _| ())
 }
 
 /// Descends the hierarchy. Each level takes the rights that it does not give out of `rights`. Only with `EXACT`
-/// the walk fails where the needed right is missing; otherwise the caller has to check at the end. `ahead` is told
-/// at each level how many bytes from here on are in the same mapping and the same region.
+/// the walk fails where the needed right is missing; otherwise the caller has to check at the end. `pass` is told
+/// the mapping, the region and the offset in the region at each level.
 #[inline(always)]
 fn descend<const EXACT: bool>(
     space: &'static Space,
     address: u64,
     need: Access,
     rights: &mut u64,
-    mut ahead: impl FnMut(u64),
+    mut pass: impl FnMut(&Mapping, &Region, u64),
 ) -> Result<Found, Miss> {
     let mut allow = |given: u64| {
         *rights &= given;
@@ -118,7 +119,7 @@ fn descend<const EXACT: bool>(
         if offset >= region.size.get() {
             return Err(Miss::Absent(None));
         }
-        ahead((m.end_address() - here).min(region.size.get() - offset));
+        pass(m, region, offset);
         at = Some((region, offset));
         if !allow(region.protection.get()) {
             return Err(Miss::Absent(at));
@@ -327,8 +328,11 @@ pub(crate) fn region_run(region: &'static Region, offset: u64) -> Result<Run, St
             };
             let at = region.start.get() + offset;
             let rights = &mut { access::ALL };
-            let ahead = |left| bytes = bytes.min(left);
-            match descend::<false>(space, at, Access(0), rights, ahead) {
+            let pass = |m: &Mapping, region: &Region, offset| {
+                let in_mapping = m.size.get() - (offset - m.offset.get());
+                bytes = bytes.min(in_mapping).min(region.size.get() - offset);
+            };
+            match descend::<false>(space, at, Access(0), rights, pass) {
                 Ok(found) if !found.device => Run {
                     first: Some(found.pfn),
                     bytes,
