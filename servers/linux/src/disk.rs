@@ -228,7 +228,7 @@ impl Disk {
 
     /// Whether there are none.
     pub(crate) fn is_settled(&self) -> bool {
-        self.due.is_empty()
+        self.due.is_empty() && !ANSWERED.load(Ordering::Acquire)
     }
 
     /// What a request that was done means for what is durable.

@@ -317,6 +317,14 @@ impl Table {
         self.system.wake(Key::Console);
     }
 
+    /// Whether nothing is due, timers aside.
+    fn is_settled(&self) -> bool {
+        self.due.is_empty()
+            && self.world.born.is_empty()
+            && self.system.is_settled()
+            && self.world.disk.is_settled()
+    }
+
     /// Does everything that is due: what calls did to other tasks, parked calls, timers.
     pub(crate) fn settle(&mut self) {
         // These threads have received their replies by now.
@@ -324,7 +332,9 @@ impl Table {
         for pid in core::mem::take(&mut self.halting) {
             self.halt(pid);
         }
-        loop {
+        // Most calls leave nothing to do.
+        let mut look = !self.timers.is_empty();
+        while core::mem::take(&mut look) || !signalled.is_empty() || !self.is_settled() {
             for Born { task, seat } in core::mem::take(&mut self.world.born) {
                 self.born(task, seat);
             }
@@ -356,10 +366,6 @@ impl Table {
             }
             for pid in self.system.take_gone() {
                 self.forget(pid);
-            }
-            let settled = self.system.is_settled() && self.world.disk.is_settled();
-            if settled && self.world.born.is_empty() && signalled.is_empty() {
-                break;
             }
         }
         self.world.room.clear();
