@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 use proto::Error;
 use rsext4::BlockIo;
 use rt::heap::Hold;
-use services::fs::server::{encode, text, two, Open};
+use services::fs::server::{attributes, encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
 
 /// Memory that a request may take: a block of everything on the way of a path, and what is read or written.
@@ -120,11 +120,11 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         path: &str,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.volume()?.stat(path, follow)?, room)
+        attributes(&self.volume()?.stat(path, follow)?, room)
     }
 
     fn attributes(&self, file: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.with(file)?.attributes(file)?, room)
+        attributes(&self.with(file)?.attributes(file)?, room)
     }
 
     fn read(

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::cell::{Ref, RefCell, RefMut};
 use core::ops::Deref;
 use proto::Error;
-use services::fs::server::{encode, text, two, Open};
+use services::fs::server::{attributes, encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
 
 /// The file system, as its sessions share it.
@@ -113,11 +113,11 @@ impl Files for Session {
         path: &str,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.shared.files().stat(path, follow)?, room)
+        attributes(&self.shared.files().stat(path, follow)?, room)
     }
 
     fn attributes(&self, file: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.with(file)?.stat_ino(file)?, room)
+        attributes(&self.with(file)?.stat_ino(file)?, room)
     }
 
     fn read(

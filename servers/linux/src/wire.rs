@@ -2,8 +2,10 @@
 
 use alloc::vec::Vec;
 
+/// Most structures have no more bytes: room for so many is there at once.
+const ROOM: usize = 144;
+
 /// Builds a structure field by field.
-#[derive(Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
@@ -12,7 +14,9 @@ impl Writer {
     /// Nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Writer {
+            bytes: Vec::with_capacity(ROOM),
+        }
     }
 
     /// Appends raw bytes.

@@ -83,7 +83,7 @@ pub mod mode {
 }
 
 /// Attributes of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Attr {
     pub ino: Ino,
@@ -95,6 +95,29 @@ pub struct Attr {
     pub atime_ns: u64,
     pub mtime_ns: u64,
     pub ctime_ns: u64,
+}
+
+impl Attr {
+    /// As they travel: the fields one after the other, little-endian. They are asked for more often than anything else.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; ATTR_ROOM] {
+        let [mode, links, uid, gid] = [self.mode, self.links, self.uid, self.gid].map(u64::from);
+        let words = [
+            self.ino,
+            mode | links << 32,
+            uid | gid << 32,
+            self.size,
+            self.atime_ns,
+            self.mtime_ns,
+            self.ctime_ns,
+        ];
+        let mut bytes = [0; ATTR_ROOM];
+        let (places, _) = bytes.as_chunks_mut();
+        for (place, word) in places.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
 }
 
 /// How to open.
@@ -159,8 +182,8 @@ pub struct Entry {
 
 /// Most entries in one answer to `read_dir`.
 pub const MAX_ENTRIES: usize = 32;
-/// Room that an answer to `stat` or `attributes` needs: [`Attr`], encoded by `postcard`.
-pub const ATTR_ROOM: usize = 128;
+/// Room that an answer to `stat` or `attributes` needs: [`Attr::to_bytes`].
+pub const ATTR_ROOM: usize = 56;
 /// Room that an answer to `read_dir` needs: entries and the next cookie, encoded by `postcard`.
 pub const ENTRIES_ROOM: usize = 16 * 1024;
 /// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
@@ -188,9 +211,9 @@ pub trait Files {
     /// Closes. Must not be repeated.
     #[once]
     fn close(&self, file: u64) -> Result<(), Error>;
-    /// Attributes by path, encoded. May be repeated.
+    /// Attributes by path ([`Attr::to_bytes`]). May be repeated.
     fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;
-    /// Attributes of what is open, encoded. May be repeated.
+    /// Attributes of what is open ([`Attr::to_bytes`]). May be repeated.
     fn attributes(&self, file: u64) -> Result<Bytes, Error>;
     /// Reads at the offset what there is room for; nothing at the end. May be repeated.
     fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
@@ -250,7 +273,26 @@ pub trait Files {
 /// # Errors
 /// [`Error::Broken`] if they are none.
 pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
-    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+    let (words, rest) = bytes.as_chunks();
+    let &[ino, modes, owners, size, atime, mtime, ctime] = words else {
+        return Err(Error::Broken);
+    };
+    if !rest.is_empty() {
+        return Err(Error::Broken);
+    }
+    let [ino, modes, owners, size] = [ino, modes, owners, size].map(u64::from_le_bytes);
+    let [atime_ns, mtime_ns, ctime_ns] = [atime, mtime, ctime].map(u64::from_le_bytes);
+    Ok(Attr {
+        ino,
+        mode: modes as u32,
+        links: (modes >> 32) as u32,
+        uid: owners as u32,
+        gid: (owners >> 32) as u32,
+        size,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+    })
 }
 
 /// Entries and the next cookie as they came.
@@ -259,4 +301,30 @@ pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
 /// As [`attr`].
 pub fn entries(bytes: &[u8]) -> Result<(Vec<Entry>, u64), Error> {
     postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{attr, Attr, ATTR_ROOM};
+
+    #[test]
+    fn attributes_arrive_as_they_were() {
+        let sent = Attr {
+            ino: u64::MAX - 1,
+            mode: u32::MAX - 2,
+            links: 3,
+            uid: u32::MAX - 4,
+            gid: 5,
+            size: 6 << 40,
+            atime_ns: 7,
+            mtime_ns: u64::MAX,
+            ctime_ns: 9,
+        };
+        let bytes = sent.to_bytes();
+        assert_eq!(attr(&bytes), Ok(sent));
+        for length in 0..ATTR_ROOM {
+            assert!(attr(&bytes[..length]).is_err());
+        }
+        assert!(attr(&[&bytes[..], &[0; 8]].concat()).is_err());
+    }
 }

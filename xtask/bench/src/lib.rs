@@ -61,6 +61,9 @@ pub struct BenchOptions {
     /// Only count, and show which functions of the kernel the instructions are in
     #[arg(long)]
     profile: bool,
+    /// With --profile: the functions of this program of Fermata as well, as `linux` or `fs`
+    #[arg(long, value_name = "NAME", requires = "profile")]
+    program: Option<String>,
     /// Make these counts the ones that `test` holds later ones against, and write docs/numbers.md
     #[arg(long)]
     pub update_thresholds: bool,
@@ -279,8 +282,10 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     results.drop_failed(failed)?;
     let filter = options.filter.as_deref().unwrap_or_default();
     if options.profile {
+        let binaries = project.binaries(BuildTarget::User, Config::DEFAULT);
+        let program = options.program.as_ref().map(|name| binaries.join(name));
         for &config in &results.configs {
-            profile::print(&images, config, filter, &plugin)?;
+            profile::print(&images, config, filter, &plugin, program.as_deref())?;
         }
         return Ok(0);
     }

@@ -1,7 +1,8 @@
-//! Which functions of the kernel the instructions of a benchmark are in.
+//! Which functions of the kernel the instructions of a benchmark are in, and of one program, if one is named.
 //!
 //! The plugin counts how often each instruction is executed; the symbols of the kernel tell what
-//! function it belongs to. Everything below the kernel's addresses is user code, of all sides.
+//! function it belongs to. Everything below the kernel's addresses is user code, of all sides. Programs are loaded at the
+//! same addresses, so what the program that is named does, and what others do, is told apart by whoever reads the names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +22,8 @@ use xtask_build::image::Images;
 pub(super) const KERNEL: u64 = 0xffff_8000_0000_0000;
 /// Functions with less than this share, in thousandths, are summed up.
 const LEAST: u64 = 5;
+/// Where programs are loaded: `proto::layout::PROGRAM_BASE`.
+const PROGRAM_BASE: u64 = 0x40_0000;
 
 /// Counts the benchmarks that are wanted, and prints a table for each.
 pub(super) fn print(
@@ -28,11 +31,18 @@ pub(super) fn print(
     config: Config,
     filter: &str,
     plugin: &Path,
+    program: Option<&Path>,
 ) -> Result<(), Error> {
     let session = boots::PROFILE.run(images, config, filter, plugin, &mut |line| {
         eprintln!("{}: {}", config.name(), line.name());
     })?;
-    let symbols = Symbols::new(images.kernel(config));
+    let mut symbols = Symbols::new(images.kernel(config));
+    if let Some(program) = program {
+        let file = std::fs::read(program).map_err(|error| {
+            Error::new(format!("there is no program {}: {error}", program.display()))
+        })?;
+        symbols.add_program(&file);
+    }
     for (line, stretch) in session {
         let Line::Sample {
             name, operations, ..
@@ -83,12 +93,23 @@ fn by_function<'a>(profile: &[(u64, [u64; 3])], symbols: &'a Symbols) -> BTreeMa
 }
 
 /// The functions of an ELF file, by address.
+#[derive(Default)]
 pub(super) struct Symbols(BTreeMap<u64, String>);
 
 impl Symbols {
     /// Those of a 64-bit little-endian file with a symbol table; none without.
     pub(super) fn new(elf: &[u8]) -> Self {
         Self(Self::read(elf).unwrap_or_default())
+    }
+
+    /// Adds those of a program, which is loaded where all are.
+    fn add_program(&mut self, elf: &[u8]) {
+        let program = Self::read(elf).unwrap_or_default();
+        self.0.extend(
+            program
+                .into_iter()
+                .map(|(at, name)| (at + PROGRAM_BASE, name)),
+        );
     }
 
     fn read(file: &[u8]) -> Option<BTreeMap<u64, String>> {
@@ -110,11 +131,12 @@ impl Symbols {
     }
 
     pub(super) fn find(&self, address: u64) -> &str {
-        if address < KERNEL {
-            return "(user code)";
-        }
-        let below = self.0.range(..=address).next_back();
-        below.map_or("(unknown)", |(_, name)| name)
+        let (lowest, unknown) = match address < KERNEL {
+            true => (0, "(user code)"),
+            false => (KERNEL, "(unknown)"),
+        };
+        let below = self.0.range(lowest..=address).next_back();
+        below.map_or(unknown, |(_, name)| name)
     }
 }
 
@@ -139,5 +161,13 @@ mod tests {
             BTreeMap::from([("(user code)", 7), ("a", 3), ("b", 4)])
         );
         assert!(Symbols::new(b"\x7fELF").0.is_empty());
+        // A program's functions are told, too, and its last one does not reach into the kernel.
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut symbols = Symbols::default();
+        symbols.add_program(&program);
+        let (last, name) = symbols.0.last_key_value().unwrap();
+        assert_eq!(symbols.find(*last), name);
+        assert_eq!(symbols.find(PROGRAM_BASE - 1), "(user code)");
+        assert_eq!(symbols.find(KERNEL), "(unknown)");
     }
 }

@@ -1,9 +1,10 @@
 //! What every server of files needs: what its sessions have open, and how their answers are put.
-use super::Ino;
+use super::{Attr, Ino, ATTR_ROOM};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
+use core::ops::Deref;
 use interface::Error;
 use serde::Serialize;
 
@@ -89,6 +90,28 @@ impl Open {
 pub fn encode<T: Serialize>(value: &T, room: usize) -> Result<Vec<u8>, Error> {
     let bytes = postcard::to_allocvec(value).map_err(|_| Error::NoMemory)?;
     (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
+}
+
+/// Attributes as they travel.
+#[derive(Clone, Copy, Debug)]
+pub struct AttrBytes([u8; ATTR_ROOM]);
+
+impl Deref for AttrBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Attributes, if there is room for them.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is not.
+pub fn attributes(attr: &Attr, room: usize) -> Result<AttrBytes, Error> {
+    (room >= ATTR_ROOM)
+        .then(|| AttrBytes(attr.to_bytes()))
+        .ok_or(Error::Invalid)
 }
 
 /// A path, if there is room for it.
