@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 use serde::{Deserialize, Serialize};
+use services::fs::is_plain;
 
 use crate::emulate::{Caller, Result};
 use crate::errno::EBADF;
@@ -44,7 +45,8 @@ pub enum Text {
 #[must_use]
 pub fn find(current: &Current, absolute: &str) -> Option<Special> {
     // Nearly every path ends here.
-    if !absolute.contains("/dev/") && !absolute.contains("/proc/") && !absolute.contains("..") {
+    let begins = |with| absolute.starts_with(with);
+    if is_plain(absolute) && !begins("/dev/") && !begins("/proc/") {
         if absolute != "/etc/mtab" {
             return None;
         }

@@ -65,7 +65,23 @@ pub fn on_disk(path: &str) -> Option<Vec<&str>> {
 /// Whether an absolute path leads to the disk ([`on_disk`]).
 #[must_use]
 pub fn is_on_disk(path: &str) -> bool {
-    path.contains(&MOUNT[1..]) && on_disk(path).is_some()
+    if is_plain(path) {
+        let below = path.strip_prefix(MOUNT);
+        return below.is_some_and(|below| below.is_empty() || below.starts_with('/'));
+    }
+    on_disk(path).is_some()
+}
+
+/// Whether an absolute path is as short as it can be told: it has no word that is empty, and none that begins with a dot. Nearly every
+/// path is, and its beginning says where it leads.
+#[must_use]
+pub fn is_plain(path: &str) -> bool {
+    let mut before = 0;
+    path.bytes().all(|byte| {
+        let plain = before != b'/' || byte != b'/' && byte != b'.';
+        before = byte;
+        plain
+    })
 }
 
 /// Type bits of [`Attr::mode`], as Linux has them.
@@ -305,7 +321,25 @@ pub fn entries(bytes: &[u8]) -> Result<(Vec<Entry>, u64), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{attr, Attr, ATTR_ROOM};
+    use super::{attr, is_on_disk, is_plain, on_disk, Attr, ATTR_ROOM};
+
+    #[test]
+    fn plain_paths_lead_where_they_say() {
+        let words = ["disk", "disks", "dis", "a", "", ".", "..", "..disk", ".d", "disk."];
+        let mut plain = 0;
+        for one in words {
+            for two in words {
+                for three in words {
+                    let path = alloc::format!("/{one}/{two}/{three}");
+                    assert_eq!(is_on_disk(&path), on_disk(&path).is_some(), "{path}");
+                    plain += usize::from(is_plain(&path));
+                }
+            }
+        }
+        // Four words and `disk.` in each place; the last one can be empty.
+        assert_eq!(plain, 5 * 5 * 6);
+        assert!(is_on_disk("/disk") && is_on_disk("/disk/") && !is_on_disk("/"));
+    }
 
     #[test]
     fn attributes_arrive_as_they_were() {
