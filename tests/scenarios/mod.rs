@@ -10,6 +10,7 @@ mod disk;
 mod driver;
 mod examples;
 mod frames;
+mod inspect;
 mod linux;
 mod net;
 mod shell;
@@ -71,6 +72,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_checkpoint", disk::checkpoint),
     scenario("driver_kills", driver::kills),
     scenario("driver_hostile", driver::hostile),
+    scenario("inspect", inspect::page),
     scenario("net_user", net::user),
     scenario("net_pair", net::pair),
     scenario("net_refusals", net::refusals),

@@ -18,7 +18,7 @@ fn content(words: u32, whose: u32) -> Vec<u8> {
 }
 
 /// A TCP port of this host that nobody has.
-fn free_port() -> Result<u16, Failure> {
+pub(super) fn free_port() -> Result<u16, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let address = listener.and_then(|listener| listener.local_addr());
     address

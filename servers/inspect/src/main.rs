@@ -1,0 +1,327 @@
+//! `inspect`: a page that shows the machine, on the network.
+//!
+//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What is shown is asked for at most a few times a
+//! second, however many look: who is asked has a higher priority than programs.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_inspect::answer::{answer, Act, Machine, Subject, MANAGERS, SHORTEST};
+use fermata_inspect::http::{self, Parsed};
+use fermata_inspect::state::{Process, State};
+use rt::net::{Network, Socket};
+use rt::process::Supervisor;
+use rt::{fs, time, Error};
+use services::net::BACKLOG;
+
+rt::entry!(main);
+
+const USAGE: &str = "\
+usage: trust inspect PORT [FILE]
+Shows the machine on a page at this TCP port (run --net user --forward HOSTPORT:PORT). Whoever has the token can stop, save and end processes there:
+it is the first line of FILE, or a random one that is written to standard output.";
+
+/// Most connections at a time; others wait until one is closed.
+const MOST: usize = 16;
+/// How long a connection may take, in nanoseconds.
+const PATIENCE: u64 = 10_000_000_000;
+/// How old what is shown may be, in nanoseconds.
+const FRESH: u64 = 250_000_000;
+/// How long a network that has ended is waited for, and how often it is looked for.
+const RETURN: u64 = 30_000_000_000;
+const PAUSE: u64 = 100_000_000;
+
+/// The machine, for whoever has the system port.
+struct System {
+    managers: Vec<(&'static str, Supervisor)>,
+    state: State,
+    /// When the state is to be asked for again.
+    stale: u64,
+}
+
+impl System {
+    fn new() -> Result<Self, String> {
+        let mut managers = Vec::new();
+        for name in MANAGERS {
+            let supervisor = rt::system::supervisor(name).map_err(|error| match error {
+                Error::Denied => "it needs the system port: start it with 'trust inspect'".into(),
+                error => format!("the manager '{name}': {}", error.text()),
+            })?;
+            managers.push((name, supervisor));
+        }
+        Ok(System {
+            managers,
+            state: State::default(),
+            stale: 0,
+        })
+    }
+
+    fn ask(&self) -> State {
+        let mut state = State {
+            now_ns: time::now(),
+            ..State::default()
+        };
+        let missing = |what: &str, error: Error| format!("{what}: {}.", error.text());
+        match rt::memory::usage() {
+            Ok(usage) => (state.memory_total, state.memory_free) = (usage.total, usage.free),
+            Err(error) => state.missing.push(missing("memory", error)),
+        }
+        match fs::usage() {
+            Ok((bytes, files)) => (state.file_bytes, state.files) = (bytes, files),
+            Err(error) => state.missing.push(missing("files", error)),
+        }
+        for (name, supervisor) in &self.managers {
+            match supervisor.list() {
+                Ok(list) => {
+                    let all = list.into_iter().map(|info| Process::new(name, info));
+                    state.processes.extend(all);
+                }
+                Err(error) => state.missing.push(missing(name, error)),
+            }
+        }
+        state
+    }
+
+    fn process(&self, subject: &Subject) -> Result<rt::process::Process, String> {
+        let mut managers = self.managers.iter();
+        let found = managers.find(|(name, _)| *name == subject.manager);
+        let (name, supervisor) = found.ok_or("there is no such manager")?;
+        supervisor
+            .process(subject.pid)
+            .map_err(|error| format!("{name} {}: {}", subject.pid, error.text()))
+    }
+}
+
+impl Machine for System {
+    fn state(&mut self) -> &State {
+        let now = time::now();
+        if now >= self.stale {
+            self.state = self.ask();
+            self.stale = now.saturating_add(FRESH);
+        }
+        &self.state
+    }
+
+    fn act(&mut self, act: &Act) -> Result<String, String> {
+        // What is shown next is what came of it.
+        self.stale = 0;
+        let done = |subject: &Subject, result: Result<(), Error>, what: &str| {
+            let name = format!("{} {}", subject.manager, subject.pid);
+            match result {
+                Ok(()) => Ok(format!("{name} {what}.")),
+                Err(error) => Err(format!("{name}: {}.", error.text())),
+            }
+        };
+        match act {
+            Act::Stop(subject) => done(subject, self.process(subject)?.stop(), "is stopped"),
+            Act::GoOn(subject) => done(subject, self.process(subject)?.resume(), "goes on"),
+            Act::Kill(subject) => done(subject, self.process(subject)?.kill(), "has ended"),
+            Act::Save(subject, path) => {
+                let process = self.process(subject)?;
+                rt::checkpoint::save(&[**process.port()], path)?;
+                Ok(format!(
+                    "{} {} is saved in {path}.",
+                    subject.manager, subject.pid
+                ))
+            }
+            Act::Restore(path) => {
+                let made = rt::checkpoint::restore(path)?;
+                let names = made
+                    .iter()
+                    .map(|(manager, name, process)| format!("{manager} {} ({name})", process.pid()));
+                Ok(format!(
+                    "Restored: {}.",
+                    names.collect::<Vec<_>>().join(", ")
+                ))
+            }
+        }
+    }
+}
+
+/// What a connection is about.
+enum Stage {
+    Reads(Vec<u8>),
+    /// The answer, and how much of it was taken.
+    Writes(Vec<u8>, usize),
+    /// All was answered: what still comes is of no interest, but an end that closes with something unread would take the answer away.
+    Drains,
+}
+
+struct Connection {
+    socket: Socket,
+    stage: Stage,
+    deadline: u64,
+}
+
+impl Connection {
+    /// Goes on with what can be done without waiting: whether there is more to come.
+    fn go_on(&mut self, net: &mut Network, token: &str, system: &mut System) -> bool {
+        match &mut self.stage {
+            Stage::Reads(bytes) => {
+                let mut piece = vec![0; http::MOST + 1 - bytes.len().min(http::MOST)];
+                match net.read(self.socket, &mut piece) {
+                    Ok(length) if length > 0 => bytes.extend_from_slice(&piece[..length]),
+                    _ => return false,
+                }
+                let said = match http::parse(bytes) {
+                    Parsed::Partial => return true,
+                    Parsed::Whole(request) => answer(&request, token, system),
+                    Parsed::Bad(status) => http::sentence(status, "This is no request."),
+                };
+                self.stage = Stage::Writes(said, 0);
+                true
+            }
+            Stage::Writes(bytes, done) => {
+                match net.write(self.socket, &bytes[*done..]) {
+                    Ok(taken) => *done += taken,
+                    Err(_) => return false,
+                }
+                if *done >= bytes.len() {
+                    self.stage = Stage::Drains;
+                    return net.shut(self.socket).is_ok();
+                }
+                true
+            }
+            Stage::Drains => {
+                let mut piece = vec![0; http::MOST];
+                matches!(net.read(self.socket, &mut piece), Ok(length) if length > 0)
+            }
+        }
+    }
+}
+
+/// Serves until the network ends.
+fn serve(
+    net: &mut Network,
+    listening: Socket,
+    token: &str,
+    system: &mut System,
+) -> Result<(), Error> {
+    let mut connections: Vec<Connection> = Vec::new();
+    loop {
+        let (mut readable, mut writable) = (0, 0);
+        if connections.len() < MOST {
+            readable |= 1 << listening;
+        }
+        for connection in &connections {
+            match connection.stage {
+                Stage::Writes(..) => writable |= 1 << connection.socket,
+                _ => readable |= 1 << connection.socket,
+            }
+        }
+        let now = time::now();
+        let first = connections.iter().map(|c| c.deadline.saturating_sub(now));
+        let most = first.min().unwrap_or(rt::net::ALWAYS);
+        let (readable, writable) = net.wait(readable, writable, most)?;
+        if readable & 1 << listening != 0 {
+            let (socket, _) = net.accept(listening)?;
+            connections.push(Connection {
+                socket,
+                stage: Stage::Reads(Vec::new()),
+                deadline: time::now().saturating_add(PATIENCE),
+            });
+        }
+        let now = time::now();
+        let ready = readable | writable;
+        for n in (0..connections.len()).rev() {
+            let connection = &mut connections[n];
+            let is_ready = ready & 1 << connection.socket != 0;
+            let goes_on = connection.deadline > now
+                && (!is_ready || connection.go_on(net, token, system));
+            if !goes_on {
+                net.close(connection.socket)?;
+                connections.swap_remove(n);
+            }
+        }
+    }
+}
+
+/// A network that may have to come back first.
+fn network() -> Result<Network, Error> {
+    let deadline = time::now().saturating_add(RETURN);
+    loop {
+        match Network::open() {
+            Err(Error::Broken | Error::Reset) if time::now() < deadline => time::sleep(PAUSE),
+            result => return result,
+        }
+    }
+}
+
+/// The token, which is no argument: everybody who sees a process sees its arguments.
+fn token(file: Option<&str>) -> Result<String, String> {
+    match file {
+        Some(path) => {
+            let why = |error: Error| format!("{path}: {}", error.text());
+            let opened = fs::open(path, fs::Flags::default(), 0).map_err(why)?;
+            let mut bytes = [0; 128];
+            let read = fs::read(opened.ino, 0, &mut bytes);
+            let _ = fs::close(opened.ino);
+            let line = bytes[..read.map_err(why)?].split(|byte| *byte == b'\n').next();
+            let token = core::str::from_utf8(line.unwrap_or_default()).unwrap_or_default();
+            if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+                return Err(format!(
+                    "{path}: a token has at least {SHORTEST} letters and digits"
+                ));
+            }
+            Ok(token.to_string())
+        }
+        None => {
+            let mut bytes = [0; 16];
+            rt::random::fill(&mut bytes).map_err(|error| error.text().to_string())?;
+            Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        }
+    }
+}
+
+fn run(port: u16, file: Option<&str>) -> Result<(), String> {
+    let token = token(file)?;
+    let mut system = System::new()?;
+    let mut told = false;
+    loop {
+        let mut net = network().map_err(|error| match error {
+            Error::NotFound => "there is no network: run --net user".to_string(),
+            error => error.text().to_string(),
+        })?;
+        let listens = net.listen(port, BACKLOG);
+        let (listening, _) = listens.map_err(|error| net.why(error))?;
+        if !told {
+            let which = file.map_or_else(|| token.clone(), |file| format!("in {file}"));
+            rt::println!("inspect: the page is at port {port}; the token is {which}");
+            told = true;
+        }
+        let Err(error) = serve(&mut net, listening, &token, &mut system) else {
+            return Ok(());
+        };
+        if !matches!(error, Error::Reset | Error::Broken) {
+            return Err(net.why(error));
+        }
+        // The network has ended and comes again; so do those who look.
+        time::sleep(PAUSE);
+    }
+}
+
+fn main() -> u8 {
+    let args = &rt::start().args;
+    let words: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
+    let (port, file) = match words[..] {
+        [port] => (port, None),
+        [port, file] => (port, Some(file)),
+        _ => ("", None),
+    };
+    let Some(port) = port.parse().ok().filter(|port| *port != 0) else {
+        rt::eprintln!("{USAGE}");
+        return 2;
+    };
+    match run(port, file) {
+        Ok(()) => 0,
+        Err(why) => {
+            rt::eprintln!("inspect: {why}");
+            1
+        }
+    }
+}

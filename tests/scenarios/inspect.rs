@@ -1,0 +1,160 @@
+//! The page that shows the machine: this host is the browser.
+
+use super::net::free_port;
+use crate::scenario::{Ctx, Failure, Run};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use xtask_machine::net::Net;
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// One request, of which the body of the answer and its status are returned; `None` if there is no answer.
+fn ask(port: u16, request: &[u8]) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .ok()?;
+    stream.write_all(request).ok()?;
+    let mut bytes = Vec::new();
+    // The end may be a reset, behind the answer.
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8(bytes).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_string()))
+}
+
+fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n");
+    ask(port, request.as_bytes())
+}
+
+fn post(port: u16, form: &str) -> Option<(u16, String)> {
+    let length = form.len();
+    let request =
+        format!("POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n{form}");
+    ask(port, request.as_bytes())
+}
+
+/// The processes of this name, as the page shows them: manager, number, state.
+fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
+    let (status, body) = get(port, "/state").ok_or("no answer to /state")?;
+    if status != 200 {
+        return Err(format!("/state answers {status}: {body}"));
+    }
+    let state: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+    let all = state["processes"].as_array().ok_or("no processes")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let named = all.iter().filter(|process| process["name"] == name);
+    Ok(named
+        .map(|process| {
+            (
+                text(&process["manager"]),
+                process["pid"].as_u64().unwrap_or(0),
+                text(&process["status"]),
+            )
+        })
+        .collect())
+}
+
+/// Waits until the only process of this name is in this state: its number.
+fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
+    let mut last = Vec::new();
+    for _ in 0..200 {
+        last = processes(port, name)?;
+        if let [(_, pid, is)] = &last[..] {
+            if is == state {
+                return Ok(*pid);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(format!("'{name}' is not {state}: {last:?}"))
+}
+
+/// Looks, acts, and is refused what it must not.
+fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
+    // What forwards the port takes connections before the machine does, and closes them.
+    let page = loop {
+        match get(port, "/") {
+            Some((200, page)) => break page,
+            _ if over.load(Ordering::Relaxed) => return Err("there was never a page".into()),
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    // Somebody who never asks for anything holds up nobody.
+    let idle = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
+    let expect = |answer: Option<(u16, String)>, status: u16| match answer {
+        Some((is, said)) if is == status => Ok(said),
+        other => Err(format!("expected {status}, got {other:?}")),
+    };
+    expect(ask(port, b"\x16\x03\x01 no request\r\n\r\n"), 400)?;
+    expect(ask(port, &[b'a'; 9000]), 413)?;
+    let elsewhere = b"GET /state HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    expect(ask(port, elsewhere), 403)?;
+    expect(get(port, "/elsewhere"), 404)?;
+    let name = "busybox sleep 1000";
+    let pid = until(port, name, "running")?;
+    let act = |act: &str, pid: u64, token: &str| {
+        let form = format!("token={token}&manager=linux&pid={pid}&path=/tmp/image&act={act}");
+        post(port, &form)
+    };
+    expect(act("kill", pid, "0123456789abcdee"), 403)?;
+    expect(act("kill", 9999, TOKEN), 400)?;
+    assert_eq!(until(port, name, "running")?, pid);
+    expect(act("stop", pid, TOKEN), 200)?;
+    until(port, name, "stopped")?;
+    expect(act("go+on", pid, TOKEN), 200)?;
+    until(port, name, "running")?;
+    expect(act("checkpoint", pid, TOKEN), 200)?;
+    expect(act("kill", pid, TOKEN), 200)?;
+    until(port, name, "killed by signal 9")?;
+    let said = expect(act("restore", 0, TOKEN), 200)?;
+    assert!(said.contains(name), "{said}");
+    let all = processes(port, name)?;
+    assert!(all.iter().any(|(_, _, state)| state == "running"), "{all:?}");
+    drop(idle);
+    // It ends itself, and may not be able to say so.
+    let (_, inspect, _) = processes(port, "inspect 80 /tmp/token")?.pop().ok_or("no inspect")?;
+    let form = format!("token={TOKEN}&manager=native&pid={inspect}&act=kill");
+    post(port, &form);
+    Ok(())
+}
+
+/// A browser sees what there is, and stops, saves, ends and restores a Linux program with the token, and not without.
+pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
+    let port = free_port()?;
+    let script = "net up\nbusybox sleep 1000 &\ntrust inspect 80 /tmp/token &\nwait %2\nkill %1\n\
+         inspect 80\ntrust inspect 80 /tmp/short\necho over\n";
+    let run = Run::script(script)
+        .add("/tmp/token", format!("{TOKEN}\nof no interest\n"))
+        .add("/tmp/short", "short\n")
+        .net(Net::User {
+            forwards: vec![(port, 80)],
+        });
+    let over = AtomicBool::new(false);
+    let (output, browsed) = std::thread::scope(|scope| {
+        let browser = scope.spawn(|| browse(port, &over));
+        let output = ctx.run(run);
+        over.store(true, Ordering::Relaxed);
+        (output, browser.join())
+    });
+    let output = output?;
+    browsed.map_err(|_| "the browser was not content".to_string())??;
+    let text = output.text();
+    let lines = [
+        "inspect: the page is at port 80; the token is in /tmp/token",
+        "inspect: it needs the system port: start it with 'trust inspect'",
+        "inspect: /tmp/short: a token has at least 16 letters and digits",
+        "over",
+    ];
+    for line in lines {
+        assert!(text.contains(line), "'{line}' is missing in:\n{text}");
+    }
+    Ok(())
+}
