@@ -117,10 +117,15 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let said = expect(act("restore", 0, TOKEN), 200)?;
     assert!(said.contains(name), "{said}");
     let all = processes(port, name)?;
-    assert!(all.iter().any(|(_, _, state)| state == "running"), "{all:?}");
+    assert!(
+        all.iter().any(|(_, _, state)| state == "running"),
+        "{all:?}"
+    );
     drop(idle);
     // It ends itself, and may not be able to say so.
-    let (_, inspect, _) = processes(port, "inspect 80 /tmp/token")?.pop().ok_or("no inspect")?;
+    let (_, inspect, _) = processes(port, "inspect 80 /tmp/token")?
+        .pop()
+        .ok_or("no inspect")?;
     let form = format!("token={TOKEN}&manager=native&pid={inspect}&act=kill");
     post(port, &form);
     Ok(())

@@ -131,9 +131,9 @@ impl Machine for System {
             }
             Act::Restore(path) => {
                 let made = rt::checkpoint::restore(path)?;
-                let names = made
-                    .iter()
-                    .map(|(manager, name, process)| format!("{manager} {} ({name})", process.pid()));
+                let names = made.iter().map(|(manager, name, process)| {
+                    format!("{manager} {} ({name})", process.pid())
+                });
                 Ok(format!(
                     "Restored: {}.",
                     names.collect::<Vec<_>>().join(", ")
@@ -231,8 +231,8 @@ fn serve(
         for n in (0..connections.len()).rev() {
             let connection = &mut connections[n];
             let is_ready = ready & 1 << connection.socket != 0;
-            let goes_on = connection.deadline > now
-                && (!is_ready || connection.go_on(net, token, system));
+            let goes_on =
+                connection.deadline > now && (!is_ready || connection.go_on(net, token, system));
             if !goes_on {
                 net.close(connection.socket)?;
                 connections.swap_remove(n);
@@ -261,7 +261,9 @@ fn token(file: Option<&str>) -> Result<String, String> {
             let mut bytes = [0; 128];
             let read = fs::read(opened.ino, 0, &mut bytes);
             let _ = fs::close(opened.ino);
-            let line = bytes[..read.map_err(why)?].split(|byte| *byte == b'\n').next();
+            let line = bytes[..read.map_err(why)?]
+                .split(|byte| *byte == b'\n')
+                .next();
             let token = core::str::from_utf8(line.unwrap_or_default()).unwrap_or_default();
             if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
                 return Err(format!(

@@ -82,7 +82,14 @@ fn what_is_no_request_is_refused() {
     // Whatever comes, something is said or waited for, and nothing panics.
     let mut random = fastrand::Rng::with_seed(1);
     let pieces: [&[u8]; 8] = [
-        b"GET ", b"/", b" HTTP/1.1", b"\r\n", b"Host: ", b"\0\xff", b"Content-Length: 9", b":",
+        b"GET ",
+        b"/",
+        b" HTTP/1.1",
+        b"\r\n",
+        b"Host: ",
+        b"\0\xff",
+        b"Content-Length: 9",
+        b":",
     ];
     for _ in 0..20_000 {
         let count = random.usize(..12);
@@ -97,10 +104,23 @@ fn what_is_no_request_is_refused() {
 
 #[test]
 fn names_of_others_do_not_lead_here() {
-    for own in ["localhost", "localhost:8080", "127.0.0.1:1", "10.0.2.15", "[::1]:80", "[::1]"] {
+    for own in [
+        "localhost",
+        "localhost:8080",
+        "127.0.0.1:1",
+        "10.0.2.15",
+        "[::1]:80",
+        "[::1]",
+    ] {
         assert!(is_own(own), "{own}");
     }
-    for other in ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ":80"] {
+    for other in [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        ":80",
+    ] {
         assert!(!is_own(other), "{other}");
         let request = whole(&format!("GET /state HTTP/1.1\r\nHost: {other}\r\n\r\n"));
         assert_eq!(status(&answer(&request, TOKEN, &mut Fake::default())), 403);
@@ -112,15 +132,34 @@ fn who_has_the_token_acts() {
     let mut machine = Fake::default();
     let mut ask = |body: &str| status(&answer(&post(body), TOKEN, &mut machine));
     let good = format!("token={TOKEN}&");
-    for token in ["", "token=", "token=0123456789abcdeg", "token=0123456789abcde", "token=0123456789abcdeff"] {
+    for token in [
+        "",
+        "token=",
+        "token=0123456789abcdeg",
+        "token=0123456789abcde",
+        "token=0123456789abcdeff",
+    ] {
         assert_eq!(ask(&format!("{token}&act=kill&manager=linux&pid=3")), 403);
     }
-    for body in ["act=", "act=burn", "act=kill", "act=kill&manager=kernel&pid=1", "act=kill&manager=linux&pid=-1",
-        "act=checkpoint&manager=linux&pid=1", "act=restore&path=relative", "act=restore&path=/a%00b"] {
+    for body in [
+        "act=",
+        "act=burn",
+        "act=kill",
+        "act=kill&manager=kernel&pid=1",
+        "act=kill&manager=linux&pid=-1",
+        "act=checkpoint&manager=linux&pid=1",
+        "act=restore&path=relative",
+        "act=restore&path=/a%00b",
+    ] {
         assert_eq!(ask(&format!("{good}{body}")), 400, "{body}");
     }
     assert_eq!(ask(&format!("{good}act=go+on&manager=linux&pid=3")), 200);
-    assert_eq!(ask(&format!("act=checkpoint&manager=native&pid=7&path=%2Ftmp%2Fa+b&{good}")), 200);
+    assert_eq!(
+        ask(&format!(
+            "act=checkpoint&manager=native&pid=7&path=%2Ftmp%2Fa+b&{good}"
+        )),
+        200
+    );
     let subject = |manager, pid| Subject { manager, pid };
     assert_eq!(
         machine.done,
@@ -130,7 +169,9 @@ fn who_has_the_token_acts() {
         ]
     );
     // Looking does nothing, and acting is not looking.
-    let get = whole(&format!("GET /act?{good}act=kill&manager=linux&pid=3 HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let get = whole(&format!(
+        "GET /act?{good}act=kill&manager=linux&pid=3 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ));
     assert_eq!(status(&answer(&get, TOKEN, &mut machine)), 405);
     assert_eq!(machine.done.len(), 2);
 }
@@ -151,7 +192,13 @@ fn the_state_is_json_whatever_processes_are_called() {
         pid: 3,
         name: "</script>\"\u{1}\\".into(),
         status: Doing::Exited(255),
-        threads: vec![Thread { rip: u64::MAX, rax: 1, waiting: 0, stops: 2, exception: 0 }],
+        threads: vec![Thread {
+            rip: u64::MAX,
+            rax: 1,
+            waiting: 0,
+            stops: 2,
+            exception: 0,
+        }],
         doing: vec!["in user code".into()],
         resident: 1 << 40,
         objects: 9,

@@ -325,7 +325,9 @@ mod tests {
 
     #[test]
     fn plain_paths_lead_where_they_say() {
-        let words = ["disk", "disks", "dis", "a", "", ".", "..", "..disk", ".d", "disk."];
+        let words = [
+            "disk", "disks", "dis", "a", "", ".", "..", "..disk", ".d", "disk.",
+        ];
         let mut plain = 0;
         for one in words {
             for two in words {

@@ -39,7 +39,10 @@ pub(super) fn print(
     let mut symbols = Symbols::new(images.kernel(config));
     if let Some(program) = program {
         let file = std::fs::read(program).map_err(|error| {
-            Error::new(format!("there is no program {}: {error}", program.display()))
+            Error::new(format!(
+                "there is no program {}: {error}",
+                program.display()
+            ))
         })?;
         symbols.add_program(&file);
     }
