@@ -22,7 +22,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 const LONG: u64 = 400;
 
 /// Text of about this many bytes, the same every time: lines of made-up words and a number.
-fn text(bytes: usize) -> String {
+pub(super) fn text(bytes: usize) -> String {
     let mut random = fastrand::Rng::with_seed(1);
     let mut next = |end: u64| random.u64(..end);
     let mut text = String::with_capacity(bytes + 128);

@@ -14,6 +14,7 @@ mod inspect;
 mod linux;
 mod net;
 mod shell;
+mod trees;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,6 +57,10 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_console_session", checkpoint::console_session),
+    scenario("checkpoint_trees", trees::shells),
+    scenario("checkpoint_tree_programs", trees::programs),
+    scenario("checkpoint_tree_refusals", trees::refusals),
+    scenario("checkpoint_tree_elsewhere", trees::other_machine),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
     scenario("date", disk::date),
     scenario("random", linux::random),

@@ -62,9 +62,15 @@ fn open(visitor: &Visitor) -> Result<CheckpointStub<Session>, Error> {
 }
 
 impl Checkpoint for Session {
-    async fn save(&self, processes: Vec<Ref>, path: String, room: usize) -> Result<Vec<u8>, Error> {
+    async fn save(
+        &self,
+        files: bool,
+        processes: Vec<Ref>,
+        path: String,
+        room: usize,
+    ) -> Result<Vec<u8>, Error> {
         let room = has_room(room)?;
-        let save = move |wanted: &_| save::save(&processes, &path, wanted);
+        let save = move |wanted: &_| save::save(&processes, (&path, files), wanted);
         let saved = desk::work(self.job, &self.client, save).await;
         encode(saved, room, |saved: &mut Saved| {
             saved.doing.truncate(saved.doing.len() / 2);

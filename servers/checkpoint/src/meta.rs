@@ -18,8 +18,10 @@ use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Most processes in one image: their control ports come in one message.
-pub const MAX_PROCESSES: usize = abi::MAX_LIST_REFS as usize;
+/// Most processes in one image of which one has the control ports: these come in one message.
+pub const MAX_ROOTS: usize = abi::MAX_LIST_REFS as usize;
+/// Most processes in one image, with those that have come of others.
+pub const MAX_PROCESSES: usize = 256;
 /// Most bytes of a manager's part.
 pub const MAX_PART: usize = 4 << 20;
 /// Most objects in one image: more than the kernel has memory for.
@@ -171,11 +173,14 @@ impl From<postcard::Error> for Undecoded {
     }
 }
 
-/// A saved process.
+/// A saved process: two segments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its manager, one of [`MANAGERS`].
     pub manager: String,
+    /// 0, or its number among those that its manager saves together with the last one before it that has 0: a memory of a tree of
+    /// Linux processes. These follow in their order, and the part of the first one is about all of them.
+    pub member: u32,
     /// Its name, for people.
     pub name: String,
     /// What its manager said of it: opaque here.
@@ -538,7 +543,23 @@ impl Meta {
         if self.processes.is_empty() || self.processes.len() > MAX_PROCESSES {
             return senseless!("it holds {} processes", self.processes.len());
         }
+        let roots = self.processes.iter().filter(|process| process.member == 0);
+        if roots.count() > MAX_ROOTS {
+            return senseless!(
+                "it holds more than {MAX_ROOTS} processes and those that came of them"
+            );
+        }
+        let mut before: Option<&Process> = None;
         for (n, process) in self.processes.iter().enumerate() {
+            let follows = |before: &Process| {
+                process.member - 1 == before.member
+                    && process.manager == before.manager
+                    && process.part.is_empty()
+            };
+            if process.member > 0 && !before.is_some_and(follows) {
+                return senseless!("process {n} belongs to none before it");
+            }
+            before = Some(process);
             if !MANAGERS.contains(&process.manager.as_str()) {
                 return senseless!("process {n} belongs to an unknown manager");
             }
@@ -744,6 +765,7 @@ pub(crate) mod tests {
         use Segment::{Control, Memory};
         let process = |manager: &str| Process {
             manager: manager.into(),
+            member: 0,
             name: "demo".into(),
             part: vec![1, 2, 3],
         };
@@ -884,6 +906,31 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.processes.clear()).contains("0 processes"));
         assert!(wrong(|m| m.processes[0].manager = "root".into()).contains("unknown manager"));
         assert!(wrong(|m| m.processes[1].part = vec![0; MAX_PART + 1]).contains("too long"));
+        // Those that belong together have one manager and one part, and stand in their order.
+        let member = |member: u32, manager: &str, part: &[u8]| {
+            let process = Process {
+                manager: manager.into(),
+                member,
+                name: "child".into(),
+                part: part.into(),
+            };
+            wrong(move |m| m.processes.push(process))
+        };
+        for (number, manager, part) in [
+            (2, "linux", &[][..]),
+            (u32::MAX, "linux", &[]),
+            (1, "native", &[]),
+            (1, "linux", &[1]),
+        ] {
+            assert!(member(number, manager, part).contains("belongs to none"));
+        }
+        assert!(member(1, "linux", &[]).contains("has no Space"));
+        assert!(wrong(|m| m.processes[0].member = 1).contains("belongs to none"));
+        assert!(wrong(|m| {
+            let process = m.processes[0].clone();
+            m.processes.extend(vec![process; MAX_ROOTS]);
+        })
+        .contains("more than"));
         assert!(wrong(|m| m.objects[0].place.offset += 8).contains("outside"));
         assert!(wrong(|m| m.objects[0].place.process = 2).contains("outside"));
         assert!(wrong(|m| m.objects[13].place.offset = CONTROL_SIZE).contains("outside"));

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use checkpoint_image::charges::{Charges, Number};
 use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
-    space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
+    self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
 use checkpoint_image::turns::Job;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
@@ -127,12 +127,20 @@ impl In<'_> {
 /// A process that is being made.
 struct Made {
     manager: String,
-    process: Process,
+    /// Its own, or its place among those that were made together with one before it.
+    process: Own,
     keeper: Ref,
     /// Its memory account, if it knows that.
     account: Ref,
     /// Memory and control region, and their windows.
     segments: [(Ref, Option<Window>); 2],
+}
+
+/// The power over a process that is being made.
+enum Own {
+    Process(Process),
+    /// It is that of the process with the first number, of which this is the member with the second one.
+    Member(u32, u32),
 }
 
 /// What has been made so far. Dropping it undoes it, unless somebody has taken it.
@@ -151,10 +159,10 @@ impl Drop for Making {
             for (_, window) in &mut made.segments {
                 *window = None;
             }
-            if !self.taken {
+            if let (false, Own::Process(process)) = (self.taken, &made.process) {
                 // Objects go with their pages.
-                let _ = made.process.kill();
-                let _ = made.process.reap();
+                let _ = process.kill();
+                let _ = process.reap();
             }
         }
     }
@@ -170,10 +178,10 @@ impl Making {
             TAKEN.lock().push((charge, known));
         }
         let mut processes = Vec::new();
-        for made in &self.made {
-            processes.push((made.manager.clone(), made.process.pid()));
+        for (manager, process) in self.roots() {
+            processes.push((manager.to_string(), process.pid()));
             // A process of which nobody can get hold is of no use, and does no harm either.
-            ports.extend(made.process.port().copy());
+            ports.extend(process.port().copy());
         }
         Restored {
             processes,
@@ -210,11 +218,8 @@ impl Making {
         let passed = header.clock.wrapping_sub(rt::time::now());
         self.rebuild(&meta, passed)?;
         self.set_states(&meta, passed)?;
-        self.names = meta
-            .processes
-            .iter()
-            .map(|process| process.name.clone())
-            .collect();
+        let roots = meta.processes.iter().filter(|process| process.member == 0);
+        self.names = roots.map(|process| process.name.clone()).collect();
         for made in &mut self.made {
             // The windows are this thread's; who drops the rest may be another one.
             for (_, window) in &mut made.segments {
@@ -223,16 +228,30 @@ impl Making {
         }
         wanted.check()?;
         wanted.raise();
-        for made in &self.made {
-            made.process
+        for (_, process) in self.roots() {
+            process
                 .thaw()
                 .map_err(|error| refused("cannot let it go on", error))?;
         }
         Ok(())
     }
 
+    /// The processes over which there is power, and their managers.
+    fn roots(&self) -> impl Iterator<Item = (&str, &Process)> {
+        self.made.iter().filter_map(|made| match &made.process {
+            Own::Process(process) => Some((made.manager.as_str(), process)),
+            Own::Member(..) => None,
+        })
+    }
+
     fn adopt(&mut self, meta: &Meta, owner: &RefAt) -> Result<(), Sentence> {
-        for process in &meta.processes {
+        let mut root = 0;
+        for (n, process) in (0u32..).zip(&meta.processes) {
+            if process.member > 0 {
+                self.adopt_member(process, root)?;
+                continue;
+            }
+            root = n;
             let client = machine::manager(&process.manager)?;
             let adopted = client
                 .adopt(owner)
@@ -240,7 +259,7 @@ impl Making {
             // From here on dropping `self` undoes it.
             self.made.push(Made {
                 manager: process.manager.clone(),
-                process: adopted.process,
+                process: Own::Process(adopted.process),
                 keeper: adopted.keeper,
                 account: adopted.account,
                 segments: [(adopted.memory, None), (adopted.control, None)],
@@ -258,6 +277,37 @@ impl Making {
             }
         }
         Ok(())
+    }
+
+    /// One of those that belong to process `root` of the image.
+    fn adopt_member(&mut self, process: &meta::Process, root: u32) -> Result<(), Sentence> {
+        let (of, _) = self.power(root)?;
+        let adopted = of
+            .adopt_member()
+            .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
+        if adopted.number != process.member {
+            return Err(format!("{} counts otherwise", process.manager));
+        }
+        self.made.push(Made {
+            manager: process.manager.clone(),
+            process: Own::Member(root, adopted.number),
+            keeper: adopted.keeper,
+            account: Ref::new().map_err(|code| failed("a reference", code))?,
+            segments: [(adopted.memory, None), (adopted.control, None)],
+        });
+        Ok(())
+    }
+
+    /// Who has power over a process, and its number there.
+    fn power(&self, process: u32) -> Result<(&Process, u32), Sentence> {
+        let (root, member) = match self.made(process)?.process {
+            Own::Process(ref process) => return Ok((process, 0)),
+            Own::Member(root, member) => (root, member),
+        };
+        match &self.made(root)?.process {
+            Own::Process(process) => Ok((process, member)),
+            Own::Member(..) => Err("no such process".to_string()),
+        }
     }
 
     fn made(&self, process: u32) -> Result<&Made, Sentence> {
@@ -291,9 +341,14 @@ impl Making {
 
     /// Makes pages present, so that touching them cannot fail for want of memory.
     fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
-        self.made(place.process)?
-            .process
-            .populate(place.segment == Segment::Control, place.offset, bytes)
+        let (process, member) = self.power(place.process)?;
+        process
+            .populate(
+                member,
+                place.segment == Segment::Control,
+                place.offset,
+                bytes,
+            )
             .map_err(|error| refused("no memory for its pages", error))
     }
 
@@ -372,6 +427,9 @@ impl Making {
     /// Gives the managers their parts.
     fn rebuild(&self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
         for (n, (process, made)) in meta.processes.iter().zip(&self.made).enumerate() {
+            let Own::Process(own) = &made.process else {
+                continue;
+            };
             let space = meta.object_at(Place {
                 process: n as u32,
                 segment: Segment::Control,
@@ -382,8 +440,7 @@ impl Making {
                 Some(State::Space { clock_offset, .. }) => clock_offset.wrapping_add(passed),
                 _ => passed,
             };
-            made.process
-                .rebuild(&process.part, offset)
+            own.rebuild(&process.part, offset)
                 .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
         }
         Ok(())

@@ -37,14 +37,18 @@ const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
 
-/// Saves processes together, whose control ports these are.
-pub(crate) fn save(ports: &[Ref], path: &str, wanted: &Wanted) -> Result<Saved, Sentence> {
+/// Saves processes together, whose control ports these are; with the files that they read, too, if `files`.
+pub(crate) fn save(
+    ports: &[Ref],
+    (path, files): (&str, bool),
+    wanted: &Wanted,
+) -> Result<Saved, Sentence> {
     let processes = verify(ports)?;
     let mut attempt = 0;
     loop {
         wanted.check()?;
         wanted.raise();
-        let set = Set::freeze(&processes, wanted)?;
+        let set = Set::freeze(&processes, files, wanted)?;
         wanted.lower();
         match set.describe(wanted) {
             Ok(described) => {
@@ -103,6 +107,8 @@ fn failed(what: &str, code: Code) -> Sentence {
 /// A frozen process; thawed when this is dropped.
 struct Held<'a> {
     manager: &'a str,
+    /// Its number among those that are frozen together with one before it, and are thawed with that.
+    member: u32,
     process: &'a Process,
     frozen: Frozen,
     memory: Option<Window>,
@@ -132,7 +138,9 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.memory = None;
         self.control = None;
-        let _ = self.process.thaw();
+        if self.member == 0 {
+            let _ = self.process.thaw();
+        }
     }
 }
 
@@ -161,21 +169,40 @@ struct Described {
 }
 
 impl<'a> Set<'a> {
-    fn freeze(processes: &'a [(&'static str, Process)], wanted: &Wanted) -> Result<Self, Sentence> {
+    fn freeze(
+        processes: &'a [(&'static str, Process)],
+        files: bool,
+        wanted: &Wanted,
+    ) -> Result<Self, Sentence> {
         let mut set = Set(Vec::new());
         for (manager, process) in processes {
-            let frozen = process.freeze().map_err(|error| {
+            let mut frozen = process.freeze(files).map_err(|error| {
                 format!("process {} of {manager}: {}", process.pid(), error.text())
             })?;
-            // It is copied, and encoded.
-            wanted.hold(5 * frozen.part.len() as u64)?;
-            set.0.push(Held {
+            let members = core::mem::take(&mut frozen.members);
+            let held = |member, frozen| Held {
                 manager,
+                member,
                 process,
                 frozen,
                 memory: None,
                 control: None,
-            });
+            };
+            // It is copied, and encoded.
+            let part = 5 * frozen.part.len() as u64;
+            set.0.push(held(0, frozen));
+            wanted.hold(part)?;
+            for (number, member) in (1..).zip(members) {
+                let frozen = Frozen {
+                    name: member.name,
+                    part: Vec::new(),
+                    memory: member.memory,
+                    control: member.control,
+                    account: reference()?,
+                    members: Vec::new(),
+                };
+                set.0.push(held(number, frozen));
+            }
         }
         for held in &mut set.0 {
             let map = |segment, region: &Ref| {
@@ -207,6 +234,7 @@ impl<'a> Set<'a> {
                 .iter()
                 .map(|held| meta::Process {
                     manager: held.manager.to_string(),
+                    member: held.member,
                     name: held.frozen.name.clone(),
                     part: held.frozen.part.clone(),
                 })

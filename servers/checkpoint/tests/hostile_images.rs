@@ -70,11 +70,12 @@ fn place(process: u32, segment: Segment, offset: u64) -> Place {
     }
 }
 
-/// Two processes with one of everything.
+/// Two processes with one of everything, and a member of the second one.
 fn sample() -> Meta {
     use Segment::{Control, Memory};
     let process = |manager: &str| Process {
         manager: manager.into(),
+        member: 0,
         name: "demo".into(),
         part: vec![1, 2, 3],
     };
@@ -153,9 +154,31 @@ fn sample() -> Meta {
             vec![Target::Object(10), Target::Null, Target::Null],
         ),
     ];
+    let objects = objects.into_iter().chain([
+        (
+            place(2, Control, CONTROL_SPACE),
+            State::Space {
+                flags: 1,
+                quota: 0,
+                clock_offset: 5,
+                max_priority: 8,
+            },
+            vec![Target::Manager(2)],
+        ),
+        (
+            place(2, Control, CONTROL_THREAD),
+            thread(),
+            vec![Target::Object(12), Target::Null, Target::Null],
+        ),
+    ]);
     let run = |place, pages| Run { place, pages };
+    let member = Process {
+        member: 1,
+        part: Vec::new(),
+        ..process("linux")
+    };
     Meta {
-        processes: vec![process("native"), process("linux")],
+        processes: vec![process("native"), process("linux"), member],
         objects: objects
             .into_iter()
             .map(|(place, state, refs)| Object { place, state, refs })
@@ -306,7 +329,8 @@ fn change(r: &mut Random, meta: &mut Meta) {
         9 => {
             let at = r.below(meta.processes.len());
             if let Some(process) = meta.processes.get_mut(at) {
-                match r.below(3) {
+                match r.below(4) {
+                    3 => process.member = [0, 1, 2, 3, u32::MAX][r.below(5)],
                     0 => process.manager = ["native", "linux", "", "fs"][r.below(4)].into(),
                     1 => process.part = vec![0; r.below(40)],
                     _ => process.name = "x".repeat(r.below(300)),
@@ -403,6 +427,14 @@ fn outcome(image: &[u8]) -> String {
         Ok((pages, meta)) => {
             assert_eq!(meta.check(), Ok(()));
             assert_eq!(pages.len(), meta.runs.len());
+            // The restorer asks the process before for its members, one after the other.
+            for (n, process) in meta.processes.iter().enumerate() {
+                let before = n.checked_sub(1).map(|n| &meta.processes[n]);
+                let follows = before.is_some_and(|before| {
+                    before.member + 1 == process.member && before.manager == process.manager
+                });
+                assert!(process.member == 0 || follows && process.part.is_empty());
+            }
             "taken".to_string()
         }
         Err(bad) => {

@@ -107,12 +107,16 @@ impl Manager for Table {
         Table::info(self, pid)
     }
 
-    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        Table::freeze(self, pid)
+    fn freeze(&mut self, pid: Pid, files: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        Table::freeze(self, pid, files)
     }
 
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
         Table::part(self, pid, offset, room)
+    }
+
+    fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        Table::member(self, pid, number)
     }
 
     fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
@@ -123,8 +127,19 @@ impl Manager for Table {
         Table::let_go(self, pid)
     }
 
-    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
-        Table::populate(self, pid, control, offset, size)
+    fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error> {
+        Table::adopt_member(self, pid)
+    }
+
+    fn populate(
+        &mut self,
+        pid: Pid,
+        member: u32,
+        control: bool,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Error> {
+        Table::populate(self, pid, member, control, offset, size)
     }
 
     fn rebuild(

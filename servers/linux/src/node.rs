@@ -119,6 +119,13 @@ impl Nodes {
         Some(granted)
     }
 
+    /// Whether this task has been given what it waited for, and has not taken it.
+    #[must_use]
+    pub fn is_granted(&self, tid: Tid) -> bool {
+        let opener = self.openers.get(&tid);
+        opener.is_some_and(|opener| opener.granted.is_some())
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -141,6 +141,25 @@ impl Kind {
         }
     }
 
+    /// The inode, for a file or directory.
+    #[must_use]
+    pub const fn ino(&self) -> Option<u64> {
+        match self {
+            Kind::File { ino } | Kind::Directory { ino, .. } => Some(*ino),
+            Kind::Pipe { ino, .. } => *ino,
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) const fn ino_mut(&mut self) -> Option<&mut u64> {
+        match self {
+            Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
+            Kind::Pipe { ino, .. } => ino.as_mut(),
+            _ => None,
+        }
+    }
+
     /// The pipe's identity, for an end of a pipe.
     #[must_use]
     pub const fn pipe(&self) -> Option<u64> {
@@ -270,11 +289,7 @@ impl Description {
     /// The inode, for a file or directory.
     #[must_use]
     pub fn ino(&self) -> Option<u64> {
-        match self.kind {
-            Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
-            Kind::Pipe { ino, .. } => ino,
-            _ => None,
-        }
+        self.kind.ino()
     }
 
     /// Gives up what it is open on. To be called once, when nobody has the description any more.

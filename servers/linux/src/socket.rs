@@ -690,6 +690,29 @@ impl System {
         rights
     }
 
+    /// These descriptors come with a message of an image. Errors: `ETOOMANYREFS`.
+    pub fn put_rights(
+        &mut self,
+        id: u64,
+        message: usize,
+        rights: Vec<Shared<Description>>,
+    ) -> Result<(), Errno> {
+        let payer = self.socket(id)?.payer;
+        for n in 0..rights.len() {
+            if self.count_thing(Thing::Right, payer).is_err() {
+                self.uncount_rights(n, payer);
+                return Err(ETOOMANYREFS);
+            }
+        }
+        self.sockets.under_way += rights.len();
+        let socket = self.socket(id)?;
+        socket.rights += rights.len();
+        if let Some(message) = socket.queue.get_mut(message) {
+            message.rights = rights;
+        }
+        Ok(())
+    }
+
     fn uncount_rights(&mut self, count: usize, payer: Payer) {
         for _ in 0..count {
             self.uncount_thing(Thing::Right, payer);

@@ -169,7 +169,7 @@ pub struct Process {
     pub actions: Shared<Actions>,
     /// Signals that were sent to it, for any of its tasks.
     pub pending: Pending,
-    /// The signal that has stopped it. After a restore it is the shell that has.
+    /// The signal that has stopped it.
     #[serde(skip)]
     pub stopped: Option<u32>,
     /// What its parent has not been told yet.
@@ -186,6 +186,19 @@ impl Process {
         let target = [self.ids.uid[0], self.ids.uid[2]];
         ids.uid[1] == 0 || target.contains(&ids.uid[0]) || target.contains(&ids.uid[1])
     }
+}
+
+/// A process of a tree that was restored.
+#[derive(Debug)]
+pub struct Again {
+    /// What an image has of it.
+    pub process: Process,
+    /// Which of those before it is its parent.
+    pub parent: Option<u32>,
+    /// The numbers of its further tasks, as programs see them.
+    pub threads: Vec<u32>,
+    /// Its first task has not ended.
+    pub has_first: bool,
 }
 
 /// To whom a signal is sent.
@@ -292,6 +305,13 @@ impl System {
         self.counted.get(&payer).copied().unwrap_or(0)
     }
 
+    /// How many more may count for this payer.
+    #[must_use]
+    pub fn left(&self, payer: Payer) -> usize {
+        let most = payer.most().saturating_sub(self.counted(payer));
+        most.min(MAX_PROCESSES - self.processes.len().min(MAX_PROCESSES))
+    }
+
     /// A new process that has no parent, and its number. Errors: `EAGAIN` if there are too many.
     pub fn create(&mut self, payer: Option<Pid>) -> Result<Pid, Errno> {
         let pid = self.free_pid(payer.map(Payer::Job), 0)?;
@@ -382,31 +402,92 @@ impl System {
         self.processes.insert(pid, process);
     }
 
-    /// A process that was restored: it and its further threads have the numbers that they had if these are free, and
-    /// else it is alone in a namespace of its own.
-    pub fn restore(&mut self, pid: Pid, saved: Process, threads: &[u32]) {
-        let fresh = self.forget(pid).unwrap_or_default();
+    /// A tree that was restored, whose root is this process: each of it behind its parent. They have the numbers that they had
+    /// if these are free, and else they are alone in a namespace of their own. The numbers of the processes in the table, and of
+    /// their further tasks. Errors: `EAGAIN` if there are too many; nothing has changed then.
+    pub fn restore(
+        &mut self,
+        root: Pid,
+        tree: Vec<Again>,
+        foreground: Option<u32>,
+    ) -> Result<Vec<(Pid, Vec<Tid>)>, Errno> {
+        let payer = self.find(root).ok_or(ESRCH)?.payer;
+        let threads = tree.iter().map(|one| one.threads.len()).sum::<usize>();
+        let further = tree.len().saturating_sub(1);
+        let each = self.threads_counted.get(&payer).copied().unwrap_or(0);
+        let processes = self.counted(payer) + further;
+        if processes > payer.most()
+            || self.processes.len() + further > MAX_PROCESSES
+            || each + threads + processes > MAX_THREADS_EACH
+        {
+            return Err(EAGAIN);
+        }
+        self.forget(root);
         let is_taken = |number: u32| {
-            self.numbers.contains_key(&(0, number))
+            number == root
+                || self.numbers.contains_key(&(0, number))
                 || self.processes.contains_key(&number)
                 || self.threads.contains_key(&number)
         };
-        let taken = is_taken(saved.number)
-            || threads.iter().any(|number| is_taken(*number))
-            || self.is_group(0, saved.group);
-        let namespace = if taken { pid } else { 0 };
-        let (number, group) = (saved.number, saved.group);
-        let process = Process {
-            namespace,
-            root: fresh.root,
-            payer: fresh.payer,
-            ..saved
-        };
-        self.insert(pid, process);
-        self.numbers.remove(&(namespace, pid));
-        self.numbers.insert((namespace, number), pid);
-        self.groups.insert((namespace, group, pid));
-        self.process(pid).number = number;
+        let taken = tree.iter().enumerate().any(|(n, one)| {
+            // The root has a number in the table already, which may be the one that it had.
+            let own = one.process.number;
+            (n > 0 || own != root) && is_taken(own)
+                || one.threads.iter().any(|number| is_taken(*number))
+                || self.is_group(0, one.process.group)
+        });
+        let namespace = if taken { root } else { 0 };
+        let mut made: Vec<(Pid, Vec<Tid>)> = Vec::new();
+        let mut further = Vec::new();
+        for (n, one) in tree.into_iter().enumerate() {
+            let number = one.process.number;
+            let pid = match n {
+                0 => root,
+                _ if namespace == 0 => number,
+                _ => self.free_number(namespace),
+            };
+            let parent = one.parent.and_then(|n| made.get(n as usize));
+            let parent = parent.map(|(pid, _)| *pid);
+            let (has_ended, group) = (one.process.status.is_some(), one.process.group);
+            self.insert(
+                pid,
+                Process {
+                    namespace,
+                    root,
+                    payer,
+                    parent,
+                    children: BTreeSet::new(),
+                    ended: BTreeSet::new(),
+                    tasks: BTreeSet::new(),
+                    ..one.process
+                },
+            );
+            self.numbers.remove(&(namespace, pid));
+            self.numbers.insert((namespace, number), pid);
+            self.groups.insert((namespace, group, pid));
+            self.process(pid).number = number;
+            if has_ended || !one.has_first {
+                self.process(pid).tasks.clear();
+            }
+            if let Some(parent) = parent.map(|parent| self.process(parent)) {
+                match has_ended {
+                    true => parent.ended.insert(pid),
+                    false => parent.children.insert(pid),
+                };
+            }
+            made.push((pid, Vec::new()));
+            further.push(one.threads);
+        }
+        // All processes have their numbers before threads get some.
+        for ((pid, tids), numbers) in made.iter_mut().zip(further) {
+            for number in numbers {
+                tids.push(self.add_thread(*pid, Some(number)));
+            }
+        }
+        if let Some(group) = foreground {
+            self.foregrounds.insert(root, group);
+        }
+        Ok(made)
     }
 
     /// Takes a process out of the table.
@@ -439,22 +520,36 @@ impl System {
 
     // --- Threads ---
 
-    /// A further task of a process, and its number in the table. As programs see it, it has the number `number`, or that
-    /// of the table. Errors: `EAGAIN` if there are too many.
-    pub fn new_thread(&mut self, pid: Pid, number: Option<u32>) -> Result<Tid, Errno> {
+    /// A further task of a process: its number. Errors: `EAGAIN` if there are too many.
+    pub fn new_thread(&mut self, pid: Pid) -> Result<Tid, Errno> {
         let of = self.find(pid).ok_or(ESRCH)?;
-        let (payer, namespace) = (of.payer, of.namespace);
+        let payer = of.payer;
         let each = self.threads_counted.get(&payer).copied().unwrap_or(0);
         if of.tasks.len() >= MAX_THREADS || each + self.counted(payer) >= MAX_THREADS_EACH {
             return Err(EAGAIN);
         }
-        let tid = self.free_number(namespace);
+        Ok(self.add_thread(pid, None))
+    }
+
+    fn add_thread(&mut self, pid: Pid, number: Option<u32>) -> Tid {
+        let of = self.process(pid);
+        let (payer, namespace) = (of.payer, of.namespace);
+        let is_free = |number: &u32| {
+            namespace == 0
+                && !self.processes.contains_key(number)
+                && !self.threads.contains_key(number)
+        };
+        // In the table it has the number that it has for programs, if that is possible.
+        let tid = match number.filter(is_free) {
+            Some(number) => number,
+            None => self.free_number(namespace),
+        };
         let number = number.unwrap_or(tid);
         *self.threads_counted.entry(payer).or_default() += 1;
         self.numbers.insert((namespace, number), tid);
         self.threads.insert(tid, (pid, number));
         self.process(pid).tasks.insert(tid);
-        Ok(tid)
+        tid
     }
 
     fn uncount_thread(&mut self, payer: Payer) {

@@ -19,9 +19,10 @@ use abi::message::ExceptionMessage;
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::rc::Rc;
+use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use interface::server::{park, Event};
 use personality::emulate::{self, Outcome, Wake};
 use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
@@ -33,7 +34,7 @@ use proto::Error;
 use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
-use crate::world::{short, Born, Seat, World};
+use crate::world::{short, Born, Memory, Seat, World};
 
 use living::Living;
 
@@ -59,6 +60,8 @@ struct Group {
     halted: bool,
     /// The part that `Freeze` made.
     part: Vec<u8>,
+    /// What it is about: the memories in its order, of a tree that is frozen or being rebuilt, and their names.
+    memories: Vec<(Weak<RefCell<Memory>>, String)>,
     /// It was adopted, and its objects have not been looked at yet.
     unproven: bool,
     /// Where its first task was, which has ended while others go on. The thread is stopped for ever.
@@ -71,14 +74,15 @@ impl Group {
     }
 }
 
-/// A process that is being rebuilt, and of which not all of the part is there.
+/// A tree that is being rebuilt, and of which not all of the part is there.
 struct Adopting {
     bytes: Vec<u8>,
-    /// The number of its keeper.
-    keeper: u32,
-    body: Process,
-    port: Port,
+    /// Its memories.
+    bodies: Vec<Body>,
 }
+
+/// A memory of it: the number of its keeper, segments and space, and the port of the keeper.
+type Body = (u32, Process, Port);
 
 enum Entry {
     Living(Group),

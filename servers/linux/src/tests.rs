@@ -35,6 +35,7 @@ use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
 mod files;
+mod trees;
 
 /// A host with memory in a map, and mappings that are only recorded.
 struct Fake {
@@ -346,6 +347,18 @@ fn free_ranges_are_found_from_the_top_down() {
 /// Where the first thread of a process is.
 const FIRST: u64 = proto::layout::CONTROL_THREAD;
 
+/// The part of the tree of the first of these tasks. `first` is where its first thread stands, if the task of that has ended.
+fn save(
+    tasks: &[(u64, &Task)],
+    first: Option<u64>,
+    system: &System,
+    host: &mut Fake,
+) -> Result<Vec<u8>, part::Refusal> {
+    let root = tasks[0].1.pid;
+    let known = |pid| (first.filter(|_| pid == root), "ended".to_string());
+    part::save((root, false), tasks, known, system, host).map(|made| made.part)
+}
+
 /// A task, and the table with its process.
 #[derive(Debug)]
 struct One {
@@ -397,13 +410,14 @@ impl One {
     }
 
     fn save(&self, host: &mut Fake) -> Result<Vec<u8>, part::Refusal> {
-        part::save(&[(FIRST, &self.task)], &self.system, host)
+        save(&[(FIRST, &self.task)], None, &self.system, host)
     }
 
     fn adopt(bytes: &[u8], clock_offset: u64, host: &mut Fake) -> Result<Self, String> {
         let mut system = System::new();
         let pid = system.create(None).unwrap();
-        let (_, task) = part::adopt(bytes, clock_offset, pid, &mut system, host)?.remove(0);
+        let mut adopted = part::adopt(bytes, 1, clock_offset, pid, &mut system, host)?;
+        let task = adopted.tasks.remove(0).task;
         Ok(One { task, system })
     }
 
@@ -1094,7 +1108,7 @@ fn writing_to_nobody_ends_the_writer() {
 }
 
 #[test]
-fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
+fn a_pipe_of_the_tree_is_saved_and_one_of_others_is_not() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     assert_eq!(process.result(&mut host, nr::pipe, &[0x10_0000]), 0);
@@ -1109,20 +1123,19 @@ fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
     assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 5);
     assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 0);
     assert_eq!(again.result(&mut host, nr::close, &[0]), 0);
-    // With a child there is somebody else.
-    let number = process.result(&mut host, nr::fork, &[]);
+    // A child alone has a parent.
+    process.result(&mut host, nr::fork, &[]);
     let mut child = child_of(&mut process, &mut host);
-    let refusal = process.save(&mut host).unwrap_err();
-    assert_eq!(refusal, part::Refusal::Child(number as u32));
-    let refusal = part::save(&[(FIRST, &child)], &process.system, &mut host).unwrap_err();
+    let refusal = save(&[(FIRST, &child)], None, &process.system, &mut host).unwrap_err();
     assert_eq!(refusal, part::Refusal::Parent(process.task.pid));
-    // An orphan that has an end of a pipe of another process, too.
+    // An orphan alone has an end of a pipe of another process.
     let exit = registers(nr::exit, &[0]);
     process.system.process(child.pid).parent = None;
     process.system.process(process.task.pid).children.clear();
-    let refusal = process.save(&mut host).unwrap_err();
+    let refusal = save(&[(FIRST, &child)], None, &process.system, &mut host).unwrap_err();
     assert!(matches!(&refusal, part::Refusal::Shared(_)), "{refusal:?}");
-    assert!(part::share(&process.task, &child));
+    let common = part::Common::of(core::iter::once(&child), &process.system);
+    assert!(common.has(&process.task, &process.system));
     emulate::call(&mut child, &mut process.system, &mut host, &exit);
     drop(child);
     assert!(process.save(&mut host).is_ok());
@@ -1363,7 +1376,9 @@ fn the_ends_of_a_fifo_meet() {
 }
 
 fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {
-    part::adopt(saved, 0, pid, system, host).unwrap().remove(0)
+    let mut adopted = part::adopt(saved, 1, 0, pid, system, host).unwrap();
+    let seated = adopted.tasks.remove(0);
+    (seated.place, seated.task)
 }
 
 #[test]
@@ -1538,15 +1553,15 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
         .zip(places)
         .map(|(task, place)| (place, task))
         .collect();
-    let saved = part::save(&tasks, &process.system, &mut host).unwrap();
+    let saved = save(&tasks, None, &process.system, &mut host).unwrap();
     let mut system = System::new();
     let pid = system.create(None).unwrap();
-    let again = part::adopt(&saved, 0, pid, &mut system, &mut host).unwrap();
+    let again = part::adopt(&saved, 1, 0, pid, &mut system, &mut host).unwrap();
     assert_eq!(
-        again.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
+        again.tasks.iter().map(|t| t.place).collect::<Vec<_>>(),
         places
     );
-    let mut again: Vec<Task> = again.into_iter().map(|(_, task)| task).collect();
+    let mut again: Vec<Task> = again.tasks.into_iter().map(|t| t.task).collect();
     let numbers = |tasks: &[Task]| tasks.iter().map(|t| t.thread).collect::<Vec<_>>();
     assert_eq!(numbers(&again[1..4]), numbers(&threads));
     assert_eq!(again[0].tid, pid);
@@ -1573,13 +1588,15 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     assert_eq!(u32::from_le_bytes(word), again[3].thread | flags);
     // The process goes on without its first thread, and can be saved so.
     let rest: Vec<(u64, &Task)> = places[1..].iter().copied().zip(&again).collect();
-    let saved = part::save(&rest, &system, &mut host).unwrap();
+    let saved = save(&rest, Some(FIRST), &system, &mut host).unwrap();
     let mut system = System::new();
     let pid = system.create(None).unwrap();
-    let third = part::adopt(&saved, 0, pid, &mut system, &mut host).unwrap();
+    let third = part::adopt(&saved, 1, 0, pid, &mut system, &mut host).unwrap();
+    assert_eq!(third.members[0].first, Some((0, FIRST)));
     assert!(third
+        .tasks
         .iter()
-        .all(|(_, task)| task.tid != pid && task.number == process.task.number));
+        .all(|t| t.task.tid != pid && t.task.number == process.task.number));
     assert_eq!(system.find(pid).unwrap().tasks.len(), 4);
     system.forget(pid);
     assert_eq!(system.create(None).map(|_| system.count()), Ok(1));
@@ -1653,7 +1670,7 @@ fn threads_have_an_end() {
         process.system.forget(pid);
     }
     let pid = process.system.create(None).unwrap();
-    assert!(process.system.new_thread(pid, None).is_ok());
+    assert!(process.system.new_thread(pid).is_ok());
 }
 
 #[test]

@@ -10,6 +10,12 @@ pub struct Writer {
     bytes: Vec<u8>,
 }
 
+impl Default for Writer {
+    fn default() -> Self {
+        Writer::new()
+    }
+}
+
 impl Writer {
     /// Nothing yet.
     #[must_use]

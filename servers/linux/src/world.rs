@@ -170,7 +170,11 @@ impl Seat {
             Ok(memory) => memory.into_inner().body.destroy(),
             Err(memory) => {
                 let thread = memory.borrow().body.thread_at(self.thread);
-                let _ = thread.and_then(ThreadAt::destroy);
+                // An image, and whoever restores it, rely on the first thread of a memory.
+                let _ = match self.thread {
+                    CONTROL_THREAD => thread.and_then(ThreadAt::stop),
+                    _ => thread.and_then(ThreadAt::destroy),
+                };
             }
         }
     }

@@ -573,7 +573,7 @@ impl Observer for Sleeper {
             let asleep_until = process.task.wait.unwrap().deadline.unwrap();
             // Restored on a machine whose clock is an hour ahead.
             let Process { task, system } = process;
-            let saved = personality::part::save(&[(tracer::FIRST, task)], system, world).unwrap();
+            let saved = tracer::save(task, system, world).unwrap();
             let own_now = task.now(world);
             task.close_files(system, world);
             world.now = 3_600_000_000_000;

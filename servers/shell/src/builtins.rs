@@ -56,8 +56,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] JOB... FILE",
-        "save jobs to a file; they go on",
+        "[-v] [--files] JOB... FILE",
+        "save jobs, each with all that it has started, to a file; they go on",
         checkpoint,
     ),
     Builtin {
@@ -439,6 +439,10 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
+    let (files, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == "--files" => (true, rest),
+        _ => (false, arguments),
+    };
     let Some((file, words)) = arguments
         .split_last()
         .filter(|(_, words)| !words.is_empty())
@@ -464,7 +468,7 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         let process = shell.managers.process(*manager, *pid);
         ports.push(**process.map_err(|error| error.text().to_string())?.port());
     }
-    let saved = rt::checkpoint::save(&ports, &absolute_path(&shell.cwd, file))?;
+    let saved = rt::checkpoint::save_with(&ports, &absolute_path(&shell.cwd, file), files)?;
     if verbose || shell.interactive {
         let _ = writeln!(output, "{file}: {} bytes", saved.bytes);
     }

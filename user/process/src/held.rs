@@ -23,14 +23,25 @@ pub trait Manager {
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
     /// The length of the part, the name, and references.
-    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error>;
+    fn freeze(&mut self, pid: Pid, files: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error>;
     /// So much of the part of a frozen process from this offset on as there is room for.
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
+    /// Name and regions of a further memory of a frozen process.
+    fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error>;
     /// Undoes one `freeze`.
     fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
     /// Lets a process go that was rebuilt.
     fn let_go(&mut self, pid: Pid) -> Result<(), Error>;
-    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error>;
+    /// A further memory of a process that is being rebuilt: its number, keeper and regions.
+    fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error>;
+    fn populate(
+        &mut self,
+        pid: Pid,
+        member: u32,
+        control: bool,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Error>;
     fn rebuild(
         &mut self,
         pid: Pid,
@@ -141,8 +152,8 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         encoded(&self.with(Manager::info)?, room)
     }
 
-    fn freeze(&self, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        let (length, mut name, refs) = self.with(Manager::freeze)?;
+    fn freeze(&self, files: bool, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        let (length, mut name, refs) = self.with(|manager, pid| manager.freeze(pid, files))?;
         self.freezes.set(self.freezes.get() + 1);
         name.truncate(room);
         Ok((length, name, refs))
@@ -155,6 +166,15 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         self.with(|manager, pid| manager.part(pid, offset, room))
     }
 
+    fn member(&self, number: u32, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        if self.freezes.get() == 0 {
+            return Err(Error::Invalid);
+        }
+        let (mut name, refs) = self.with(|manager, pid| manager.member(pid, number))?;
+        name.truncate(room);
+        Ok((name, refs))
+    }
+
     fn thaw(&self) -> Result<(), Error> {
         let freezes = self.freezes.get();
         self.with(|manager, pid| match freezes {
@@ -165,8 +185,12 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         Ok(())
     }
 
-    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
-        self.with(|manager, pid| manager.populate(pid, control, offset, size))
+    fn adopt_member(&self) -> Result<(u32, Vec<Ref>), Error> {
+        self.with(Manager::adopt_member)
+    }
+
+    fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.populate(pid, member, control, offset, size))
     }
 
     fn rebuild(

@@ -25,8 +25,18 @@ fn session() -> Result<CheckpointClient, Sentence> {
 /// # Errors
 /// A sentence that names the cause.
 pub fn save(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
+    save_with(processes, path, false)
+}
+
+/// As [`save`]; with what is in the files that they read, too, if `files`.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn save_with(processes: &[RefAt], path: &str, files: bool) -> Result<Saved, Sentence> {
     let mut room = vec![0; ROOM];
-    let length = session()?.save(processes, path, &mut room).map_err(words)?;
+    let length = session()?
+        .save(files, processes, path, &mut room)
+        .map_err(words)?;
     outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
 }
 

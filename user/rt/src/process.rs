@@ -144,6 +144,32 @@ pub struct Frozen {
     pub control: Ref,
     /// The process's memory account, of a process that knows it.
     pub account: Ref,
+    /// Its further memories, if it has several.
+    pub members: Vec<Member>,
+}
+
+/// A further memory of a frozen process.
+#[derive(Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its memory region.
+    pub memory: Ref,
+    /// Its control region.
+    pub control: Ref,
+}
+
+/// What [`Process::adopt_member`] gives.
+#[derive(Debug)]
+pub struct AdoptedMember {
+    /// Its number.
+    pub number: u32,
+    /// The port to set as the keeper of its space.
+    pub keeper: Ref,
+    /// Its memory region.
+    pub memory: Ref,
+    /// Its control region.
+    pub control: Ref,
 }
 
 /// What [`Client::adopt`] gives.
@@ -253,11 +279,12 @@ impl Process {
         process::info(&bytes[..came.min(ROOM)])
     }
 
-    /// Freezes it and reads the manager's part of its state. It is thawed when this value is dropped, at the latest.
-    pub fn freeze(&self) -> Result<Frozen, Error> {
+    /// Freezes it and reads the manager's part of its state, with what is in the files that it reads if `files`. It is thawed when
+    /// this value is dropped, at the latest.
+    pub fn freeze(&self, files: bool) -> Result<Frozen, Error> {
         self.ask(|process| {
             let mut bytes = alloc::vec![0; MAX_BULK];
-            let (length, name, refs) = process.freeze(&mut bytes)?;
+            let (length, name, refs) = process.freeze(files, &mut bytes)?;
             let frozen = frozen(process, length, &mut bytes, name, refs);
             if frozen.is_err() {
                 let _ = process.thaw();
@@ -271,9 +298,29 @@ impl Process {
         self.ask(ProcessClient::thaw)
     }
 
-    /// Makes pages of a process present that is being rebuilt, at most `MAX_POPULATE` bytes of them.
-    pub fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
-        self.ask(|process| process.populate(control, offset, size))
+    /// One memory more of a process that is being rebuilt.
+    pub fn adopt_member(&self) -> Result<AdoptedMember, Error> {
+        let (number, refs) = self.ask(ProcessClient::adopt_member)?;
+        let mut refs = refs.into_iter();
+        let mut next = || refs.next().ok_or(Error::Broken);
+        Ok(AdoptedMember {
+            number,
+            keeper: next()?,
+            memory: next()?,
+            control: next()?,
+        })
+    }
+
+    /// Makes pages of a process present that is being rebuilt, at most `MAX_POPULATE` bytes of them, in the memory with this
+    /// number.
+    pub fn populate(
+        &self,
+        member: u32,
+        control: bool,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Error> {
+        self.ask(|process| process.populate(member, control, offset, size))
     }
 
     /// Gives the manager its part of a process that is being rebuilt.
@@ -309,6 +356,10 @@ fn frozen(
         let piece = bytes.get(..came).filter(|piece| !piece.is_empty());
         part.extend_from_slice(piece.ok_or(Error::Broken)?);
     }
+    let mut members = Vec::new();
+    while let Some(member) = member(process, members.len() as u32 + 1, bytes)? {
+        members.push(member);
+    }
     let mut refs = refs.into_iter();
     let mut next = || refs.next().ok_or(Error::Broken);
     Ok(Frozen {
@@ -317,5 +368,27 @@ fn frozen(
         memory: next()?,
         control: next()?,
         account: next().or_else(|_| reference())?,
+        members,
     })
+}
+
+/// The further memory with this number; `None` behind the last one.
+fn member(
+    process: &mut ProcessClient,
+    number: u32,
+    bytes: &mut [u8],
+) -> Result<Option<Member>, Error> {
+    let (name, refs) = match process.member(number, bytes) {
+        Err(Error::NotFound) => return Ok(None),
+        made => made?,
+    };
+    let name = bytes.get(..name).ok_or(Error::Broken)?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    let mut refs = refs.into_iter();
+    let mut next = || refs.next().ok_or(Error::Broken);
+    Ok(Some(Member {
+        name,
+        memory: next()?,
+        control: next()?,
+    }))
 }

@@ -40,10 +40,11 @@ pub struct Restored {
 /// is less room for it than [`ROOM`].
 #[interface]
 pub trait Checkpoint {
-    /// Saves processes, whose control ports these are, together in the image at an absolute path. When the answer, a
+    /// Saves processes, whose control ports these are, together in the image at an absolute path; with `files` what is in the
+    /// files that they read, too. When the answer, a
     /// [`Saved`], comes the image is complete and the processes go on. If the client ends before, they go on
     /// all the same. May be repeated: the image is written anew.
-    async fn save(&self, processes: &[RefAt], path: &str) -> Result<Bytes, Error>;
+    async fn save(&self, files: bool, processes: &[RefAt], path: &str) -> Result<Bytes, Error>;
     /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The answer,
     /// a [`Restored`], comes with their control ports when they run. If the client ends before, they are
     /// ended. Must not be repeated.

@@ -244,22 +244,32 @@ pub trait Process {
     /// Its [`Info`], encoded. Errors: `Limit` if there is no room for it. May be repeated.
     fn info(&self) -> Result<Bytes, Error>;
     /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the
-    /// manager's part of its state. The length of that, the name of the process, and references: memory and control
+    /// manager's part of its state; `linux` does so for the process and all that have come of it, together, and with `files` the part has what is in the
+    /// files that they read, too. The length of that, the name of the process, and references: memory and control
     /// region, and if the process itself knows it its memory account. Thawed when the session ends at the latest. Errors: `Denied`
     /// for a server, `Ended`, `Limit`, `Unsupported` if it cannot be saved. Must not be repeated.
     #[once]
-    fn freeze(&self) -> Result<(u64, Bytes, Refs), Error>;
+    fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:
     /// `Invalid`. May be repeated.
     fn part(&self, offset: u64) -> Result<Bytes, Error>;
+    /// Of a process that this session has frozen, and that has several memories: the name, and memory and control region, of
+    /// the one with this number, from 1 on (0 is what `freeze` gave). Errors: `Invalid`, `NotFound` behind the last one. May be
+    /// repeated.
+    fn member(&self, number: u32) -> Result<(Bytes, Refs), Error>;
     /// Undoes one `freeze` of this session; or lets a process go that was rebuilt. Errors: `Invalid`; `BadFormat` if what was
     /// rebuilt is not whole. Must not be repeated.
     #[once]
     fn thaw(&self) -> Result<(), Error>;
-    /// While it is being rebuilt: makes pages present, of the control segment or of memory, so that touching them cannot
-    /// fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
+    /// While it is being rebuilt: one memory more, with empty segments, a space and a thread. Its number, from 1 on, and references:
+    /// the port that is the keeper of the space, the memory region and the control region. Errors: `Invalid`, `Unsupported` by a
+    /// manager whose processes have one, `Limit`, `NoMemory`. Must not be repeated.
+    #[once]
+    fn adopt_member(&self) -> Result<(u32, Refs), Error>;
+    /// While it is being rebuilt: makes pages of the memory with this number present, of the control segment or of memory, so
+    /// that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
     /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.
-    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error>;
+    fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error>;
     /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind those
     /// before. When all is there it is checked; a part that makes no sense is `BadFormat`, and the process ends. `clock_offset`
     /// is added to the machine's clock for this process. Must not be repeated.

@@ -148,7 +148,7 @@ impl held::Manager for Manager {
         Ok(Manager::info_of(pid, self.entry(pid)?))
     }
 
-    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+    fn freeze(&mut self, pid: Pid, _: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
         let entry = self.entry(pid)?;
         if entry.server {
             return Err(Error::Denied);
@@ -222,6 +222,14 @@ impl held::Manager for Manager {
         Ok(())
     }
 
+    fn member(&mut self, _: Pid, _: u32) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        Err(Error::NotFound)
+    }
+
+    fn adopt_member(&mut self, _: Pid) -> Result<(u32, Vec<Ref>), Error> {
+        Err(Error::Unsupported)
+    }
+
     fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
         match self.live(pid)?.frozen.as_slice() {
             [None] => self.thaw(pid),
@@ -229,9 +237,16 @@ impl held::Manager for Manager {
         }
     }
 
-    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+    fn populate(
+        &mut self,
+        pid: Pid,
+        member: u32,
+        control: bool,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Error> {
         let entry = self.entry(pid)?;
-        if entry.arriving.is_none() {
+        if entry.arriving.is_none() || member != 0 {
             return Err(Error::Invalid);
         }
         let live = entry.live.as_ref().ok_or(Error::Ended)?;

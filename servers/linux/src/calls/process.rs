@@ -125,16 +125,17 @@ pub fn clone3(c: &mut Caller, at: u64, size: u64) -> Result {
     )
 }
 
-/// What is kept of a call that has started a child and waits until that has left its memory.
-const fn waits_for(child: Pid, number: u32) -> u64 {
-    (number as u64) << 32 | child as u64
-}
-
 /// Starts a child.
 fn start(c: &mut Caller, request: &Request) -> Result {
-    if let Some(progress) = c.p.task.wait.map(|w| w.progress).filter(|p| *p != 0) {
-        let (child, number) = (progress as u32, progress >> 32);
-        if c.s.find(child).is_some_and(|p| p.borrows) {
+    // It has started a child, and waits until that has left its memory: the number of the child.
+    if let Some(number) = c.p.task.wait.map(|w| w.progress).filter(|p| *p != 0) {
+        let own = c.p.task.pid;
+        let child = c.s.by_number(own, number as u32);
+        let borrows = |child: &Pid| {
+            let child = c.s.find(*child);
+            child.is_some_and(|child| child.borrows && child.parent == Some(own))
+        };
+        if let Some(child) = child.filter(borrows) {
             return wait_until_left(child);
         }
         return Ok(number);
@@ -153,7 +154,7 @@ fn start(c: &mut Caller, request: &Request) -> Result {
     }
     let own = c.p.task.pid;
     if request.has(linux::CLONE_THREAD) {
-        let tid = c.s.new_thread(own, None)?;
+        let tid = c.s.new_thread(own)?;
         if let Err(stop) = start_as(c, request, (own, tid), tid) {
             c.s.forget_thread(own, tid);
             return Err(stop);
@@ -169,7 +170,7 @@ fn start(c: &mut Caller, request: &Request) -> Result {
     }
     if request.has(linux::CLONE_VFORK) {
         c.s.process(pid).borrows = true;
-        c.wait().progress = waits_for(pid, number);
+        c.wait().progress = u64::from(number);
         return wait_until_left(pid);
     }
     Ok(u64::from(number))

@@ -142,7 +142,9 @@ impl Table {
     /// Ends a process that was never complete.
     pub(super) fn abandon(&mut self, pid: Pid) {
         if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
-            adopting.body.destroy();
+            for (_, body, _) in adopting.bodies {
+                body.destroy();
+            }
             let status = Status::Killed(sig::KILL as u8);
             let name = String::new();
             self.entries.insert(pid, Entry::Ended { status, name });

@@ -1,90 +1,113 @@
-//! Stopping, freezing and saving processes, and rebuilding them.
+//! Stopping, freezing and saving processes, and rebuilding them: a process with all that have come of it.
 
 use abi::Code;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::rc::Rc;
+use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
-use personality::part::{self, Refusal};
+use core::cell::RefCell;
+use personality::part::{self, Adopted, Refusal, Seated};
 use personality::signal::sig;
 use process::Process;
-use proto::layout::CONTROL_THREAD;
 use proto::Error;
-use rt::obj::Ref;
+use rt::obj::{Ref, ThreadAt};
 use services::process::Pid;
 
 use super::{Adopting, Entry, Group, Living, Table, MAX_HOLDS};
-use crate::world::{short, Seat, View};
+use crate::world::{short, Memory, Seat, View};
 
 impl Table {
-    /// Freezes a process and makes its part: the length of that, the name, and references.
-    pub(crate) fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        if self.proven(pid)?.frozen >= MAX_HOLDS {
-            return Err(Error::Limit);
-        }
-        let one = self.one_of(pid).ok_or(Error::NotFound)?;
-        let name = short(&one.task.name());
-        let first = self.seat_of_first(pid).ok_or(Error::Broken)?;
-        if first.thread != CONTROL_THREAD && Rc::strong_count(&first.memory) == self.places(pid) {
-            rt::log!(
-                "{name} ({pid}): cannot be saved: it is in the memory of a process that has ended"
-            );
-            return Err(Error::Unsupported);
-        }
-        let regions = {
-            let memory = first.memory.borrow();
-            let region = memory.body.memory().region.copy().map_err(rt::error_of)?;
-            let control = memory.body.control().region.copy().map_err(rt::error_of)?;
-            Vec::from([region, control])
-        };
-        self.stop_all(pid).map_err(rt::error_of)?;
-        match self.save(pid) {
-            Ok(part) => self.group(pid)?.part = part,
-            Err(refusal) => {
-                self.resume_all(pid);
-                let other = self.other(pid, &refusal);
-                rt::log!(
-                    "{name} ({pid}): cannot be saved: {}",
-                    refusal.sentence(&other)
-                );
-                return Err(Error::Unsupported);
+    /// Freezes the tree of a process and makes its part: the length of that, the name of the process, and references. All of
+    /// the tree stands still before anything of it is looked at, or nothing of it does.
+    pub(crate) fn freeze(
+        &mut self,
+        pid: Pid,
+        files: bool,
+    ) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        self.proven(pid)?;
+        let tree = self.living_of(pid);
+        for member in &tree {
+            if self.proven(*member)?.frozen >= MAX_HOLDS {
+                return Err(Error::Limit);
             }
         }
-        let group = self.group(pid)?;
-        group.frozen += 1;
-        let length = group.part.len() as u64;
-        self.hold_still(pid);
-        Ok((length, name.into_bytes(), regions))
-    }
-
-    /// Where the first task of a process is, or was.
-    fn seat_of_first(&self, pid: Pid) -> Option<&Seat> {
-        match self.entries.get(&pid)? {
-            Entry::Living(Group {
-                first: Some(seat), ..
-            }) => Some(seat),
-            _ => self.one_of(pid).map(|living| &living.seat),
+        let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
+        for (n, member) in tree.iter().enumerate() {
+            if let Err(code) = self.stop_all(*member) {
+                for member in &tree[..n] {
+                    self.resume_all(*member);
+                }
+                return Err(rt::error_of(code));
+            }
         }
+        let made = self.save(pid, &tree, files).map_err(|refusal| {
+            let other = self.other(pid, &tree, &refusal);
+            let sentence = refusal.sentence(&other);
+            rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
+            Error::Unsupported
+        });
+        let made = made.and_then(|(part, memories)| {
+            let regions = regions(memories.first())?;
+            Ok((part, memories, regions))
+        });
+        let (part, memories, regions) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                for member in &tree {
+                    self.resume_all(*member);
+                }
+                return Err(error);
+            }
+        };
+        for member in tree {
+            self.group(member)?.frozen += 1;
+            self.hold_still(member);
+        }
+        let group = self.group(pid)?;
+        (group.part, group.memories) = (part, memories);
+        let length = group.part.len() as u64;
+        Ok((length, short(&name).into_bytes(), regions))
     }
 
-    /// How many threads a process has, its first one included if that has ended.
-    fn places(&self, pid: Pid) -> usize {
-        let first = matches!(self.entries.get(&pid), Some(Entry::Living(g)) if g.first.is_some());
-        self.tasks_of(pid).len() + usize::from(first)
+    /// Name and regions of a further memory of a tree that is frozen.
+    pub(crate) fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        let memories = &self.group(pid)?.memories;
+        let memory = memories.get(number as usize).filter(|_| number > 0);
+        let (_, name) = memory.ok_or(Error::NotFound)?;
+        Ok((name.clone().into_bytes(), regions(memory)?))
     }
 
-    /// What is saved of a process.
-    fn save(&mut self, pid: Pid) -> Result<Vec<u8>, Refusal> {
-        let tasks = self.tasks_of(pid);
-        let living = tasks.iter().filter_map(|tid| self.tasks.get(tid));
+    /// The processes that live of those that are saved with this one.
+    fn living_of(&self, pid: Pid) -> Vec<Pid> {
+        let mut all = part::of_tree(&self.system, pid);
+        all.retain(|pid| matches!(self.entries.get(pid), Some(Entry::Living(_))));
+        all
+    }
+
+    /// What is saved of a tree, and its memories with their names.
+    fn save(&mut self, root: Pid, tree: &[Pid], files: bool) -> Result<Saved, Refusal> {
+        let tasks = tree.iter().flat_map(|pid| self.tasks_of(*pid));
+        let living = tasks.filter_map(|tid| self.tasks.get(&tid));
         let tasks: Vec<_> = living.map(|l| (l.seat.thread, &l.task)).collect();
+        let entries = &self.entries;
+        let known = |pid: Pid| match entries.get(&pid) {
+            Some(Entry::Living(group)) => (group.first.as_ref().map(|s| s.thread), String::new()),
+            Some(Entry::Ended { name, .. }) => (None, name.clone()),
+            _ => (None, String::new()),
+        };
         let mut view = View {
-            root: pid,
+            root,
             seat: None,
             world: &mut self.world,
         };
-        part::save(&tasks, &self.system, &mut view)
+        let made = part::save((root, files), &tasks, known, &self.system, &mut view)?;
+        let memories = made.memories.iter().filter_map(|tid| {
+            let living = self.tasks.get(tid)?;
+            let name = short(&living.task.name());
+            Some((Rc::downgrade(&living.seat.memory), name))
+        });
+        Ok((made.part, memories.collect()))
     }
 
     /// Stops all threads of a process once more, or none.
@@ -189,19 +212,25 @@ impl Table {
         Ok(rest[..rest.len().min(room)].to_vec())
     }
 
-    /// Makes pages of a process present that is being rebuilt.
+    /// Makes pages present of a memory of a tree that is being rebuilt.
     pub(crate) fn populate(
         &mut self,
         pid: Pid,
+        member: u32,
         control: bool,
         offset: u64,
         size: u64,
     ) -> Result<(), Error> {
+        let member = member as usize;
         match self.entries.get(&pid) {
-            Some(Entry::Adopting(adopting)) => adopting.body.populate(control, offset, size),
+            Some(Entry::Adopting(adopting)) => {
+                let (_, body, _) = adopting.bodies.get(member).ok_or(Error::Invalid)?;
+                body.populate(control, offset, size)
+            }
             Some(Entry::Living(group)) if group.unproven => {
-                let first = self.seat_of_first(pid).ok_or(Error::Broken)?;
-                let memory = first.memory.borrow();
+                let memory = group.memories.get(member).and_then(|(m, _)| m.upgrade());
+                let memory = memory.ok_or(Error::Invalid)?;
+                let memory = memory.borrow();
                 memory.body.populate(control, offset, size)
             }
             _ => Err(Error::Invalid),
@@ -217,21 +246,21 @@ impl Table {
         Ok(group)
     }
 
-    /// The process because of which another one cannot be saved, for people.
-    fn other(&self, pid: Pid, refusal: &Refusal) -> String {
+    /// The process because of which a tree cannot be saved, for people.
+    fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> String {
         let other = match refusal {
-            Refusal::Child(other) | Refusal::Parent(other) => Some(*other),
+            Refusal::Parent(other) => Some(*other),
             Refusal::Because(_) => None,
-            Refusal::Shared(_) => match self.entries.get(&pid) {
-                Some(Entry::Living(_)) => self.one_of(pid).and_then(|one| {
-                    let others = self.tasks.values().map(|other| &other.task);
-                    let mut others = others.filter(|other| other.pid != pid);
-                    let other = others.find(|other| part::share(&one.task, other))?;
-                    Some(other.pid)
-                }),
-                _ => None,
-            },
+            Refusal::Shared(_) => {
+                let tasks = || self.tasks.values().map(|living| &living.task);
+                let own = tasks().filter(|task| tree.contains(&task.pid));
+                let common = part::Common::of(own, &self.system);
+                let mut others = tasks().filter(|task| !tree.contains(&task.pid));
+                let other = others.find(|other| common.has(other, &self.system));
+                other.map(|other| other.pid)
+            }
         };
+        let other = other.filter(|other| *other != root);
         match other.and_then(|pid| Some((pid, self.entries.get(&pid)?))) {
             Some((pid, Entry::Living(_))) => {
                 let name = self.one_of(pid).map(|living| short(&living.task.name()));
@@ -258,54 +287,89 @@ impl Table {
         if group.frozen == 0 {
             return Err(Error::Invalid);
         }
-        if group.unproven && self.prove(pid).is_err() {
+        let unproven = group.unproven;
+        let mut tree = self.living_of(pid);
+        if unproven && self.prove(&tree).is_err() {
             rt::log!("a restored process has not all of its objects");
-            self.end_by(pid, sig::KILL as u8);
+            for pid in tree {
+                self.end_by(pid, sig::KILL as u8);
+            }
             return Err(Error::BadFormat);
         }
-        let group = self.group(pid)?;
-        group.frozen -= 1;
-        if group.frozen == 0 {
-            group.part = Vec::new();
+        // One that came since, or has ended, was not frozen.
+        tree.retain(|pid| self.group(*pid).is_ok_and(|group| group.frozen > 0));
+        for pid in &tree {
+            let group = self.group(*pid)?;
+            group.frozen -= 1;
+            if group.frozen == 0 {
+                (group.part, group.memories) = (Vec::new(), Vec::new());
+            }
+            self.resume_all(*pid);
         }
-        self.resume_all(pid);
-        self.go_on(pid);
-        self.announce(pid);
+        for pid in tree {
+            self.go_on(pid);
+            self.announce(pid);
+        }
         Ok(())
     }
 
-    /// Whether space, threads and mappings are there. From now on it is one like all others.
-    fn prove(&mut self, pid: Pid) -> Result<(), Code> {
-        let first = self.seat_of_first(pid).ok_or(Code::Dead)?;
-        let mut own = Vec::from([first.thread()?]);
-        {
-            let mut memory = first.memory.borrow_mut();
-            if !memory.body.has_objects() {
+    /// Whether spaces, threads and mappings are there. From now on these processes are like all others.
+    fn prove(&mut self, tree: &[Pid]) -> Result<(), Code> {
+        // Each memory, and the threads that are somebody's.
+        let mut memories: Vec<(Rc<RefCell<Memory>>, Vec<ThreadAt>)> = Vec::new();
+        for pid in tree {
+            let first = match self.entries.get(pid) {
+                Some(Entry::Living(group)) => group.first.as_ref(),
+                _ => None,
+            };
+            let tasks = self.tasks_of(*pid);
+            let living = tasks.iter().filter_map(|tid| self.tasks.get(tid));
+            for seat in living.map(|living| &living.seat).chain(first) {
+                let known = |(memory, _): &&mut (_, _)| Rc::ptr_eq(memory, &seat.memory);
+                match memories.iter_mut().find(known) {
+                    Some((_, own)) => own.push(seat.thread()?),
+                    None => {
+                        let mut memory = seat.memory.borrow_mut();
+                        if !memory.body.has_objects() {
+                            return Err(Code::Dead);
+                        }
+                        memory.body.learn().map_err(|_| Code::Dead)?;
+                        drop(memory);
+                        let memory = Rc::clone(&seat.memory);
+                        let own = Vec::from([memory.borrow().body.thread()?, seat.thread()?]);
+                        memories.push((memory, own));
+                    }
+                }
+            }
+        }
+        for pid in tree {
+            if !self.one_of(*pid).ok_or(Code::Dead)?.has_mappings() {
                 return Err(Code::Dead);
             }
-            memory.body.learn().map_err(|_| Code::Dead)?;
-        }
-        if !self.one_of(pid).ok_or(Code::Dead)?.has_mappings() {
-            return Err(Code::Dead);
-        }
-        let mut stops = 0;
-        for tid in self.tasks_of(pid) {
-            let living = self.tasks.get(&tid).ok_or(Code::Dead)?;
-            // Its exceptions say whose they are.
-            stops = living.claim()?;
-            own.push(living.thread()?);
+            let mut stops = u32::MAX;
+            for tid in self.tasks_of(*pid) {
+                let living = self.tasks.get(&tid).ok_or(Code::Dead)?;
+                // Its exceptions say whose they are.
+                stops = stops.min(living.claim()?);
+            }
+            let group = self.group(*pid).map_err(|_| Code::Dead)?;
+            group.unproven = false;
+            // What it was stopped for besides the checkpoint goes on being so.
+            group.halted &= stops > 0;
+            group.stops = stops - u32::from(group.halted);
+            let is_stopped = self.system.find(*pid).is_some_and(|p| p.stopped.is_some());
+            if is_stopped && stops == 0 {
+                // It was just about to be.
+                self.halting.push(*pid);
+            }
         }
         // Threads of nobody are not let go.
-        let memory = self.seat_of_first(pid).ok_or(Code::Dead)?.memory.borrow();
-        let others = memory.body.threads();
-        for thread in others.iter().filter(|thread| !own.contains(thread)) {
-            thread.destroy()?;
+        for (memory, own) in memories {
+            let others = memory.borrow().body.threads();
+            for thread in others.iter().filter(|thread| !own.contains(thread)) {
+                thread.destroy()?;
+            }
         }
-        drop(memory);
-        let group = self.group(pid).map_err(|_| Code::Dead)?;
-        group.unproven = false;
-        // What it was stopped for besides the checkpoint goes on being so.
-        group.stops = stops;
         Ok(())
     }
 
@@ -328,20 +392,57 @@ impl Table {
         let keeper = port.reference().map_err(rt::error_of)?;
         let control = self.control(pid)?;
         let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
-        let regions = (body.memory().region.copy(), body.control().region.copy());
-        let (Ok(memory), Ok(segment)) = regions else {
-            body.destroy();
-            return Err(Error::NoMemory);
+        let regions = match regions_of(&body) {
+            Ok(regions) => regions,
+            Err(error) => {
+                body.destroy();
+                return Err(error);
+            }
         };
         let adopting = Adopting {
             bytes: Vec::new(),
-            keeper: id,
-            body,
-            port,
+            bodies: Vec::from([(id, body, port)]),
         };
         self.entries
             .insert(pid, Entry::Adopting(Box::new(adopting)));
-        Ok(Vec::from([control, keeper, memory, segment]))
+        Ok([control, keeper].into_iter().chain(regions).collect())
+    }
+
+    /// A further memory for a tree to be rebuilt: its number, and references.
+    pub(crate) fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error> {
+        let payer = self.system.find(pid).map(|p| p.payer);
+        // A memory has a process at least. Those that are not there yet count, of all trees of the payer.
+        let mut further = 0;
+        for (other, entry) in &self.entries {
+            let is_payers = || self.system.find(*other).map(|p| p.payer) == payer;
+            match entry {
+                Entry::Adopting(adopting) if is_payers() => further += adopting.bodies.len() - 1,
+                _ => {}
+            }
+        }
+        let left = payer.map_or(0, |payer| self.system.left(payer));
+        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+            return Err(Error::Invalid);
+        };
+        if further >= left {
+            return Err(Error::Limit);
+        }
+        let number = adopting.bodies.len();
+        self.world.room.add(64 << 10)?;
+        let (id, port, space) = self.world.new_keeper(0)?;
+        let keeper = port.reference().map_err(rt::error_of)?;
+        let (_, root, _) = adopting.bodies.first().ok_or(Error::Invalid)?;
+        let body = root.beside(&space, &keeper)?;
+        let regions = match regions_of(&body) {
+            Ok(regions) => regions,
+            Err(error) => {
+                body.destroy();
+                return Err(error);
+            }
+        };
+        adopting.bodies.push((id, body, port));
+        let references = [keeper].into_iter().chain(regions).collect();
+        Ok((number as u32, references))
     }
 
     /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
@@ -384,40 +485,87 @@ impl Table {
             world: &mut self.world,
         };
         let system = &mut self.system;
-        let adopted = adopting
-            .body
-            .set_clock(clock_offset)
+        let clocks = adopting.bodies.iter();
+        let adopted = clocks
+            .map(|(_, body, _)| body.set_clock(clock_offset))
+            .try_for_each(|set| set)
             .map_err(|error| String::from(error.text()))
-            .and_then(|()| part::adopt(&adopting.bytes, clock_offset, pid, system, &mut view));
-        let adopted = match adopted {
-            Ok(adopted) => adopted,
+            .and_then(|()| {
+                let (bytes, memories) = (&adopting.bytes, adopting.bodies.len());
+                part::adopt(bytes, memories, clock_offset, pid, system, &mut view)
+            });
+        match adopted {
+            Ok(adopted) => self.seat(pid, adopted),
             Err(sentence) => {
                 rt::log!("a process cannot be restored: {sentence}");
                 self.abandon(pid);
-                return Err(Error::BadFormat);
+                Err(Error::BadFormat)
             }
-        };
-        let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) else {
+        }
+    }
+
+    /// A tree that was adopted is one of ours, frozen.
+    fn seat(&mut self, root: Pid, adopted: Adopted) -> Result<(), Error> {
+        let Some(Entry::Adopting(adopting)) = self.entries.remove(&root) else {
             return Err(Error::Invalid);
         };
-        let Adopting {
-            body, port, keeper, ..
-        } = *adopting;
-        let first = Seat::first(keeper, body, port);
-        for (thread, task) in adopted {
-            let seat = first.beside(thread);
-            let mut living = Living::new(task, seat);
+        let job = self.holds.get(&root).and_then(|hold| hold.job);
+        let bodies = adopting.bodies.into_iter();
+        let seats: Vec<Seat> = bodies
+            .map(|(keeper, body, port)| Seat::first(keeper, body, port))
+            .collect();
+        // The part says of each task in which memory it is, and of that there are as many.
+        let at = |memory: usize, place: u64| seats[memory.min(seats.len() - 1)].beside(place);
+        let mut names = alloc::vec![String::new(); seats.len()];
+        for Seated {
+            memory,
+            place,
+            task,
+        } in adopted.tasks
+        {
+            if let Some(name) = names.get_mut(memory) {
+                *name = short(&task.name());
+            }
+            let mut living = Living::new(task, at(memory, place));
             living.held = true;
             self.tasks.insert(living.task.tid, Box::new(living));
         }
-        let group = Group {
-            frozen: 1,
-            unproven: true,
-            // Its first thread, if that has ended, is nobody's.
-            first: (!self.tasks_of(pid).contains(&pid)).then_some(first),
-            ..Group::default()
-        };
-        self.entries.insert(pid, Entry::Living(group));
+        for member in adopted.members {
+            let entry = match member.ended {
+                Some((status, name)) => Entry::Ended { status, name },
+                None => Entry::Living(Group {
+                    frozen: 1,
+                    unproven: true,
+                    halted: member.is_stopped,
+                    // Its first thread, if that has ended, is nobody's.
+                    first: member.first.map(|(memory, place)| at(memory, place)),
+                    ..Group::default()
+                }),
+            };
+            self.entries.insert(member.pid, entry);
+            if member.pid != root {
+                self.hold(member.pid, None, job);
+            }
+        }
+        let memories = seats.iter().map(|seat| Rc::downgrade(&seat.memory));
+        self.group(root)?.memories = memories.zip(names).collect();
         Ok(())
     }
+}
+
+/// A part, and the memories that it is about, with their names.
+type Saved = (Vec<u8>, Vec<(Weak<RefCell<Memory>>, String)>);
+
+/// References to the regions of a memory.
+fn regions(memory: Option<&(Weak<RefCell<Memory>>, String)>) -> Result<Vec<Ref>, Error> {
+    let memory = memory.and_then(|(memory, _)| memory.upgrade());
+    let memory = memory.ok_or(Error::Ended)?;
+    let memory = memory.borrow();
+    Ok(regions_of(&memory.body)?.into())
+}
+
+fn regions_of(body: &Process) -> Result<[Ref; 2], Error> {
+    let memory = body.memory().region.copy().map_err(rt::error_of)?;
+    let control = body.control().region.copy().map_err(rt::error_of)?;
+    Ok([memory, control])
 }

@@ -707,14 +707,21 @@ fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool 
 /// Where the first thread of a process is.
 pub(crate) const FIRST: u64 = proto::layout::CONTROL_THREAD;
 
+/// The part of a process.
+pub(crate) fn save(
+    task: &Task,
+    system: &System,
+    world: &mut World,
+) -> Result<Vec<u8>, part::Refusal> {
+    let known = |_| (None, String::new());
+    let made = part::save((task.pid, false), &[(FIRST, task)], known, system, world)?;
+    Ok(made.part)
+}
+
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = match part::save(&[(FIRST, task)], system, world) {
-        // The one thing that cannot be saved yet.
-        Err(part::Refusal::Because(why)) if why.contains("on their way") => return,
-        saved => saved.expect("the process can be saved"),
-    };
+    let saved = save(task, system, world).expect("the process can be saved");
     let offset = task.clock_offset;
     task.close_files(system, world);
     // Which files are FIFOs the personality knows, not the process.
@@ -731,8 +738,8 @@ fn adopt_beside(world: &mut World, saved: &[u8], offset: u64, nodes: Nodes) -> P
     let mut system = System::new();
     system.nodes = nodes;
     let pid = system.create(None).unwrap();
-    let tasks = part::adopt(saved, offset, pid, &mut system, world);
-    let (_, task) = tasks.expect("the part is sound").remove(0);
+    let adopted = part::adopt(saved, 1, offset, pid, &mut system, world);
+    let task = adopted.expect("the part is sound").tasks.remove(0).task;
     Process { task, system }
 }
 

@@ -175,7 +175,7 @@ fn keeper_calls() -> Done {
     let child = linux.spawn("/bin/busybox", &start, &[])?;
     time::sleep(50_000_000);
     child.stop()?;
-    let frozen = child.freeze()?;
+    let frozen = child.freeze(false)?;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
     let keeper = Ref::new().map_err(code)?;
     SpaceAt(window.address() + CONTROL_SPACE)
@@ -391,7 +391,7 @@ fn hollow() -> Done {
     let child = again("wait")?;
     time::sleep(50_000_000);
     child.stop()?;
-    let frozen = child.freeze()?;
+    let frozen = child.freeze(false)?;
     let rights = READ | WRITE | OBJECTS;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, rights)?;
     SpaceAt(window.address() + CONTROL_SPACE)
@@ -406,7 +406,7 @@ fn hollow() -> Done {
     let _ = child.resume();
     let _ = child.stop();
     let _ = child.resume();
-    let _ = child.freeze();
+    let _ = child.freeze(false);
     let _ = child.thaw();
     println!("hollow: {:?}", end(&child)?);
     Ok(())
@@ -652,7 +652,7 @@ fn part() -> Done {
     );
     for manager in ["native", "linux"] {
         let adopted = Client::new(manager)?.adopt(&own)?;
-        let all = adopted.process.populate(false, 0, 1 << 30);
+        let all = adopted.process.populate(0, false, 0, 1 << 30);
         println!("part: all its pages at once, of {manager}: {}", said(all));
         end(&adopted.process)?;
     }

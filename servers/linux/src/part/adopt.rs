@@ -1,0 +1,559 @@
+//! A tree is put together.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use services::fs::mode;
+use services::process::{Pid, Status};
+
+use super::check::check;
+use super::file::{self, Opened, SavedFile};
+use super::{
+    Part, Saved, SavedProcess, SavedSocket, SavedTask, SavedWatch, DECODED, MAX_FILES, NONSENSE,
+    VERSION,
+};
+use crate::errno::{ELOOP, ENOSPC};
+use crate::files::{Reply, Request};
+use crate::futex::Word;
+use crate::host::Host;
+use crate::node;
+use crate::process::{
+    release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task,
+};
+use crate::socket::{Name, State, Style};
+use crate::system::{Again, Payer, System, Thing};
+
+/// A tree that was put together. Its memory and mappings are someone else's work.
+#[derive(Debug)]
+pub struct Adopted {
+    /// Its processes. The first one is the root.
+    pub members: Vec<Member>,
+    /// Their tasks.
+    pub tasks: Vec<Seated>,
+}
+
+/// A process of it.
+#[derive(Debug)]
+pub struct Member {
+    /// Its number in the table.
+    pub pid: Pid,
+    /// How it has ended, and its name.
+    pub ended: Option<(Status, String)>,
+    /// A signal has stopped it.
+    pub is_stopped: bool,
+    /// Where its first thread stands, if the task of that has ended: the number of the memory, and the place there.
+    pub first: Option<(usize, u64)>,
+}
+
+/// A task of it.
+#[derive(Debug)]
+pub struct Seated {
+    /// The number of its memory.
+    pub memory: usize,
+    /// Where its thread is in the control segment of that.
+    pub place: u64,
+    /// The task.
+    pub task: Task,
+}
+
+/// Reads a part, and refuses one of more files than a tree can have open before it takes their memory: in memory
+/// they may be thirty times as long as in the image.
+fn decode(bytes: &[u8]) -> Option<Part> {
+    let ((version, tree), files) = postcard::take_from_bytes::<(u32, Vec<u8>)>(bytes).ok()?;
+    let (count, _) = postcard::take_from_bytes::<u32>(files).ok()?;
+    if count > MAX_FILES {
+        return None;
+    }
+    Some(Part {
+        version,
+        tree,
+        files: postcard::from_bytes(files).ok()?,
+    })
+}
+
+/// Makes the tree of a part, whose root is process `root`, with its files open again; or says why that cannot be. There are
+/// `memories` memories for it.
+pub fn adopt(
+    bytes: &[u8],
+    memories: usize,
+    clock_offset: u64,
+    root: Pid,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<Adopted, String> {
+    let nonsense = || NONSENSE.to_string();
+    let part = decode(bytes).ok_or_else(nonsense)?;
+    if part.version != VERSION {
+        return Err(format!(
+            "its Linux part has version {}, not {VERSION}",
+            part.version
+        ));
+    }
+    let Part { tree, files, .. } = part;
+    host.room(DECODED * tree.len() as u64)
+        .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
+    let mut saved: Saved = postcard::from_bytes(&tree).map_err(|_| nonsense())?;
+    drop(tree);
+    check(&saved).ok_or_else(nonsense)?;
+    if saved.memories.len() != memories {
+        return Err(nonsense());
+    }
+    let payer = system.process(root).payer;
+    let pipes = make_pipes(&mut saved, payer, system)?;
+    let mut opened = Opened::default();
+    if let Err(sentence) = open_files(&mut saved, files, &mut opened, host) {
+        opened.close(host);
+        for _ in 0..pipes {
+            system.uncount_thing(Thing::Pipe, payer);
+        }
+        return Err(sentence);
+    }
+    let (tables, made) = make_files(&mut saved, payer, system, host);
+    let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
+    if made.is_err() {
+        for table in &tables {
+            table.borrow_mut().close_all(system, host, |_| true);
+        }
+    }
+    drop(tables);
+    // Of what is only on its way to itself nobody could get hold.
+    system.clear_circles();
+    release_dropped(system, host);
+    made
+}
+
+/// Opens the files, and has the descriptions name what they are here.
+fn open_files(
+    saved: &mut Saved,
+    files: Vec<(u64, SavedFile)>,
+    opened: &mut Opened,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    let mut kinds: BTreeMap<u64, Vec<&Kind>> = BTreeMap::new();
+    for description in &saved.descriptions {
+        if let Some(ino) = description.ino() {
+            kinds.entry(ino).or_default().push(&description.kind);
+        }
+    }
+    let sound = files.windows(2).all(|w| w[0].0 < w[1].0)
+        && files.iter().map(|(ino, _)| ino).eq(kinds.keys())
+        && files
+            .iter()
+            .all(|(ino, file)| kinds[ino].iter().all(|kind| file.fits(kind)));
+    if !sound {
+        return Err(NONSENSE.to_string());
+    }
+    let hint = saved.processes[0].process.number;
+    for file in files {
+        let kinds = kinds.get(&file.0).map_or(&[][..], |kinds| &kinds[..]);
+        opened.open(host, file, kinds, hint)?;
+    }
+    for description in &mut saved.descriptions {
+        if let Some(ino) = description.kind.ino_mut() {
+            *ino = opened.number(*ino).ok_or_else(|| NONSENSE.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the sockets: the new identities by the old ones. Upon an error there are none.
+fn make_sockets(
+    all: Vec<SavedSocket>,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<BTreeMap<u64, u64>, String> {
+    let mut made = BTreeMap::new();
+    let mut names = Vec::new();
+    let mut result = Ok(());
+    for saved in all {
+        let SavedSocket {
+            id, socket, path, ..
+        } = saved;
+        let ends = (socket.peer, socket.ready.clone());
+        // Who accepted a connection has given it its name, and is found by that.
+        let is_end = socket.state == State::Connected && socket.style == Style::Stream;
+        let name = socket.name.clone().filter(|_| saved.is_found);
+        match system.restore_socket(socket, payer) {
+            Ok(new) => {
+                made.insert(id, new);
+                names.push((new, name.map(|name| (name, is_end)), path, ends));
+            }
+            Err(_) => {
+                result = Err("there are too many sockets".to_string());
+                break;
+            }
+        }
+    }
+    let named = names
+        .into_iter()
+        .try_for_each(|(new, name, path, (peer, ready))| {
+            let known = |id: u64| made.get(&id).copied();
+            system.join(
+                new,
+                peer.and_then(known),
+                ready.into_iter().filter_map(known),
+            );
+            match (name, path) {
+                (Some((name @ Name::Port(..), true)), _) => {
+                    system.set_name(new, name);
+                    Ok(())
+                }
+                (Some((Name::File(given, _), _)), Some(path)) => {
+                    let ino = find_node(&path, payer, system, host)?;
+                    name_again(system, new, Name::File(given, ino))
+                }
+                // The file has been removed: nobody finds it there.
+                (Some((Name::File(given, _), _)), None) => {
+                    system.set_name(new, Name::File(given, u64::MAX));
+                    Ok(())
+                }
+                (Some((name, _)), _) => name_again(system, new, name),
+                (None, _) => Ok(()),
+            }
+        });
+    // Whoever had to wait for room is told of it, as before.
+    let ends: Vec<_> = made
+        .values()
+        .filter_map(|id| Some((system.sockets.find(*id)?.peer?, *id)))
+        .collect();
+    for (peer, id) in ends {
+        system.blocks(peer, id);
+    }
+    if let Err(sentence) = result.and(named) {
+        made.into_values().for_each(|id| system.close_socket(id));
+        return Err(sentence);
+    }
+    Ok(made)
+}
+
+fn name_again(system: &mut System, id: u64, name: Name) -> Result<(), String> {
+    system
+        .name_socket(id, name)
+        .map_err(|_| "the name of one of its sockets is another one's now".to_string())
+}
+
+/// The inode of a file that is the name of a socket.
+fn find_node(
+    path: &str,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<u64, String> {
+    let (ino, found) = file::open(host, path)?;
+    let made = match found & mode::TYPE {
+        mode::FILE => make_node(ino, node::SOCKET, payer, system, host),
+        _ => Err(format!("{path}: is no socket any more")),
+    };
+    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+    made.map(|()| ino)
+}
+
+/// Makes the tables of descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors
+/// are to be closed.
+fn make_files(
+    saved: &mut Saved,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> (Vec<Shared<Files>>, Result<(), String>) {
+    let mut sockets = core::mem::take(&mut saved.sockets);
+    let rights: Vec<_> = sockets
+        .iter_mut()
+        .map(|socket| (socket.id, core::mem::take(&mut socket.rights)))
+        .collect();
+    let (sockets, failure) = match make_sockets(sockets, payer, system, host) {
+        Ok(sockets) => (sockets, Ok(())),
+        Err(sentence) => (BTreeMap::new(), Err(sentence)),
+    };
+    let mut instances = BTreeMap::new();
+    for description in &mut saved.descriptions {
+        match &mut description.kind {
+            Kind::Counter { id, .. } | Kind::Signals { id, .. } => *id = system.new_identity(),
+            Kind::Epoll { id } => {
+                let new = system.new_epoll(payer);
+                instances.insert(core::mem::replace(id, new), new);
+            }
+            Kind::Socket { id } => *id = sockets.get(id).copied().unwrap_or(0),
+            _ => {}
+        }
+    }
+    let mut fifos = Ok(());
+    for description in &saved.descriptions {
+        if let Kind::Pipe {
+            id,
+            ino: Some(ino),
+            pipe,
+            ..
+        } = &description.kind
+        {
+            let fifo = open_again(*ino, *id, pipe, payer, system, host);
+            fifos = fifos.and(fifo);
+        }
+    }
+    let descriptions = core::mem::take(&mut saved.descriptions);
+    let descriptions: Vec<_> = descriptions.into_iter().map(shared).collect();
+    let tables = saved.tables.iter().map(|table| {
+        let fds = table.iter().filter_map(|(fd, cloexec, number)| {
+            let description = Rc::clone(descriptions.get(*number as usize)?);
+            let cloexec = *cloexec;
+            Some((
+                *fd,
+                Fd {
+                    description,
+                    cloexec,
+                },
+            ))
+        });
+        shared(Files { fds: fds.collect() })
+    });
+    let tables: Vec<_> = tables.collect();
+    let under_way = rights.into_iter().try_for_each(|(id, messages)| {
+        let Some(id) = sockets.get(&id) else {
+            return Ok(());
+        };
+        messages.into_iter().try_for_each(|(message, numbers)| {
+            let all = numbers.iter().filter_map(|n| descriptions.get(*n as usize));
+            let made = system.put_rights(*id, message as usize, all.cloned().collect());
+            made.map_err(|_| "too many descriptors are on their way".to_string())
+        })
+    });
+    let epolls = core::mem::take(&mut saved.epolls).into_iter();
+    let mut epolls = epolls.filter_map(|(old, watches)| Some((*instances.get(&old)?, watches)));
+    let watched = epolls.try_for_each(|(id, watches)| watch(system, id, watches, &descriptions));
+    // What nobody got is given up with the rest.
+    system.dropped.extend(descriptions);
+    (tables, failure.and(fifos).and(under_way).and(watched))
+}
+
+/// A FIFO of an image is open again, at the file with this inode.
+fn open_again(
+    ino: u64,
+    id: u64,
+    pipe: &Shared<Pipe>,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    if let Err(proto::Error::NotFound) = host.fs(&Request::PathOf { ino }, &[], &mut []) {
+        // Nobody can open it any more.
+        return Ok(());
+    }
+    make_node(ino, node::FIFO, payer, system, host)?;
+    match system.nodes.fifo(ino) {
+        Some((other, _)) if other != id => Err("one of its FIFOs is in use".to_string()),
+        _ => {
+            system.nodes.set_fifo(ino, id, pipe);
+            Ok(())
+        }
+    }
+}
+
+/// A file that is open, and was more than a file when the process was saved, is so again.
+fn make_node(
+    ino: u64,
+    kind: u32,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    let ask = |host: &mut dyn Host, request| host.fs(&request, &[], &mut []).map(|reply| reply.0);
+    let Ok(Reply::Path(path)) = ask(host, Request::PathOf { ino }) else {
+        return Err("a FIFO or socket without a name".to_string());
+    };
+    let nonsense = format!("{path}: is not what it was when the process was saved");
+    match system.nodes.mode(ino) {
+        Some(mode) if mode == kind => return Ok(()),
+        Some(_) => return Err(nonsense),
+        None => {}
+    }
+    let attr = ask(host, Request::StatIno { ino });
+    if !matches!(attr, Ok(Reply::Attr(attr)) if attr.size == 0) {
+        return Err(nonsense);
+    }
+    // It stays open as long as it is known.
+    let (own, _) = file::open(host, &path)?;
+    let made = if own == ino {
+        system.new_node(host, own, kind, payer)
+    } else {
+        Err(ENOSPC)
+    };
+    made.map_err(|_| {
+        let _ = host.fs(&Request::Close { ino: own }, &[], &mut []);
+        nonsense
+    })
+}
+
+/// Has an instance of `epoll` watch what it watched.
+fn watch(
+    system: &mut System,
+    epoll: u64,
+    watches: Vec<SavedWatch>,
+    descriptions: &[Shared<Description>],
+) -> Result<(), String> {
+    let mut places = BTreeMap::new();
+    for saved in watches {
+        let description = descriptions.get(saved.description as usize);
+        let data = (saved.events, saved.data);
+        let made = description.ok_or(ELOOP);
+        let made = made.and_then(|d| system.watch(epoll, saved.fd, d, data));
+        let id = made.map_err(|error| match error {
+            ENOSPC => "there is too much that is watched".to_string(),
+            _ => "its Linux part makes no sense".to_string(),
+        })?;
+        system.set_watch(epoll, id, saved.events, saved.seen);
+        if let Some(place) = saved.place {
+            places.insert(place, id);
+        }
+    }
+    for id in places.into_values() {
+        system.epolls.put_back(epoll, id, false);
+    }
+    Ok(())
+}
+
+/// Makes the pipes: how many.
+fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<usize, String> {
+    let mut made = BTreeMap::new();
+    for (old, capacity, had_writer, bytes) in core::mem::take(&mut saved.pipes) {
+        let Ok((id, _)) = system.new_pipe(payer) else {
+            for _ in 0..made.len() {
+                system.uncount_thing(Thing::Pipe, payer);
+            }
+            return Err("there are too many pipes".to_string());
+        };
+        let pipe = shared(Pipe {
+            bytes: bytes.into(),
+            capacity: capacity as usize,
+            had_writer,
+            payer,
+            ..Pipe::default()
+        });
+        made.insert(old, (id, pipe));
+    }
+    for description in &mut saved.descriptions {
+        if let Kind::Pipe { id, end, pipe, .. } = &mut description.kind {
+            if let Some((new, made)) = made.get(id) {
+                made.borrow_mut().open(*end);
+                (*id, *pipe) = (*new, Rc::clone(made));
+            }
+        }
+    }
+    Ok(made.len())
+}
+
+/// Puts the processes into the table, and their tasks together.
+fn put_together(
+    saved: Saved,
+    tables: &[Shared<Files>],
+    clock_offset: u64,
+    root: Pid,
+    system: &mut System,
+) -> Result<Adopted, String> {
+    let nonsense = || NONSENSE.to_string();
+    let memories: Vec<_> = saved.memories.into_iter().map(shared).collect();
+    let contexts: Vec<_> = saved.contexts.into_iter().map(shared).collect();
+    let actions: Vec<_> = saved.actions.into_iter().map(shared).collect();
+    let mut again: Vec<Again> = Vec::new();
+    let mut members = Vec::new();
+    let mut firsts: BTreeMap<u32, &SavedTask> = BTreeMap::new();
+    for task in &saved.tasks {
+        firsts.entry(task.process).or_insert(task);
+    }
+    for (n, process) in (0u32..).zip(saved.processes) {
+        let SavedProcess {
+            mut process,
+            parent,
+            ended,
+            exit_signal,
+            borrows,
+            stopped,
+            news,
+            first,
+        } = process;
+        let tasks = saved.tasks.iter().filter(|task| task.process == n);
+        let numbers = tasks.map(|task| task.number);
+        let threads: Vec<u32> = numbers.filter(|number| *number != process.number).collect();
+        let one = firsts.get(&n);
+        if let Some(actions) = one.and_then(|task| actions.get(task.actions as usize)) {
+            process.actions = Rc::clone(actions);
+        }
+        process.exit_signal = exit_signal;
+        process.status = ended.as_ref().map(|(status, _)| *status);
+        (process.borrows, process.stopped, process.news) = (borrows, stopped, news);
+        members.push(Member {
+            pid: 0,
+            ended,
+            is_stopped: stopped.is_some(),
+            first: one.and_then(|task| Some((task.memory as usize, first?))),
+        });
+        again.push(Again {
+            process,
+            parent,
+            threads,
+            has_first: first.is_none(),
+        });
+    }
+    let made = system.restore(root, again, saved.foreground);
+    let made = made.map_err(|_| "there are too many processes or threads".to_string())?;
+    for (member, (pid, _)) in members.iter_mut().zip(&made) {
+        member.pid = *pid;
+    }
+    let mut tids: Vec<_> = made
+        .into_iter()
+        .map(|(pid, tids)| (pid, tids.into_iter()))
+        .collect();
+    let mut tasks = Vec::new();
+    let mut waiting = Vec::new();
+    for saved in saved.tasks {
+        let (pid, further) = tids.get_mut(saved.process as usize).ok_or_else(nonsense)?;
+        let pid = *pid;
+        let number = system.process(pid).number;
+        let tid = match saved.number == number {
+            true => pid,
+            false => further.next().unwrap_or(pid),
+        };
+        let one = |n: u32| n as usize;
+        let shares = Shares {
+            memory: Rc::clone(memories.get(one(saved.memory)).ok_or_else(nonsense)?),
+            files: Rc::clone(tables.get(one(saved.files)).ok_or_else(nonsense)?),
+            context: Rc::clone(contexts.get(one(saved.context)).ok_or_else(nonsense)?),
+            actions: Rc::clone(actions.get(one(saved.actions)).ok_or_else(nonsense)?),
+        };
+        if let Some((address, order, waiter)) = saved.waits_at {
+            let word = Word::new(&shares.memory.borrow(), address);
+            waiting.push((order, tid, word, waiter, saved.owner));
+        }
+        let task = Task {
+            tid,
+            pid,
+            number,
+            thread: saved.number,
+            comm: saved.comm,
+            signals: saved.signals,
+            wait: saved.wait,
+            awaits: 0,
+            robust: saved.robust,
+            clear_at: saved.clear_at,
+            clock_offset,
+            shares,
+        };
+        tasks.push(Seated {
+            memory: saved.memory as usize,
+            place: saved.place,
+            task,
+        });
+    }
+    // They wait in the order in which they did.
+    waiting.sort_unstable_by_key(|(order, tid, ..)| (*order, *tid));
+    for (_, tid, word, waiter, owner) in waiting {
+        system.futexes.wait(tid, word, waiter);
+        let owner = owner.and_then(|number| system.thread_by_number(root, number));
+        if let Some((owner, _)) = owner.filter(|_| waiter.locks.is_some()) {
+            system.futexes.own(owner, word);
+        }
+    }
+    Ok(Adopted { members, tasks })
+}

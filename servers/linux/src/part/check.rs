@@ -1,0 +1,300 @@
+//! What the part of an image must obey before anything is made of it: all that the calls rely on, and every number by which
+//! one thing names another.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use linux_raw_sys::general as linux;
+use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, CONTROL_THREADS};
+
+use super::{Saved, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
+use crate::calls::file::MAX_OFFSET;
+use crate::memory;
+use crate::path;
+use crate::process::{Description, Kind, Memory, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY};
+use crate::signal::{bit, SIGNALS, STOPS};
+use crate::socket::{Family, Socket, State, Style, MAX_RIGHTS};
+use crate::system::{MAX_THREADS, MAX_TREE};
+
+/// Which of the things of a list are named by something.
+struct Used(alloc::vec::Vec<bool>);
+
+impl Used {
+    fn none<T>(list: &[T]) -> Self {
+        Used(alloc::vec![false; list.len()])
+    }
+
+    /// The one with this number is named; `None` if there is none.
+    fn name(&mut self, number: u32) -> Option<()> {
+        *self.0.get_mut(number as usize)? = true;
+        Some(())
+    }
+
+    fn are_all(&self) -> bool {
+        self.0.iter().all(|used| *used)
+    }
+}
+
+/// Checks all of it.
+pub(super) fn check(saved: &Saved) -> Option<()> {
+    let processes = processes_are_sound(saved) && numbers_are_sound(saved);
+    let memories = saved.memories.iter().all(memory_is_sound);
+    let contexts = saved.contexts.iter();
+    let mut contexts = contexts.map(|c| path::is_sound(&c.cwd) && c.umask <= 0o777);
+    let things = memories
+        && contexts.all(|sound| sound)
+        && saved.actions.iter().all(crate::signal::Actions::is_sound);
+    let sound = processes
+        && things
+        && tasks_are_sound(saved)?
+        && descriptors_are_sound(saved)?
+        && pipes_are_sound(saved)
+        && saved.descriptions.iter().all(|d| is_sound(saved, d))
+        && epolls_are_sound(saved)
+        && sockets_are_sound(saved);
+    sound.then_some(())
+}
+
+/// Whether this can be the number of a task or group.
+const fn is_number(number: u32) -> bool {
+    number != 0 && number <= i32::MAX as u32
+}
+
+fn memory_is_sound(m: &Memory) -> bool {
+    path::is_sound(&m.exe)
+        && m.name.len() <= MAX_TITLE
+        && m.areas.is_sound()
+        && m.brk_start >= memory::LOWEST
+        && m.brk_start.is_multiple_of(memory::PAGE)
+        && m.brk >= m.brk_start
+        && m.brk <= memory::MMAP_TOP
+}
+
+fn processes_are_sound(saved: &Saved) -> bool {
+    let all = &saved.processes;
+    let parents = all.iter().enumerate().all(|(n, process)| {
+        // Who has ended has no children, and nobody waits for what has no parent.
+        process.parent.is_none_or(|parent| {
+            n > 0 && (parent as usize) < n && all[parent as usize].ended.is_none()
+        }) && (process.ended.is_none() || n > 0 && process.parent.is_some())
+    });
+    (1..=MAX_TREE).contains(&all.len()) && parents && all.iter().all(process_is_sound)
+}
+
+fn process_is_sound(saved: &SavedProcess) -> bool {
+    let p = &saved.process;
+    let news = |(code, signal): &(u32, u32)| {
+        [linux::CLD_STOPPED, linux::CLD_CONTINUED].contains(code) && *signal <= SIGNALS
+    };
+    let ended = saved.ended.as_ref();
+    is_number(p.number)
+        && is_number(p.group)
+        && is_number(p.session)
+        && p.limits.keys().all(|k| *k < 16)
+        && p.reported.len() <= MAX_REPORTED
+        && p.pending.is_sound()
+        && p.termios.as_ref().is_none_or(|t| t.len() == 36)
+        && saved.exit_signal <= SIGNALS
+        && saved.news.as_ref().is_none_or(news)
+        && saved
+            .stopped
+            .is_none_or(|signal| (1..=SIGNALS).contains(&signal) && bit(signal) & STOPS != 0)
+        && ended.is_none_or(|(status, name)| {
+            let at_rest = p.alarm.is_none() && saved.stopped.is_none() && saved.news.is_none();
+            status.has_ended() && name.len() <= MAX_TITLE && at_rest && saved.first.is_none()
+        })
+}
+
+/// Whether no two tasks, and no two processes, have the same number.
+fn numbers_are_sound(saved: &Saved) -> bool {
+    let mut numbers: BTreeSet<u32> = BTreeSet::new();
+    let own = |task: &&SavedTask| {
+        let process = saved.processes.get(task.process as usize);
+        process.is_none_or(|process| process.process.number != task.number)
+    };
+    let threads = saved.tasks.iter().filter(own).map(|task| task.number);
+    let mut all = saved
+        .processes
+        .iter()
+        .map(|p| p.process.number)
+        .chain(threads);
+    all.all(|number| numbers.insert(number)) && saved.foreground.is_none_or(is_number)
+}
+
+/// Whether a thread can be there.
+const fn is_place(place: u64) -> bool {
+    place == CONTROL_THREAD
+        || CONTROL_THREADS <= place
+            && place < CONTROL_MAPPINGS
+            && place.is_multiple_of(abi::OBJECT_SIZE)
+}
+
+/// Whether all tasks are of a process that lives, all threads of one share what they must, and nothing is nobody's.
+fn tasks_are_sound(saved: &Saved) -> Option<bool> {
+    let mut memories = Used::none(&saved.memories);
+    let mut tables = Used::none(&saved.tables);
+    let mut contexts = Used::none(&saved.contexts);
+    let mut actions = Used::none(&saved.actions);
+    let mut places = BTreeSet::new();
+    // Memory and actions, and the tasks, of each process.
+    let mut common: BTreeMap<u32, (u32, u32, usize)> = BTreeMap::new();
+    for task in &saved.tasks {
+        let process = saved.processes.get(task.process as usize)?;
+        memories.name(task.memory)?;
+        tables.name(task.files)?;
+        contexts.name(task.context)?;
+        actions.name(task.actions)?;
+        let memory = saved.memories.get(task.memory as usize)?;
+        let entry = common.entry(task.process);
+        let (its_memory, its_actions, count) = entry.or_insert((task.memory, task.actions, 0));
+        *count += 1;
+        let sound = process.ended.is_none()
+            && *count <= MAX_THREADS
+            && (*its_memory, *its_actions) == (task.memory, task.actions)
+            && task_is_sound(task, memory)
+            && places.insert((task.memory, task.place));
+        if !sound {
+            return Some(false);
+        }
+    }
+    // The first task of a process has its number; if that has ended, there is its place.
+    for (n, process) in (0u32..).zip(&saved.processes) {
+        let tasks = common.get(&n);
+        if tasks.is_some() != process.ended.is_none() {
+            return Some(false);
+        }
+        let Some((memory, ..)) = tasks else { continue };
+        let number = process.process.number;
+        let mut own = saved.tasks.iter().filter(|task| task.process == n);
+        let has_first = own.any(|task| task.number == number);
+        let place = process
+            .first
+            .is_none_or(|place| is_place(place) && places.insert((*memory, place)));
+        if has_first == process.first.is_some() || !place {
+            return Some(false);
+        }
+    }
+    let named = memories.are_all() && tables.are_all() && contexts.are_all() && actions.are_all();
+    // The root is in the first memory.
+    Some(named && common.get(&0).is_some_and(|(memory, ..)| *memory == 0))
+}
+
+fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
+    let word = |(address, _, waiter): &(u64, u64, crate::futex::Waiter)| {
+        address.is_multiple_of(4)
+            && memory.areas.allows(*address, 4, memory::READ)
+            && task.wait.is_some()
+            && waiter.locks.is_none_or(|number| number == task.number)
+    };
+    task.comm.len() <= 15
+        && is_number(task.number)
+        && task.signals.is_sound()
+        && task.waits_at.as_ref().is_none_or(word)
+        && is_place(task.place)
+}
+
+/// Whether all descriptors have a description, and all descriptions somebody who has them.
+fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
+    let mut used = Used::none(&saved.descriptions);
+    for table in &saved.tables {
+        for (fd, _, number) in table {
+            used.name(*number)?;
+            if *fd >= MAX_FILES {
+                return Some(false);
+            }
+        }
+        if table.windows(2).any(|w| w[0].0 >= w[1].0) {
+            return Some(false);
+        }
+    }
+    for socket in &saved.sockets {
+        for number in socket.rights.iter().flat_map(|(_, numbers)| numbers) {
+            used.name(*number)?;
+        }
+    }
+    Some(used.are_all())
+}
+
+fn pipes_are_sound(saved: &Saved) -> bool {
+    let all = || saved.descriptions.iter().filter_map(|d| d.kind.pipe());
+    let ends: BTreeSet<u64> = all().collect();
+    let known: BTreeSet<u64> = saved.pipes.iter().map(|(id, ..)| *id).collect();
+    saved.pipes.windows(2).all(|w| w[0].0 < w[1].0)
+        && ends == known
+        && saved.pipes.iter().all(|(_, capacity, _, bytes)| {
+            let capacity = *capacity as usize;
+            [PIPE_BUF, PIPE_CAPACITY].contains(&capacity) && bytes.len() <= capacity
+        })
+}
+
+fn is_sound(saved: &Saved, d: &Description) -> bool {
+    let kind = match &d.kind {
+        Kind::Text(reading) => reading.is_sound(),
+        Kind::Directory { pending, .. } => pending
+            .iter()
+            .all(|e| !e.name.is_empty() && e.name.len() <= 255 && !e.name.contains(['/', '\0'])),
+        Kind::Counter { counter, .. } => counter.is_sound(),
+        Kind::Epoll { id } => saved
+            .epolls
+            .binary_search_by_key(id, |epoll| epoll.0)
+            .is_ok(),
+        // Looked at together.
+        Kind::Socket { .. } | Kind::Pipe { .. } => true,
+        Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
+    };
+    kind && d.offset <= MAX_OFFSET
+}
+
+/// Whether each instance of `epoll` has one description.
+fn epolls_are_sound(saved: &Saved) -> bool {
+    let instances = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Epoll { id } => Some(id),
+        _ => None,
+    });
+    let distinct: BTreeSet<u64> = instances.clone().collect();
+    saved.epolls.windows(2).all(|w| w[0].0 < w[1].0)
+        && instances.count() == saved.epolls.len()
+        && distinct.len() == saved.epolls.len()
+}
+
+/// Whether each socket is open or waits to be accepted, once, and the ends of connections name each other.
+fn sockets_are_sound(saved: &Saved) -> bool {
+    let all: BTreeMap<u64, &Socket> = saved.sockets.iter().map(|s| (s.id, &s.socket)).collect();
+    let open = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Socket { id } => Some(id),
+        _ => None,
+    });
+    let waiting = all.values().flat_map(|socket| {
+        let is_listening = socket.state == State::Listening;
+        socket.ready.iter().copied().filter(move |_| is_listening)
+    });
+    let mut places: alloc::vec::Vec<u64> = open.chain(waiting).collect();
+    places.sort_unstable();
+    let once = places.iter().eq(all.keys());
+    let paths = saved
+        .sockets
+        .iter()
+        .all(|s| s.path.as_deref().is_none_or(path::is_sound));
+    let ends = all.iter().all(|(id, socket)| {
+        let Some(peer) = socket.peer else { return true };
+        let is_stream = socket.style != Style::Datagram;
+        all.get(&peer).is_some_and(|end| {
+            end.style == socket.style && (!is_stream || end.peer == Some(*id) && peer != *id)
+        })
+    });
+    all.len() == saved.sockets.len()
+        && once
+        && paths
+        && ends
+        && all.values().all(|s| s.is_sound())
+        && saved.sockets.iter().all(rights_are_sound)
+}
+
+/// Whether descriptors are on their way in messages that there are, in their order.
+fn rights_are_sound(saved: &SavedSocket) -> bool {
+    let rights = &saved.rights;
+    let messages = saved.socket.queue.len();
+    rights.windows(2).all(|w| w[0].0 < w[1].0)
+        && (rights.is_empty() || saved.socket.family == Family::Unix)
+        && rights.iter().all(|(message, numbers)| {
+            (*message as usize) < messages && (1..=MAX_RIGHTS).contains(&numbers.len())
+        })
+}

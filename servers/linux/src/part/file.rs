@@ -1,0 +1,369 @@
+//! The files that a tree has open.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use services::fs::{mode, Flags};
+
+use super::{room, NONSENSE};
+use crate::files::{Reply, Request};
+use crate::host::Host;
+use crate::path;
+use crate::process::Kind;
+
+/// Most bytes of an unlinked file that are saved.
+pub const MAX_UNLINKED: u64 = 4 << 20;
+
+/// Most bytes of files with names that are saved of a tree.
+pub const MAX_CARRIED: u64 = 3 << 20;
+
+/// An open file.
+#[derive(Serialize, Deserialize)]
+pub(super) enum SavedFile {
+    /// It has this path.
+    Named(String),
+    /// It has this path, and it is in the image, too. It was open to be written: then it is again what it was.
+    Carried {
+        path: String,
+        written: bool,
+        mode: u32,
+        contents: Vec<u8>,
+    },
+    /// It has no name any more.
+    Unlinked { mode: u32, contents: Vec<u8> },
+}
+
+impl SavedFile {
+    /// What is saved of the file with this inode number, which may be written, and on which something of this kind is open.
+    /// `carried` is for a file that is to be in the image: so many bytes may still be.
+    pub(super) fn of(
+        host: &mut dyn Host,
+        (ino, written): (u64, bool),
+        kind: &Kind,
+        carried: Option<&mut u64>,
+    ) -> Result<Self, String> {
+        let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
+            Ok((Reply::Path(path), _)) => path,
+            Err(proto::Error::NotFound) => return unlinked(host, ino, kind),
+            Err(error) => return Err(format!("an open file: {}", error.text())),
+            Ok(_) => return Err("the file system does not answer sensibly".to_string()),
+        };
+        let (Some(left), Kind::File { .. }) = (carried, kind) else {
+            return Ok(SavedFile::Named(path));
+        };
+        let (mode, size) = attributes(host, ino)?;
+        if size > *left {
+            host.log(&format!(
+                "{path}: has {size} bytes, of which an image can hold {left}, so it is not in it"
+            ));
+            return Ok(SavedFile::Named(path));
+        }
+        *left -= size;
+        let contents = read(host, ino, size)?;
+        Ok(SavedFile::Carried {
+            path,
+            written,
+            mode,
+            contents,
+        })
+    }
+
+    /// About how long it is, encoded.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            SavedFile::Named(path) => path.len(),
+            SavedFile::Carried { path, contents, .. } => path.len() + contents.len(),
+            SavedFile::Unlinked { contents, .. } => contents.len(),
+        }
+    }
+
+    /// Whether it can be a file on which something of this kind is open.
+    pub(super) fn fits(&self, kind: &Kind) -> bool {
+        match self {
+            SavedFile::Named(path) => is_path(path),
+            SavedFile::Carried { path, mode, .. } => {
+                matches!(kind, Kind::File { .. }) && is_path(path) && mode & !0o7777 == 0
+            }
+            SavedFile::Unlinked { mode, contents } => {
+                !matches!(kind, Kind::Directory { .. })
+                    && contents.len() as u64 <= MAX_UNLINKED
+                    && mode & !0o7777 == 0
+            }
+        }
+    }
+}
+
+/// Whether it is a path as file systems give them: the one way from the root.
+fn is_path(path: &str) -> bool {
+    let mut names = path.split('/');
+    path::is_sound(path) && names.all(|name| name != "." && name != "..")
+}
+
+/// Mode and size of an open file.
+fn attributes(host: &mut dyn Host, ino: u64) -> Result<(u32, u64), String> {
+    match host.fs(&Request::StatIno { ino }, &[], &mut []) {
+        Ok((Reply::Attr(attr), _)) => Ok((attr.mode & 0o7777, attr.size)),
+        _ => Err("an open file cannot be found".to_string()),
+    }
+}
+
+/// What is in an open file.
+fn read(host: &mut dyn Host, ino: u64, size: u64) -> Result<Vec<u8>, String> {
+    room(host, size)?;
+    let mut contents = alloc::vec![0; size as usize];
+    let mut done = 0;
+    while done < contents.len() {
+        let length = (contents.len() - done).min(proto::MAX_BULK);
+        let request = Request::Read {
+            ino,
+            offset: done as u64,
+            length: length as u32,
+        };
+        match host.fs(&request, &[], &mut contents[done..done + length]) {
+            Ok((_, got)) if got > 0 => done += got.min(length),
+            _ => return Err("an open file cannot be read".to_string()),
+        }
+    }
+    Ok(contents)
+}
+
+fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, String> {
+    if let Kind::Directory { .. } = kind {
+        return Err("an open directory has been removed, so it cannot be saved".to_string());
+    }
+    let (mode, size) = attributes(host, ino)?;
+    if size > MAX_UNLINKED {
+        return Err(format!(
+            "an open file without a name has {size} bytes; at most {MAX_UNLINKED} can be saved"
+        ));
+    }
+    let contents = read(host, ino, size)?;
+    Ok(SavedFile::Unlinked { mode, contents })
+}
+
+/// Files of an image that are open again.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// What an inode number of the image is here.
+    files: BTreeMap<u64, u64>,
+    /// Each as often as it is open.
+    open: Vec<u64>,
+}
+
+impl Opened {
+    /// Opens a file of the image once for each of `kinds`: what is open on it.
+    pub(super) fn open(
+        &mut self,
+        host: &mut dyn Host,
+        (old, file): (u64, SavedFile),
+        kinds: &[&Kind],
+        hint: u32,
+    ) -> Result<(), String> {
+        let ino = match file {
+            SavedFile::Named(path) => self.open_named(host, &path, kinds)?,
+            SavedFile::Carried {
+                path,
+                written,
+                mode,
+                contents,
+            } => {
+                let hint = format!("{hint}-{}", self.files.len());
+                put_back(host, (&path, written), (&hint, mode), &contents)?;
+                self.open_named(host, &path, kinds)?
+            }
+            SavedFile::Unlinked { mode, contents } => {
+                let hint = format!("{hint}-{}", self.files.len());
+                self.make_unlinked(host, (&hint, mode), &contents, kinds.len())?
+            }
+        };
+        self.files.insert(old, ino);
+        Ok(())
+    }
+
+    fn open_named(
+        &mut self,
+        host: &mut dyn Host,
+        path: &str,
+        kinds: &[&Kind],
+    ) -> Result<u64, String> {
+        let mut ino = None;
+        for kind in kinds {
+            let (found, found_mode) = open(host, path)?;
+            self.open.push(found);
+            let expected = match kind {
+                Kind::Directory { .. } => mode::DIRECTORY,
+                _ => mode::FILE,
+            };
+            if found_mode & mode::TYPE != expected || *ino.get_or_insert(found) != found {
+                return Err(format!(
+                    "{path}: is not what it was when the process was saved"
+                ));
+            }
+        }
+        ino.ok_or_else(|| NONSENSE.to_string())
+    }
+
+    /// Makes a file with these contents that has no name, open so often.
+    fn make_unlinked(
+        &mut self,
+        host: &mut dyn Host,
+        (hint, mode): (&str, u32),
+        contents: &[u8],
+        times: usize,
+    ) -> Result<u64, String> {
+        let failed = |error: proto::Error| format!("a file without a name: {}", error.text());
+        let (path, ino) = make(host, "/tmp", hint, mode).map_err(failed)?;
+        self.open.push(ino);
+        // The name is removed at once, whatever comes of it.
+        let mut made = write(host, ino, contents);
+        for _ in 1..times {
+            made = made.and_then(|()| {
+                let again = host.fs(&opening(&path, Flags::default(), 0), &[], &mut [])?;
+                match again {
+                    (Reply::Opened(attr), _) if attr.ino == ino => self.open.push(ino),
+                    _ => return Err(proto::Error::Broken),
+                }
+                Ok(())
+            });
+        }
+        let unlinked = host.fs(&Request::Unlink { path }, &[], &mut []);
+        made.and(unlinked.map(|_| ())).map_err(failed)?;
+        Ok(ino)
+    }
+
+    /// What an inode number of the image is here.
+    pub(super) fn number(&self, ino: u64) -> Option<u64> {
+        self.files.get(&ino).copied()
+    }
+
+    /// Closes all of them.
+    pub(super) fn close(self, host: &mut dyn Host) {
+        for ino in self.open {
+            let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+        }
+    }
+}
+
+fn opening(path: &str, flags: Flags, mode: u32) -> Request {
+    Request::Open {
+        path: path.to_string(),
+        flags,
+        mode,
+    }
+}
+
+/// Opens a path: its inode number, and its mode.
+pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String> {
+    if !is_path(path) {
+        return Err(NONSENSE.to_string());
+    }
+    match host.fs(&opening(path, Flags::default(), 0), &[], &mut []) {
+        Ok((Reply::Opened(attr), _)) => Ok((attr.ino, attr.mode)),
+        Ok(_) => Err("the file system does not answer sensibly".to_string()),
+        Err(error) => Err(format!("{path}: {}", error.text())),
+    }
+}
+
+/// Sees to it that a file is what it was. One that was only read and is there is left as it is; any other takes the place of
+/// what is there when it is complete, so that there never is half of one.
+fn put_back(
+    host: &mut dyn Host,
+    (path, written): (&str, bool),
+    (hint, mode): (&str, u32),
+    contents: &[u8],
+) -> Result<(), String> {
+    if let Ok((ino, found)) = open(host, path) {
+        let same = found & mode::TYPE != mode::FILE || is_in(host, ino, contents);
+        let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+        if !same && !written {
+            host.log(&format!(
+                "{path}: is another file than when the process was saved"
+            ));
+        }
+        if same || !written {
+            return Ok(());
+        }
+    }
+    let failed = |error: proto::Error| format!("{path}: {}", error.text());
+    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let made = match make(host, directory, hint, mode) {
+        Err(proto::Error::NotFound) => {
+            make_directories(host, directory);
+            make(host, directory, hint, mode)
+        }
+        made => made,
+    };
+    let (from, ino) = made.map_err(failed)?;
+    let written = write(host, ino, contents);
+    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+    let to = path.to_string();
+    let renaming = Request::Rename {
+        from: from.clone(),
+        to,
+    };
+    let moved = written.and_then(|()| host.fs(&renaming, &[], &mut []).map(|_| ()));
+    moved.map_err(|error| {
+        let _ = host.fs(&Request::Unlink { path: from }, &[], &mut []);
+        failed(error)
+    })
+}
+
+/// Makes a directory, and those in which it is, as far as they are not there.
+fn make_directories(host: &mut dyn Host, directory: &str) {
+    let ends = directory.match_indices('/').map(|(at, _)| at).skip(1);
+    for end in ends.chain([directory.len()]) {
+        let path = directory[..end].to_string();
+        let _ = host.fs(&Request::Mkdir { path, mode: 0o755 }, &[], &mut []);
+    }
+}
+
+/// Whether this and nothing else is in a file.
+fn is_in(host: &mut dyn Host, ino: u64, contents: &[u8]) -> bool {
+    let size = attributes(host, ino).map(|(_, size)| size);
+    size == Ok(contents.len() as u64)
+        && read(host, ino, contents.len() as u64).is_ok_and(|found| found == contents)
+}
+
+/// Makes a new file in a directory: its path, and its inode number. A name that is taken belongs to another file, so the next one
+/// is tried.
+fn make(
+    host: &mut dyn Host,
+    directory: &str,
+    hint: &str,
+    mode: u32,
+) -> Result<(String, u64), proto::Error> {
+    let flags = Flags {
+        create: true,
+        exclusive: true,
+        ..Flags::default()
+    };
+    for attempt in 0..100 {
+        let path = format!("{directory}/.restored-{hint}-{attempt}");
+        match host.fs(&opening(&path, flags, mode), &[], &mut []) {
+            Ok((Reply::Opened(attr), _)) => return Ok((path, attr.ino)),
+            Err(proto::Error::Exists) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(proto::Error::Broken),
+        }
+    }
+    Err(proto::Error::Exists)
+}
+
+fn write(host: &mut dyn Host, ino: u64, contents: &[u8]) -> Result<(), proto::Error> {
+    let mut written = 0;
+    while written < contents.len() {
+        let piece = &contents[written..contents.len().min(written + proto::MAX_BULK)];
+        let request = Request::Write {
+            ino,
+            offset: written as u64,
+            append: false,
+        };
+        match host.fs(&request, piece, &mut [])? {
+            (Reply::Written { length, .. }, _) if length > 0 => written += length as usize,
+            _ => return Err(proto::Error::Broken),
+        }
+    }
+    Ok(())
+}

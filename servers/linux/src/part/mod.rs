@@ -1,0 +1,200 @@
+//! What a checkpoint holds of processes beyond memory, registers and kernel objects.
+//!
+//! The part is that of a *tree*: a process and all that came of it. It is a list of processes and of their tasks, and a
+//! numbered list for each kind of thing that these share: memories, tables of descriptors, places in the file system,
+//! actions of signals, open file descriptions, pipes, instances of `epoll`, sockets, files. Each thing stands in the image once;
+//! whatever has it names it by its number. So what was shared is shared again. Processes that have ended and were not
+//! waited for are among the processes.
+//!
+//! What the tree shares with processes outside of it cannot be saved, and [`save`] says what that is ([`Refusal`]). What comes
+//! back is hostile input: [`adopt`] believes nothing.
+//!
+//! * [`mod@save`]: the tree is taken apart; [`adopt`]: it is put together; [`check`]: what an image must obey;
+//! * [`file`]: files, which are named by path, since inode numbers mean nothing in another boot.
+
+mod adopt;
+mod check;
+mod file;
+mod save;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use adopt::{adopt, Adopted, Member, Seated};
+pub use file::{MAX_CARRIED, MAX_UNLINKED};
+pub use save::{of_tree, save, Common, Made};
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use services::process::{Pid, Status};
+
+use crate::futex::Waiter;
+use crate::host::Host;
+use crate::job::News;
+use crate::process::{Context, Description, Memory, Wait};
+use crate::signal::{Actions, Signals};
+use crate::socket::Socket;
+use crate::system::Process;
+use file::SavedFile;
+
+/// The format's version.
+const VERSION: u32 = 10;
+/// Longest part that is read: as long as a checkpoint can hold.
+pub const MAX_PART: u64 = 4 << 20;
+/// Most files of a tree, and most descriptors of a table.
+const MAX_FILES: u32 = crate::process::MAX_FDS;
+/// A tree takes at most so many times its encoded length, lists that grow included: what takes most is a description,
+/// a byte for each of its words.
+const DECODED: u64 = 80;
+/// What it takes to encode something, in times of its length, and to read it in pieces.
+const ENCODED: u64 = 4;
+/// Why a tree cannot be saved for want of memory.
+const OUT: &str = "memory is out";
+/// Why an image cannot be restored that no tree could have made.
+const NONSENSE: &str = "its Linux part makes no sense";
+
+#[derive(Serialize)]
+struct Part {
+    version: u32,
+    /// The [`Saved`] tree, encoded.
+    tree: Vec<u8>,
+    /// By inode number, as descriptions name it.
+    files: Vec<(u64, SavedFile)>,
+}
+
+/// A tree without what its open files are. What is written is a tuple of the same fields.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+struct Saved {
+    /// The first one is the root; each stands behind its parent.
+    processes: Vec<SavedProcess>,
+    tasks: Vec<SavedTask>,
+    /// In the order of the segments that are saved beside the part.
+    memories: Vec<Memory>,
+    contexts: Vec<Context>,
+    actions: Vec<Actions>,
+    /// Tables of descriptors: descriptor, whether `execve` closes it, number of its description.
+    tables: Vec<Vec<(u32, bool, u32)>>,
+    descriptions: Vec<Description>,
+    /// Identity, capacity, whether there has been a writer, and bytes.
+    pipes: Vec<(u64, u32, bool, Vec<u8>)>,
+    /// Identity, and what is watched.
+    epolls: Vec<(u64, Vec<SavedWatch>)>,
+    sockets: Vec<SavedSocket>,
+    /// The group that has the console, if one was named.
+    foreground: Option<u32>,
+}
+
+/// A process: what the table of all does not find out by itself.
+#[derive(Serialize, Deserialize)]
+struct SavedProcess {
+    process: Process,
+    /// The number of its parent in the list.
+    parent: Option<u32>,
+    /// How it has ended, and its name.
+    ended: Option<(Status, String)>,
+    /// The signal that tells its parent of its end.
+    exit_signal: u32,
+    /// Its parent waits until it has left its memory.
+    borrows: bool,
+    /// The signal that has stopped it.
+    stopped: Option<u32>,
+    /// What its parent has not been told yet.
+    news: Option<News>,
+    /// Where its first thread stands, if the task of that has ended while others go on.
+    first: Option<u64>,
+}
+
+/// A socket: one that is open, or one that has not been accepted.
+#[derive(Serialize, Deserialize)]
+struct SavedSocket {
+    id: u64,
+    socket: Socket,
+    /// The path of the file that is its name.
+    path: Option<String>,
+    /// Whether it is found by its name.
+    is_found: bool,
+    /// Descriptors that are on their way to it: the number of the message in its queue, and their descriptions.
+    rights: Vec<(u32, Vec<u32>)>,
+}
+
+/// What an instance of `epoll` watches.
+#[derive(Serialize, Deserialize)]
+struct SavedWatch {
+    fd: u32,
+    /// The number of the description.
+    description: u32,
+    events: u32,
+    data: u64,
+    seen: u64,
+    /// Its place among those that may be ready.
+    place: Option<u32>,
+}
+
+/// A task.
+#[derive(Serialize, Deserialize)]
+struct SavedTask {
+    /// The number of its process in the list.
+    process: u32,
+    /// Its own number as programs see it.
+    number: u32,
+    /// What it has, by number.
+    memory: u32,
+    files: u32,
+    context: u32,
+    actions: u32,
+    /// Where its thread is in the control segment of its memory.
+    place: u64,
+    comm: Vec<u8>,
+    signals: Signals,
+    wait: Option<Wait>,
+    robust: u64,
+    clear_at: u64,
+    /// The address of the word at which it waits, how many came before it in all, and how it waits.
+    waits_at: Option<(u64, u64, Waiter)>,
+    /// Who has the lock there, for which it waits: its number as programs see it.
+    owner: Option<u32>,
+}
+
+/// Why a tree cannot be saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// For this reason.
+    Because(String),
+    /// It has this parent, and so is no tree.
+    Parent(Pid),
+    /// It shares this with another process: see [`Common`].
+    Shared(String),
+}
+
+impl From<String> for Refusal {
+    fn from(sentence: String) -> Self {
+        Refusal::Because(sentence)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(sentence: &str) -> Self {
+        Refusal::Because(sentence.to_string())
+    }
+}
+
+impl Refusal {
+    /// The sentence for people. `name` says name and number of the other process, if it is known.
+    #[must_use]
+    pub fn sentence(&self, name: &str) -> String {
+        match self {
+            Refusal::Because(sentence) => sentence.clone(),
+            Refusal::Parent(_) => format!("its parent, {name}, is not saved with it"),
+            Refusal::Shared(what) => {
+                format!("it shares {what} with {name}, which is not saved with it")
+            }
+        }
+    }
+}
+
+/// Asks for memory for what is saved.
+fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
+    host.room(bytes).map_err(|_| OUT.to_string())
+}

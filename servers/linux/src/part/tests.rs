@@ -1,0 +1,257 @@
+//! Forged parts: each says one thing that no tree could.
+
+use super::{Part, Saved, SavedFile};
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use services::process::Status;
+
+/// What is forged, in a tree of four processes, the second one of which has ended, with five tasks and two memories.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub(crate) enum Forged {
+    Nothing,
+    ParentBehind,
+    ParentOfItself,
+    ParentNowhere,
+    ParentThatHasEnded,
+    RootWithParent,
+    RootThatHasEnded,
+    EndedWithoutParent,
+    EndedThatRuns,
+    EndedWithTask,
+    LivingWithoutTask,
+    NumberTwice,
+    NumberOfThread,
+    NumberZero,
+    GroupZero,
+    ExitSignal,
+    StopSignal,
+    FirstThatLives,
+    TaskOfNobody,
+    MemoryNowhere,
+    MemoryOfNobody,
+    RootElsewhere,
+    ThreadInOtherMemory,
+    ThreadWithOtherActions,
+    PlaceTwice,
+    PlaceOfMapping,
+    TableNowhere,
+    ContextNowhere,
+    ActionsNowhere,
+    DescriptionNowhere,
+    DescriptionOfNobody,
+    DescriptorTwice,
+    PipeNowhere,
+    PipeOfNobody,
+    SocketNowhere,
+    SocketTwice,
+    PeerNowhere,
+    RightNowhere,
+    RightInNoMessage,
+    FileNowhere,
+    FileOfNobody,
+    FileUp,
+    FileMode,
+    DirectoryWithContents,
+}
+
+impl Forged {
+    pub(crate) const ALL: [Forged; 43] = [
+        Forged::ParentBehind,
+        Forged::ParentOfItself,
+        Forged::ParentNowhere,
+        Forged::ParentThatHasEnded,
+        Forged::RootWithParent,
+        Forged::RootThatHasEnded,
+        Forged::EndedWithoutParent,
+        Forged::EndedThatRuns,
+        Forged::EndedWithTask,
+        Forged::LivingWithoutTask,
+        Forged::NumberTwice,
+        Forged::NumberOfThread,
+        Forged::NumberZero,
+        Forged::GroupZero,
+        Forged::ExitSignal,
+        Forged::StopSignal,
+        Forged::FirstThatLives,
+        Forged::TaskOfNobody,
+        Forged::MemoryNowhere,
+        Forged::MemoryOfNobody,
+        Forged::RootElsewhere,
+        Forged::ThreadInOtherMemory,
+        Forged::ThreadWithOtherActions,
+        Forged::PlaceTwice,
+        Forged::PlaceOfMapping,
+        Forged::TableNowhere,
+        Forged::ContextNowhere,
+        Forged::ActionsNowhere,
+        Forged::DescriptionNowhere,
+        Forged::DescriptionOfNobody,
+        Forged::DescriptorTwice,
+        Forged::PipeNowhere,
+        Forged::PipeOfNobody,
+        Forged::SocketNowhere,
+        Forged::SocketTwice,
+        Forged::PeerNowhere,
+        Forged::RightNowhere,
+        Forged::RightInNoMessage,
+        Forged::FileNowhere,
+        Forged::FileOfNobody,
+        Forged::FileUp,
+        Forged::FileMode,
+        Forged::DirectoryWithContents,
+    ];
+}
+
+/// A true part, changed so.
+pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
+    let (version, tree, mut files): (u32, Vec<u8>, Vec<(u64, SavedFile)>) =
+        postcard::from_bytes(part).unwrap();
+    let mut saved: Saved = postcard::from_bytes(&tree).unwrap();
+    change(&mut saved, &mut files, forged);
+    let tree = postcard::to_allocvec(&saved).unwrap();
+    postcard::to_allocvec(&Part {
+        version,
+        tree,
+        files,
+    })
+    .unwrap()
+}
+
+fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) {
+    use crate::process::Kind;
+    let ended = saved
+        .processes
+        .iter()
+        .position(|p| p.ended.is_some())
+        .unwrap();
+    let living = (1..4).find(|n| *n != ended).unwrap();
+    let root_number = saved.processes[0].process.number;
+    let thread = |saved: &Saved| {
+        let mut tasks = saved.tasks.iter();
+        tasks
+            .position(|t| t.process == 0 && t.number != root_number)
+            .unwrap()
+    };
+    let other = saved.tasks.iter().position(|t| t.memory == 1).unwrap();
+    let socket = |saved: &Saved| {
+        let mut all = saved.descriptions.iter();
+        all.position(|d| matches!(d.kind, Kind::Socket { .. }))
+            .unwrap()
+    };
+    let file = |saved: &Saved| {
+        let mut all = saved.descriptions.iter();
+        all.position(|d| matches!(d.kind, Kind::File { .. }))
+            .unwrap()
+    };
+    match forged {
+        Forged::Nothing => {}
+        Forged::ParentBehind => saved.processes[1].parent = Some(3),
+        Forged::ParentOfItself => saved.processes[1].parent = Some(1),
+        Forged::ParentNowhere => saved.processes[1].parent = Some(99),
+        Forged::ParentThatHasEnded => {
+            saved.processes.swap(1, ended);
+            for task in &mut saved.tasks {
+                let (one, two) = (1, ended as u32);
+                task.process = match task.process {
+                    n if n == one => two,
+                    n if n == two => one,
+                    n => n,
+                };
+            }
+            saved.processes[3].parent = Some(1);
+        }
+        Forged::RootWithParent => saved.processes[0].parent = Some(0),
+        Forged::RootThatHasEnded => {
+            saved.processes[0].ended = Some((Status::Exited(0), "root".to_string()));
+        }
+        Forged::EndedWithoutParent => saved.processes[ended].parent = None,
+        Forged::EndedThatRuns => {
+            saved.processes[ended].ended = Some((Status::Running, "one".to_string()));
+        }
+        Forged::EndedWithTask => saved.tasks[other].process = ended as u32,
+        Forged::LivingWithoutTask => {
+            saved.processes[ended].ended = None;
+        }
+        Forged::NumberTwice => saved.processes[living].process.number = root_number,
+        Forged::NumberOfThread => {
+            let thread = thread(saved);
+            saved.processes[ended].process.number = saved.tasks[thread].number;
+        }
+        Forged::NumberZero => saved.processes[ended].process.number = 0,
+        Forged::GroupZero => saved.processes[living].process.group = 0,
+        Forged::ExitSignal => saved.processes[living].exit_signal = 65,
+        Forged::StopSignal => saved.processes[living].stopped = Some(9),
+        Forged::FirstThatLives => saved.processes[0].first = Some(0x300),
+        Forged::TaskOfNobody => saved.tasks[other].process = 4,
+        Forged::MemoryNowhere => saved.tasks[other].memory = 2,
+        Forged::MemoryOfNobody => {
+            saved.tasks[other].memory = 0;
+            saved.tasks[other].place = 0x300;
+        }
+        Forged::RootElsewhere => saved.tasks.iter_mut().for_each(|t| t.memory ^= 1),
+        Forged::ThreadInOtherMemory => {
+            let thread = thread(saved);
+            saved.tasks[thread].memory = 1;
+        }
+        Forged::ThreadWithOtherActions => {
+            let (thread, actions) = (thread(saved), saved.tasks[other].actions);
+            saved.tasks[thread].actions = actions;
+        }
+        Forged::PlaceTwice => {
+            let thread = thread(saved);
+            saved.tasks[thread].place = saved.tasks[0].place;
+        }
+        Forged::PlaceOfMapping => saved.tasks[other].place = proto::layout::CONTROL_MAPPINGS,
+        Forged::TableNowhere => saved.tasks[other].files = 99,
+        Forged::ContextNowhere => saved.tasks[other].context = 99,
+        Forged::ActionsNowhere => saved.tasks[other].actions = 99,
+        Forged::DescriptionNowhere => saved.tables[1][0].2 = 99,
+        Forged::DescriptionOfNobody => {
+            let one = saved.descriptions[0].clone();
+            saved.descriptions.push(one);
+        }
+        Forged::DescriptorTwice => {
+            let one = saved.tables[0][0];
+            saved.tables[0].insert(0, one);
+        }
+        Forged::PipeNowhere => saved.pipes.clear(),
+        Forged::PipeOfNobody => saved.pipes.push((u64::MAX, 4096, true, Vec::new())),
+        Forged::SocketNowhere => {
+            saved.sockets.pop();
+        }
+        Forged::SocketTwice => {
+            let at = socket(saved);
+            let one = saved.descriptions[at].clone();
+            saved.descriptions.push(one);
+            let number = saved.descriptions.len() as u32 - 1;
+            saved.tables[0].push((1000, false, number));
+        }
+        Forged::PeerNowhere => saved.sockets[0].socket.peer = Some(u64::MAX),
+        Forged::RightNowhere => saved.sockets[0].rights.push((0, Vec::from([99]))),
+        Forged::RightInNoMessage => saved.sockets[0].rights.push((0, Vec::from([0]))),
+        Forged::FileNowhere => files.clear(),
+        Forged::FileOfNobody => files.push((u64::MAX, SavedFile::Named("/tmp/file".to_string()))),
+        Forged::FileUp => rename(files, "/tmp/../etc/file"),
+        Forged::FileMode => {
+            if let SavedFile::Carried { mode, .. } = &mut files[0].1 {
+                *mode = 0o100_644;
+            }
+        }
+        Forged::DirectoryWithContents => {
+            let at = file(saved);
+            let ino = saved.descriptions[at].ino().unwrap();
+            saved.descriptions[at].kind = Kind::Directory {
+                ino,
+                pending: Vec::new(),
+                cookie: 0,
+            };
+        }
+    }
+}
+
+fn rename(files: &mut [(u64, SavedFile)], to: &str) {
+    if let SavedFile::Carried { path, .. } = &mut files[0].1 {
+        *path = to.to_string();
+    }
+}

@@ -1,0 +1,265 @@
+//! Trees of processes that are saved together: true ones come back as they were, forged ones are refused or sound.
+
+use super::*;
+use crate::part::tests::{forge, Forged};
+use crate::part::Adopted;
+
+/// A root with two children that live, one of which is in its memory, one that has ended, and a thread; with descriptors,
+/// a pipe, an event and sockets that they share, one of these on its way.
+struct Family {
+    root: One,
+    /// Child, child in the same memory, and thread.
+    others: Vec<Task>,
+}
+
+const PLACES: [u64; 4] = [FIRST, FIRST, 0x200, 0x210];
+
+fn family(host: &mut Fake) -> Family {
+    let mut root = example(host);
+    assert_eq!(root.result(host, nr::pipe, &[0x10_0000]), 0);
+    assert_eq!(root.result(host, nr::eventfd2, &[7, 0]), 2);
+    let pair = [u64::from(linux_raw_sys::net::AF_UNIX), 1, 0, 0x10_0000];
+    assert_eq!(root.result(host, nr::socketpair, &pair), 0);
+    let ended = root.result(host, nr::fork, &[]);
+    let mut child = child_of(&mut root, host);
+    let exit = registers(nr::exit, &[3]);
+    let outcome = emulate::call(&mut child, &mut root.system, host, &exit);
+    assert!(matches!(outcome, Outcome::End(Status::Exited(3))));
+    drop(child);
+    root.result(host, nr::fork, &[]);
+    let child = child_of(&mut root, host);
+    let shares = u64::from(linux::CLONE_VM | linux::CLONE_FILES) | 17;
+    root.result(host, nr::clone, &[shares, 0x10_2000, 0, 0, 0]);
+    let beside = child_of(&mut root, host);
+    let thread = thread_of(&mut root, host);
+    assert_ne!(ended, i64::from(child.number));
+    // What was sent before is none of these tests' business.
+    let _ = (root.system.take_sent(), root.system.take_woken());
+    Family {
+        root,
+        others: vec![child, beside, thread],
+    }
+}
+
+impl Family {
+    fn save(&self, host: &mut Fake) -> Vec<u8> {
+        let tasks: Vec<(u64, &Task)> = core::iter::once(&self.root.task)
+            .chain(&self.others)
+            .zip(PLACES)
+            .map(|(task, place)| (place, task))
+            .collect();
+        save(&tasks, None, &self.root.system, host).expect("it can be saved")
+    }
+
+    /// Ends all of it.
+    fn end(&mut self, host: &mut Fake) {
+        self.root.close_all(host);
+        for task in &mut self.others {
+            task.close_files(&mut self.root.system, host);
+        }
+    }
+}
+
+fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adopted), String> {
+    let mut system = System::new();
+    // So that nobody has the number that he had.
+    for _ in 0..20 {
+        system.create(None).unwrap();
+    }
+    let root = system.create(None).unwrap();
+    let adopted = part::adopt(saved, memories, 0, root, &mut system, host);
+    if adopted.is_err() {
+        // Nothing was made, and the root is still there to be given up.
+        assert_eq!(system.count(), 21);
+        for thing in [Thing::Pipe, Thing::Socket, Thing::Watch, Thing::Right] {
+            assert_eq!(system.counted_things(thing), 0, "{thing:?}");
+        }
+    }
+    adopted.map(|adopted| (system, adopted))
+}
+
+fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
+    for mut seated in adopted.tasks {
+        seated.task.close_files(system, host);
+    }
+    for thing in [Thing::Pipe, Thing::Socket, Thing::Watch, Thing::Right] {
+        assert_eq!(system.counted_things(thing), 0, "{thing:?}");
+    }
+}
+
+#[test]
+fn a_tree_comes_back_with_what_its_processes_share() {
+    let mut host = Fake::new();
+    let mut family = family(&mut host);
+    let saved = family.save(&mut host);
+    assert!(adopt(&saved, 1, &mut host).is_err() && adopt(&saved, 3, &mut host).is_err());
+    let (mut system, adopted) = adopt(&saved, 2, &mut host).unwrap();
+    let numbers: Vec<u32> = core::iter::once(&family.root.task)
+        .chain(&family.others)
+        .map(|task| task.thread)
+        .collect();
+    let places = [
+        (0, PLACES[0]),
+        (1, PLACES[1]),
+        (0, PLACES[2]),
+        (0, PLACES[3]),
+    ];
+    let order = |task: &Task| numbers.iter().position(|n| *n == task.thread).unwrap();
+    for seated in &adopted.tasks {
+        assert_eq!((seated.memory, seated.place), places[order(&seated.task)]);
+    }
+    let mut tasks: Vec<Task> = adopted.tasks.into_iter().map(|s| s.task).collect();
+    tasks.sort_by_key(order);
+    let [root, child, beside, thread] = &mut tasks[..] else {
+        panic!("{} tasks", tasks.len())
+    };
+    // Numbers, as programs see them.
+    let get = |number| registers(number, &[]);
+    for (task, number, parent) in [
+        (&mut *root, numbers[0], 1),
+        (child, numbers[1], numbers[0]),
+        (beside, numbers[2], numbers[0]),
+    ] {
+        let system = &mut system;
+        assert_eq!(
+            returns(task, system, &mut host, &get(nr::getpid)),
+            i64::from(number)
+        );
+        assert_eq!(
+            returns(task, system, &mut host, &get(nr::getppid)),
+            i64::from(parent)
+        );
+        let group = i64::from(numbers[0]);
+        assert_eq!(returns(task, system, &mut host, &get(nr::getpgrp)), group);
+    }
+    let tid = returns(thread, &mut system, &mut host, &get(nr::gettid));
+    assert_eq!(tid, i64::from(numbers[3]));
+    // A description, and its offset; a table; a memory.
+    let seek = registers(nr::lseek, &[4, 50, 0]);
+    assert_eq!(returns(child, &mut system, &mut host, &seek), 50);
+    let tell = registers(nr::lseek, &[4, 0, 1]);
+    assert_eq!(returns(thread, &mut system, &mut host, &tell), 50);
+    assert!(Rc::ptr_eq(&beside.shares.files, &root.shares.files));
+    assert!(Rc::ptr_eq(&beside.shares.memory, &root.shares.memory));
+    assert!(Rc::ptr_eq(&thread.shares.actions, &root.shares.actions));
+    assert!(!Rc::ptr_eq(&child.shares.files, &root.shares.files));
+    assert!(!Rc::ptr_eq(&child.shares.memory, &root.shares.memory));
+    // A pipe, an event, a connection.
+    for (write, read) in [(1, 0), (2, 2), (3, 5)] {
+        host.write_memory(0x10_0000, b"8 bytes!").unwrap();
+        let put = registers(nr::write, &[write, 0x10_0000, 8]);
+        assert_eq!(returns(child, &mut system, &mut host, &put), 8);
+        let get = registers(nr::read, &[read, 0x10_1000, 8]);
+        assert_eq!(returns(root, &mut system, &mut host, &get), 8);
+    }
+    // Who has ended is waited for once.
+    let wait = registers(nr::wait4, &[u64::MAX, 0x10_0000, 1, 0]);
+    assert!(returns(root, &mut system, &mut host, &wait) > 0);
+    let mut status = [0; 4];
+    host.read_memory(0x10_0000, &mut status).unwrap();
+    assert_eq!(u32::from_le_bytes(status), 3 << 8);
+    assert_eq!(returns(root, &mut system, &mut host, &wait), 0);
+    drop(tasks.split_off(1));
+    drop(tasks);
+    family.end(&mut host);
+}
+
+#[test]
+fn a_tree_that_does_not_fit_is_refused() {
+    let mut host = Fake::new();
+    let mut family = family(&mut host);
+    let saved = family.save(&mut host);
+    let mut system = System::new();
+    let job = system.create(None).unwrap();
+    // A job has room for two processes more, and the tree has four.
+    for _ in 0..services::process::MAX_JOB - 3 {
+        system.create(Some(job)).unwrap();
+    }
+    let root = system.create(Some(job)).unwrap();
+    let count = system.count();
+    let refused = part::adopt(&saved, 2, 0, root, &mut system, &mut host).unwrap_err();
+    assert!(refused.contains("too many processes"), "{refused}");
+    assert_eq!((system.count(), system.find(root).is_some()), (count, true));
+    assert_eq!(system.counted_things(Thing::Socket), 0);
+    family.end(&mut host);
+}
+
+/// What one thing of a tree says of another one is true, or the tree is refused.
+#[test]
+fn forged_trees_are_refused() {
+    let mut host = Fake::new();
+    let mut family = family(&mut host);
+    let saved = family.save(&mut host);
+    assert!(adopt(&forge(&saved, Forged::Nothing), 2, &mut host).is_ok());
+    for forged in Forged::ALL {
+        let bytes = forge(&saved, forged);
+        let outcome = adopt(&bytes, 2, &mut host);
+        assert!(outcome.is_err(), "{forged:?} was taken");
+    }
+    family.end(&mut host);
+}
+
+#[test]
+fn altered_trees_are_refused_or_sound() {
+    let mut host = Fake::new();
+    let mut family = family(&mut host);
+    let saved = family.save(&mut host);
+    for length in (0..saved.len()).step_by(3) {
+        assert!(adopt(&saved[..length], 2, &mut host).is_err());
+    }
+    let mut random = Rng::with_seed(5);
+    let mut taken = 0;
+    for _ in 0..10_000 {
+        let mut altered = saved.clone();
+        for _ in 0..1 + random.u64(..3) {
+            let at = random.u64(..altered.len() as u64) as usize;
+            altered[at] = random.u64(..256) as u8;
+        }
+        let Ok((mut system, mut adopted)) = adopt(&altered, 2, &mut host) else {
+            continue;
+        };
+        taken += 1;
+        for seated in &mut adopted.tasks {
+            for number in [nr::read, nr::getppid, nr::wait4, nr::close, nr::getsid] {
+                let call_of = registers(number, &[4, 0x10_0000, 1]);
+                let _ = emulate::call(&mut seated.task, &mut system, &mut host, &call_of);
+            }
+        }
+        for member in &adopted.members {
+            assert!(system.find(member.pid).is_some());
+        }
+        end_all(adopted, &mut system, &mut host);
+    }
+    assert!(taken > 0);
+    family.end(&mut host);
+}
+
+/// Files that are written are what they were, those that are read are there, and no name is half a file.
+#[test]
+fn files_come_with_the_tree() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"as it was").unwrap();
+    assert_eq!(process.result(&mut host, nr::write, &[4, 0x10_0000, 9]), 9);
+    let saved = process.save(&mut host).unwrap();
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[4, 2]), 0);
+    let read = |host: &mut Fake, process: &mut One| {
+        let read = process.result(host, nr::pread64, &[4, 0x10_1000, 99, 3]);
+        let mut bytes = vec![0; read as usize];
+        host.read_memory(0x10_1000, &mut bytes).unwrap();
+        bytes
+    };
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(read(&mut host, &mut again), b"as it was");
+    // It is not there at all any more.
+    again.close_all(&mut host);
+    host.session.unlink("/tmp/file").unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(read(&mut host, &mut again), b"as it was");
+    again.close_all(&mut host);
+    process.close_all(&mut host);
+    // Where a directory has its name, it cannot be.
+    host.session.unlink("/tmp/file").unwrap();
+    host.session.mkdir(0o755, "/tmp/file").unwrap();
+    assert!(One::adopt(&saved, 0, &mut host).is_err());
+}

@@ -1,0 +1,194 @@
+//! Checkpoints of trees of Linux processes: saved at seeded instants, killed, and restored from the image, in the same
+//! boot and in another machine.
+
+use std::fmt::Write;
+
+use super::checkpoint::text;
+use super::linux_program;
+use crate::scenario::{Ctx, Failure, Run};
+use xtask_build::project::temp_dir;
+
+/// Trees that a shell makes: their names, how often each is cut, and their scripts. What they print does not depend on who
+/// runs first.
+const SHELLS: [(&str, u64, &str); 4] = [
+    ("pipeline", 10, "cat /data/text | sort | sha256sum"),
+    (
+        "loop",
+        10,
+        "i=0; while [ $i -lt 12 ]; do i=$((i+1)); echo $(expr $i '*' $i) $(echo $i | sha256sum); done",
+    ),
+    (
+        "background",
+        10,
+        "for n in 1 2 3 4; do (head -c ${n}0000 /data/text | gzip -9 | sha256sum) & done | sort; wait; echo $?",
+    ),
+    (
+        "statuses",
+        10,
+        "trap 'echo told' USR1; (sleep 0.01; kill -USR1 $$; exit 3) & p=$!; (exit 7) & q=$!; sleep 0.03; wait $p; \
+         echo $?; wait $q; echo $?",
+    ),
+];
+
+/// Host time for a machine with much to do, in seconds: far more than it needs.
+const LONG: u64 = 400;
+
+/// Pipelines, loops and background processes of a shell.
+pub(crate) fn shells(ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut script = String::new();
+    for (n, (_, cuts, command)) in SHELLS.iter().enumerate() {
+        let command = command.replace('\\', "\\\\").replace('"', "\\\"");
+        let command = command.replace('$', "\\$");
+        let _ = writeln!(
+            script,
+            "/test/cutter seed={} cuts={cuts} linux /bin/busybox sh -c \"{command}\"",
+            n + 31
+        );
+    }
+    let run = Run::script(script).add("/data/text", text(100 << 10));
+    all_equal(ctx, run, SHELLS.len())
+}
+
+/// Runs cutters, all of whose programs print what they do undisturbed.
+fn all_equal(ctx: &mut Ctx, run: Run, count: usize) -> Result<(), Failure> {
+    let run = run.word("program-ceiling=31").deterministic().timeout(LONG);
+    let output = ctx.run(run)?;
+    let text = output.text();
+    if output.expect_status(0).is_err() || text.matches("bytes of output equal").count() != count {
+        return Err(format!("not all outputs are equal:\n{text}"));
+    }
+    for line in text.lines().filter(|line| line.contains("cuts within")) {
+        ctx.note(line.trim_start_matches("note "));
+    }
+    Ok(())
+}
+
+/// Programs that fork, share memory, sockets and descriptors, stop each other and wait for many things.
+pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let mut script = String::new();
+    let mut run = Vec::new();
+    for (n, name) in ["trees", "sockets", "jobs"].into_iter().enumerate() {
+        let Some(program) = linux_program(ctx, scratch.path(), name) else {
+            return Ok(());
+        };
+        let program = std::fs::read(program).map_err(|error| error.to_string())?;
+        let _ = writeln!(
+            script,
+            "/test/cutter seed={} cuts=25 linux /bin/busybox sh -c \"rm -rf /tmp/work; mkdir /tmp/work; cd /tmp/work; \
+             head -c 100 /data/text > text; exec /bin/{name}\"",
+            n + 41
+        );
+        run.push((format!("/bin/{name}"), program));
+    }
+    let count = run.len();
+    let run = run
+        .into_iter()
+        .fold(Run::script(script), |run, (path, program)| {
+            run.add_program(&path, program)
+        });
+    all_equal(ctx, run.add("/data/text", text(4 << 10)), count)
+}
+
+/// What a tree shares with another one is told with the names of both, and both go on.
+pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+busybox mkfifo /tmp/fifo
+busybox sh -c \"(sleep 0.2; echo through) > /tmp/fifo\" &
+busybox sh -c \"cat < /tmp/fifo > /tmp/out\" &
+sleep 0.1
+checkpoint %1 /tmp/image
+checkpoint %2 /tmp/image
+wait
+cat /tmp/out
+ls /tmp
+";
+    let output = ctx.run(Run::script(script).deterministic())?;
+    let (text, log) = (output.text(), &output.stderr);
+    let told = [
+        "it shares the pipe at descriptor 1 of process",
+        "it shares the pipe at descriptor 0 of process",
+        "with cat (",
+        "with busybox sh -c (sleep 0.2; echo through) > /tmp/fifo (",
+    ];
+    let files = text.lines().skip_while(|line| *line != "through");
+    let files: Vec<&str> = files.skip(1).collect();
+    if !told.iter().all(|part| log.contains(part)) || files != ["fifo", "out"] {
+        return Err(format!("{text}\n{log}"));
+    }
+    Ok(())
+}
+
+/// Instants at which a tree is saved in one machine, to go on in another one, in milliseconds from its start.
+const INSTANTS: [u64; 3] = [3, 7, 11];
+
+/// Trees go on in another machine from the image alone, with what they had written and the files that they read.
+pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scripts = [
+        ("pipeline", "cat /data/text | sort | sha256sum"),
+        (
+            "gzip",
+            "gzip -9 < /data/text; rm -f /tmp/no-name; exec 3> /tmp/no-name 4< /tmp/no-name; rm /tmp/no-name; \
+             head -c 3000 /data/text | tee /dev/fd/3 | sort; cat <&4",
+        ),
+        (
+            "loop",
+            "for n in $(seq 24); do echo $n $(seq $n | sha256sum); done",
+        ),
+    ];
+    let (mut script, mut second) = (String::new(), String::new());
+    let mut names = Vec::new();
+    for (name, command) in scripts {
+        let quoted = command.replace('$', "\\$");
+        for instant in INSTANTS {
+            let name = format!("{name}{instant}");
+            let _ = writeln!(
+                script,
+                "busybox sh -c \"{quoted}\" > /tmp/{name} &\nsleep {}\ncheckpoint --files %1 /tmp/{name}.image\nkill %1",
+                instant as f64 / 1000.0
+            );
+            let _ = writeln!(second, "restore /tmp/{name}.image\nwait %1");
+            names.push(name);
+        }
+        let _ = writeln!(script, "busybox sh -c \"{quoted}\" > /tmp/{name}.whole");
+    }
+    let mut run = Run::script(script)
+        .deterministic()
+        .add("/data/text", text(100 << 10))
+        .timeout(LONG);
+    for name in &names {
+        run = run.get(&format!("/tmp/{name}.image"));
+    }
+    for (name, _) in scripts {
+        run = run.get(&format!("/tmp/{name}.whole"));
+    }
+    let first = ctx.run(run)?;
+    first.expect_status(0)?;
+    // Nothing but the images and what a shell starts.
+    second.push_str("ls -l /tmp\n");
+    let mut run = Run::script(second).deterministic().timeout(LONG);
+    for name in &names {
+        let image = format!("/tmp/{name}.image");
+        run = run
+            .add(&image, first.file(&image)?.to_vec())
+            .get(&format!("/tmp/{name}"));
+    }
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    for (name, _) in scripts {
+        let whole = first.file(&format!("/tmp/{name}.whole"))?;
+        for instant in INSTANTS {
+            let other = output.file(&format!("/tmp/{name}{instant}"))?;
+            if whole.is_empty() || other != whole {
+                return Err(format!(
+                    "{name}{instant}: {} bytes in one machine, {} in two\n{}",
+                    whole.len(),
+                    other.len(),
+                    output.text()
+                ));
+            }
+        }
+    }
+    ctx.note(format!("{} images went on elsewhere", names.len()));
+    Ok(())
+}
