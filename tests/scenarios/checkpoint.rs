@@ -446,3 +446,33 @@ busybox sha256sum /tmp/gz /tmp/image
     }
     Ok(())
 }
+
+/// A program that writes all the time is saved while it goes on: the image is of one instant, also if the program is killed
+/// while it is written, and whatever memory there is for it.
+pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/writer save 6 4000
+/test/writer kill 20 1500
+/test/writer stop 2 20000
+/test/writer full 12 2000
+";
+    let run = Run::script(script)
+        .deterministic()
+        .memory(192)
+        .timeout(LONG);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    for how in ["save", "kill", "stop", "full"] {
+        if !text.contains(&format!("{how}: as it should be\n")) {
+            return Err(text);
+        }
+    }
+    ctx.note(
+        text.lines()
+            .filter(|line| line.starts_with("full: "))
+            .collect::<Vec<_>>()
+            .join(", "),
+    );
+    Ok(())
+}

@@ -62,6 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_tree_refusals", trees::refusals),
     scenario("checkpoint_tree_elsewhere", trees::other_machine),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
+    scenario("checkpoint_while_it_goes_on", checkpoint::while_it_goes_on),
     scenario("date", disk::date),
     scenario("random", linux::random),
     scenario("disk_two_boots", disk::two_boots),

@@ -1,6 +1,7 @@
 //! A process is saved in a file in memory, ended, and restored from it: `save_restore [FILTER]`. What its memory holds cannot be guessed.
 //!
 //! The process is this program too: `save_restore hold BYTES` fills so much memory, writes a word to its output, and sleeps.
+//! `save_restore watch BYTES` goes on writing to its memory and reading the clock, and says how long it stood still.
 #![no_std]
 #![no_main]
 
@@ -36,10 +37,26 @@ const ROWS: &[(&str, &str, usize)] = &[
     ("checkpoint_save_64", "checkpoint_restore_64", 64),
 ];
 
+/// How long a process stands still while it is saved that writes and reads the clock all the time.
+const STOPPED: &[(&str, usize)] = &[
+    ("checkpoint_stopped_2", 2),
+    ("checkpoint_stopped_16", 16),
+    ("checkpoint_stopped_64", 64),
+];
+/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write.
+const STILL: u64 = 30_000;
+/// How much it writes to, in bytes.
+const WRITTEN: usize = 1 << 20;
+/// How long it looks on, in nanoseconds, while its image is written.
+const LATER: u64 = 200_000_000;
+/// What it may have to wait then: the turn of another program, and what servers do in that.
+const TURN: u64 = 20_000_000;
+
 fn main() -> u8 {
     let mut arguments = rt::start().args.iter().skip(1);
-    if arguments.next().is_some_and(|word| word == "hold") {
-        return hold(arguments.next().map_or("", String::as_str));
+    let (mode, bytes) = (arguments.next(), arguments.next());
+    if let Some(then) = mode.and_then(|mode| doing(mode)) {
+        return hold(bytes.map_or("", String::as_str), then);
     }
     let report = Report::from_arguments();
     let mut good = true;
@@ -48,11 +65,61 @@ fn main() -> u8 {
         good &= report.bench(save_row, "run", || save(*megabytes));
         good &= report.bench(restore_row, "run", || restore(*megabytes));
     }
+    for (row, megabytes) in STOPPED {
+        good &= report.value(row, "instructions", || stopped(*megabytes));
+    }
     u8::from(!good)
 }
 
+/// What a process does that holds memory.
+type Then = fn(&mut [u64]) -> u8;
+
+/// By the word for it.
+fn doing(word: &str) -> Option<Then> {
+    match word {
+        "hold" => Some(sleep),
+        "watch" => Some(watch),
+        _ => None,
+    }
+}
+
+fn sleep(held: &mut [u64]) -> u8 {
+    loop {
+        time::sleep(1_000_000_000);
+        core::hint::black_box(&held);
+    }
+}
+
+/// Writes to its memory and reads its clock until it has stood still, and `LATER` after that. Says for how long it did so, and the longest time later, both in
+/// nanoseconds.
+fn watch(held: &mut [u64]) -> u8 {
+    let most = held.len().min(WRITTEN / 8).max(1);
+    let (mut first, mut longest, mut end) = (0, 0, u64::MAX);
+    let (mut last, mut at) = (time::now(), 0);
+    while last < end {
+        if let Some(word) = held.get_mut(at) {
+            *word = last;
+        }
+        at = (at + 4096 / 8) % most;
+        let now = time::now();
+        let gap = now - last;
+        last = now;
+        if first == 0 && gap > STILL {
+            (first, end) = (gap, now + LATER);
+        } else if first > 0 {
+            longest = gap.max(longest);
+        }
+    }
+    // In one piece.
+    let found = format!(" {first} {longest}");
+    rt::print!("{found}");
+    loop {
+        time::sleep(1_000_000_000);
+    }
+}
+
 /// Holds so many bytes.
-fn hold(bytes: &str) -> u8 {
+fn hold(bytes: &str, then: Then) -> u8 {
     let Ok(bytes) = bytes.parse::<usize>() else {
         return 2;
     };
@@ -65,14 +132,11 @@ fn hold(bytes: &str) -> u8 {
         *place = word;
     }
     rt::print!("{READY}");
-    loop {
-        time::sleep(1_000_000_000);
-        core::hint::black_box(&held);
-    }
+    then(&mut held)
 }
 
-/// A process that holds so much.
-fn started(megabytes: usize) -> Result<Process, String> {
+/// A process that holds so much, and does this.
+fn started(megabytes: usize, then: &str) -> Result<Process, String> {
     let native = Client::new("native").must("the manager")?;
     let output = Stdio::File {
         path: OUTPUT.to_string(),
@@ -81,7 +145,7 @@ fn started(megabytes: usize) -> Result<Process, String> {
     let start = Start {
         args: Vec::from([
             PROGRAM.to_string(),
-            "hold".to_string(),
+            then.to_string(),
             (megabytes << 20).to_string(),
         ]),
         env: Vec::new(),
@@ -90,14 +154,23 @@ fn started(megabytes: usize) -> Result<Process, String> {
     };
     let _ = rt::fs::unlink(OUTPUT);
     let process = native.spawn(PROGRAM, &start, &[]).must("spawn")?;
+    said(READY.len())?;
+    Ok(process)
+}
+
+/// What the process has said when that is at least so many bytes.
+fn said(least: usize) -> Result<String, String> {
     let end = time::now() + PATIENCE;
-    while !rt::fs::read_all(OUTPUT).is_ok_and(|said| said == READY.as_bytes()) {
+    loop {
+        let said = rt::fs::read_all(OUTPUT).unwrap_or_default();
+        if said.len() >= least {
+            return Ok(String::from_utf8_lossy(&said).into_owned());
+        }
         if time::now() > end {
-            return Err("it did not fill its memory".to_string());
+            return Err(format!("it said no more than {said:?}"));
         }
         time::sleep(1_000_000);
     }
-    Ok(process)
 }
 
 fn ended(process: &Process) -> Result<(), String> {
@@ -106,7 +179,7 @@ fn ended(process: &Process) -> Result<(), String> {
 }
 
 fn save(megabytes: usize) -> Outcome {
-    let process = started(megabytes)?;
+    let process = started(megabytes, "hold")?;
     let saved = loops::stretch(|| rt::checkpoint::save(&[**process.port()], IMAGE));
     ended(&process)?;
     let least = (megabytes << 20) as u64;
@@ -116,8 +189,22 @@ fn save(megabytes: usize) -> Outcome {
     }
 }
 
+/// For how long the process stood still, as it sees it itself, and that it did so once.
+fn stopped(megabytes: usize) -> Result<(u64, u64), String> {
+    let process = started(megabytes, "watch")?;
+    let saved = rt::checkpoint::save(&[**process.port()], IMAGE);
+    let said = saved.and_then(|_| said(READY.len() + 4));
+    ended(&process)?;
+    let said = said?;
+    let mut numbers = said.split(' ').skip(1).map(str::parse::<u64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(first)), Some(Ok(later))) if later < TURN => Ok((first, 1)),
+        _ => Err(format!("it said {said}")),
+    }
+}
+
 fn restore(megabytes: usize) -> Outcome {
-    let process = started(megabytes)?;
+    let process = started(megabytes, "hold")?;
     let saved = rt::checkpoint::save(&[**process.port()], IMAGE);
     ended(&process)?;
     saved?;

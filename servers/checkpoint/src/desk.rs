@@ -26,6 +26,9 @@ use services::checkpoint::MAX_WAITING;
 /// What a thread takes of memory, with its stack and the buffers of both directions.
 const THREAD: u64 = rt::thread::STACK as u64 + 8 * MAX_RUN_BYTES as u64;
 
+/// How long a thread works before it gives others their turn, in nanoseconds: as the kernel would have it.
+const TURN: u64 = 10_000_000;
+
 static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
 /// Something was done, or given up.
 static CHANGED: Event = Event::new();
@@ -52,15 +55,33 @@ pub(crate) struct Wanted {
     memory: RefCell<Hold>,
     /// While nobody else is to run.
     raised: Cell<Option<Raised>>,
+    /// When it last gave others of its priority their turn.
+    turn: Cell<u64>,
 }
 
 impl Wanted {
-    /// A refusal if nobody does.
+    /// A refusal if nobody does. Gives others their turn when this thread has had its own: a thread that asks servers again and again
+    /// would keep it.
     pub(crate) fn check(&self) -> Result<(), Sentence> {
+        if rt::time::now() - self.turn.get() > TURN {
+            self.give_way();
+        }
         match self.wanted.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err(ended()),
         }
+    }
+
+    /// Gives others of its priority their turn.
+    pub(crate) fn give_way(&self) {
+        rt::sys::thread_yield();
+        self.turn.set(rt::time::now());
+    }
+
+    /// While it is raised: lets others run that wait.
+    pub(crate) fn breathe(&self) {
+        self.lower();
+        self.raise();
     }
 
     /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
@@ -69,8 +90,7 @@ impl Wanted {
     }
 
     /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
-    /// turn. And at the end, when processes go on, until the answer is given: whoever saves a process to end
-    /// it does so before that has done more than the image says.
+    /// turn, and stand still no longer than it takes.
     pub(crate) fn raise(&self) {
         self.raised.set(Some(Raised::now()));
     }
@@ -124,6 +144,7 @@ pub(crate) async fn work<T: Send + 'static>(
             wanted: still,
             memory: RefCell::new(memory),
             raised: Cell::new(Some(raised)),
+            turn: Cell::new(rt::time::now()),
         };
         let result = work(&wanted);
         *put.lock() = Some(result);

@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod desk;
 mod machine;
+mod pages;
 mod restore;
 mod save;
 
@@ -65,12 +66,14 @@ impl Checkpoint for Session {
     async fn save(
         &self,
         files: bool,
+        stop: bool,
         processes: Vec<Ref>,
         path: String,
         room: usize,
     ) -> Result<Vec<u8>, Error> {
         let room = has_room(room)?;
-        let save = move |wanted: &_| save::save(&processes, (&path, files), wanted);
+        let how = save::How { files, stop };
+        let save = move |wanted: &_| save::save(&processes, &path, how, wanted);
         let saved = desk::work(self.job, &self.client, save).await;
         encode(saved, room, |saved: &mut Saved| {
             saved.doing.truncate(saved.doing.len() / 2);

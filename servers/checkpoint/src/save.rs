@@ -1,31 +1,29 @@
-//! Saving: freeze, describe, write, thaw.
+//! Saving: freeze, copy, describe, thaw, write.
 //!
 //! The order is what makes an image consistent. First every process of the set is frozen: from
-//! then on none of their threads runs, and their managers complete nothing for them. Only then are
-//! the managers' parts, the objects and the pages read, all of which now stand still. The file gets
-//! its name when it is complete.
+//! then on none of their threads runs, and their managers complete nothing for them. Only then is their memory
+//! copied, as a whole and on write, and are the managers' parts and the objects read, all of which now
+//! stand still. Then they go on, and the image is written from the copies. Where no copy can be made, or the processes are to
+//! stay stopped, they stand still until it is written. The file gets its name when it is complete.
 
 use crate::desk::Wanted;
 use crate::machine::{self, Kernel};
+use crate::pages::Pages;
 use crate::Sentence;
 use abi::state::{space_flags, Stage, REGISTER_WORDS};
-use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE};
+use abi::{Code, RefKind, Type, OBJECT_SIZE};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::doing::doing;
 use checkpoint_image::meta::{
-    fields, thread_state, Kept, Meta, Object, Place, Run, Segment, State, Target, DOORS, MAX_RUN,
+    self, fields, thread_state, Kept, Meta, Object, Place, Segment, State, Target, DOORS,
 };
 use checkpoint_image::resolve::Known;
-use checkpoint_image::{file, meta};
-use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
-use proto::Error;
-use rt::fs::Flags;
+use proto::layout::{CHUNK, CONTROL_SPACE};
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
-use rt::process::{Frozen, Process};
+use rt::process::{Copy, Frozen, Process};
 use rt::window::Window;
 use services::checkpoint::Saved;
 
@@ -37,34 +35,97 @@ const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
 
-/// Saves processes together, whose control ports these are; with the files that they read, too, if `files`.
+/// How processes are saved.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// With the files that they read, too.
+    pub(crate) files: bool,
+    /// They are stopped when they are saved.
+    pub(crate) stop: bool,
+}
+
+/// Saves processes together, whose control ports these are.
 pub(crate) fn save(
     ports: &[Ref],
-    (path, files): (&str, bool),
+    path: &str,
+    How { files, stop }: How,
     wanted: &Wanted,
 ) -> Result<Saved, Sentence> {
     let processes = verify(ports)?;
-    let mut attempt = 0;
+    let outside = machine::outside();
+    let (mut attempt, mut copying) = (0, !stop);
     loop {
         wanted.check()?;
         wanted.raise();
-        let set = Set::freeze(&processes, files, wanted)?;
-        wanted.lower();
-        match set.describe(wanted) {
-            Ok(described) => {
-                let saved = set.write(&described, path, wanted);
-                set.go_on(wanted);
-                return saved;
+        let begin = rt::time::now();
+        let set = Set::freeze(&processes, (&outside, files), wanted)?;
+        // Objects are found by the copies. What is tried again is copied when it can be described.
+        let mut copies = Vec::new();
+        if copying && attempt == 0 {
+            copies = set.copies();
+        }
+        match set.describe(&copies, wanted) {
+            Ok(mut meta) => {
+                if copying && attempt > 0 {
+                    copies = set.copies();
+                }
+                let mut pages = set.pages(copies)?;
+                set.keep_control(&mut pages, &meta, wanted)?;
+                // Without copies they stand still until the image is written.
+                let (mut still, mut held) = (0, Some(set));
+                if pages.are_copies() {
+                    drop(held.take());
+                    still = rt::time::now() - begin;
+                    wanted.lower();
+                    // They go on now, and not when the turn of this thread is over.
+                    wanted.give_way();
+                }
+                wanted.lower();
+                let saved = write(&mut meta, &pages, (path, begin), wanted);
+                if let Some(set) = held {
+                    still = rt::time::now() - begin;
+                    if stop && saved.is_ok() {
+                        set.stop();
+                    }
+                }
+                pages.release();
+                match saved? {
+                    Some((bytes, doing)) => {
+                        return Ok(Saved {
+                            bytes,
+                            doing,
+                            still,
+                        })
+                    }
+                    // The processes have what memory there was. They keep it if they stand still.
+                    None => copying = false,
+                }
             }
             Err(Problem::Connected(_)) if attempt < ATTEMPTS => {
                 attempt += 1;
                 drop(set);
+                release(copies);
+                wanted.lower();
                 // Not always the same moment, so as not to meet the program's own rhythm.
                 rt::time::sleep(MOMENT + u64::from(attempt % 17) * MOMENT / 4);
             }
             Err(Problem::Connected(what)) | Err(Problem::Refused(what)) => return Err(what),
         }
     }
+}
+
+/// Writes the image: its bytes, and what the threads are doing. `None` if something of the copies was lost.
+fn write(
+    meta: &mut Meta,
+    pages: &Pages,
+    (path, clock): (&str, u64),
+    wanted: &Wanted,
+) -> Result<Option<(u64, Vec<String>)>, Sentence> {
+    let doing = doing_of(meta, pages);
+    without_deliveries(meta);
+    meta.runs = pages.runs(meta, wanted)?;
+    let bytes = pages.write(meta, clock, path, wanted)?;
+    Ok(bytes.map(|bytes| (bytes, doing)))
 }
 
 /// The processes behind the control ports that a client has passed, with the names of their managers.
@@ -144,37 +205,54 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The frozen processes.
-struct Set<'a>(Vec<Held<'a>>);
+/// The frozen processes, and the ports outside that an image may name.
+struct Set<'a> {
+    held: Vec<Held<'a>>,
+    outside: &'a [(&'static str, Ref)],
+}
+
+/// An object of the set.
+struct Found {
+    place: Place,
+    kind: Type,
+    /// Here.
+    handle: u64,
+    to: Option<Ref>,
+}
+
+/// After so many objects others may run who wait.
+const AT_A_TIME: usize = 64;
+
+/// Gives processes back what they have in common with their copies.
+fn release(copies: Vec<Copy>) {
+    for copy in copies {
+        let _ = rt::memory::release(&copy.control);
+    }
+}
 
 /// The session whose port this is, if it belongs to one of the services that an image can name. The services
 /// are asked, not the port: of that nobody knows whether it ever answers.
-fn session(port: &Ref) -> Option<(&'static str, Kept)> {
+fn session(outside: &[(&'static str, Ref)], port: &Ref) -> Option<(&'static str, Kept)> {
     if port.kind() != RefKind::Port {
         return None;
     }
-    DOORS.iter().find_map(|name| {
-        let door = machine::port(name).ok()?;
-        let interface::client::Kept { words, bytes } = interface::client::keep(&door, port).ok()?;
+    let doors = outside.iter().filter(|(name, _)| DOORS.contains(name));
+    doors.into_iter().find_map(|(name, door)| {
+        let interface::client::Kept { words, bytes } = interface::client::keep(door, port).ok()?;
         Some((*name, Kept { words, bytes }))
     })
-}
-
-/// What is known about them.
-struct Described {
-    meta: Meta,
-    doing: Vec<String>,
-    /// The machine's clock while they stand still.
-    clock: u64,
 }
 
 impl<'a> Set<'a> {
     fn freeze(
         processes: &'a [(&'static str, Process)],
-        files: bool,
+        (outside, files): (&'a [(&'static str, Ref)], bool),
         wanted: &Wanted,
     ) -> Result<Self, Sentence> {
-        let mut set = Set(Vec::new());
+        let mut set = Set {
+            held: Vec::new(),
+            outside,
+        };
         for (manager, process) in processes {
             let mut frozen = process.freeze(files).map_err(|error| {
                 format!("process {} of {manager}: {}", process.pid(), error.text())
@@ -190,7 +268,7 @@ impl<'a> Set<'a> {
             };
             // It is copied, and encoded.
             let part = 5 * frozen.part.len() as u64;
-            set.0.push(held(0, frozen));
+            set.held.push(held(0, frozen));
             wanted.hold(part)?;
             for (number, member) in (1..).zip(members) {
                 let frozen = Frozen {
@@ -201,10 +279,10 @@ impl<'a> Set<'a> {
                     account: reference()?,
                     members: Vec::new(),
                 };
-                set.0.push(held(number, frozen));
+                set.held.push(held(number, frozen));
             }
         }
-        for held in &mut set.0 {
+        for held in &mut set.held {
             let map = |segment, region: &Ref| {
                 machine::window(region, segment)
                     .map_err(|error| format!("cannot map the process: {}", error.text()))
@@ -215,22 +293,64 @@ impl<'a> Set<'a> {
         Ok(set)
     }
 
-    /// Lets the processes go on.
-    fn go_on(mut self, wanted: &Wanted) {
-        for held in &mut self.0 {
-            held.memory = None;
-            held.control = None;
+    /// Frozen copies of the memory of all processes; none if not all can be made.
+    fn copies(&self) -> Vec<Copy> {
+        let mut copies = Vec::with_capacity(self.held.len());
+        for held in &self.held {
+            match held.process.copy(held.member) {
+                Ok(copy) => copies.push(copy),
+                Err(_) => {
+                    release(copies);
+                    return Vec::new();
+                }
+            }
         }
-        wanted.raise();
+        copies
     }
 
-    fn describe(&self, wanted: &Wanted) -> Result<Described, Problem> {
-        let clock = rt::time::now();
-        let found = self.find(wanted)?;
-        let known = self.known(&found)?;
+    /// Where their pages are read: from these copies, or if there are none from the processes.
+    fn pages(&self, copies: Vec<Copy>) -> Result<Pages, Sentence> {
+        let mut copies = copies.into_iter();
+        let mut memory = Vec::with_capacity(self.held.len());
+        for held in &self.held {
+            let copy = copies.next();
+            let region = copy.as_ref().map_or(&held.frozen.memory, |c| &c.region);
+            let region = region.copy().map_err(|code| failed("a copy", code))?;
+            memory.push((region, copy));
+        }
+        Pages::new(memory.into_iter())
+    }
+
+    /// Reads what is to be kept of their control segments.
+    fn keep_control(
+        &self,
+        pages: &mut Pages,
+        meta: &Meta,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        for (process, held) in self.held.iter().enumerate() {
+            let window = held.window(Segment::Control)?;
+            let control = (process as u32, &held.frozen.control, window);
+            pages.keep_control(control, meta, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Stops them, so that they stay where they are when they are thawed.
+    fn stop(&self) {
+        for held in self.held.iter().filter(|held| held.member == 0) {
+            // One that has ended meanwhile does nothing any more.
+            let _ = held.process.stop();
+        }
+    }
+
+    /// Describes them, without their pages. Objects are looked for where copies say that there may be some.
+    fn describe(&self, copies: &[Copy], wanted: &Wanted) -> Result<Meta, Problem> {
+        let mut found = self.find(copies, wanted)?;
+        let known = self.known(&mut found, wanted)?;
         let mut meta = Meta {
             processes: self
-                .0
+                .held
                 .iter()
                 .map(|held| meta::Process {
                     manager: held.manager.to_string(),
@@ -243,33 +363,37 @@ impl<'a> Set<'a> {
             runs: Vec::new(),
         };
         let refs = [reference()?, reference()?, reference()?];
-        for (place, kind, handle) in found {
+        for (
+            n,
+            Found {
+                place,
+                kind,
+                handle,
+                ..
+            },
+        ) in found.into_iter().enumerate()
+        {
+            if n % AT_A_TIME == 0 {
+                wanted.breathe();
+            }
             let object = self.object(place, kind, handle, &refs, (&known, wanted))?;
             meta.objects.push(object);
         }
-        let doing = self.doing(&meta);
-        for n in 0..meta.objects.len() {
-            let delivered_again = !meta.keeper_is_saved(n);
-            if let State::Thread { words, .. } = &mut meta.objects[n].state {
-                // Its keeper will not know the restored thread: the exception begins again.
-                if delivered_again {
-                    words[REGISTER_WORDS + 6] = 0;
-                }
-            }
-        }
-        meta.runs = self.runs(&meta, wanted)?;
-        Ok(Described { meta, doing, clock })
+        Ok(meta)
     }
 
     /// Every object in the segments: its place, type and handle here. A vacant identity is none: it has
     /// nothing to save.
-    fn find(&self, wanted: &Wanted) -> Result<Vec<(Place, Type, u64)>, Sentence> {
+    fn find(&self, copies: &[Copy], wanted: &Wanted) -> Result<Vec<Found>, Sentence> {
         let mut found = Vec::new();
-        let scratch = reference()?;
-        for (process, held) in self.0.iter().enumerate() {
+        for (process, held) in self.held.iter().enumerate() {
             for segment in [Segment::Memory, Segment::Control] {
                 let base = held.window(segment)?.address();
-                each_object(held.region(segment), segment.size(), |offset, raw| {
+                let copy = match segment {
+                    Segment::Memory => copies.get(process),
+                    Segment::Control => None,
+                };
+                each_object(held.region(segment), segment.size(), copy, |offset, raw| {
                     let place = Place {
                         process: process as u32,
                         segment,
@@ -277,13 +401,24 @@ impl<'a> Set<'a> {
                     };
                     if let Some(kind) = machine::type_of(raw) {
                         wanted.hold(Meta::OBJECT_BYTES)?;
+                        if found.len() % AT_A_TIME == 0 {
+                            wanted.breathe();
+                        }
                         let handle = base + offset;
+                        let to = reference()?;
                         let named =
                             machine::with_object(held.region(segment), offset, kind, || {
-                                reference_to(kind, handle, &scratch)
+                                reference_to(kind, handle, &to)
                             });
-                        if named != Err(Code::Vacant) {
-                            found.push((place, kind, handle));
+                        match named {
+                            Ok(()) => found.push(Found {
+                                place,
+                                kind,
+                                handle,
+                                to: Some(to),
+                            }),
+                            Err(Code::Vacant) => {}
+                            Err(code) => return Err(failed("a reference to an object", code)),
                         }
                     }
                     Ok(())
@@ -294,31 +429,34 @@ impl<'a> Set<'a> {
     }
 
     /// A reference to everything that the image can name. What comes first wins.
-    fn known(&self, found: &[(Place, Type, u64)]) -> Result<Known<Ref>, Sentence> {
+    fn known(&self, found: &mut [Found], wanted: &Wanted) -> Result<Known<Ref>, Sentence> {
         let mut known = Known::default();
-        for (n, (place, kind, handle)) in found.iter().enumerate() {
+        for (n, object) in found.iter_mut().enumerate() {
+            if n % AT_A_TIME == 0 {
+                wanted.breathe();
+            }
             let n = n as u32;
-            let to = reference()?;
-            self.with(*place, *kind, || reference_to(*kind, *handle, &to))
-                .map_err(|code| failed("a reference to an object", code))?;
-            known.add(&Kernel, to, Target::Object(n));
-            if *kind == Type::Thread {
+            if let Some(to) = object.to.take() {
+                known.add(&Kernel, to, Target::Object(n));
+            }
+            if object.kind == Type::Thread {
                 let (client, server) = (reference()?, reference()?);
-                let thread = ThreadAt(*handle);
+                let thread = ThreadAt(object.handle);
                 let ends = || {
                     thread.client_end_into(client.at())?;
                     thread.server_end_into(server.at())
                 };
-                self.with(*place, *kind, ends)
+                self.with(object.place, object.kind, ends)
                     .map_err(|code| failed("a reference to an end of a thread", code))?;
                 known.add(&Kernel, client, Target::ClientEnd(n));
                 known.add(&Kernel, server, Target::ServerEnd(n));
             }
         }
-        for (name, port) in machine::outside() {
-            known.add(&Kernel, port, Target::Outside(name.into()));
+        for (name, port) in self.outside {
+            let port = port.copy().map_err(|code| failed("a copy", code))?;
+            known.add(&Kernel, port, Target::Outside((*name).into()));
         }
-        for (process, held) in self.0.iter().enumerate() {
+        for (process, held) in self.held.iter().enumerate() {
             let process = process as u32;
             for segment in [Segment::Memory, Segment::Control] {
                 let copy = held
@@ -354,7 +492,7 @@ impl<'a> Set<'a> {
         kind: Type,
         f: impl FnOnce() -> Result<R, Code>,
     ) -> Result<R, Code> {
-        let held = self.0.get(place.process as usize).ok_or(Code::Dead)?;
+        let held = self.held.get(place.process as usize).ok_or(Code::Dead)?;
         machine::with_object(held.region(place.segment), place.offset, kind, f)
     }
 
@@ -407,7 +545,7 @@ impl<'a> Set<'a> {
                         ))
                     }
                 },
-                Err(what) => match session(reference) {
+                Err(what) => match session(self.outside, reference) {
                     Some((name, kept)) => {
                         wanted.hold(3 * kept.bytes.len() as u64)?;
                         Target::Session(name.to_string(), Box::new(kept))
@@ -425,7 +563,7 @@ impl<'a> Set<'a> {
 
     fn sentence(&self, place: Place, what: &str) -> Sentence {
         let name = self
-            .0
+            .held
             .get(place.process as usize)
             .map_or("", |held| &held.frozen.name);
         format!(
@@ -440,208 +578,76 @@ impl<'a> Set<'a> {
             &format!("has a {} that refers to a {to:?}", kind.name()),
         )
     }
+}
 
-    /// What each thread is doing, in words.
-    fn doing(&self, meta: &Meta) -> Vec<String> {
-        let mut words = Vec::new();
-        for object in &meta.objects {
-            let State::Thread { words: thread, fpu } = &object.state else {
-                continue;
-            };
-            let state = thread_state(thread, fpu);
-            // The space tells whether calls are redirected, and whose memory `rip` is in.
-            let (mut foreign, mut process) = (false, object.place.process);
-            if let Some(Target::Object(space)) = object.refs.first() {
-                if let Some(Object {
-                    state: State::Space { flags, .. },
-                    place,
-                    ..
-                }) = meta.objects.get(*space as usize)
-                {
-                    foreign = flags & space_flags::FOREIGN != 0;
-                    process = place.process;
-                }
-            }
-            let code = self.code_at(process, state.registers.rip);
-            words.push(doing(&state, foreign, &code));
-        }
-        words
-    }
-
-    /// The two bytes at an address of a process, as far as they are present.
-    fn code_at(&self, process: u32, address: u64) -> Vec<u8> {
-        let Some(held) = self.0.get(process as usize) else {
-            return Vec::new();
+/// What each thread is doing, in words.
+fn doing_of(meta: &Meta, pages: &Pages) -> Vec<String> {
+    let mut words = Vec::new();
+    for object in &meta.objects {
+        let State::Thread { words: thread, fpu } = &object.state else {
+            continue;
         };
-        let mut bytes = vec![
-            0;
-            if address % PAGE_SIZE == PAGE_SIZE - 1 {
-                1
-            } else {
-                2
-            }
-        ];
-        let length = bytes.len() as u64;
-        let read = match &held.memory {
-            Some(window) if address < MEMORY_SIZE - PAGE_SIZE => {
-                machine::with_pages(&held.frozen.memory, address, length, || {
-                    window.read(address, &mut bytes)
-                })
-            }
-            _ => return Vec::new(),
-        };
-        read.map_or(Vec::new(), |()| bytes)
-    }
-
-    /// The pages that hold anything but zeros and objects.
-    fn runs(&self, meta: &Meta, wanted: &Wanted) -> Result<Vec<Run>, Sentence> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut page = vec![0; PAGE_SIZE as usize];
-        for (process, held) in self.0.iter().enumerate() {
-            for segment in [Segment::Memory, Segment::Control] {
-                let mut offset = 0;
-                while let Some((next, filled)) = filled(held, segment, offset)? {
-                    wanted.check()?;
-                    wanted.hold(Meta::PAGE_BYTES * filled.len() as u64)?;
-                    for offset in filled {
-                        let place = Place {
-                            process: process as u32,
-                            segment,
-                            offset,
-                        };
-                        if !meta.objects_in(place, PAGE_SIZE).is_empty() {
-                            self.read(meta, Run { place, pages: 1 }, &mut page)?;
-                            if page.iter().all(|byte| *byte == 0) {
-                                continue;
-                            }
-                        }
-                        match runs.last_mut() {
-                            Some(run)
-                                if run.pages < MAX_RUN
-                                    && Place {
-                                        offset: run.place.offset + run.bytes(),
-                                        ..run.place
-                                    } == place =>
-                            {
-                                run.pages += 1;
-                            }
-                            _ => runs.push(Run { place, pages: 1 }),
-                        }
-                    }
-                    offset = next;
-                }
+        let state = thread_state(thread, fpu);
+        // The space tells whether calls are redirected, and whose memory `rip` is in.
+        let (mut foreign, mut process) = (false, object.place.process);
+        if let Some(Target::Object(space)) = object.refs.first() {
+            if let Some(Object {
+                state: State::Space { flags, .. },
+                place,
+                ..
+            }) = meta.objects.get(*space as usize)
+            {
+                foreign = flags & space_flags::FOREIGN != 0;
+                process = place.process;
             }
         }
-        Ok(runs)
+        let code = pages.code_at(process, state.registers.rip);
+        words.push(doing(&state, foreign, &code));
     }
+    words
+}
 
-    /// Reads the pages of a run. The bytes of objects are the kernel's and read as zero.
-    fn read(&self, meta: &Meta, run: Run, into: &mut [u8]) -> Result<(), Sentence> {
-        let held = self
-            .0
-            .get(run.place.process as usize)
-            .ok_or("no such process")?;
-        let window = held.window(run.place.segment)?;
-        let region = held.region(run.place.segment);
-        machine::with_pages(region, run.place.offset, run.bytes(), || {
-            window.read(run.place.offset, into)
-        })
-        .map_err(|error| format!("reading its pages: {}", error.text()))?;
-        for object in meta.objects_in(run.place, run.bytes()) {
-            let at = (object.place.offset - run.place.offset) as usize;
-            into[at..at + OBJECT_SIZE as usize].fill(0);
-        }
-        Ok(())
-    }
-
-    fn write(&self, described: &Described, path: &str, wanted: &Wanted) -> Result<Saved, Sentence> {
-        let meta = &described.meta;
-        let head = file::encode(meta, machine::features(), described.clock)
-            .map_err(|bad| bad.to_string())?;
-        let temporary = format!("{path}.tmp");
-        let cannot = |error: Error| format!("cannot write {path}: {}", error.text());
-        let written = (|| {
-            let flags = Flags {
-                create: true,
-                truncate: true,
-                ..Flags::default()
-            };
-            let mut out = Out {
-                file: rt::fs::File::open(&temporary, flags, 0o644).map_err(cannot)?,
-                offset: 0,
-            };
-            out.put(&head).map_err(cannot)?;
-            let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
-            wanted.hold(sums_bytes)?;
-            let mut sums = Vec::with_capacity(sums_bytes as usize);
-            let mut buffer = vec![0; file::MAX_RUN_BYTES];
-            for run in &meta.runs {
-                wanted.check()?;
-                let pages = &mut buffer[..run.bytes() as usize];
-                self.read(meta, *run, pages)?;
-                sums.extend(file::checksum(pages).to_le_bytes());
-                out.put(pages).map_err(cannot)?;
+/// An exception whose keeper is not saved will not know the restored thread: it begins again.
+fn without_deliveries(meta: &mut Meta) {
+    for n in 0..meta.objects.len() {
+        let delivered_again = !meta.keeper_is_saved(n);
+        if let State::Thread { words, .. } = &mut meta.objects[n].state {
+            if delivered_again {
+                words[REGISTER_WORDS + 6] = 0;
             }
-            out.put(&sums).map_err(cannot)?;
-            let bytes = out.offset;
-            drop(out);
-            rt::fs::rename(&temporary, path).map_err(cannot)?;
-            Ok(Saved {
-                bytes,
-                doing: described.doing.clone(),
-            })
-        })();
-        if written.is_err() {
-            let _ = rt::fs::unlink(&temporary);
         }
-        written
     }
 }
 
-/// Looks at the next few pages of a segment from `offset` on: where to go on, and those that hold anything but zeros. `None` behind the
-/// last one.
-fn filled(
-    held: &Held<'_>,
-    segment: Segment,
-    offset: u64,
-) -> Result<Option<(u64, Vec<u64>)>, Sentence> {
-    let (region, window) = (held.region(segment), held.window(segment)?);
-    let mut filled = Vec::with_capacity(MAX_RUN as usize);
-    let mut next = offset;
-    machine::while_nobody_runs(|| {
-        for _ in 0..MAX_RUN {
-            match region.search(next, segment.size(), 1) {
-                Ok((page, _)) => {
-                    next = page + PAGE_SIZE;
-                    let is_zero = window.is_zero(page, PAGE_SIZE);
-                    if !is_zero.map_err(|error| error.text().to_string())? {
-                        filled.push(page);
-                    }
+/// Calls `f` with offset and type of each object of a segment. Its copy, if it has one, says where there may be some.
+fn each_object(
+    region: &RefAt,
+    size: u64,
+    copy: Option<&Copy>,
+    mut f: impl FnMut(u64, u64) -> Result<(), Sentence>,
+) -> Result<(), Sentence> {
+    let mut end = 0;
+    while end < size {
+        let mut offset = end;
+        end = size;
+        if let Some(copy) = copy {
+            let next = rt::memory::objects_from(&copy.control, offset);
+            let next = next.map_err(|error| format!("where its objects are: {}", error.text()))?;
+            let Some(next) = next else {
+                return Ok(());
+            };
+            offset = next;
+            end = next.saturating_add(CHUNK);
+        }
+        while offset < end {
+            match region.search(offset, end, OBJECTS) {
+                Ok((found, kind)) => {
+                    f(found, kind)?;
+                    offset = found + OBJECT_SIZE;
                 }
                 Err(Code::NotFound) => break,
                 Err(code) => return Err(failed("searching the process", code)),
             }
-        }
-        Ok(())
-    })?;
-    Ok((next > offset).then_some((next, filled)))
-}
-
-/// Calls `f` with offset and type of each object that `region_search` finds.
-fn each_object(
-    region: &RefAt,
-    size: u64,
-    mut f: impl FnMut(u64, u64) -> Result<(), Sentence>,
-) -> Result<(), Sentence> {
-    let mut offset = 0;
-    while offset < size {
-        match region.search(offset, size, OBJECTS) {
-            Ok((found, kind)) => {
-                f(found, kind)?;
-                offset = found + OBJECT_SIZE;
-            }
-            Err(Code::NotFound) => break,
-            Err(code) => return Err(failed("searching the process", code)),
         }
     }
     Ok(())
@@ -664,18 +670,4 @@ fn reference_to(kind: Type, handle: u64, to: &Ref) -> Result<(), Code> {
 
 fn reference() -> Result<Ref, Sentence> {
     Ref::new().map_err(|code| failed("a reference", code))
-}
-
-/// Writes from front to back.
-struct Out {
-    file: rt::fs::File,
-    offset: u64,
-}
-
-impl Out {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.file.write_all(self.offset, bytes)?;
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
 }

@@ -119,6 +119,10 @@ impl Manager for Table {
         Table::member(self, pid, number)
     }
 
+    fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
+        Table::copy(self, pid, number)
+    }
+
     fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
         Table::thaw(self, pid)
     }

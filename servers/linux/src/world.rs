@@ -21,7 +21,7 @@ use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROG
 use rt::console::{Job, Mode, LINUX};
 use rt::fs::Files;
 use rt::heap::Hold;
-use rt::memory::Usage;
+use rt::memory::{Limits, Usage};
 use rt::obj::{MappingAt, Port, Ref, RefAt, ThreadAt};
 use services::console::ConsoleControlClient;
 use services::fs::{self, Opened};
@@ -229,8 +229,13 @@ impl World {
 
     /// Where the memory of a process comes from.
     pub(crate) fn supply(&self) -> Result<Supply, proto::Error> {
+        self.supply_of(account::linux)
+    }
+
+    /// Where memory comes from, with limits that depend on how much there is.
+    pub(crate) fn supply_of(&self, limits: fn(u64) -> Limits) -> Result<Supply, proto::Error> {
         let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
-        let limits = account::linux(rt::memory::machine_usage(&supervisor)?.total);
+        let limits = limits(rt::memory::machine_usage(&supervisor)?.total);
         Ok(Supply { supervisor, limits })
     }
 

@@ -12,7 +12,7 @@
 
 extern crate alloc;
 
-use abi::access::{ALL, READ, WRITE};
+use abi::access::{ALL, EXECUTE, READ, WRITE};
 use abi::message::FaultMessage;
 use abi::state::{port_flags, MappingState, PortState, RegionState};
 use abi::{Code, PAGE_SIZE};
@@ -28,7 +28,7 @@ use memory::alias;
 use memory::chunks::{Chunks, CHUNK};
 use memory::segments::{Id, Machine, Progress, Refusal, Segments, Shown};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
-use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, Region};
+use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, Region, RegionAt};
 use rt::{error_of, slots, start, sys, window};
 use services::memory::{
     Account, AccountControl, AccountControlStub, AccountStub, MemorySupervisor,
@@ -53,9 +53,10 @@ mod passed {
 /// The part of the memory that is kept for the promises of new accounts.
 const SPARE_PART: usize = 4;
 
-/// The kernel calls that the bookkeeping makes.
+/// The kernel calls that the bookkeeping makes, and the objects of segments, by their numbers.
 struct Calls {
     root: RefAt,
+    objects: Vec<Option<Objects>>,
 }
 
 impl Calls {
@@ -69,22 +70,38 @@ impl Calls {
     }
 }
 
-impl Machine for Calls {
-    fn map(&mut self, shown: Shown) -> Option<u64> {
+impl Calls {
+    fn map_of(&mut self, region: u64, shown: Shown) -> Option<u64> {
         let slot = slots::allocate(1)?;
         let mapping = MappingAt(slot);
         if mapping.create().is_err() {
             slots::free(slot, 1);
             return None;
         }
-        if mapping
-            .set_state(&Calls::state(shown), self.root.0, 0)
-            .is_err()
-        {
+        if mapping.set_state(&Calls::state(shown), region, 0).is_err() {
             self.unmap(slot);
             return None;
         }
         Some(slot)
+    }
+
+    /// A reference to what is below a segment.
+    fn below(&self, id: Id) -> Option<Ref> {
+        let objects = self.objects.get(id)?.as_ref()?;
+        objects.below.as_ref()?.reference().ok()
+    }
+
+    /// Makes a region export a window, with a segment's keeper.
+    fn export_as(&self, region: RegionAt, id: Id, state: &RegionState) -> Result<(), Code> {
+        let objects = self.objects.get(id).and_then(Option::as_ref);
+        let keeper = objects.ok_or(Code::Dead)?.keeper.reference()?;
+        region.set_state(state, 0, keeper.handle())
+    }
+}
+
+impl Machine for Calls {
+    fn map(&mut self, shown: Shown) -> Option<u64> {
+        self.map_of(self.root.0, shown)
     }
 
     fn change(&mut self, mapping: u64, shown: Shown) -> bool {
@@ -132,6 +149,58 @@ impl Machine for Calls {
         }
         most
     }
+
+    fn export(&mut self, id: Id, window: u64, size: u64) -> bool {
+        let objects = self.objects.get(id).and_then(Option::as_ref);
+        let Some(region) = objects.map(|objects| *objects.region) else {
+            return false;
+        };
+        self.export_as(region, id, &whole(window, size, ALL))
+            .is_ok()
+    }
+
+    fn begin_below(&mut self, id: Id, window: u64, size: u64) -> bool {
+        let Ok(region) = Region::new() else {
+            return false;
+        };
+        let made = self.export_as(*region, id, &whole(window, size, READ | EXECUTE));
+        match at(&mut self.objects, id) {
+            Some(objects) if made.is_ok() => {
+                objects.below = Some(region);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn map_below(&mut self, id: Id, shown: Shown) -> Option<u64> {
+        let below = self.below(id)?;
+        self.map_of(below.handle(), shown)
+    }
+
+    fn change_below(&mut self, id: Id, mapping: u64, shown: Shown) -> bool {
+        let Some(below) = self.below(id) else {
+            return false;
+        };
+        MappingAt(mapping)
+            .set_state(&Calls::state(shown), below.handle(), 0)
+            .is_ok()
+    }
+
+    fn end_below(&mut self, id: Id) {
+        if let Some(objects) = at(&mut self.objects, id) {
+            objects.below = None;
+        }
+    }
+}
+
+/// A region over a whole window.
+const fn whole(window: u64, size: u64, protection: u64) -> RegionState {
+    RegionState {
+        start: window,
+        size,
+        protection,
+    }
 }
 
 /// For `region_search`: objects of every type, but no pages.
@@ -162,10 +231,12 @@ trait Reaper {
 
 /// The objects of a segment.
 struct Objects {
-    _region: Region,
+    region: Region,
     /// The ports live with it.
     control: Port,
-    _keeper: Port,
+    keeper: Port,
+    /// While it is frozen: what is below it.
+    below: Option<Region>,
 }
 
 /// One of the two ports of an account: a session.
@@ -185,7 +256,6 @@ struct AccountPorts {
 struct Memory {
     segments: Segments,
     calls: Calls,
-    objects: Vec<Option<Objects>>,
     accounts: Vec<Option<AccountPorts>>,
     portset: RefAt,
     /// To tell which port a reference names.
@@ -220,49 +290,38 @@ const fn bytes_done(progress: Progress, size: u64) -> u64 {
 /// Region and control port of a segment, for a client.
 type Pair = (Ref, Ref);
 
+/// Size and alignment of the window of a segment of this size.
+const fn room(size: u64) -> (u64, u64) {
+    let room = size.next_multiple_of(CHUNK);
+    (room, if room >= 1 << 30 { 1 << 30 } else { CHUNK })
+}
+
 impl Memory {
     fn port(&self, kind: u64, id: usize) -> Result<Port, Code> {
         own_port(self.portset, alias::of(kind, id))
     }
 
-    fn new_objects(&self, window: u64, size: u64, id: Id) -> Result<(Objects, Pair), Code> {
+    fn new_objects(&self, state: &RegionState, id: Id) -> Result<(Objects, Pair), Code> {
         let keeper = self.port(alias::KEEPER, id)?;
         let control = self.port(alias::CONTROL, id)?;
         let region = Region::new()?;
         let keeper_ref = keeper.reference()?;
-        let state = RegionState {
-            start: window,
-            size,
-            protection: ALL,
-        };
-        region.set_state(&state, 0, keeper_ref.handle())?;
+        region.set_state(state, 0, keeper_ref.handle())?;
         let pair = (region.reference()?, control.reference()?);
         let objects = Objects {
-            _region: region,
+            region,
             control,
-            _keeper: keeper,
+            keeper,
+            below: None,
         };
         Ok((objects, pair))
     }
 
-    /// Makes a segment.
-    fn create(&mut self, account: accounts::Id, size: u64) -> Result<(Id, Pair), Refusal> {
-        if size == 0 || !size.is_multiple_of(PAGE_SIZE) || size > MEMORY_SIZE {
-            return Err(Error::Invalid.into());
-        }
-        let room = size.next_multiple_of(CHUNK);
-        let align = if room >= 1 << 30 { 1 << 30 } else { CHUNK };
-        let window = window::take_addresses(room, align).ok_or(Error::NoMemory)?;
-        let id = match self.segments.create(account, window, size) {
-            Ok(id) => id,
-            Err(refusal) => {
-                window::give_addresses(window, room);
-                return Err(refusal);
-            }
-        };
-        match self.new_objects(window, size, id) {
+    /// Makes the objects of a new segment, which ends if that is impossible.
+    fn with_objects(&mut self, id: Id, state: &RegionState) -> Result<(Id, Pair), Refusal> {
+        match self.new_objects(state, id) {
             Ok((objects, pair)) => {
-                put(&mut self.objects, id, objects);
+                put(&mut self.calls.objects, id, objects);
                 Ok((id, pair))
             }
             Err(code) => {
@@ -274,10 +333,56 @@ impl Memory {
         }
     }
 
+    /// Makes a segment.
+    fn create(&mut self, account: accounts::Id, size: u64) -> Result<(Id, Pair), Refusal> {
+        if size == 0 || !size.is_multiple_of(PAGE_SIZE) || size > MEMORY_SIZE {
+            return Err(Error::Invalid.into());
+        }
+        let (room, align) = room(size);
+        let window = window::take_addresses(room, align).ok_or(Error::NoMemory)?;
+        let id = match self.segments.create(account, window, size) {
+            Ok(id) => id,
+            Err(refusal) => {
+                window::give_addresses(window, room);
+                return Err(refusal);
+            }
+        };
+        self.with_objects(id, &whole(window, size, ALL))
+    }
+
+    /// Begins a frozen copy of a segment, in this account.
+    fn freeze(
+        &mut self,
+        account: accounts::Id,
+        segment: Id,
+        control: &RefAt,
+    ) -> Result<(bool, Ref, Ref), Refusal> {
+        if !self.is_control(segment, control) {
+            return Err(Error::NotFound.into());
+        }
+        let (_, size) = self.segments.describe(segment)?;
+        let (room, align) = room(size);
+        let window = window::take_addresses(room, align).ok_or(Error::NoMemory)?;
+        let frozen = self
+            .segments
+            .freeze(&mut self.calls, segment, account, window);
+        let id = frozen.inspect_err(|_| window::give_addresses(window, room))?;
+        let old = self.segments.window(id)?;
+        let (_, (region, control)) = self.with_objects(id, &whole(old, size, READ))?;
+        match self.segments.copy_on(&mut self.calls, id) {
+            Ok(progress) => Ok((progress == Progress::Done, region, control)),
+            Err(refusal) => {
+                self.destroy(id)?;
+                self.ended();
+                Err(refusal)
+            }
+        }
+    }
+
     /// Ends a segment. It cannot be reached any more; its memory is freed step by step.
     fn destroy(&mut self, id: Id) -> Result<(), Error> {
         self.segments.destroy(id)?;
-        if let Some(place) = self.objects.get_mut(id) {
+        if let Some(place) = self.calls.objects.get_mut(id) {
             *place = None;
         }
         Ok(())
@@ -286,7 +391,7 @@ impl Memory {
     /// Ends an account and all its segments.
     fn end_account(&mut self, id: accounts::Id) {
         for segment in self.segments.of_account(id) {
-            if let Some(place) = self.objects.get_mut(segment) {
+            if let Some(place) = self.calls.objects.get_mut(segment) {
                 *place = None;
             }
         }
@@ -313,15 +418,20 @@ impl Memory {
 
     /// The segment of this account whose control port this is. An account has few.
     fn by_control(&self, account: accounts::Id, control: &RefAt) -> Result<Id, Error> {
-        let is = |id: &Id| {
-            let objects = self.objects.get(*id).and_then(Option::as_ref);
-            objects.is_some_and(|objects| {
-                objects.control.reference_into(*self.compared).is_ok()
-                    && self.compared.same_as(*control)
-            })
-        };
-        let found = self.segments.of_account(account).find(is);
+        let found = self
+            .segments
+            .of_account(account)
+            .find(|id| self.is_control(*id, control));
         found.ok_or(Error::NotFound)
+    }
+
+    /// Whether this is the control port of a segment.
+    fn is_control(&self, id: Id, control: &RefAt) -> bool {
+        let objects = self.calls.objects.get(id).and_then(Option::as_ref);
+        objects.is_some_and(|objects| {
+            objects.control.reference_into(*self.compared).is_ok()
+                && self.compared.same_as(*control)
+        })
     }
 
     /// Begins a copy of a segment of this account.
@@ -416,6 +526,12 @@ impl AccountControl for OfAccount {
     fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error> {
         ask(&self.memory, |memory| {
             memory.copy(self.id, segment as usize)
+        })
+    }
+
+    fn freeze(&self, segment: u32, control: &RefAt) -> Result<(bool, Ref, Ref), Error> {
+        ask(&self.memory, |memory| {
+            memory.freeze(self.id, segment as usize, control)
         })
     }
 
@@ -514,6 +630,26 @@ impl Segment for OfSegment<'_> {
             let progress = memory.segments.copy_on(&mut memory.calls, self.id)?;
             Ok(progress == Progress::Done)
         })
+    }
+
+    fn release(&self) -> Result<bool, Error> {
+        let memory = &mut *self.memory.borrow_mut();
+        let progress = memory.segments.release(&mut memory.calls, self.id)?;
+        Ok(progress == Progress::Done)
+    }
+
+    fn is_intact(&self) -> Result<bool, Error> {
+        Ok(self.memory.borrow().segments.is_intact(self.id))
+    }
+
+    fn present_from(&self, offset: u64) -> Result<(u64, u64), Error> {
+        let segments = &self.memory.borrow().segments;
+        segments.present_from(self.id, offset)
+    }
+
+    fn objects_from(&self, offset: u64) -> Result<u64, Error> {
+        let segments = &self.memory.borrow().segments;
+        segments.objects_from(self.id, offset)
     }
 
     fn discard(&self, offset: u64, size: u64) -> Result<u64, Error> {
@@ -694,8 +830,10 @@ fn serve() -> Result<(), Code> {
     let portset_ref = portset.reference()?;
     let mut memory = Memory {
         segments: Segments::new(chunks, spare),
-        calls: Calls { root },
-        objects: Vec::new(),
+        calls: Calls {
+            root,
+            objects: Vec::new(),
+        },
         accounts: Vec::new(),
         portset: *portset_ref,
         compared: Ref::new()?,

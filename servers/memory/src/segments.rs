@@ -6,6 +6,10 @@
 //!
 //! A chunk that is shared by copy on write is mapped without the right to write, in every place;
 //! whoever writes first gets a copy of the run, and the last place left takes the original over.
+//! A segment can also be frozen as a whole ([`frozen`]).
+//!
+//! A chunk is mapped without the right to have kernel objects until somebody wants one there. So it is known which chunks may
+//! hold objects ([`Segments::objects_from`]), and nobody has to search the others.
 //!
 //! **Nothing takes long.** What a client can make large (populating, discarding, copying, ending a segment)
 //! is done in steps of at most [`STEP`] units of work and the last chunk's, and between two steps the server
@@ -17,12 +21,18 @@ use crate::accounts::{self, Accounts, Limits};
 use crate::chunks::{Chunks, Index, CHUNK, PAGES};
 use abi::access::{ALL, EXECUTE, OBJECTS, READ, WRITE};
 use abi::PAGE_SIZE;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use proto::Error;
+use runs::Runs;
 
-/// Rights of a chunk that has one user.
-const OWN: u64 = ALL;
+pub mod frozen;
+mod runs;
+
+/// Rights of a chunk that has one user and no objects.
+const OWN: u64 = READ | WRITE | EXECUTE;
+/// Rights of a chunk that may hold objects.
+const WITH_OBJECTS: u64 = ALL;
 /// Rights of a shared chunk.
 const SHARED: u64 = READ | EXECUTE;
 
@@ -45,7 +55,7 @@ pub struct Shown {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Physical address.
+    /// Physical address, or the offset in what is below a frozen segment.
     pub physical: u64,
     /// Rights, of [`abi::access`].
     pub rights: u64,
@@ -68,6 +78,16 @@ pub trait Machine {
     /// Destroys at most so many kernel objects in physical memory: how many. Less than `most` means that
     /// there is none left.
     fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64;
+    /// Exports this window of the server's space as the segment: false if that is impossible.
+    fn export(&mut self, id: Id, window: u64, size: u64) -> bool;
+    /// Exports this window as what is below the segment, read-only: false if that is impossible.
+    fn begin_below(&mut self, id: Id, window: u64, size: u64) -> bool;
+    /// [`Machine::map`], of what is below the segment.
+    fn map_below(&mut self, id: Id, shown: Shown) -> Option<u64>;
+    /// [`Machine::change`], of what is below the segment.
+    fn change_below(&mut self, id: Id, mapping: u64, shown: Shown) -> bool;
+    /// Nothing is below the segment any more.
+    fn end_below(&mut self, id: Id);
 }
 
 /// Why a request was refused.
@@ -130,8 +150,10 @@ struct Run {
     first: u8,
     /// End of the present pages.
     end: u8,
-    /// Mapped with all rights; the chunk is in no other place.
+    /// Mapped with the right to write; the chunk is in no other place.
     own: bool,
+    /// Mapped with the right to have objects as well. Never without `own`.
+    objects: bool,
     mapping: u64,
 }
 
@@ -146,7 +168,11 @@ impl Run {
             address: window + number * CHUNK + first,
             size: self.pages() * PAGE_SIZE,
             physical: physical + first,
-            rights: if self.own { OWN } else { SHARED },
+            rights: match (self.own, self.objects) {
+                (false, _) => SHARED,
+                (true, false) => OWN,
+                (true, true) => WITH_OBJECTS,
+            },
         }
     }
 }
@@ -168,13 +194,14 @@ struct Segment {
     account: accounts::Id,
     /// Tells segments with the same number apart.
     serial: u64,
-    /// By number of the chunk in the segment.
-    runs: BTreeMap<u64, Run>,
-    /// Runs that are not `own`.
-    shared: usize,
+    runs: Runs,
     /// Pages present.
     resident: u64,
     original: Option<Original>,
+    /// It is frozen.
+    below: Option<frozen::Below>,
+    /// It is a frozen copy.
+    copy: Option<frozen::Copy>,
 }
 
 /// All segments and the memory they are made of.
@@ -186,6 +213,8 @@ pub struct Segments {
     vacant: Vec<Id>,
     /// Those that have ended and are to be taken apart.
     ended: VecDeque<Segment>,
+    /// Frozen copies that have ended, and share something with their segments still.
+    leaving: VecDeque<Id>,
     serial: u64,
     /// Runs in all segments, which is what the server's own memory is used for.
     runs: usize,
@@ -212,6 +241,7 @@ impl Segments {
             segments: Vec::new(),
             vacant: Vec::new(),
             ended: VecDeque::new(),
+            leaving: VecDeque::new(),
             serial: 0,
             runs: 0,
             max_runs,
@@ -233,10 +263,9 @@ impl Segments {
 
     /// Ends an account and all its segments.
     pub fn end_account(&mut self, account: accounts::Id) {
-        for (id, place) in self.segments.iter_mut().enumerate() {
-            if place.as_ref().is_some_and(|s| s.account == account) {
-                self.ended.extend(place.take());
-                self.vacant.push(id);
+        for id in 0..self.segments.len() {
+            if self.get(id).is_ok_and(|s| s.account == account) {
+                let _ = self.destroy(id);
             }
         }
         self.accounts.end(account);
@@ -254,6 +283,11 @@ impl Segments {
     /// Account and size of a segment.
     pub fn describe(&self, id: Id) -> Result<(accounts::Id, u64), Error> {
         self.get(id).map(|segment| (segment.account, segment.size))
+    }
+
+    /// The window of a segment.
+    pub fn window(&self, id: Id) -> Result<u64, Error> {
+        self.get(id).map(|segment| segment.window)
     }
 
     /// Makes a segment of `size` bytes with its window at this address (a multiple of the size of
@@ -281,10 +315,11 @@ impl Segments {
             size,
             account,
             serial: self.serial,
-            runs: BTreeMap::new(),
-            shared: 0,
+            runs: Runs::default(),
             resident: 0,
             original: None,
+            below: None,
+            copy: None,
         });
         self.accounts.change(account, |a| a.segments += 1);
         Ok(id)
@@ -293,7 +328,7 @@ impl Segments {
     /// Turns an error for lack of memory into [`Refusal::Again`] while ended segments still hold some.
     fn or_again<T>(&self, result: Result<T, Error>) -> Result<T, Refusal> {
         result.map_err(|error| match error {
-            Error::NoMemory if !self.ended.is_empty() => Refusal::Again,
+            Error::NoMemory if self.has_ended() => Refusal::Again,
             error => Refusal::Error(error),
         })
     }
@@ -381,6 +416,19 @@ impl Segments {
         (first, at, end): (u8, u8, u8),
         access: u64,
     ) -> Result<u64, Error> {
+        self.not_a_copy(id)?;
+        let parted = match &self.get(id)?.below {
+            None => 0,
+            Some(below) => match below.lent.get(number) {
+                // It is there for whoever reads.
+                Some(lent)
+                    if (lent.first..lent.end).contains(&at) && access & (WRITE | OBJECTS) == 0 =>
+                {
+                    return Ok(1);
+                }
+                _ => self.part(machine, id, number)?,
+            },
+        };
         let Segments {
             chunks,
             accounts,
@@ -394,7 +442,7 @@ impl Segments {
             .and_then(Option::as_mut)
             .ok_or(Error::NotFound)?;
         let (window, account) = (segment.window, segment.account);
-        let Some(run) = segment.runs.get_mut(&number) else {
+        let Some(run) = segment.runs.get_mut(number) else {
             if *runs >= *max_runs {
                 return Err(Error::NoMemory);
             }
@@ -405,6 +453,7 @@ impl Segments {
                 first,
                 end,
                 own: true,
+                objects: access & OBJECTS != 0,
                 mapping: 0,
             };
             let shown = run.shown(window, number, physical);
@@ -424,13 +473,16 @@ impl Segments {
         };
         let inside = (run.first..run.end).contains(&at);
         let mut changed = false;
-        let mut work = 1;
+        let mut work = 1 + parted;
         if !run.own && (!inside || access & (WRITE | OBJECTS) != 0) {
             work += unshare(chunks, accounts, account, machine, run)?;
-            segment.shared -= 1;
             changed = true;
         }
         let before = *run;
+        if access & OBJECTS != 0 && !run.objects {
+            run.objects = true;
+            changed = true;
+        }
         if !inside {
             let physical = chunks.address(run.chunk);
             let (low, high) = (run.first.min(first), run.end.max(end));
@@ -450,11 +502,14 @@ impl Segments {
             work += 1;
             let shown = run.shown(window, number, chunks.address(run.chunk));
             if !machine.change(run.mapping, shown) {
-                (run.first, run.end) = (before.first, before.end);
+                *run = before;
                 return Err(Error::NoMemory);
             }
             segment.resident += run.pages();
             segment.resident -= before.pages();
+            if run.objects != before.objects {
+                segment.runs.note(number);
+            }
         }
         Ok(work)
     }
@@ -500,6 +555,7 @@ impl Segments {
         if !offset.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Invalid.into());
         }
+        self.not_a_copy(id)?;
         let (from, to) = self.range(id, offset, size)?;
         if from >= to {
             return Ok(Progress::Done);
@@ -526,7 +582,25 @@ impl Segments {
     /// Number of the first run of a segment from this number on.
     fn run_from(&self, id: Id, number: u64) -> Option<u64> {
         let segment = self.get(id).ok()?;
-        segment.runs.range(number..).next().map(|(at, _)| *at)
+        let own = segment.runs.from(number).next();
+        let below = segment.below.as_ref();
+        let lent = below.and_then(|below| below.lent.from(number).next());
+        own.into_iter().chain(lent).map(|(at, _)| *at).min()
+    }
+
+    /// The first chunk of a segment from this offset on that may hold kernel objects: its offset. What is asked of a frozen
+    /// copy is about its segment, since a copy has no objects.
+    pub fn objects_from(&self, id: Id, offset: u64) -> Result<u64, Error> {
+        let mut segment = self.get(id)?;
+        if let Some(copy) = &segment.copy {
+            segment = self.get(copy.of().ok_or(Error::NotFound)?)?;
+        }
+        let number = offset.div_ceil(CHUNK);
+        let own = segment.runs.objects_from(number);
+        let below = segment.below.as_ref();
+        let lent = below.and_then(|below| below.lent.objects_from(number));
+        let first = own.into_iter().chain(lent).min();
+        first.map(|number| number * CHUNK).ok_or(Error::NotFound)
     }
 
     /// Gives back what a run has of the pages `from..to`: false when the step ended before that.
@@ -538,6 +612,7 @@ impl Segments {
         (from, to): (u64, u64),
         work: &mut Work,
     ) -> Result<bool, Error> {
+        work.spend(self.part(machine, id, number)?);
         let Segments {
             chunks,
             accounts,
@@ -553,7 +628,7 @@ impl Segments {
         work.spend(1);
         let low = from.saturating_sub(number * PAGES).min(PAGES) as u8;
         let high = (to - number * PAGES).min(PAGES) as u8;
-        let Some(run) = segment.runs.get_mut(&number) else {
+        let Some(run) = segment.runs.get_mut(number) else {
             return Ok(true);
         };
         let (low, high) = (low.max(run.first), high.min(run.end));
@@ -565,14 +640,13 @@ impl Segments {
         let physical = chunks.address(run.chunk);
         let start = physical + u64::from(low) * PAGE_SIZE;
         let size = u64::from(high - low) * PAGE_SIZE;
-        if run.own && !work.clear(machine, start, size) {
+        if run.objects && !work.clear(machine, start, size) {
             return Ok(false);
         }
         if low == run.first && high == run.end {
             segment.resident -= run.pages();
             let run = *run;
-            segment.runs.remove(&number);
-            segment.shared -= usize::from(!run.own);
+            segment.runs.remove(number);
             *runs -= 1;
             accounts.change(account, |a| a.runs -= 1);
             drop_run(chunks, accounts, account, machine, &run);
@@ -584,7 +658,6 @@ impl Segments {
             // In the middle of the run: the pages stay, as zero pages of one's own.
             if !run.own {
                 work.spend(unshare(chunks, accounts, account, machine, run)?);
-                segment.shared -= 1;
             }
         } else if low == run.first {
             run.first = high;
@@ -598,7 +671,9 @@ impl Segments {
         // A shared chunk has no objects, and its pages are still someone else's.
         if run.own {
             let start = physical + u64::from(low) * PAGE_SIZE;
-            clear_late(machine, start, size);
+            if run.objects {
+                clear_late(machine, start, size);
+            }
             if run.first == before.first && run.end == before.end {
                 machine.zero(start, size);
                 work.spend(u64::from(high - low));
@@ -623,6 +698,7 @@ impl Segments {
             serial: self.get(from)?.serial,
             next: 0,
         };
+        self.not_a_copy(from)?;
         if self.get(from)?.account != self.get(to)?.account {
             return Err(Error::Invalid.into());
         }
@@ -634,6 +710,9 @@ impl Segments {
 
     /// Does the next step of a copy.
     pub fn copy_on(&mut self, machine: &mut impl Machine, to: Id) -> Result<Progress, Refusal> {
+        if self.get(to)?.copy.is_some() {
+            return self.freeze_on(machine, to);
+        }
         let mut work = Work::new();
         loop {
             let Some(original) = self.get(to)?.original else {
@@ -676,12 +755,12 @@ impl Segments {
         number: u64,
         work: &mut Work,
     ) -> Result<(), Error> {
-        work.spend(1);
+        work.spend(1 + self.part(machine, from, number)?);
         let target = self.get(to)?;
         let (target_window, account) = (target.window, target.account);
-        let there = target.runs.contains_key(&number);
+        let there = target.runs.get(number).is_some();
         let source = self.get(from)?;
-        let Some(original) = source.runs.get(&number).copied().filter(|_| !there) else {
+        let Some(original) = source.runs.get(number).copied().filter(|_| !there) else {
             return Ok(());
         };
         if !self.accounts.may_share(account) {
@@ -689,9 +768,12 @@ impl Segments {
         }
         let physical = self.chunks.address(original.chunk);
         let shown = original.shown(source.window, number, physical);
-        let mut copy = original;
+        let mut copy = Run {
+            objects: false,
+            ..original
+        };
         work.spend(2);
-        if original.own && machine.has_objects(shown.physical, shown.size) {
+        if original.objects && machine.has_objects(shown.physical, shown.size) {
             // Pages with objects are never shared for copy on write.
             let chunk = Segments::allocate(&mut self.chunks, &mut self.accounts, account)?;
             let at = self.chunks.address(chunk);
@@ -710,10 +792,10 @@ impl Segments {
                     return Err(Error::NoMemory);
                 }
                 if let Some(source) = self.segments.get_mut(from).and_then(Option::as_mut) {
-                    source.shared += 1;
-                    if let Some(run) = source.runs.get_mut(&number) {
-                        run.own = false;
+                    if let Some(run) = source.runs.get_mut(number) {
+                        (run.own, run.objects) = (false, false);
                     }
+                    source.runs.note(number);
                 }
             }
             self.chunks.share(original.chunk);
@@ -730,7 +812,6 @@ impl Segments {
         copy.mapping = mapping;
         if let Some(target) = self.segments.get_mut(to).and_then(Option::as_mut) {
             target.resident += copy.pages();
-            target.shared += usize::from(!copy.own);
             target.runs.insert(number, copy);
         }
         self.runs += 1;
@@ -740,8 +821,19 @@ impl Segments {
 
     /// Ends a segment. It is taken apart by [`Segments::reap`], and its window is in use until then.
     pub fn destroy(&mut self, id: Id) -> Result<(), Error> {
+        if Segments::shares(self.get(id)?) {
+            if !self.leaving.contains(&id) {
+                self.leaving.push_back(id);
+            }
+            return Ok(());
+        }
+        self.remove(id)
+    }
+
+    fn remove(&mut self, id: Id) -> Result<(), Error> {
         let place = self.segments.get_mut(id).ok_or(Error::NotFound)?;
-        let segment = place.take().ok_or(Error::NotFound)?;
+        let mut segment = place.take().ok_or(Error::NotFound)?;
+        self.leave_to_copy(&mut segment);
         self.vacant.push(id);
         self.ended.push_back(segment);
         Ok(())
@@ -750,17 +842,27 @@ impl Segments {
     /// Whether there are ended segments to be taken apart.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
+        !self.ended.is_empty() || !self.leaving.is_empty()
     }
 
     /// Does a step of taking ended segments apart. The windows of those that are gone are handed to `give`.
     pub fn reap(&mut self, machine: &mut impl Machine, give: &mut impl FnMut(u64, u64)) {
+        if let Some(copy) = self.leaving.front().copied() {
+            if self.release(machine, copy) != Ok(Progress::More(0)) {
+                self.leaving.pop_front();
+                let _ = self.remove(copy);
+            }
+            return;
+        }
         self.take_apart(machine);
-        while let Some(segment) = self.ended.front().filter(|s| s.runs.is_empty()) {
+        while let Some(segment) = self.ended.front().filter(|s| s.is_empty()) {
             give(segment.window, segment.size);
-            let account = segment.account;
+            let (account, copy) = (segment.account, segment.copy.as_ref());
+            let lender = copy.map(|copy| copy.lender);
             self.ended.pop_front();
-            self.accounts.change(account, |a| a.segments -= 1);
+            for account in [Some(account), lender].into_iter().flatten() {
+                self.accounts.change(account, |a| a.segments -= 1);
+            }
         }
     }
 
@@ -775,22 +877,28 @@ impl Segments {
         } = self;
         let mut work = Work::new();
         for segment in ended {
-            let account = segment.account;
-            while let Some(entry) = segment.runs.last_entry() {
+            while let Some((number, run)) = segment.last_run() {
                 if work.is_over() {
                     return;
                 }
-                let run = *entry.get();
                 work.spend(1);
                 // All of it: a run may have been longer once.
-                let alone = !chunks.is_shared(run.chunk);
+                let alone = run.objects && !chunks.is_shared(run.chunk);
                 if alone && !work.clear(machine, chunks.address(run.chunk), CHUNK) {
                     return;
                 }
-                entry.remove();
+                let (place, chunk) = segment.remove_run(number, &run);
                 *runs -= 1;
-                accounts.change(account, |a| a.runs -= 1);
-                drop_run(chunks, accounts, account, machine, &run);
+                accounts.change(place, |a| a.runs -= 1);
+                drop_run(chunks, accounts, chunk, machine, &run);
+            }
+            while !segment.is_empty() {
+                if work.is_over() {
+                    return;
+                }
+                work.spend(1);
+                segment.hide_one(machine);
+                *runs -= 1;
             }
         }
     }
@@ -833,7 +941,9 @@ fn drop_run(
 ) {
     machine.unmap(run.mapping);
     if chunks.leave(run.chunk) {
-        clear_late(machine, chunks.address(run.chunk), CHUNK);
+        if run.objects {
+            clear_late(machine, chunks.address(run.chunk), CHUNK);
+        }
         chunks.release(run.chunk);
         accounts.change(account, |a| a.chunks -= 1);
     }

@@ -8,7 +8,7 @@ use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
 use proto::Error;
-use rt::checkpoint::MAX_PROCESSES;
+use rt::checkpoint::{How, MAX_PROCESSES};
 use rt::fs::{self, mode, File, Flags};
 use rt::obj::RefAt;
 use rt::process::Process;
@@ -56,8 +56,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] [--files] JOB... FILE",
-        "save jobs, each with all that it has started, to a file; they go on",
+        "[-v] [--files] [--stop] JOB... FILE",
+        "save jobs, each with all that it has started; they go on, or with --stop when fg says so",
         checkpoint,
     ),
     Builtin {
@@ -439,10 +439,16 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
-    let (files, arguments) = match arguments.split_first() {
-        Some((first, rest)) if first == "--files" => (true, rest),
-        _ => (false, arguments),
-    };
+    let mut how = How::default();
+    let mut arguments = arguments;
+    while let Some((first, rest)) = arguments.split_first() {
+        match first.as_str() {
+            "--files" => how.files = true,
+            "--stop" => how.stop = true,
+            _ => break,
+        }
+        arguments = rest;
+    }
     let Some((file, words)) = arguments
         .split_last()
         .filter(|(_, words)| !words.is_empty())
@@ -468,8 +474,7 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         let process = shell.managers.process(*manager, *pid);
         ports.push(**process.map_err(|error| error.text().to_string())?.port());
     }
-    let saved = rt::checkpoint::save_with(&ports, &absolute_path(&shell.cwd, file), files)?;
-    if verbose || shell.interactive {
+    let saved = rt::checkpoint::save_with(&ports, &absolute_path(&shell.cwd, file), how)?;
         let _ = writeln!(output, "{file}: {} bytes", saved.bytes);
     }
     if verbose {

@@ -41,6 +41,17 @@ pub const fn program(total: u64) -> Limits {
     }
 }
 
+/// What a frozen copy of a program's memory may have of `total` bytes: as if whoever saves it had started one
+/// program more.
+#[must_use]
+pub const fn copy(total: u64) -> Limits {
+    Limits {
+        promised: 0,
+        most: total / 4 * 3,
+        segments: 1,
+    }
+}
+
 /// Most segments of a Linux program and all that it starts: two for each process.
 const LINUX_SEGMENTS: u32 = 2 * 128 + 2;
 

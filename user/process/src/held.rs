@@ -28,6 +28,8 @@ pub trait Manager {
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
     /// Name and regions of a further memory of a frozen process.
     fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error>;
+    /// A copy of a memory of a frozen process: references.
+    fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error>;
     /// Undoes one `freeze`.
     fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
     /// Lets a process go that was rebuilt.
@@ -173,6 +175,13 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         let (mut name, refs) = self.with(|manager, pid| manager.member(pid, number))?;
         name.truncate(room);
         Ok((name, refs))
+    }
+
+    fn copy(&self, number: u32) -> Result<Vec<Ref>, Error> {
+        if self.freezes.get() == 0 {
+            return Err(Error::Invalid);
+        }
+        self.with(|manager, pid| manager.copy(pid, number))
     }
 
     fn thaw(&self) -> Result<(), Error> {

@@ -3,15 +3,16 @@ use crate::account::Supply;
 use crate::image::Plan;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
-use abi::{Code, Type, PAGE_SIZE};
+use abi::{Code, RefKind, Type, PAGE_SIZE};
 
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::iter;
 use proto::layout::{
-    CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS, MEMORY_SIZE,
+    CHUNK, CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS,
+    MEMORY_SIZE,
 };
 use proto::Error;
 use rt::error_of;
@@ -51,6 +52,8 @@ pub struct Process {
     next_thread: Cell<u64>,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
+    /// The account of its last frozen copy.
+    copy: RefCell<Option<Ref>>,
 }
 
 /// Whether there is an object of this type at this offset of a region.
@@ -177,6 +180,7 @@ impl Process {
             control_present: 0,
             next_thread: Cell::new(CONTROL_THREADS),
             space_ref,
+            copy: RefCell::new(None),
         })
     }
 
@@ -356,22 +360,44 @@ impl Process {
         self.objects(kinds).take(MOST_COUNTED as usize).count() as u32
     }
 
-    /// The addresses of the kernel objects of these kinds in the process's segments, each found by a search when it is asked for.
+    /// The addresses of the kernel objects of these kinds in the process's segments, each found by a search when it is asked for, in
+    /// chunks that may have some.
     fn objects(&self, kinds: u64) -> impl Iterator<Item = u64> + '_ {
         let segments = [
-            (&self.control.region, &self.control_window, CONTROL_SIZE),
-            (&self.memory.region, &self.memory_window, MEMORY_SIZE),
+            (&self.control, &self.control_window),
+            (&self.memory, &self.memory_window),
         ];
-        segments
-            .into_iter()
-            .flat_map(move |(region, window, size)| {
-                let mut offset = 0;
-                iter::from_fn(move || {
-                    let (found, _) = region.search(offset, size, kinds).ok()?;
-                    offset = found + abi::OBJECT_SIZE;
-                    Some(window.address() + found)
-                })
+        segments.into_iter().flat_map(move |(segment, window)| {
+            let (mut offset, mut end) = (0, 0);
+            iter::from_fn(move || loop {
+                if offset >= end {
+                    offset = segment.objects_from(end).ok()??;
+                    end = offset + CHUNK;
+                }
+                match segment.region.search(offset, end, kinds) {
+                    Ok((found, _)) => {
+                        offset = found + abi::OBJECT_SIZE;
+                        return Some(window.address() + found);
+                    }
+                    Err(_) => offset = end,
+                }
             })
+        })
+    }
+
+    /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these limits. Region and
+    /// control port of the copy, and the port without which it ends. [`Error::Limit`] while there is one: each has an account, of
+    /// which there are few.
+    pub fn freeze_memory(&self, supply: &Supply) -> Result<Vec<Ref>, Error> {
+        let mut copy = self.copy.borrow_mut();
+        if copy.as_ref().is_some_and(|a| a.kind() != RefKind::Null) {
+            return Err(Error::Limit);
+        }
+        let account = Account::new(&supply.supervisor, supply.limits)?;
+        let port = account.port()?;
+        let Segment { region, control } = account.freeze(&self.memory)?;
+        *copy = Some(account.account);
+        Ok(vec![region, control, port])
     }
 
     /// Stops all threads, also those that are made meanwhile: those that were stopped.

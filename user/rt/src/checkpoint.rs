@@ -20,23 +20,45 @@ fn session() -> Result<CheckpointClient, Sentence> {
     CheckpointClient::open_known(&door).map_err(words)
 }
 
-/// Saves processes, whose control ports these are, together in the image at an absolute path.
+/// Saves processes, whose control ports these are, together in the image at an absolute path. They go on meanwhile.
 ///
 /// # Errors
 /// A sentence that names the cause.
 pub fn save(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
-    save_with(processes, path, false)
+    save_with(processes, path, How::default())
 }
 
-/// As [`save`]; with what is in the files that they read, too, if `files`.
+/// How processes are saved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// With what is in the files that they read, too.
+    pub files: bool,
+    /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
+    /// ended.
+    pub stop: bool,
+}
+
+/// As [`save`], and stops them ([`How::stop`]).
+///
+/// # Errors
+/// As those of [`save`]; then they go on.
+pub fn save_and_stop(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
+    let how = How {
+        stop: true,
+        ..How::default()
+    };
+    save_with(processes, path, how)
+}
+
+/// As [`save`], in this way.
 ///
 /// # Errors
 /// A sentence that names the cause.
-pub fn save_with(processes: &[RefAt], path: &str, files: bool) -> Result<Saved, Sentence> {
+pub fn save_with(processes: &[RefAt], path: &str, how: How) -> Result<Saved, Sentence> {
     let mut room = vec![0; ROOM];
-    let length = session()?
-        .save(files, processes, path, &mut room)
-        .map_err(words)?;
+    let mut session = session()?;
+    let length = session.save(how.files, how.stop, processes, path, &mut room);
+    let length = length.map_err(words)?;
     outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
 }
 

@@ -5,6 +5,7 @@
 use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
 use crate::sync::Mutex;
+use crate::window::Window;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -416,6 +417,16 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    /// As [`File::write_all`], from a window, whose pages have to be there.
+    pub fn write_window(
+        &self,
+        offset: u64,
+        window: &Window,
+        (at, length): (u64, u64),
+    ) -> Result<(), Error> {
+        self.write_all(offset, window.bytes(at, length)?)
     }
 
     /// Some entries of a directory, and the cookie of the next call; no entries at the end.

@@ -2,6 +2,7 @@
 use crate::obj::{Ref, RefAt};
 use crate::start::{MEMORY, SEGMENT};
 use crate::sync::Mutex;
+use interface::client::Asked;
 use interface::Session;
 use proto::Error;
 use services::memory::{
@@ -102,6 +103,20 @@ impl Account {
         complete(begun)
     }
 
+    /// A frozen copy, in this account, of a segment of any account: what it holds now, to be read.
+    pub fn freeze(&self, segment: &Segment) -> Result<Segment, Error> {
+        let number = SegmentClient::at(*segment.control).number()?;
+        let begun = self.control.lock().freeze(number, &segment.control)?;
+        complete(begun)
+    }
+
+    /// A reference to the port by which it is held: it ends when nobody has that any more.
+    pub fn port(&self) -> Result<Ref, Error> {
+        let control = self.control.lock();
+        let port = control.session().port().copy();
+        port.map_err(crate::error_of)
+    }
+
     /// So many bytes more than are taken are there for the account, whatever others take; what it reserved before is not.
     pub fn reserve(&self, size: u64) -> Result<(), Error> {
         self.control.lock().reserve(size)
@@ -179,6 +194,37 @@ fn complete((mut complete, region, control): (bool, Ref, Ref)) -> Result<Segment
     Ok(copy)
 }
 
+/// As [`Segment::objects_from`], by control port.
+pub fn objects_from(control: &RefAt, offset: u64) -> Result<Option<u64>, Error> {
+    match SegmentClient::at(*control).objects_from(offset) {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first pages of a segment from this offset on that are present, by control port: offset and bytes. `None` if there are none.
+pub fn present_from(control: &RefAt, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+    match SegmentClient::at(*control).present_from(offset) {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a segment back what it has in common with its frozen copy, by the control port of the copy, which is not
+/// intact any more.
+pub fn release(copy: &RefAt) -> Result<(), Error> {
+    let segment = SegmentClient::at(*copy);
+    while !segment.release()? {}
+    Ok(())
+}
+
+/// Whether a frozen copy has all that it had at the beginning, by control port.
+pub fn is_intact(copy: &RefAt) -> Result<bool, Error> {
+    SegmentClient::at(*copy).is_intact()
+}
+
 /// Ends a segment, by control port.
 pub fn destroy(control: &RefAt) -> Result<(), Error> {
     SegmentClient::at(*control).destroy()
@@ -210,6 +256,11 @@ impl Segment {
     /// Makes all pages of a range present, or says [`Error::NoMemory`].
     pub fn populate(&self, offset: u64, size: u64) -> Result<(), Error> {
         populate(&self.control, offset, size)
+    }
+
+    /// The first chunk from this offset on that may hold kernel objects: its offset. `None` if there is none.
+    pub fn objects_from(&self, offset: u64) -> Result<Option<u64>, Error> {
+        objects_from(&self.control, offset)
     }
 
     /// How much memory is in this segment.

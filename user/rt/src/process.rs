@@ -5,6 +5,7 @@ use crate::names::INIT;
 use crate::obj::{Ref, RefAt};
 use crate::start::NAMES;
 use crate::sync::Mutex;
+use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
@@ -283,13 +284,26 @@ impl Process {
     /// this value is dropped, at the latest.
     pub fn freeze(&self, files: bool) -> Result<Frozen, Error> {
         self.ask(|process| {
-            let mut bytes = alloc::vec![0; MAX_BULK];
+            // The process stands still meanwhile: most parts are short.
+            let mut bytes = alloc::vec![0; 2 * PAGE_SIZE as usize];
             let (length, name, refs) = process.freeze(files, &mut bytes)?;
             let frozen = frozen(process, length, &mut bytes, name, refs);
             if frozen.is_err() {
                 let _ = process.thaw();
             }
             frozen
+        })
+    }
+
+    /// A copy of the memory of the process with this number (0 is its own), while it is frozen, that stays as it is.
+    pub fn copy(&self, number: u32) -> Result<Copy, Error> {
+        let refs: Vec<Ref> = self.ask(|process| process.copy(number))?;
+        let mut refs = refs.into_iter();
+        let mut next = || refs.next().ok_or(Error::Broken);
+        Ok(Copy {
+            region: next()?,
+            control: next()?,
+            _account: next()?,
         })
     }
 
@@ -336,6 +350,17 @@ impl Process {
             }
         }
     }
+}
+
+/// A copy of a process's memory, which can be read. It ends with this.
+#[derive(Debug)]
+pub struct Copy {
+    /// Its region.
+    pub region: Ref,
+    /// Its control port, of a segment of the memory server.
+    pub control: Ref,
+    /// It ends when nobody has this.
+    _account: Ref,
 }
 
 /// What is asked on when the process has been frozen; `name` is how many of the bytes are its name.

@@ -148,6 +148,21 @@ impl Window {
         Ok(())
     }
 
+    /// The CRC-32C of a range, in whole pages; as [`Window::read`].
+    pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, Error> {
+        self.bytes(offset, length).map(crate::sum::crc32c)
+    }
+
+    /// A range as it goes out in a message, or into a checksum, which read it once and rely on nothing that it holds.
+    pub(crate) fn bytes(&self, offset: u64, length: u64) -> Result<&[u8], Error> {
+        self.check(offset, length as usize)?;
+        // SAFETY: within the window, which is no Rust object's memory and is mapped while this is borrowed. Others may
+        // change it meanwhile; who gets it here reads it by `crc32` instructions or hands its address to the kernel.
+        Ok(unsafe {
+            core::slice::from_raw_parts((self.address + offset) as *const u8, length as usize)
+        })
+    }
+
     /// Writes into the window.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;

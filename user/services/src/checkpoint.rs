@@ -23,6 +23,8 @@ pub type Sentence = String;
 pub struct Saved {
     /// Bytes of the image.
     pub bytes: u64,
+    /// How long the processes stood still for it, in nanoseconds.
+    pub still: u64,
     /// For each thread saved, what it was doing, in words; as many as there is room for.
     pub doing: Vec<String>,
 }
@@ -40,11 +42,18 @@ pub struct Restored {
 /// is less room for it than [`ROOM`].
 #[interface]
 pub trait Checkpoint {
-    /// Saves processes, whose control ports these are, together in the image at an absolute path; with `files` what is in the
-    /// files that they read, too. When the answer, a
-    /// [`Saved`], comes the image is complete and the processes go on. If the client ends before, they go on
+    /// Saves processes, whose control ports these are, together in the image at an absolute path, as they are at one instant; with `files` what is in the
+    /// files that they read, too. They go on while
+    /// it is written; with `stop` they are stopped when they have been saved, as by [`crate::process::Process::stop`]. When the answer, a
+    /// [`Saved`], comes the image is complete. If the client ends before, they go on
     /// all the same. May be repeated: the image is written anew.
-    async fn save(&self, files: bool, processes: &[RefAt], path: &str) -> Result<Bytes, Error>;
+    async fn save(
+        &self,
+        files: bool,
+        stop: bool,
+        processes: &[RefAt],
+        path: &str,
+    ) -> Result<Bytes, Error>;
     /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The answer,
     /// a [`Restored`], comes with their control ports when they run. If the client ends before, they are
     /// ended. Must not be repeated.

@@ -58,6 +58,14 @@ pub trait AccountControl {
     /// As [`Account::copy`], of the segment with this number ([`Segment::number`]). Must not be repeated.
     #[once]
     fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error>;
+    /// A frozen copy, in this account, of a segment of any account: of the number ([`Segment::number`]) and control port that it has. It holds what the segment holds
+    /// now, in one step however much that is, and can only be read. Whether it is complete, its region and its
+    /// control port; if it is not, it is to be finished with [`Segment::copy_on`] before anybody writes to the segment. What is written to the segment
+    /// later takes memory of this account; if there is none, the copy shows what is written, and is not what it was
+    /// ([`Segment::is_intact`]). Errors: `NotFound` if there is no such segment; `Limit` if it has a
+    /// frozen copy, is a copy, or consists of more pieces than can be frozen; `NoMemory`. Must not be repeated.
+    #[once]
+    fn freeze(&self, segment: u32, control: &RefAt) -> Result<(bool, Ref, Ref), Error>;
     /// As [`Account::reserve`]. May be repeated.
     fn reserve(&self, size: u64) -> Result<(), Error>;
     /// As [`Account::usage`]. May be repeated.
@@ -74,6 +82,18 @@ pub trait Segment {
     /// The next step of making this segment as a copy: whether that is complete. Errors: `NotFound` if the original is
     /// gone, `NoMemory`. May be repeated.
     fn copy_on(&self) -> Result<bool, Error>;
+    /// Of a frozen copy: the next step of giving the segment back what it has in common with it; the copy is not intact from
+    /// the first one on. Whether that is done. A copy that ends is released by the server, at the priority of programs. Errors:
+    /// `Invalid` if it is no frozen copy. May be repeated.
+    fn release(&self) -> Result<bool, Error>;
+    /// Whether this is a frozen copy that has all that it had at the beginning. May be repeated.
+    fn is_intact(&self) -> Result<bool, Error>;
+    /// The first pages from this offset on that are present, as many as are looked at: their offset, and how many bytes. Errors: `NotFound` if there are
+    /// none. May be repeated.
+    fn present_from(&self, offset: u64) -> Result<(u64, u64), Error>;
+    /// The first chunk (64 KB) from this offset on that may hold kernel objects: its offset. Others hold none. Of a frozen copy,
+    /// which has no objects: the first one of its segment. Errors: `NotFound` if there is none. May be repeated.
+    fn objects_from(&self, offset: u64) -> Result<u64, Error>;
     /// Gives the pages of the range back, a step at a time; they read as zero afterwards, and objects in them die. How many
     /// bytes from the start of the range on are done. Errors: `Invalid` if it does not consist of pages of the segment.
     /// May be repeated.

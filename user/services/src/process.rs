@@ -257,6 +257,12 @@ pub trait Process {
     /// the one with this number, from 1 on (0 is what `freeze` gave). Errors: `Invalid`, `NotFound` behind the last one. May be
     /// repeated.
     fn member(&self, number: u32) -> Result<(Bytes, Refs), Error>;
+    /// For a checkpointer, while it is frozen by this session: a frozen copy of its memory with this number as it is now, which stays as it is when the
+    /// process goes on ([`crate::memory::AccountControl::freeze`]). References: region and control port of the copy, and the
+    /// port of its account; the copy ends when nobody has that. Errors: `Invalid` if it is not frozen, `NotFound` if there is no such memory; `Limit` if
+    /// that has such a copy or is too scattered, `NoMemory`. Must not be repeated.
+    #[once]
+    fn copy(&self, number: u32) -> Result<Refs, Error>;
     /// Undoes one `freeze` of this session; or lets a process go that was rebuilt. Errors: `Invalid`; `BadFormat` if what was
     /// rebuilt is not whole. Must not be repeated.
     #[once]

@@ -184,6 +184,15 @@ impl held::Manager for Manager {
         Ok(part)
     }
 
+    fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
+        if number != 0 {
+            return Err(Error::NotFound);
+        }
+        let supply = self.supply(account::copy);
+        let live = self.entry(pid)?.live.as_ref().ok_or(Error::Ended)?;
+        live.process.freeze_memory(&supply)
+    }
+
     fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
         let entry = self.entry(pid)?;
         if entry.arriving.is_some() {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use personality::part::{self, Adopted, Refusal, Seated};
 use personality::signal::sig;
-use process::Process;
+use process::{account, Process};
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
 use services::process::Pid;
@@ -210,6 +210,16 @@ impl Table {
         let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
         let rest = group.part.get(start..).ok_or(Error::Invalid)?;
         Ok(rest[..rest.len().min(room)].to_vec())
+    }
+
+    /// A frozen copy of a memory of a tree that is frozen: references.
+    pub(crate) fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
+        let memories = &self.group(pid)?.memories;
+        let (memory, _) = memories.get(number as usize).ok_or(Error::NotFound)?;
+        let memory = memory.upgrade().ok_or(Error::Ended)?;
+        let supply = self.world.supply_of(account::copy)?;
+        let memory = memory.borrow();
+        memory.body.freeze_memory(&supply)
     }
 
     /// Makes pages present of a memory of a tree that is being rebuilt.

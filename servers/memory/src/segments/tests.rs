@@ -1,8 +1,8 @@
 //! Segments on a model of physical memory, which counts the work that it is given.
-use super::{Machine, Progress, Refusal, Segments, Shown, MOST_WORK};
+use super::{Id, Machine, Progress, Refusal, Segments, Shown, MOST_WORK};
 use crate::accounts::{self, Limits};
 use crate::chunks::{Chunks, CHUNK, PAGES};
-use abi::access::{READ, WRITE};
+use abi::access::{OBJECTS, READ, WRITE};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,6 +18,11 @@ struct Model {
     bytes: BTreeMap<u64, u8>,
     objects: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Shown>,
+    /// Those that show what is below a segment.
+    through: BTreeMap<u64, Id>,
+    /// What is below segments, and where they are exported since they were frozen.
+    below: BTreeMap<Id, u64>,
+    exported: BTreeMap<Id, u64>,
     next: u64,
     fail_map: bool,
     /// Units of work since the last look.
@@ -26,10 +31,18 @@ struct Model {
 
 impl Model {
     fn find(&self, address: u64) -> Option<(u64, u64)> {
-        self.mappings.values().find_map(|m| {
-            (m.address..m.address + m.size)
-                .contains(&address)
-                .then(|| (m.physical + (address - m.address), m.rights))
+        self.mappings.iter().find_map(|(mapping, m)| {
+            if !(m.address..m.address + m.size).contains(&address) {
+                return None;
+            }
+            let at = m.physical + (address - m.address);
+            match self.through.get(mapping) {
+                None => Some((at, m.rights)),
+                Some(id) => {
+                    let (physical, rights) = self.find(self.below[id] + at)?;
+                    Some((physical, rights & m.rights))
+                }
+            }
         })
     }
 
@@ -54,11 +67,39 @@ impl Machine for Model {
     fn change(&mut self, mapping: u64, shown: Shown) -> bool {
         self.work += 1;
         assert!(shown.size > 0);
+        for (other, m) in &self.mappings {
+            let apart =
+                shown.address + shown.size <= m.address || m.address + m.size <= shown.address;
+            assert!(apart || *other == mapping, "mappings overlap");
+        }
         self.mappings.insert(mapping, shown).is_some()
     }
     fn unmap(&mut self, mapping: u64) {
         self.work += 1;
         self.mappings.remove(&mapping).unwrap();
+        self.through.remove(&mapping);
+    }
+    fn export(&mut self, id: Id, window: u64, _: u64) -> bool {
+        self.work += 1;
+        self.exported.insert(id, window);
+        true
+    }
+    fn begin_below(&mut self, id: Id, window: u64, _: u64) -> bool {
+        self.work += 1;
+        assert!(self.below.insert(id, window).is_none());
+        true
+    }
+    fn map_below(&mut self, id: Id, shown: Shown) -> Option<u64> {
+        let mapping = self.map(shown)?;
+        self.through.insert(mapping, id);
+        Some(mapping)
+    }
+    fn change_below(&mut self, id: Id, mapping: u64, shown: Shown) -> bool {
+        assert_eq!(self.through[&mapping], id);
+        self.change(mapping, shown)
+    }
+    fn end_below(&mut self, id: Id) {
+        self.below.remove(&id).unwrap();
     }
     fn zero(&mut self, physical: u64, size: u64) {
         for page in (physical..physical + size).step_by(4096) {
@@ -147,12 +188,50 @@ impl World {
         self.created += 1;
         let window = self.created << 40;
         let id = self.segments.create(account, window, size)?;
-        self.windows.retain(|(other, _)| *other != id);
-        self.windows.push((id, window));
+        self.shown_at(id, window);
         Ok(id)
     }
 
+    fn shown_at(&mut self, id: usize, window: u64) {
+        self.windows.retain(|(other, _)| *other != id);
+        self.windows.push((id, window));
+        self.model.exported.remove(&id);
+        self.model.below.remove(&id);
+    }
+
+    /// Freezes a segment, all steps: the copy.
+    fn freeze(&mut self, id: usize, account: accounts::Id) -> Result<usize, Refusal> {
+        self.created += 1;
+        let window = self.created << 40;
+        let old = self.window(id);
+        let copy = self.step(|s, m| s.freeze(m, id, account, window))?;
+        self.shown_at(copy, old);
+        loop {
+            match self.step(|s, m| s.copy_on(m, copy)) {
+                Ok(Progress::Done) => return Ok(copy),
+                Ok(Progress::More(_)) => {}
+                Err(error) => {
+                    self.segments.destroy(copy).unwrap();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Ends a frozen copy: in how many steps its segment was given back what it shared.
+    fn release(&mut self, copy: usize) -> u64 {
+        let mut steps = 1;
+        while self.step(|s, m| Ok(s.release(m, copy)?)) != Ok(Progress::Done) {
+            steps += 1;
+        }
+        self.segments.destroy(copy).unwrap();
+        steps
+    }
+
     fn window(&self, id: usize) -> u64 {
+        if let Some(window) = self.model.exported.get(&id) {
+            return *window;
+        }
         self.windows
             .iter()
             .find(|(other, _)| *other == id)
@@ -181,11 +260,13 @@ impl World {
     /// A step of taking apart: whether it changed anything.
     fn reap(&mut self) -> bool {
         let ended = self.segments.has_ended();
+        let leaving = self.segments.leaving.len();
         self.model.work = 0;
         let mut gone = 0;
         self.segments.reap(&mut self.model, &mut |_, _| gone += 1);
         self.worst = self.worst.max(self.model.work);
-        assert!(!ended || gone > 0 || self.model.work > 0);
+        let left = self.segments.leaving.len() < leaving;
+        assert!(!ended || gone > 0 || self.model.work > 0 || left);
         ended
     }
 
@@ -252,7 +333,14 @@ impl World {
 
     /// Puts objects into a page that is there.
     fn objects(&mut self, id: usize, page: u64, count: u64) {
-        let (physical, _) = self.model.find(self.window(id) + page * 4096).unwrap();
+        let address = self.window(id) + page * 4096;
+        let (_, rights) = self.model.find(address).unwrap();
+        if rights & OBJECTS == 0 {
+            self.step(|s, m| s.fault(m, id, page * 4096, OBJECTS))
+                .unwrap();
+        }
+        let (physical, rights) = self.model.find(self.window(id) + page * 4096).unwrap();
+        assert!(rights & OBJECTS != 0, "a served fault did not help");
         self.model.objects.insert(physical, count);
     }
 
@@ -586,12 +674,248 @@ fn a_copy_knows_its_original() {
     assert_eq!(w.free(), w.total);
 }
 
+/// A copy has what was there when it was frozen, whatever becomes of the segment, and the segment is like any other.
+#[test]
+fn a_frozen_copy_is_of_one_instant() {
+    let mut w = World::new(64);
+    let a = w.create();
+    for page in [0, 3, 17, 40, 41, 100] {
+        w.access(a, page, Some(page as u8 + 1)).unwrap();
+    }
+    let copies = w.segments.create_account(limits(0, 64)).unwrap();
+    let before = (w.free(), w.segments.taken(w.account));
+    let copy = w.freeze(a, copies).unwrap();
+    assert_eq!(w.free(), before.0, "freezing takes memory");
+    assert_eq!(w.freeze(a, copies), Err(Refusal::Error(Error::Limit)));
+    assert_eq!(w.freeze(copy, copies), Err(Refusal::Error(Error::Limit)));
+    // Nobody changes a copy, whatever he has of it.
+    let other = w.create_in(copies, SIZE).unwrap();
+    assert_eq!(w.populate(copy, 0, SIZE), Err(INVALID));
+    assert_eq!(w.discard(copy, 0, SIZE), Err(INVALID));
+    assert_eq!(w.copy(copy, other), Err(INVALID));
+    let fault = w.step(|s, m| s.fault(m, copy, 5 * 4096, WRITE));
+    assert_eq!(fault, Err(INVALID));
+    // Written, made present beside what is there, given back, made present elsewhere.
+    assert_eq!(w.access(a, 40, None), Ok(41));
+    assert_eq!(w.access(a, 40, Some(7)), Ok(7));
+    assert_eq!(w.access(a, 41, None), Ok(42));
+    assert_eq!(w.access(a, 10, Some(8)), Ok(8));
+    w.discard(a, 17 * 4096, 4096).unwrap();
+    assert_eq!(w.access(a, 17, None), Ok(0));
+    assert_eq!(w.access(a, 70, Some(9)), Ok(9));
+    for page in [0, 3, 17, 40, 41, 100] {
+        let (physical, rights) = w.model.find(w.window(copy) + page * 4096).unwrap();
+        assert_eq!(
+            w.model.bytes[&physical],
+            page as u8 + 1,
+            "page {page} of the copy"
+        );
+        assert!(w.segments.is_intact(copy), "{rights}");
+    }
+    assert!(w.model.find(w.window(copy) + 70 * 4096).is_none());
+    // As the model has it.
+    for id in [a, copy] {
+        let (mut at, mut pages) = (0, Vec::new());
+        while let Ok((offset, size)) = w.segments.present_from(id, at) {
+            assert!(offset >= at && size > 0);
+            pages.extend((offset / 4096..(offset + size) / 4096).step_by(1));
+            at = offset + size;
+        }
+        let there = |page: &u64| w.model.find(w.window(id) + page * 4096).is_some();
+        assert_eq!(pages, (0..SIZE / 4096).filter(there).collect::<Vec<_>>());
+    }
+    let kept = w.segments.taken(copies);
+    assert_eq!(
+        kept,
+        3 * CHUNK,
+        "what was parted is charged to who asked for the copy"
+    );
+    w.release(copy);
+    w.reap_all();
+    for (page, value) in [
+        (0, 1),
+        (3, 4),
+        (17, 0),
+        (40, 7),
+        (41, 42),
+        (10, 8),
+        (70, 9),
+        (100, 101),
+    ] {
+        assert_eq!(
+            w.access(a, page, None),
+            Ok(value),
+            "page {page} after the copy"
+        );
+        assert_eq!(w.access(a, page, Some(value)), Ok(value));
+    }
+    assert_eq!(w.segments.taken(copies), 0);
+    w.segments.end_account(copies);
+    w.destroy(a);
+    assert_eq!(w.free(), w.total);
+    assert!(w.model.mappings.is_empty() && w.model.below.is_empty());
+    assert!(w.worst <= MOST_WORK);
+}
+
+/// Freezing is one step however large a segment is, and so is its end if little was written meanwhile.
+#[test]
+fn freezing_takes_as_long_for_a_large_segment() {
+    let mut w = World::new(400);
+    let a = w.create_in(w.account, 200 * CHUNK).unwrap();
+    w.populate(a, 0, 150 * CHUNK).unwrap();
+    w.populate(a, 160 * CHUNK, 10 * CHUNK).unwrap();
+    let copies = w.segments.create_account(limits(0, 400)).unwrap();
+    for written in [0, 12, 100] {
+        w.model.work = 0;
+        let copy = w.freeze(a, copies).unwrap();
+        assert!(w.model.work <= 4, "{} units of work", w.model.work);
+        for number in 0..written {
+            w.access(a, number * PAGES, Some(5)).unwrap();
+        }
+        let steps = w.release(copy);
+        assert_eq!(
+            steps == 1,
+            written <= 12,
+            "{steps} steps after {written} writes"
+        );
+        w.reap_all();
+        assert_eq!(w.segments.taken(copies), 0);
+    }
+    // Scattered.
+    w.discard(a, 0, 200 * CHUNK).unwrap();
+    for number in 0..33 {
+        w.access(a, number * 2 * PAGES, Some(1)).unwrap();
+    }
+    assert_eq!(w.freeze(a, copies), Err(Refusal::Error(Error::Limit)));
+    assert!(w.worst <= MOST_WORK);
+}
+
+/// Who may not have more gets no copy; the segment has all that it had.
+#[test]
+fn a_copy_without_memory_is_not_intact() {
+    let mut w = World::new(64);
+    let a = w.create();
+    for number in 0..8 {
+        w.access(a, number * PAGES, Some(number as u8 + 1)).unwrap();
+    }
+    let copies = w.segments.create_account(limits(0, 2)).unwrap();
+    let copy = w.freeze(a, copies).unwrap();
+    for number in 0..2 {
+        w.access(a, number * PAGES, Some(99)).unwrap();
+    }
+    assert!(w.segments.is_intact(copy));
+    assert_eq!(w.access(a, 2 * PAGES, Some(99)), Ok(99));
+    assert!(
+        !w.segments.is_intact(copy),
+        "a copy that lacks something is called whole"
+    );
+    // Nobody who reads it meets a page that is not there.
+    for number in 0..8 {
+        assert!(w.model.find(w.window(copy) + number * CHUNK).is_some());
+    }
+    w.release(copy);
+    w.reap_all();
+    for number in 0..8 {
+        let value = if number < 3 { 99 } else { number as u8 + 1 };
+        assert_eq!(w.access(a, number * PAGES, None), Ok(value));
+    }
+    // Objects cannot be copied at all: no copy.
+    w.objects(a, 0, 1);
+    w.objects(a, PAGES, 1);
+    w.objects(a, 2 * PAGES, 1);
+    assert_eq!(w.freeze(a, copies), Err(NO_MEMORY));
+    w.segments.end_account(copies);
+    w.reap_all();
+    assert_eq!(w.access(a, 3 * PAGES, Some(1)), Ok(1));
+    assert_eq!(w.model.objects(), 3);
+    w.destroy(a);
+    assert_eq!((w.free(), w.model.objects()), (w.total, 0));
+    assert!(w.model.mappings.is_empty() && w.model.below.is_empty());
+}
+
+/// Pages with objects stay where they are, and are known.
+#[test]
+fn objects_stay_with_the_segment() {
+    let mut w = World::new(64);
+    let a = w.create();
+    for number in 0..8 {
+        w.access(a, number * PAGES, Some(number as u8 + 1)).unwrap();
+    }
+    w.objects(a, 5 * PAGES, 3);
+    let physical = w.model.find(w.window(a) + 5 * CHUNK).unwrap().0;
+    let copies = w.segments.create_account(limits(0, 64)).unwrap();
+    let copy = w.freeze(a, copies).unwrap();
+    for id in [a, copy] {
+        assert_eq!(w.segments.objects_from(id, 0), Ok(5 * CHUNK));
+        assert_eq!(w.segments.objects_from(id, 6 * CHUNK), Err(Error::NotFound));
+    }
+    assert_eq!(w.model.find(w.window(a) + 5 * CHUNK).unwrap().0, physical);
+    assert_eq!(w.access(a, 5 * PAGES, Some(77)), Ok(77));
+    let kept = w.model.find(w.window(copy) + 5 * CHUNK).unwrap().0;
+    assert_eq!(w.model.bytes[&kept], 6);
+    // An object where none was: the chunk is parted first.
+    w.objects(a, 7 * PAGES, 1);
+    let kept = w.model.find(w.window(copy) + 7 * CHUNK).unwrap().0;
+    assert!(!w.model.objects.contains_key(&kept), "an object in a copy");
+    w.release(copy);
+    w.reap_all();
+    assert_eq!(w.model.find(w.window(a) + 5 * CHUNK).unwrap().0, physical);
+    assert_eq!(w.model.objects(), 4);
+    w.destroy(a);
+    assert_eq!(w.model.objects(), 0);
+}
+
+/// The segment ends, or its whole account: the copy has everything still, until it ends.
+#[test]
+fn a_frozen_copy_outlives_its_segment() {
+    let mut w = World::new(64);
+    let copies = w.segments.create_account(limits(0, 64)).unwrap();
+    let process = w.segments.create_account(limits(4, 32)).unwrap();
+    let a = w.create_in(process, SIZE).unwrap();
+    for number in 0..8 {
+        w.access(a, number * PAGES, Some(number as u8 + 1)).unwrap();
+    }
+    let copy = w.freeze(a, copies).unwrap();
+    w.access(a, 3 * PAGES, Some(99)).unwrap();
+    w.segments.end_account(process);
+    w.model.below.remove(&a);
+    w.reap_all();
+    for number in 0..8 {
+        let page = w.window(copy) + number * CHUNK;
+        let (physical, _) = w
+            .model
+            .mappings
+            .values()
+            .find_map(|m| {
+                (m.address..m.address + m.size)
+                    .contains(&page)
+                    .then_some((m.physical, 0))
+            })
+            .unwrap();
+        assert_eq!(w.model.bytes[&physical], number as u8 + 1, "chunk {number}");
+    }
+    assert!(w.segments.is_intact(copy));
+    assert_eq!(w.free(), w.total - 8 * CHUNK);
+    w.segments.end_account(copies);
+    w.reap_all();
+    assert_eq!(w.free(), w.total);
+    assert!(w.model.mappings.is_empty());
+    for _ in 0..accounts::MAX_ACCOUNTS - 1 {
+        w.segments
+            .create_account(limits(0, 1))
+            .expect("an account is kept for ever");
+    }
+}
+
 /// Segments against plain arrays, a few thousand random steps.
 #[test]
 fn segments_behave_like_arrays() {
     for seed in 1..40u64 {
         let mut w = World::new(40);
         let promised = w.segments.create_account(limits(5, 10)).unwrap();
+        let copies = w.segments.create_account(limits(0, 12)).unwrap();
+        // A frozen copy, of which segment, and what that had.
+        let mut frozen: Option<(usize, usize, Vec<u8>)> = None;
         let mut generator = Rng::with_seed(seed);
         let mut random = |n: u64| generator.u64(..n);
         let mut plain: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
@@ -621,7 +945,41 @@ fn segments_behave_like_arrays() {
                 }
                 (3, Some(id)) => {
                     w.segments.destroy(id).unwrap();
+                    w.model.below.remove(&id);
                     plain.remove(&id);
+                }
+                (37..=39, Some(id)) => match frozen.take() {
+                    None => {
+                        w.reap_all();
+                        match w.freeze(id, copies) {
+                            Ok(copy) => frozen = Some((copy, id, plain[&id].clone())),
+                            // For what may hold objects.
+                            Err(error) => assert_eq!(error, NO_MEMORY),
+                        }
+                    }
+                    Some((copy, _, content)) if w.segments.is_intact(copy) && random(3) > 0 => {
+                        for (page, value) in content.iter().enumerate() {
+                            let found = w.model.find(w.window(copy) + page as u64 * 4096);
+                            let found = found.map_or(0, |(physical, _)| w.model.bytes[&physical]);
+                            assert_eq!(found, *value, "seed {seed}: page {page} of the copy");
+                        }
+                        frozen = Some((copy, id, content));
+                    }
+                    Some((copy, ..)) if random(2) == 0 => {
+                        w.release(copy);
+                    }
+                    // The server does what is to be done.
+                    Some((copy, ..)) => w.segments.destroy(copy).unwrap(),
+                },
+                (36, Some(id)) => {
+                    // Objects come and go.
+                    if w.access(id, page, None).is_ok()
+                        && w.step(|s, m| s.fault(m, id, page * 4096, OBJECTS)).is_ok()
+                    {
+                        w.objects(id, page, 1);
+                        let (physical, _) = w.model.find(w.window(id) + page * 4096).unwrap();
+                        w.model.objects.remove(&physical);
+                    }
                 }
                 (4..=6, Some(id)) => {
                     let size = random(128 - page + 1);
@@ -653,7 +1011,12 @@ fn segments_behave_like_arrays() {
             assert!(w.segments.usage(promised).1 >= 5 * CHUNK, "seed {seed}");
         }
         for id in plain.keys() {
-            w.destroy(*id);
+            w.segments.destroy(*id).unwrap();
+            w.model.below.remove(id);
+            w.reap_all();
+        }
+        if let Some((copy, ..)) = frozen {
+            w.segments.destroy(copy).unwrap();
         }
         w.reap_all();
         assert!(w.model.mappings.is_empty());

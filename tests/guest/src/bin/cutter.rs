@@ -257,7 +257,7 @@ impl<'a> Running<'a> {
     fn cut(&mut self) -> Result<Vec<String>, String> {
         let path = self.plan.image.as_str();
         let ports: Vec<RefAt> = self.processes.iter().map(|p| **p.port()).collect();
-        let saved = rt::checkpoint::save(&ports, path);
+        let saved = rt::checkpoint::save_and_stop(&ports, path);
         let doing = saved.map_err(|why| format!("save: {why}"))?.doing;
         self.kill();
         if self

@@ -1,0 +1,369 @@
+//! The pages of a set that is saved: where they are read, and how they get into the file.
+//!
+//! The memory of a process is read from its frozen copy, while the process goes on; or, where none can be made, from the process itself,
+//! which stands still then. Control segments are not copied: few of their pages hold anything but objects, and
+//! these are read while the set stands still.
+
+use crate::desk::Wanted;
+use crate::machine;
+use crate::Sentence;
+use abi::{Code, OBJECT_SIZE, PAGE_SIZE};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use checkpoint_image::file;
+use checkpoint_image::meta::{Meta, Place, Run, Segment, MAX_RUN};
+use core::cell::Cell;
+use proto::layout::MEMORY_SIZE;
+use proto::Error;
+use rt::access::READ;
+use rt::fs::Flags;
+use rt::obj::Ref;
+use rt::process::Copy;
+use rt::window::Window;
+
+/// The memory of a process of the set.
+struct Memory {
+    region: Ref,
+    window: Window,
+    /// If it is a frozen copy.
+    copy: Option<Copy>,
+}
+
+impl Memory {
+    /// Reads pages that were there. From a copy they do not go away.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
+        match self.copy {
+            Some(_) => self
+                .window
+                .read(offset, into)
+                .map_err(|error| error.text().to_string()),
+            None => read(&self.region, &self.window, offset, into),
+        }
+    }
+}
+
+/// The pages of a set.
+pub(crate) struct Pages {
+    memory: Vec<Memory>,
+    /// Those of control segments that hold anything but objects.
+    control: BTreeMap<Place, Vec<u8>>,
+}
+
+impl Pages {
+    /// Of processes with these memory regions, or with these copies of them.
+    pub(crate) fn new(memory: impl Iterator<Item = (Ref, Option<Copy>)>) -> Result<Self, Sentence> {
+        let memory = memory.map(|(region, copy)| {
+            let window = Window::map(&region, 0, MEMORY_SIZE, READ)
+                .map_err(|error| format!("cannot map its memory: {}", error.text()))?;
+            Ok(Memory {
+                region,
+                window,
+                copy,
+            })
+        });
+        Ok(Pages {
+            memory: memory.collect::<Result<_, Sentence>>()?,
+            control: BTreeMap::new(),
+        })
+    }
+
+    /// Reads what is to be kept of the control segment of a process.
+    pub(crate) fn keep_control(
+        &mut self,
+        (process, region, window): (u32, &Ref, &Window),
+        meta: &Meta,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        let mut offset = 0;
+        while let Some((next, filled)) = filled(region, window, Segment::Control, None, offset)? {
+            for offset in filled {
+                let place = Place {
+                    process,
+                    segment: Segment::Control,
+                    offset,
+                };
+                let mut page = vec![0; PAGE_SIZE as usize];
+                read(region, window, offset, &mut page)?;
+                without_objects(meta, Run { place, pages: 1 }, &mut page);
+                if page.iter().any(|byte| *byte != 0) {
+                    wanted.hold(PAGE_SIZE)?;
+                    self.control.insert(place, page);
+                }
+            }
+            offset = next;
+        }
+        Ok(())
+    }
+
+    /// The two bytes at an address of a process, as far as they are present.
+    pub(crate) fn code_at(&self, process: u32, address: u64) -> Vec<u8> {
+        let memory = self.memory.get(process as usize);
+        let Some(memory) = memory.filter(|_| address < MEMORY_SIZE - PAGE_SIZE) else {
+            return Vec::new();
+        };
+        let is_last = address % PAGE_SIZE == PAGE_SIZE - 1;
+        let mut bytes = vec![0; if is_last { 1 } else { 2 }];
+        // Also of a copy it is not known whether this page is there.
+        match read(&memory.region, &memory.window, address, &mut bytes) {
+            Ok(()) => bytes,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The pages that hold anything but zeros and objects.
+    pub(crate) fn runs(&self, meta: &Meta, wanted: &Wanted) -> Result<Vec<Run>, Sentence> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut add = |place: Place| match runs.last_mut() {
+            Some(run)
+                if run.pages < MAX_RUN
+                    && Place {
+                        offset: run.place.offset + run.bytes(),
+                        ..run.place
+                    } == place =>
+            {
+                run.pages += 1;
+            }
+            _ => runs.push(Run { place, pages: 1 }),
+        };
+        let mut page = vec![0; PAGE_SIZE as usize];
+        for (process, memory) in self.memory.iter().enumerate() {
+            let process = process as u32;
+            let segment = Segment::Memory;
+            let mut offset = 0;
+            while let Some((next, filled)) = filled(
+                &memory.region,
+                &memory.window,
+                segment,
+                memory.copy.as_ref(),
+                offset,
+            )? {
+                wanted.check()?;
+                wanted.hold(Meta::PAGE_BYTES * filled.len() as u64)?;
+                for offset in filled {
+                    let place = Place {
+                        process,
+                        segment,
+                        offset,
+                    };
+                    if !meta.objects_in(place, PAGE_SIZE).is_empty() {
+                        self.read(meta, Run { place, pages: 1 }, &mut page)?;
+                        if page.iter().all(|byte| *byte == 0) {
+                            continue;
+                        }
+                    }
+                    add(place);
+                }
+                offset = next;
+            }
+            for place in self.control.keys().filter(|p| p.process == process) {
+                wanted.hold(Meta::PAGE_BYTES)?;
+                add(*place);
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Reads the pages of a run. The bytes of objects are the kernel's and read as zero.
+    fn read(&self, meta: &Meta, run: Run, into: &mut [u8]) -> Result<(), Sentence> {
+        if run.place.segment == Segment::Control {
+            for (number, page) in into.chunks_exact_mut(PAGE_SIZE as usize).enumerate() {
+                let offset = run.place.offset + number as u64 * PAGE_SIZE;
+                let place = Place {
+                    offset,
+                    ..run.place
+                };
+                let kept = self.control.get(&place).ok_or("no such page")?;
+                page.copy_from_slice(kept);
+            }
+            return Ok(());
+        }
+        let memory = self.memory.get(run.place.process as usize);
+        let memory = memory.ok_or("no such process")?;
+        memory.read(run.place.offset, into)?;
+        without_objects(meta, run, into);
+        Ok(())
+    }
+
+    /// The window on a copy in which the bytes of a run stand as they are to be written: no object is among them.
+    fn as_they_are(&self, meta: &Meta, run: Run) -> Option<&Window> {
+        let memory = self.memory.get(run.place.process as usize)?;
+        let is_copy = run.place.segment == Segment::Memory && memory.copy.is_some();
+        (is_copy && meta.objects_in(run.place, run.bytes()).is_empty()).then_some(&memory.window)
+    }
+
+    /// Whether all of it is read from copies, so that the processes may go on.
+    pub(crate) fn are_copies(&self) -> bool {
+        self.memory.iter().all(|memory| memory.copy.is_some())
+    }
+
+    /// Whether all that is read here is of one instant: no copy has lost anything.
+    fn are_intact(&self) -> bool {
+        let mut copies = self.memory.iter().filter_map(|memory| memory.copy.as_ref());
+        copies.all(|copy| rt::memory::is_intact(&copy.control) == Ok(true))
+    }
+
+    /// Gives the processes back what they have in common with their copies. Where that cannot be done here the memory server does it when
+    /// this is dropped.
+    pub(crate) fn release(self) {
+        for memory in self.memory {
+            drop(memory.window);
+            if let Some(copy) = &memory.copy {
+                let _ = rt::memory::release(&copy.control);
+            }
+        }
+    }
+
+    /// Writes an image: how many bytes. `None`, and no file, if something of the copies was lost, or they leave no memory for
+    /// the file.
+    pub(crate) fn write(
+        &self,
+        meta: &Meta,
+        clock: u64,
+        path: &str,
+        wanted: &Wanted,
+    ) -> Result<Option<u64>, Sentence> {
+        let head = file::encode(meta, machine::features(), clock).map_err(|bad| bad.to_string())?;
+        let temporary = format!("{path}.tmp");
+        let short = Cell::new(false);
+        let cannot = |error: Error| {
+            short.set(error == Error::NoMemory);
+            format!("cannot write {path}: {}", error.text())
+        };
+        let written = (|| {
+            let flags = Flags {
+                create: true,
+                truncate: true,
+                ..Flags::default()
+            };
+            let mut out = Out {
+                file: rt::fs::File::open(&temporary, flags, 0o644).map_err(cannot)?,
+                offset: 0,
+            };
+            out.put(&head).map_err(cannot)?;
+            let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
+            wanted.hold(sums_bytes)?;
+            let mut sums = Vec::with_capacity(sums_bytes as usize);
+            let mut buffer = vec![0; file::MAX_RUN_BYTES];
+            for run in &meta.runs {
+                wanted.check()?;
+                if let Some(window) = self.as_they_are(meta, *run) {
+                    // Not copied before.
+                    let range = (run.place.offset, run.bytes());
+                    let sum = window.crc32c(range.0, range.1).map_err(cannot)?;
+                    sums.extend(sum.to_le_bytes());
+                    out.file
+                        .write_window(out.offset, window, range)
+                        .map_err(cannot)?;
+                    out.offset += range.1;
+                    continue;
+                }
+                let pages = &mut buffer[..run.bytes() as usize];
+                if let Err(why) = self.read(meta, *run, pages) {
+                    // Something may have been taken away.
+                    return if self.are_intact() {
+                        Err(why)
+                    } else {
+                        Ok(None)
+                    };
+                }
+                sums.extend(file::checksum(pages).to_le_bytes());
+                out.put(pages).map_err(cannot)?;
+            }
+            out.put(&sums).map_err(cannot)?;
+            if !self.are_intact() {
+                return Ok(None);
+            }
+            let bytes = out.offset;
+            drop(out);
+            rt::fs::rename(&temporary, path).map_err(cannot)?;
+            Ok(Some(bytes))
+        })();
+        if !matches!(written, Ok(Some(_))) {
+            let _ = rt::fs::unlink(&temporary);
+        }
+        match written {
+            // The copies may have what the file needs.
+            Err(_) if short.get() && self.are_copies() => Ok(None),
+            written => written,
+        }
+    }
+}
+
+/// Makes the bytes of objects in the pages of a run zero.
+fn without_objects(meta: &Meta, run: Run, bytes: &mut [u8]) {
+    for object in meta.objects_in(run.place, run.bytes()) {
+        let at = (object.place.offset - run.place.offset) as usize;
+        bytes[at..at + OBJECT_SIZE as usize].fill(0);
+    }
+}
+
+/// Reads memory through a window, as far as it is there.
+fn read(region: &Ref, window: &Window, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
+    machine::with_pages(region, offset, into.len() as u64, || {
+        window.read(offset, into)
+    })
+    .map_err(|error| format!("reading its pages: {}", error.text()))
+}
+
+/// Looks at the next few pages of a segment from `offset` on: where to go on, and those that hold anything but zeros. `None` behind the
+/// last one.
+fn filled(
+    region: &Ref,
+    window: &Window,
+    segment: Segment,
+    copy: Option<&Copy>,
+    offset: u64,
+) -> Result<Option<(u64, Vec<u64>)>, Sentence> {
+    if let Some(copy) = copy {
+        let words = |error: Error| error.text().to_string();
+        let present = rt::memory::present_from(&copy.control, offset).map_err(words)?;
+        let Some((offset, size)) = present else {
+            return Ok(None);
+        };
+        let mut filled = Vec::with_capacity((size / PAGE_SIZE) as usize);
+        for page in (offset..offset + size).step_by(PAGE_SIZE as usize) {
+            if !window.is_zero(page, PAGE_SIZE).map_err(words)? {
+                filled.push(page);
+            }
+        }
+        return Ok(Some((offset + size, filled)));
+    }
+    let mut filled = Vec::with_capacity(MAX_RUN as usize);
+    let mut next = offset;
+    machine::while_nobody_runs(|| {
+        for _ in 0..MAX_RUN {
+            match region.search(next, segment.size(), 1) {
+                Ok((page, _)) => {
+                    next = page + PAGE_SIZE;
+                    let is_zero = window.is_zero(page, PAGE_SIZE);
+                    if !is_zero.map_err(|error| error.text().to_string())? {
+                        filled.push(page);
+                    }
+                }
+                Err(Code::NotFound) => break,
+                Err(code) => {
+                    return Err(format!("searching the process: the kernel says {code:?}"))
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok((next > offset).then_some((next, filled)))
+}
+
+/// Writes from front to back.
+struct Out {
+    file: rt::fs::File,
+    offset: u64,
+}
+
+impl Out {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+}

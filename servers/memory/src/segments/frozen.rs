@@ -1,0 +1,620 @@
+//! Frozen copies: what a segment holds at one instant, kept while it changes.
+//!
+//! To copy a segment chunk by chunk takes long if it is large, and whoever is saved stands still meanwhile. So a
+//! segment is frozen at once: its copy takes its window, with all mappings in it, and the segment gets another window,
+//! with one mapping for each stretch of chunks that shows the first window without the right to write (*shown*). What the
+//! segment does not share with its copy any more, it has in its new window:
+//!
+//! ```text
+//! region of the segment -> new window:  [ own ][ shown ........... ][ own ][ shown ]
+//!                                                  |                          |
+//! region of the copy ---> old window:   [ copy ][ lent ........... ][ copy ][ lent ]
+//! ```
+//!
+//! Whoever writes to a lent chunk makes the server *part* it: the segment keeps its memory, which moves to the new window,
+//! and the copy gets bytes of its own. So pages with kernel objects stay where they are, and what the copy takes of memory is charged to
+//! the account of the copy. If that may not have more, the copy shows what the segment has from then on: it is not
+//! [`Segments::is_intact`] any more. So a program does not suffer from being copied, and a page that was there never goes
+//! away from a copy.
+//!
+//! When the copy is not wanted any more ([`Segments::release`]) the segment gets its old window back, if it
+//! has parted little, or else the rest of the chunks moves into the new one, step by step.
+use super::runs::Runs;
+use super::{
+    accounts, drop_run, Id, Machine, Progress, Refusal, Run, Segment, Segments, Shown, Work, CHUNK,
+    SHARED,
+};
+use abi::PAGE_SIZE;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use proto::Error;
+
+/// Most stretches of chunks of a segment that is frozen: each costs a mapping.
+pub const MAX_STRETCHES: usize = 32;
+
+/// With at most so many chunks that were parted a segment gets its old window back, in one step.
+const FEW: usize = 12;
+
+/// Most chunks that one question about present pages is about.
+const MOST_PRESENT: u64 = 32;
+
+/// What a frozen segment has below its own runs.
+#[derive(Debug)]
+pub(super) struct Below {
+    /// The copy, in whose window the lent runs are.
+    copy: Id,
+    /// Runs that the segment shares with its copy. They are charged to the segment's account.
+    pub(super) lent: Runs,
+    /// The mappings that show them: by the number of the first chunk, the number behind the last one, and the mapping.
+    shown: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Below {
+    /// Takes away a mapping that shows what is below: false if there is none any more.
+    fn hide_one(&mut self, machine: &mut impl Machine) -> bool {
+        match self.shown.pop_last() {
+            Some((_, (_, mapping))) => {
+                machine.unmap(mapping);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// What a frozen copy knows of its segment.
+#[derive(Debug)]
+pub(super) struct Copy {
+    /// The segment, while it is there.
+    of: Option<Id>,
+    /// The account of the segment, which stays while lent runs are charged to it.
+    pub(super) lender: accounts::Id,
+    /// Nothing of it is missing.
+    intact: bool,
+    /// It is not wanted any more.
+    ending: bool,
+    /// What was lent by a segment that has ended.
+    left: Runs,
+}
+
+impl Copy {
+    /// The segment that it has something in common with.
+    pub(super) const fn of(&self) -> Option<Id> {
+        self.of
+    }
+}
+
+/// How a segment of this window shows a stretch of chunks of what is below.
+const fn shown(window: u64, from: u64, to: u64) -> Shown {
+    Shown {
+        address: window + from * CHUNK,
+        size: (to - from) * CHUNK,
+        physical: from * CHUNK,
+        rights: SHARED,
+    }
+}
+
+/// Where a run is parted from the copy.
+struct Parting {
+    run: Run,
+    copy: Id,
+    /// The copy's account.
+    account: accounts::Id,
+    /// Where the copy is shown.
+    window: u64,
+}
+
+impl Segments {
+    fn segment(&mut self, id: Id) -> Result<&mut Segment, Error> {
+        let segment = self.segments.get_mut(id).and_then(Option::as_mut);
+        segment.ok_or(Error::NotFound)
+    }
+
+    /// [`Error::Invalid`] for a frozen copy, which nobody changes.
+    pub(super) fn not_a_copy(&self, id: Id) -> Result<(), Error> {
+        match self.get(id)?.copy {
+            Some(_) => Err(Error::Invalid),
+            None => Ok(()),
+        }
+    }
+
+    /// Freezes a segment: its copy, in this account. The segment goes on in this window, as large as the one it
+    /// had. To be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a copy or is one, or is too scattered.
+    pub fn freeze(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        account: accounts::Id,
+        window: u64,
+    ) -> Result<Id, Refusal> {
+        let segment = self.get(id)?;
+        let (old, size, lender, resident) = (
+            segment.window,
+            segment.size,
+            segment.account,
+            segment.resident,
+        );
+        let plain = segment.below.is_none() && segment.copy.is_none() && segment.original.is_none();
+        let stretches = segment.runs.count_stretches();
+        if !plain
+            || stretches > MAX_STRETCHES
+            || self.runs + stretches + self.chunks.free() > self.max_runs
+        {
+            return Err(Error::Limit.into());
+        }
+        let made = self.new_segment(account, old, size);
+        let copy = self.or_again(made)?;
+        let Some(shown) = self.show(machine, id, window) else {
+            self.segments[copy] = None;
+            self.vacant.push(copy);
+            self.accounts.change(account, |a| a.segments -= 1);
+            return Err(Error::NoMemory.into());
+        };
+        let segment = self.segment(id)?;
+        segment.window = window;
+        segment.below = Some(Below {
+            copy,
+            lent: core::mem::take(&mut segment.runs),
+            shown,
+        });
+        let made = self.segment(copy)?;
+        made.resident = resident;
+        made.copy = Some(Copy {
+            of: Some(id),
+            lender,
+            intact: true,
+            ending: false,
+            left: Runs::default(),
+        });
+        // It is not forgotten while something is charged to it.
+        self.accounts.change(lender, |a| a.segments += 1);
+        Ok(copy)
+    }
+
+    /// Shows all runs of a segment in another window, which becomes the segment's. `None`, and no change, if that is impossible.
+    fn show(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        window: u64,
+    ) -> Option<BTreeMap<u64, (u64, u64)>> {
+        let segment = self.segments.get(id)?.as_ref()?;
+        let (old, size) = (segment.window, segment.size);
+        if !machine.begin_below(id, old, size.next_multiple_of(CHUNK)) {
+            return None;
+        }
+        let mut maps = BTreeMap::new();
+        let mut complete = true;
+        for (from, to) in segment.runs.stretches() {
+            match machine.map_below(id, shown(window, from, to)) {
+                Some(mapping) => maps.insert(from, (to, mapping)),
+                None => {
+                    complete = false;
+                    break;
+                }
+            };
+        }
+        if complete && machine.export(id, window, size) {
+            self.runs += maps.len();
+            return Some(maps);
+        }
+        for (_, mapping) in maps.into_values() {
+            machine.unmap(mapping);
+        }
+        machine.end_below(id);
+        None
+    }
+
+    /// Does a step of completing a frozen copy: it gets bytes of its own of all chunks that may hold objects.
+    pub(super) fn freeze_on(
+        &mut self,
+        machine: &mut impl Machine,
+        copy: Id,
+    ) -> Result<Progress, Refusal> {
+        let mut work = Work::new();
+        loop {
+            let known = self.get(copy)?.copy.as_ref().and_then(|copy| copy.of);
+            let id = known.ok_or(Error::NotFound)?;
+            let below = self.get(id)?.below.as_ref().ok_or(Error::Broken)?;
+            let Some(number) = below.lent.objects_from(0) else {
+                return Ok(Progress::Done);
+            };
+            if work.is_over() {
+                return Ok(Progress::More(0));
+            }
+            work.spend(self.part(machine, id, number)?);
+            if !self.is_intact(copy) {
+                return Err(Error::NoMemory.into());
+            }
+        }
+    }
+
+    /// Whether a frozen copy has all that it had at the beginning.
+    #[must_use]
+    pub fn is_intact(&self, copy: Id) -> bool {
+        let copy = self.get(copy).ok().and_then(|c| c.copy.as_ref());
+        copy.is_some_and(|copy| copy.intact)
+    }
+
+    /// Parts a chunk from the frozen copy, if it is lent to one: the segment has it for itself from now on. The units of work.
+    pub(super) fn part(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        number: u64,
+    ) -> Result<u64, Error> {
+        let Some(below) = &self.get(id)?.below else {
+            return Ok(0);
+        };
+        let Some(run) = below.lent.get(number).copied() else {
+            return Ok(0);
+        };
+        let copy = below.copy;
+        let (account, window) = {
+            let copy = self.get(copy)?;
+            (copy.account, copy.window)
+        };
+        let mut work = self.take_over(machine, id, number, run)?;
+        let ending = self.get(copy)?.copy.as_ref().is_none_or(|c| c.ending);
+        if ending {
+            return Ok(work);
+        }
+        let parting = Parting {
+            run,
+            copy,
+            account,
+            window,
+        };
+        match self.keep(machine, &parting, number) {
+            Some(more) => work += more,
+            None => {
+                if let Some(copy) = &mut self.segment(copy)?.copy {
+                    copy.intact = false;
+                }
+                self.chunks.share(run.chunk);
+                let shared = Run {
+                    own: false,
+                    objects: false,
+                    ..run
+                };
+                work += self.place(machine, &parting, number, shared).unwrap_or(0);
+            }
+        }
+        Ok(work)
+    }
+
+    /// Moves a lent run to the segment's own window.
+    fn take_over(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        number: u64,
+        run: Run,
+    ) -> Result<u64, Error> {
+        let spare = self.max_runs.saturating_sub(self.runs);
+        let chunks = &self.chunks;
+        let segment = self.segments.get_mut(id).and_then(Option::as_mut);
+        let segment = segment.ok_or(Error::NotFound)?;
+        let window = segment.window;
+        let below = segment.below.as_mut().ok_or(Error::Broken)?;
+        let stretch = below.shown.range(..=number).next_back();
+        let Some((&from, &(to, mapping))) = stretch else {
+            return Err(Error::Broken);
+        };
+        // What is shown before the chunk keeps the mapping, if there is anything.
+        let behind = shown(window, number + 1, to);
+        if from < number {
+            if number + 1 < to && spare == 0 {
+                return Err(Error::NoMemory);
+            }
+            if !machine.change_below(id, mapping, shown(window, from, number)) {
+                return Err(Error::NoMemory);
+            }
+            if number + 1 < to {
+                let Some(other) = machine.map_below(id, behind) else {
+                    machine.change_below(id, mapping, shown(window, from, to));
+                    return Err(Error::NoMemory);
+                };
+                below.shown.insert(number + 1, (to, other));
+                self.runs += 1;
+            }
+            below.shown.insert(from, (number, mapping));
+        } else {
+            below.shown.remove(&from);
+            if number + 1 < to {
+                if !machine.change_below(id, mapping, behind) {
+                    below.shown.insert(from, (to, mapping));
+                    return Err(Error::NoMemory);
+                }
+                below.shown.insert(number + 1, (to, mapping));
+            } else {
+                machine.unmap(mapping);
+                self.runs -= 1;
+            }
+        }
+        machine.change(
+            run.mapping,
+            run.shown(window, number, chunks.address(run.chunk)),
+        );
+        below.lent.remove(number);
+        segment.runs.insert(number, run);
+        Ok(3)
+    }
+
+    /// Gives the copy what it had of a chunk that the segment has taken over: as bytes of its own, or as one more place for a
+    /// chunk that is shared by copy on write. The units of work; `None` if that is impossible.
+    fn keep(&mut self, machine: &mut impl Machine, parting: &Parting, number: u64) -> Option<u64> {
+        let Parting { run, account, .. } = *parting;
+        let mut kept = Run {
+            objects: false,
+            ..run
+        };
+        let mut work = 1;
+        if run.own {
+            if self.runs >= self.max_runs {
+                return None;
+            }
+            kept.chunk = Segments::allocate(&mut self.chunks, &mut self.accounts, account).ok()?;
+            let first = u64::from(run.first) * PAGE_SIZE;
+            machine.copy(
+                self.chunks.address(run.chunk) + first,
+                self.chunks.address(kept.chunk) + first,
+                run.pages() * PAGE_SIZE,
+            );
+            work += run.pages();
+        } else {
+            if !self.may_share() || !self.accounts.may_share(account) {
+                return None;
+            }
+            self.chunks.share(run.chunk);
+        }
+        Some(work + self.place(machine, parting, number, kept)?)
+    }
+
+    /// Puts a run into a copy, which has the chunk already: the units of work. `None` if it cannot be mapped.
+    fn place(
+        &mut self,
+        machine: &mut impl Machine,
+        parting: &Parting,
+        number: u64,
+        mut kept: Run,
+    ) -> Option<u64> {
+        let Parting {
+            copy,
+            account,
+            window,
+            ..
+        } = *parting;
+        let Some(mapping) =
+            machine.map(kept.shown(window, number, self.chunks.address(kept.chunk)))
+        else {
+            if self.chunks.leave(kept.chunk) {
+                self.chunks.release(kept.chunk);
+                self.accounts.change(account, |a| a.chunks -= 1);
+            }
+            return None;
+        };
+        kept.mapping = mapping;
+        self.runs += 1;
+        self.accounts.change(account, |a| a.runs += 1);
+        if let Ok(copy) = self.segment(copy) {
+            copy.runs.insert(number, kept);
+        }
+        Some(1)
+    }
+
+    /// The first pages that are present in a segment, or a frozen copy, from this offset on: offset and size. It ends at a page that is not, or
+    /// after [`MOST_PRESENT`] chunks.
+    pub fn present_from(&self, id: Id, offset: u64) -> Result<(u64, u64), Error> {
+        let segment = self.get(id)?;
+        let (copy, below) = (segment.copy.as_ref(), segment.below.as_ref());
+        let lender = copy
+            .and_then(|copy| copy.of)
+            .and_then(|id| self.get(id).ok());
+        let all = [
+            Some(&segment.runs),
+            below.map(|below| &below.lent),
+            copy.map(|copy| &copy.left),
+            lender
+                .and_then(|l| l.below.as_ref())
+                .map(|below| &below.lent),
+        ];
+        let next = |number| {
+            let firsts = all.into_iter().flatten();
+            let firsts = firsts.filter_map(|runs| runs.from(number).next());
+            firsts.min_by_key(|(number, _)| **number)
+        };
+        let mut number = offset / CHUNK;
+        let (mut start, mut end) = (0, 0);
+        for _ in 0..MOST_PRESENT {
+            let Some((&at, run)) = next(number) else {
+                break;
+            };
+            let from = at * CHUNK + u64::from(run.first) * PAGE_SIZE;
+            let to = at * CHUNK + u64::from(run.end) * PAGE_SIZE;
+            number = at + 1;
+            if end == 0 {
+                // The first run may end before the offset.
+                if to > offset {
+                    (start, end) = (from.max(offset), to);
+                }
+            } else if from == end {
+                end = to;
+            } else {
+                break;
+            }
+        }
+        if end == 0 {
+            // Only runs without a page behind the offset are passed by, and there is one at most.
+            return Err(Error::NotFound);
+        }
+        Ok((start, end - start))
+    }
+
+    /// Does a step of giving the segment back what it shares with this frozen copy, which is not intact from then on.
+    pub fn release(&mut self, machine: &mut impl Machine, copy: Id) -> Result<Progress, Error> {
+        let Some(state) = &mut self.segment(copy)?.copy else {
+            return Err(Error::Invalid);
+        };
+        (state.intact, state.ending) = (false, true);
+        let Some(id) = state.of else {
+            return Ok(Progress::Done);
+        };
+        let few = {
+            let (segment, copied) = (self.get(id)?, self.get(copy)?);
+            let below = segment.below.as_ref().ok_or(Error::Broken)?;
+            segment.runs.len() <= FEW
+                && copied.runs.len() <= FEW
+                && below.shown.len() <= MAX_STRETCHES + FEW
+        };
+        if few && self.go_back(machine, id, copy)? {
+            return Ok(Progress::Done);
+        }
+        let mut work = Work::new();
+        loop {
+            let below = self.get(id)?.below.as_ref().ok_or(Error::Broken)?;
+            let Some((number, run)) = below.lent.from(0).next() else {
+                break;
+            };
+            if work.is_over() {
+                return Ok(Progress::More(0));
+            }
+            let (number, run) = (*number, *run);
+            work.spend(self.take_over(machine, id, number, run)?);
+        }
+        self.unfrozen(machine, id, copy)?;
+        Ok(Progress::Done)
+    }
+
+    /// Gives a segment its old window back, and the copy the other one: whether that was possible.
+    fn go_back(&mut self, machine: &mut impl Machine, id: Id, copy: Id) -> Result<bool, Error> {
+        let old = self.get(copy)?.window;
+        let size = self.get(id)?.size;
+        // The copy's own runs are in the way.
+        self.drop_copies(machine, copy)?;
+        let chunks = &self.chunks;
+        let segment = self.segments.get_mut(id).and_then(Option::as_mut);
+        let segment = segment.ok_or(Error::NotFound)?;
+        let numbers: Vec<u64> = segment.runs.from(0).map(|(number, _)| *number).collect();
+        if !machine.export(id, old, size) {
+            return Ok(false);
+        }
+        let below = segment.below.as_mut().ok_or(Error::Broken)?;
+        for number in numbers {
+            if let Some(run) = segment.runs.remove(number) {
+                machine.change(
+                    run.mapping,
+                    run.shown(old, number, chunks.address(run.chunk)),
+                );
+                below.lent.insert(number, run);
+            }
+        }
+        segment.runs = core::mem::take(&mut below.lent);
+        let window = core::mem::replace(&mut segment.window, old);
+        self.segment(copy)?.window = window;
+        self.unfrozen(machine, id, copy)?;
+        Ok(true)
+    }
+
+    /// Drops what a copy has for itself.
+    fn drop_copies(&mut self, machine: &mut impl Machine, copy: Id) -> Result<(), Error> {
+        let Segments {
+            chunks,
+            accounts,
+            segments,
+            runs,
+            ..
+        } = self;
+        let copy = segments.get_mut(copy).and_then(Option::as_mut);
+        let copy = copy.ok_or(Error::NotFound)?;
+        while let Some((number, run)) = copy.runs.last() {
+            copy.runs.remove(number);
+            *runs -= 1;
+            accounts.change(copy.account, |a| a.runs -= 1);
+            let payer = copy.payer(&run);
+            drop_run(chunks, accounts, payer, machine, &run);
+        }
+        Ok(())
+    }
+
+    /// A segment has nothing in common with its copy any more.
+    fn unfrozen(&mut self, machine: &mut impl Machine, id: Id, copy: Id) -> Result<(), Error> {
+        if let Some(mut below) = self.segment(id)?.below.take() {
+            while below.hide_one(machine) {
+                self.runs -= 1;
+            }
+        }
+        machine.end_below(id);
+        if let Some(copy) = &mut self.segment(copy)?.copy {
+            copy.of = None;
+        }
+        Ok(())
+    }
+
+    /// A segment ends while it has a copy: what it has lent stays with that, charged to the account of the segment.
+    pub(super) fn leave_to_copy(&mut self, segment: &mut Segment) {
+        let Some(below) = &mut segment.below else {
+            return;
+        };
+        let lent = core::mem::take(&mut below.lent);
+        let copy = below.copy;
+        if let Some(copy) = self.segment(copy).ok().and_then(|c| c.copy.as_mut()) {
+            (copy.left, copy.of) = (lent, None);
+        }
+    }
+
+    /// Whether a segment is a copy that has something in common with its segment.
+    pub(super) const fn shares(segment: &Segment) -> bool {
+        matches!(&segment.copy, Some(copy) if copy.of.is_some())
+    }
+}
+
+/// How a segment that has ended is taken apart.
+impl Segment {
+    /// Whether nothing is left of it.
+    pub(super) fn is_empty(&self) -> bool {
+        let left = self.copy.as_ref().is_none_or(|copy| copy.left.is_empty());
+        let shown = self
+            .below
+            .as_ref()
+            .is_none_or(|below| below.shown.is_empty());
+        self.runs.is_empty() && left && shown
+    }
+
+    /// The last run of it.
+    pub(super) fn last_run(&self) -> Option<(u64, Run)> {
+        let left = self.copy.as_ref();
+        self.runs.last().or_else(|| left?.left.last())
+    }
+
+    /// Removes the last run: the accounts that the place and the chunk were charged to.
+    pub(super) fn remove_run(&mut self, number: u64, run: &Run) -> (accounts::Id, accounts::Id) {
+        let payer = self.payer(run);
+        if self.runs.remove(number).is_some() {
+            return (self.account, payer);
+        }
+        match &mut self.copy {
+            Some(copy) => {
+                copy.left.remove(number);
+                (copy.lender, copy.lender)
+            }
+            None => (self.account, payer),
+        }
+    }
+
+    /// Takes away a mapping that showed what was below.
+    pub(super) fn hide_one(&mut self, machine: &mut impl Machine) {
+        if let Some(below) = &mut self.below {
+            below.hide_one(machine);
+        }
+    }
+
+    /// The account that a run's chunk is charged to: what a copy has in common by copy on write is charged to the account
+    /// that lent it.
+    fn payer(&self, run: &Run) -> accounts::Id {
+        match &self.copy {
+            Some(copy) if !run.own => copy.lender,
+            _ => self.account,
+        }
+    }
+}

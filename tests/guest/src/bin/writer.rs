@@ -1,0 +1,215 @@
+//! Programs that write to their memory all the time are saved while they go on: `writer HOW MEGABYTES ROUNDS`.
+//!
+//! The one that is saved is this program too, `writer run MEGABYTES ROUNDS`. It counts, and writes the number to one page after the
+//! other, in whose place the number of the round before has to stand. So a page that is of another instant than the
+//! others, in an image or in the program that was copied, ends it with 1.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use rt::process::{Client, Process, Start, Status, Stdio};
+use rt::{println, time, Error};
+
+rt::entry!(main);
+
+const IMAGE: &str = "/tmp/written";
+const PAGE: usize = 4096 / 8;
+/// Longer than a process stands still that goes on while its image is written, in nanoseconds.
+const STILL: u64 = 2_500_000;
+
+/// When it was asked for the image.
+static BEGIN: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The process was killed before the image was there.
+static KILLED: AtomicBool = AtomicBool::new(false);
+
+fn main() -> u8 {
+    let arguments = &rt::start().args;
+    let word = |n: usize| arguments.get(n).map_or("", String::as_str);
+    let number = |n: usize| word(n).parse::<u64>().unwrap_or(1);
+    let (megabytes, rounds) = (number(2), number(3));
+    let done = match word(1) {
+        "run" => return run(megabytes, rounds),
+        // It goes on, and so does what is made from the image.
+        "save" => save(megabytes, rounds, false),
+        // It is killed while the image is written.
+        "kill" => save(megabytes, rounds, true),
+        "stop" => stop(megabytes, rounds),
+        // There is memory for the image or for what is written meanwhile, and not for both.
+        "full" => full(megabytes, rounds),
+        _ => Err("how?".to_string()),
+    };
+    match done {
+        Ok(()) => {
+            println!("{}: as it should be", word(1));
+            0
+        }
+        Err(why) => {
+            println!("{}: {why}", word(1));
+            1
+        }
+    }
+}
+
+/// Counts so many rounds.
+fn run(megabytes: u64, rounds: u64) -> u8 {
+    let pages = (megabytes << 20) / 4096;
+    let mut memory = vec![0u64; pages as usize * PAGE];
+    // Twice in each page, so that one that is copied in the middle is known.
+    for count in 1..=rounds * pages {
+        let at = (count % pages) as usize * PAGE;
+        let before = count.saturating_sub(pages);
+        for word in [at, at + PAGE - 1] {
+            let is_first = before == 0 && memory[word] == 0;
+            if memory[word] != before && !is_first {
+                return 1;
+            }
+            memory[word] = count;
+        }
+        black_box(&mut memory);
+    }
+    0
+}
+
+fn words(error: Error) -> String {
+    error.text().to_string()
+}
+
+fn started(megabytes: u64, rounds: u64) -> Result<Process, String> {
+    let start = Start {
+        args: Vec::from([
+            "writer".to_string(),
+            "run".to_string(),
+            megabytes.to_string(),
+            rounds.to_string(),
+        ]),
+        stdio: Vec::from([Stdio::Null, Stdio::Null, Stdio::Null]),
+        ..Start::default()
+    };
+    let native = Client::new("native").map_err(words)?;
+    let process = native.spawn("/test/writer", &start, &[]).map_err(words)?;
+    // Until all of its memory is there.
+    let most = time::now() + 20_000_000_000;
+    while time::now() < most {
+        let info = process.info().map_err(words)?;
+        if info.resident >= megabytes << 20 {
+            return Ok(process);
+        }
+        time::sleep(1_000_000);
+    }
+    Err("it does not fill its memory".to_string())
+}
+
+fn ended(what: &str, process: &Process, wanted: Status) -> Result<(), String> {
+    match process.ended() {
+        Ok(status) if status == wanted => process.reap().map(drop).map_err(words),
+        other => Err(alloc::format!("{what}: {other:?}")),
+    }
+}
+
+/// What is made from the image counts to the end.
+fn restored() -> Result<(), String> {
+    let made = rt::checkpoint::restore(IMAGE)?;
+    let [(_, _, process)] = &made[..] else {
+        return Err("not one process".to_string());
+    };
+    ended("what was restored", process, Status::Exited(0))?;
+    rt::fs::unlink(IMAGE).map_err(words)
+}
+
+fn save(megabytes: u64, rounds: u64, kill: bool) -> Result<(), String> {
+    let process = started(megabytes, rounds)?;
+    let killer = process.port().copy().map_err(rt::error_of).map_err(words)?;
+    let pid = process.pid();
+    if kill {
+        // It goes on when this has a turn again, since nobody has one while it stands still.
+        let wait = move || {
+            while time::now() < BEGIN.load(Relaxed).saturating_add(2 * STILL) {
+                rt::sys::thread_yield();
+            }
+            let is_written = rt::fs::stat(IMAGE, true).is_err();
+            let killed = Process::at(pid, killer).kill();
+            KILLED.store(is_written && killed.is_ok(), Relaxed);
+        };
+        rt::thread::spawn(wait).map_err(|code| words(rt::error_of(code)))?;
+    }
+    let begin = time::now();
+    BEGIN.store(begin, Relaxed);
+    let saved = rt::checkpoint::save(&[**process.port()], IMAGE)?;
+    let took = time::now() - begin;
+    if kill && !KILLED.load(Relaxed) {
+        return Err("it was not killed while its image was written".to_string());
+    }
+    if saved.bytes < megabytes << 20 || saved.still > STILL || took < 2 * STILL {
+        return Err(alloc::format!(
+            "{} bytes, still {} of {took}",
+            saved.bytes,
+            saved.still
+        ));
+    }
+    let wanted = if kill {
+        Status::Killed(9)
+    } else {
+        Status::Exited(0)
+    };
+    if !kill && process.status() != Ok(Status::Running) {
+        return Err("it does not go on".to_string());
+    }
+    restored()?;
+    ended("what was saved", &process, wanted)
+}
+
+/// It stays stopped until somebody lets it go on.
+fn stop(megabytes: u64, rounds: u64) -> Result<(), String> {
+    let process = started(megabytes, rounds)?;
+    rt::checkpoint::save_and_stop(&[**process.port()], IMAGE)?;
+    if process.status() != Ok(Status::Stopped) {
+        return Err("it is not stopped".to_string());
+    }
+    restored()?;
+    process.resume().map_err(words)?;
+    ended("what was saved", &process, Status::Exited(0))
+}
+
+/// Whatever comes of it: the process does not notice, and a file of that name is a whole image.
+fn full(megabytes: u64, rounds: u64) -> Result<(), String> {
+    let mut saved = 0;
+    let mut refused = Vec::new();
+    let mut still = 0;
+    for left in [8, 20, 40] {
+        let process = started(megabytes, rounds)?;
+        let free = rt::memory::usage().map_err(words)?.free;
+        let size = free.saturating_sub(left << 20) & !0xf_ffff;
+        let takes = rt::memory::create(size.max(1 << 20)).map_err(words)?;
+        takes.populate(0, size).map_err(words)?;
+        let result = rt::checkpoint::save(&[**process.port()], IMAGE);
+        let _ = takes.destroy();
+        match result {
+            Ok(image) => {
+                // It was saved again, and stood still until the image was written.
+                still += u64::from(image.still > STILL);
+                restored()?;
+                saved += 1;
+            }
+            Err(why)
+                if rt::fs::stat(IMAGE, true).is_ok()
+                    || rt::fs::stat("/tmp/written.tmp", true).is_ok() =>
+            {
+                return Err(alloc::format!("a file is left: {why}"));
+            }
+            Err(why) => refused.push(why),
+        }
+        ended("what was saved", &process, Status::Exited(0))?;
+    }
+    println!("full: {saved} saved, {still} of them standing still");
+    if saved < 2 || still == 0 || still == saved || refused.is_empty() {
+        return Err(alloc::format!("others: {refused:?}"));
+    }
+    println!("full: refused: {}", refused.join("; "));
+    Ok(())
+}
