@@ -132,12 +132,13 @@ impl Meta {
     ) -> Result<(Meta, &[u8]), Undecoded> {
         // Texts and the like are as long as in the image.
         let mut ask = |more: u64| room(more).then_some(()).ok_or(Undecoded::NoRoom);
-        ask(3 * bytes.len() as u64)?;
-        let (List(processes), bytes) =
-            postcard::take_from_bytes::<List<Process, MAX_PROCESSES>>(bytes)?;
         // What is said of the length of a list is believed as far as the bytes allow.
         let count =
             |bytes| postcard::take_from_bytes::<usize>(bytes).map(|(n, rest)| n.min(rest.len()));
+        let processes = count(bytes)?.min(MAX_PROCESSES);
+        ask(3 * bytes.len() as u64 + growing::<Process>(processes))?;
+        let (List(processes), bytes) =
+            postcard::take_from_bytes::<List<Process, MAX_PROCESSES>>(bytes)?;
         let objects = count(bytes)?.min(MAX_OBJECTS);
         ask(growing::<Object>(objects) + (objects * DECODED_REFS) as u64)?;
         let (List(objects), bytes) = postcard::take_from_bytes::<List<Object, MAX_OBJECTS>>(bytes)?;
@@ -924,7 +925,7 @@ pub(crate) mod tests {
         ] {
             assert!(member(number, manager, part).contains("belongs to none"));
         }
-        assert!(member(1, "linux", &[]).contains("has no Space"));
+        assert_eq!(member(1, "linux", &[]), "process 2 has no space");
         assert!(wrong(|m| m.processes[0].member = 1).contains("belongs to none"));
         assert!(wrong(|m| {
             let process = m.processes[0].clone();
