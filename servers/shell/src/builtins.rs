@@ -475,6 +475,10 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         ports.push(**process.map_err(|error| error.text().to_string())?.port());
     }
     let saved = rt::checkpoint::save_with(&ports, &absolute_path(&shell.cwd, file), how)?;
+    if verbose && !how.stop {
+        let (bytes, still) = (saved.bytes, saved.still / 1000);
+        let _ = writeln!(output, "{file}: {bytes} bytes, stood still for {still} us");
+    } else if verbose || shell.interactive {
         let _ = writeln!(output, "{file}: {} bytes", saved.bytes);
     }
     if verbose {
