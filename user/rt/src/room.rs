@@ -41,8 +41,12 @@ impl Room {
         let Some(left) = self.left else {
             return true;
         };
-        if left < bytes && !self.ask(bytes, reserve) {
-            return false;
+        if left < bytes {
+            // What is held stays reserved beside it, as long as there is that much.
+            let beside = self.held.saturating_add(bytes);
+            if !self.ask(beside, &reserve) && !self.ask(bytes, reserve) {
+                return false;
+            }
         }
         self.left = self.left.map(|left| left - bytes);
         true
@@ -152,6 +156,17 @@ mod tests {
         assert!(reserved.get() > 1 << 30);
         room.release(1 << 30, reserve);
         assert!(reserved.get() <= LOW + STRIDE + REST, "{}", reserved.get());
+    }
+
+    #[test]
+    fn what_nobody_wanted_takes_nothing_from_what_is_held() {
+        let mut room = Room::new();
+        assert!(room.hold(0, 1 << 20, |_| true));
+        assert!(room.take(4 << 20, |_| true));
+        assert!(room.take(1 << 20, |_| false), "S1: what was held is gone");
+        // When there is not enough for both, it is there for what is touched now.
+        let free = Free(Cell::new(5 << 20));
+        assert!(room.take(4 << 20, free.reserve()));
     }
 
     #[test]
