@@ -4,7 +4,7 @@
 //! and compares page tables with a fresh walk of the mapping hierarchy. It needs no memory of its own, so that
 //! a kernel for cut tests can call it at its exits as the tests on the host do after every step.
 
-use crate::object::account::Account;
+use crate::object::account::{self, Account};
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
@@ -410,27 +410,26 @@ fn hierarchy(k: K, turn: u64) {
     assert_eq!(exported, all.count(), "a space's list of regions");
 }
 
-/// Accounts, each with the bytes that it must have in use and the number of its holders.
+/// Accounts, each with the bytes that it must have in use.
 struct Books {
-    all: [Option<(&'static Account, u64, u32)>; ACCOUNTS],
+    all: [Option<(&'static Account, u64)>; ACCOUNTS],
     count: usize,
 }
 
 impl Books {
     /// Adds to what an account must have. Returns false if there are too many accounts.
-    fn add(&mut self, account: &'static Account, used: u64, holders: u32) -> bool {
+    fn add(&mut self, account: &'static Account, used: u64) -> bool {
         let known = self.all[..self.count].iter_mut().flatten();
-        for (other, u, h) in known {
+        for (other, u) in known {
             if core::ptr::eq(*other, account) {
                 *u += used;
-                *h += holders;
                 return true;
             }
         }
         if self.count == ACCOUNTS {
             return false;
         }
-        self.all[self.count] = Some((account, used, holders));
+        self.all[self.count] = Some((account, used));
         self.count += 1;
         true
     }
@@ -460,7 +459,8 @@ fn handles(k: K) {
     }
 }
 
-/// Checks that the bytes that an account has in use are the sum of the costs of the objects charged to it.
+/// Checks that the bytes that an account has in use are the sum of the costs of the objects charged to it, and of the
+/// accounts below it with their quotas.
 fn accounts(k: K) {
     let mut books = Books {
         all: [None; ACCOUNTS],
@@ -474,21 +474,21 @@ fn accounts(k: K) {
             h.id()
         );
         if let Some(payer) = h.payer() {
-            room &= books.add(payer, cost, 1);
+            room &= books.add(payer, cost);
         }
     });
     for s in live(&k.spaces) {
         if let Some(account) = s.account.get() {
-            assert!(!account.books().2, "a living space with a closed account");
-            room &= books.add(account, 0, 1);
+            assert!(!account.books().1, "a living space with a closed account");
+            room &= books.add(account, 0);
         }
     }
-    // Each account holds its parent. Parents are added on the way and visited in turn.
+    // Parents are added on the way and visited in turn.
     let mut at = 0;
     while at < books.count {
-        if let Some((account, ..)) = books.all[at] {
+        if let Some((account, _)) = books.all[at] {
             if let Some(above) = account.books().0 {
-                room &= books.add(above, account.quota(), 1);
+                room &= books.add(above, account.quota() + account::COST);
             }
         }
         at += 1;
@@ -496,16 +496,15 @@ fn accounts(k: K) {
     if !room {
         return;
     }
-    for (account, used, holders) in books.all.into_iter().flatten() {
+    for (account, used) in books.all.into_iter().flatten() {
         assert_eq!(account.used(), used, "an account's use");
         assert!(
             account.used() <= account.quota(),
             "more in use than the quota"
         );
-        assert_eq!(account.books().1, holders, "an account's holders");
-        let closed = account.books().2;
+        let closed = account.books().1;
         assert!(
-            !closed || account.used() == account.quota(),
+            !closed || (account.used() == account.quota() && used > 0),
             "a closed account's quota"
         );
     }

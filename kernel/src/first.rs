@@ -66,7 +66,9 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
     root.size.set(u64::from(hal::frame_limit()) * PAGE_SIZE);
     root.protection.set(access::ALL);
     let space = object::create::<Space>(k, account, &at(boot::ROOT_SPACE), None)?;
-    space.account.set(Some(account));
+    if let Some(unused) = space.account.replace(Some(account)) {
+        unused.close(k);
+    }
     space.max_priority.set((abi::PRIORITIES - 1) as u8);
     for (i, m) in first.mappings.iter().enumerate() {
         let handle = boot::FIRST_MAPPING + i as u64 * OBJECT_SIZE;

@@ -138,7 +138,7 @@ impl System {
         let mut keeper = None;
         if c.b != 0 {
             keeper = Some(self.find(c.space, c.b, Type::Reference)?);
-            if ty == Type::Reference && c.a == c.b {
+            if keeper == Some(id) {
                 return Err(Stop::Code(Code::Invalid));
             }
             if self.objects[&id].phase == Phase::Vacant {

@@ -105,6 +105,8 @@ pub struct Seen {
 pub struct Machine {
     /// What an object of each type costs its payer, in bytes, in the order of [`abi::TYPES`].
     pub costs: [u64; 9],
+    /// What an account costs the account above it, in bytes.
+    pub account_cost: u64,
     /// The frames of memory that programs can have.
     pub frames: std::ops::Range<u64>,
     /// One more than the highest frame that the processor can address.

@@ -295,7 +295,7 @@ pub struct Account {
     pub parent: Option<usize>,
     /// All of it, in bytes.
     pub quota: u64,
-    /// What is in use, or lent to spaces made from this one.
+    /// What is in use, by the accounts of spaces made from this one too, or lent to them.
     pub used: u64,
     /// The space has ended.
     pub closed: bool,
@@ -309,14 +309,16 @@ impl System {
         Ok(())
     }
 
-    /// What is given back to a space that has ended goes on to its creator.
+    /// What is given back to a space that has ended goes on to its creator, and when nothing is in use any more
+    /// what the account itself has cost.
     pub(crate) fn discharge(&mut self, account: usize, bytes: u64) {
         let a = &mut self.accounts[account];
         a.used -= bytes;
         if a.closed {
             a.quota -= bytes;
+            let itself = if a.used == 0 { self.machine.account_cost } else { 0 };
             if let Some(parent) = a.parent {
-                self.discharge(parent, bytes);
+                self.discharge(parent, bytes + itself);
             }
         }
     }
@@ -481,9 +483,10 @@ fn aligned(address: u64) -> Result<(), Stop> {
 impl System {
     /// A new object with a new identity.
     pub(crate) fn make(&mut self, ty: Type, place: Place, payer: usize) -> Result<Id, Stop> {
-        self.charge(payer, self.cost(ty))?;
+        let account = if ty == Type::Space { self.machine.account_cost } else { 0 };
+        self.charge(payer, self.cost(ty) + account)?;
         if self.seen.no_memory {
-            self.discharge(payer, self.cost(ty));
+            self.discharge(payer, self.cost(ty) + account);
             return Err(Stop::Code(Code::NoMemory));
         }
         self.last += 1;
@@ -605,10 +608,8 @@ impl System {
                 let account = self.space(id).account;
                 let a = &mut self.accounts[account];
                 let unused = a.quota - a.used;
-                (a.quota, a.closed) = (a.used, true);
-                if let Some(parent) = a.parent {
-                    self.discharge(parent, unused);
-                }
+                (a.used, a.closed) = (a.quota, true);
+                self.discharge(account, unused);
             }
             _ => {}
         }

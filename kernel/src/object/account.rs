@@ -3,6 +3,10 @@
 //! Every space has an account with a quota; objects that are created from the space are charged to it. A quota
 //! is taken from the account of the space's creator and goes back there when the space ends; objects that
 //! outlive the space are then charged to that account, so that every object is always charged to one.
+//!
+//! An account is paid for as objects are, by its parent. It outlives its space as long as it pays for anything, so
+//! a program that makes a space in a space, ends the outer one, and goes on so, has as many accounts as it pays
+//! for, and a change goes through no more of them.
 
 use crate::Stop;
 use crate::K;
@@ -14,10 +18,9 @@ use hal::NarrowCell;
 pub(crate) struct Account {
     parent: NarrowCell<Account>,
     quota: Cell<u64>,
+    /// The costs of the objects charged here, and of child accounts with their quotas.
     used: Cell<u64>,
-    /// Number of objects charged here, child accounts in use, and the space itself.
-    holders: Cell<u32>,
-    /// The space has ended.
+    /// The space has ended. What is in use is all of the quota then.
     closed: Cell<bool>,
     next_free: NarrowCell<Account>,
 }
@@ -29,6 +32,9 @@ pub(crate) struct Accounts {
 
 const CHUNK: usize = 64;
 
+/// What an account costs its parent, in bytes.
+pub(crate) const COST: u64 = core::mem::size_of::<Account>() as u64;
+
 impl Accounts {
     pub(crate) const fn new() -> Self {
         Accounts {
@@ -36,14 +42,14 @@ impl Accounts {
         }
     }
 
-    /// Opens an account with a quota of 0 under a parent.
+    /// Opens an account with a quota of 0 under a parent, which pays for it. `None`: its quota, or the kernel's
+    /// memory, does not suffice.
     pub(crate) fn open(&self, parent: Option<&'static Account>) -> Option<&'static Account> {
         if self.free.get().is_none() {
             let chunk = hal::alloc_slice(CHUNK, |_| Account {
                 parent: NarrowCell::none(),
                 quota: Cell::new(0),
                 used: Cell::new(0),
-                holders: Cell::new(0),
                 closed: Cell::new(false),
                 next_free: NarrowCell::none(),
             })?;
@@ -52,15 +58,14 @@ impl Accounts {
             }
         }
         let account = self.free.get()?;
+        if let Some(parent) = parent {
+            parent.charge(COST).ok()?;
+        }
         self.free.set(account.next_free.take());
         account.parent.set(parent);
         account.quota.set(0);
         account.used.set(0);
-        account.holders.set(1);
         account.closed.set(false);
-        if let Some(parent) = parent {
-            parent.hold();
-        }
         Some(account)
     }
 }
@@ -72,21 +77,6 @@ impl Account {
 
     pub(crate) fn used(&self) -> u64 {
         self.used.get()
-    }
-
-    pub(crate) fn hold(&self) {
-        self.holders.set(self.holders.get() + 1);
-    }
-
-    /// Takes one holder away. The last one frees the account.
-    pub(crate) fn release(&'static self, k: K) {
-        self.holders.set(self.holders.get() - 1);
-        if self.holders.get() == 0 {
-            if let Some(parent) = self.parent.take() {
-                parent.release(k);
-            }
-            self.next_free.set(k.accounts.free.replace(Some(self)));
-        }
     }
 
     /// Charges `bytes`, or fails with `NoMemory` if the quota does not suffice.
@@ -103,13 +93,24 @@ impl Account {
         Ok(())
     }
 
-    /// Returns `bytes`. A closed account passes them on to its parent at once.
-    pub(crate) fn discharge(&self, bytes: u64) {
-        self.used.set(self.used.get() - bytes);
-        if self.closed.get() {
-            self.quota.set(self.quota.get() - bytes);
-            if let Some(parent) = self.parent.get() {
-                parent.discharge(bytes);
+    /// Returns `bytes`. A closed account passes them on to its parent at once, and ends when it pays for nothing.
+    pub(crate) fn discharge(&'static self, k: K, mut bytes: u64) {
+        let mut at = self;
+        loop {
+            at.used.set(at.used.get() - bytes);
+            if !at.closed.get() {
+                return;
+            }
+            at.quota.set(at.used.get());
+            let parent = at.parent.get();
+            if at.used.get() == 0 {
+                at.parent.set(None);
+                at.next_free.set(k.accounts.free.replace(Some(at)));
+                bytes += COST;
+            }
+            match parent {
+                Some(parent) => at = parent,
+                None => return,
             }
         }
     }
@@ -134,13 +135,13 @@ impl Account {
     }
 
     /// Sets the quota after [`Account::check_quota`]; the difference moves from or to the parent.
-    pub(crate) fn set_quota(&self, quota: u64) {
+    pub(crate) fn set_quota(&self, k: K, quota: u64) {
         if let Some(parent) = self.parent.get() {
             let old = self.quota.get();
             if quota >= old {
                 parent.used.set(parent.used.get() + (quota - old));
             } else {
-                parent.discharge(old - quota);
+                parent.discharge(k, old - quota);
             }
             self.quota.set(quota);
         }
@@ -154,20 +155,17 @@ impl Account {
     /// Closes the account because its space ends: the unused quota goes back to the parent now, the rest when
     /// objects end.
     pub(crate) fn close(&'static self, k: K) {
-        let left = self.quota.get() - self.used.get();
-        self.quota.set(self.used.get());
-        if let Some(parent) = self.parent.get() {
-            parent.discharge(left);
-        }
+        let unused = self.quota.get() - self.used.get();
+        self.used.set(self.quota.get());
         self.closed.set(true);
-        self.release(k);
+        self.discharge(k, unused);
     }
 }
 
 #[cfg(any(test, fermata_probe))]
 impl Account {
-    /// Parent, holders, and whether the space has ended.
-    pub(crate) fn books(&self) -> (Option<&'static Account>, u32, bool) {
-        (self.parent.get(), self.holders.get(), self.closed.get())
+    /// Parent, and whether the space has ended.
+    pub(crate) fn books(&self) -> (Option<&'static Account>, bool) {
+        (self.parent.get(), self.closed.get())
     }
 }

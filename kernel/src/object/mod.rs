@@ -270,9 +270,9 @@ pub(crate) trait Object: Sized + 'static {
     fn cost() -> u64 {
         core::mem::size_of::<Self>() as u64
     }
-    /// Allocates what a slot in use needs besides its memory. Called before anything is changed. `None`: no
-    /// memory.
-    fn provide(&'static self) -> Option<()> {
+    /// Allocates what a slot in use needs besides its memory, at the payer's cost. Called before anything is
+    /// changed. `None`: no memory.
+    fn provide(&'static self, _: K, _payer: &'static Account) -> Option<()> {
         Some(())
     }
     /// Called before thread `t` destroys the object, and with `ends` its identity too: wakes waiters and
@@ -594,9 +594,9 @@ pub(crate) fn create<T: Object>(
     let table = T::table(k);
     let Some(object) = table
         .free_slot()
-        .filter(|object| object.provide().is_some())
+        .filter(|object| object.provide(k, payer).is_some())
     else {
-        payer.discharge(T::cost());
+        payer.discharge(k, T::cost());
         return Err(Stop::Code(Code::NoMemory));
     };
     let h = object.head();
@@ -604,7 +604,6 @@ pub(crate) fn create<T: Object>(
     table.used.set(table.used.get() + 1);
     h.next.set(None);
     h.payer.set(Some(payer));
-    payer.hold();
     h.set_phase(Phase::Active);
     bind(k, h, place);
     object.open(k);
@@ -637,8 +636,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
     unbind(k, h);
     h.life.set(h.life.get().next());
     if let Some(payer) = h.payer.take() {
-        payer.discharge(T::cost());
-        payer.release(k);
+        payer.discharge(k, T::cost());
     }
     let table = T::table(k);
     table.used.set(table.used.get() - 1);

@@ -332,6 +332,11 @@ impl Object for Space {
     fn handles(k: K) -> &'static Handles<Self> {
         &k.handles.spaces
     }
+    fn provide(&'static self, k: K, payer: &'static Account) -> Option<()> {
+        let account = k.accounts.open(Some(payer))?;
+        self.account.set(Some(account));
+        Some(())
+    }
     fn open(&'static self, k: K) {
         self.epoch.set(k.next_epoch());
         self.set_foreign(k, false);

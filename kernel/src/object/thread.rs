@@ -4,6 +4,7 @@
 //! `get_state` is either scheduling state (queues, the time slice) or a [`Hint`] that may be dropped at any
 //! time.
 
+use super::account::Account;
 use super::cond::Cond;
 use super::connection::End;
 use super::deadlines::DeadlineLinks;
@@ -598,7 +599,7 @@ impl Object for Thread {
     fn cost() -> u64 {
         core::mem::size_of::<Self>() as u64 + kept::STACK_COST
     }
-    fn provide(&'static self) -> Option<()> {
+    fn provide(&'static self, _: K, _: &'static Account) -> Option<()> {
         kept::provide_stack(&self.ctx)
     }
     fn open(&'static self, k: K) {

@@ -45,18 +45,10 @@ fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
     Ok(object)
 }
 
-/// `space_create`: also opens an account under that of the creator's space, and inherits that space's ceiling
-/// of priority.
+/// `space_create`: also inherits the ceiling of priority of the creator's space.
 pub(super) fn create_space(a: Args) -> Handled {
     let space = make::<Space>(a)?;
     space.max_priority.set(a.space.max_priority.get());
-    if space.account.get().is_none() {
-        let Some(account) = a.k.accounts.open(a.space.account.get()) else {
-            object::destroy(a.k, space, false);
-            return Err(Stop::Code(Code::NoMemory));
-        };
-        space.account.set(Some(account));
-    }
     a.done()
 }
 
@@ -71,7 +63,8 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
         return Ok(crate::Outcome::Done);
     }
     let keeper = handle::find::<Reference>(a.k, a.space, a.b())?;
-    if T::TYPE == Type::Reference && a.a() == a.b() {
+    // Two addresses may be one object.
+    if T::TYPE == Type::Reference && core::ptr::eq(object.head(), keeper.head()) {
         return Err(Stop::Code(Code::Invalid));
     }
     // Another reference keeps it already, and the caller has no power over that.

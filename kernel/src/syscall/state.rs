@@ -264,7 +264,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     if s.clock_offset.get() != clock_offset {
         s.wake_timed(a.k, a.t)?;
     }
-    account.set_quota(quota);
+    account.set_quota(a.k, quota);
     s.max_priority.set(max_priority as u8);
     s.set_foreign(a.k, flags & space_flags::FOREIGN != 0);
     s.clock_offset.set(clock_offset);

@@ -115,6 +115,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
     let mut s = System {
         machine: spec::Machine {
             costs: costs(),
+            account_cost: object::account::COST,
             frames,
             end_frame: u64::from(hal::host::END_FRAME),
         },
@@ -137,7 +138,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     parent: last,
                     quota: a.quota(),
                     used: a.used(),
-                    closed: a.books().2,
+                    closed: a.books().1,
                 });
                 books.len() - 1
             }));

@@ -3,6 +3,7 @@
 use super::hostile::Random;
 use super::world::*;
 use crate::check;
+use crate::object::account;
 use crate::object::mapping::Mapping;
 use crate::object::thread::Run;
 use crate::object::tree::Mappings;
@@ -158,6 +159,64 @@ fn quotas_come_back_in_any_order() {
         }
         assert_eq!(root(), before, "seed {seed}");
     }
+}
+
+/// A program that makes a space from within its last one, and ends that, has an account for each, and pays for all.
+#[test]
+fn accounts_that_outlive_their_spaces_are_paid_for() {
+    let w = World::with_frames(512);
+    let (outer, first) = w.space(64 << 10, 0, 0);
+    let state = w.page();
+    let books = |space| {
+        w.ok(Call::SpaceGetState, &[space, state, 0]);
+        let used = state + 16;
+        (w.peek(state + 8), w.peek(used))
+    };
+    // The first space stays, and is the payer of all.
+    let (mut last, mut inside) = (None, first);
+    let mut depth = 0;
+    while depth < 40 {
+        let page = w.page();
+        let m = w.map(
+            inside,
+            0x50_0000,
+            PAGE_SIZE,
+            boot::ROOT_REGION,
+            w.physical(page),
+        );
+        let p = Program::new()
+            .call(Call::SpaceCreate, &[(A0, 0x50_0000), (A1, 0)])
+            .keep(0x50_0000 + 2048, RESULT)
+            .end();
+        let t = w.thread(inside, p, 5);
+        w.run();
+        let code = Code::from_word(w.peek(page + 2048));
+        let (quota, used) = books(last.unwrap_or(outer));
+        w.ok(Call::ThreadDestroy, &[t, 0]);
+        w.ok(Call::MappingDestroy, &[m, 0]);
+        if code != Code::Ok {
+            break;
+        }
+        // The next one gets all that there is.
+        w.words(state, &[0, quota - used, 0, 0, 9]);
+        w.ok(Call::SpaceSetState, &[page, state, 0]);
+        w.ok(Call::ReferenceDestroy, &[inside, 0]);
+        inside = w.reference(Call::SpaceReference, page);
+        if let Some(ended) = last.replace(page) {
+            w.ok(Call::SpaceDestroy, &[ended, 0]);
+        }
+        depth += 1;
+    }
+    assert_eq!(depth, 40, "spaces below spaces");
+    let innermost = last.expect("a space");
+    let (quota, _) = books(innermost);
+    let accounts = depth * account::COST;
+    assert!(
+        books(outer).1 >= accounts + quota,
+        "A9: {depth} accounts that nobody pays for"
+    );
+    w.ok(Call::SpaceDestroy, &[innermost, 0]);
+    assert_eq!(books(outer).1, 0, "all that was charged comes back");
 }
 
 /// An item of a treap.

@@ -682,6 +682,21 @@ fn an_object_moves_behind_itself() {
     }
 }
 
+/// A reference that is to keep itself, by another address of it, ended, and the call said that it was kept.
+#[test]
+fn a_reference_does_not_keep_itself() {
+    let w = World::with_frames(64);
+    let page = w.page();
+    let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+    w.map(0, 0x50_0000, PAGE_SIZE, region, 0);
+    w.ok(Call::ReferenceCreate, &[page, 0]);
+    for keeper in [page, 0x50_0000] {
+        let code = w.sys(Call::ReferenceDestroy, &[page, keeper]);
+        assert_eq!(code, Code::Invalid, "it is kept by itself: {keeper:#x}");
+    }
+    w.ok(Call::ReferenceDestroy, &[0x50_0000, 0]);
+}
+
 /// A server that once had a call of the victim kept a reference to its client end. When the victim's keeper
 /// died with an exception delivered, another thread of that server could set its own state so that it had the
 /// exception, and write the victim's registers.

@@ -167,7 +167,8 @@ impl Builder {
     /// Two spaces with their pages, and our manager.
     #[must_use]
     pub fn new(name: &'static str, about: &'static str) -> Builder {
-        let machine = Machine { costs: [1; 9], frames: FRAMES, end_frame: FRAMES.end };
+        let machine =
+            Machine { costs: [1; 9], account_cost: 1, frames: FRAMES, end_frame: FRAMES.end };
         let mut system = System { machine, ..System::default() };
         system.accounts.push(Account { quota: 100, ..Account::default() });
         system.accounts.push(Account { parent: Some(0), quota: 2, ..Account::default() });
