@@ -77,9 +77,13 @@ pub const DRIVERS: [Driver; 5] = [
     },
 ];
 
+/// Names whose driver another one can stand in for.
+const REPLACED: [&str; 2] = ["disk", "link"];
+
 /// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME WORDS...` for
-/// each, where name and words are a [`Driver::line`]. What is added has the priority of programs. What is no such line, and a
-/// name that somebody has already, is left out. A driver's place here is its number.
+/// each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the driver of that name, as that
+/// would be. All others are added, with the priority of programs. What is no such line, and a name that somebody has already, is left
+/// out. A driver's place here is its number.
 #[must_use]
 pub fn manifest(added: &'static str) -> Vec<Driver> {
     let mut drivers = DRIVERS.to_vec();
@@ -94,8 +98,15 @@ pub fn manifest(added: &'static str) -> Vec<Driver> {
             priority: PRIORITY_PROGRAM,
             ceiling: PRIORITY_PROGRAM,
         };
-        if !driver.name().is_empty() && !is_reserved(driver.name(), &drivers) {
-            drivers.push(driver);
+        let name = driver.name();
+        let replaced = drivers.iter().position(|other| other.name() == name);
+        match replaced.filter(|_| REPLACED.contains(&name)) {
+            Some(number) => {
+                drivers[number].program = program;
+                drivers[number].line = line;
+            }
+            None if !name.is_empty() && !is_reserved(name, &drivers) => drivers.push(driver),
+            None => {}
         }
     }
     drivers
@@ -300,7 +311,7 @@ pub fn line(bytes: &[u8]) -> String {
 mod tests {
     use super::{
         line, manifest, may_have, Deaths, Driver, Frames, Options, Part, DEATHS, DEATHS_TIME,
-        DRIVERS, PRIORITY_PROGRAM,
+        DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
     };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
@@ -421,6 +432,17 @@ mod tests {
         for wrong in ["test/edu", "\n", "test/edu fs", "test/edu net", "test/edu "] {
             assert_eq!(manifest(wrong).len(), count, "{wrong:?}");
         }
+        let other = manifest("sbin/e100 link pci=8086:1229 dma=140000");
+        assert_eq!(other.len(), count, "another driver of the network card");
+        let number = other.iter().position(|driver| driver.name() == "link");
+        let other = number.map(|number| other[number]);
+        assert!(other.is_some_and(|other| other.program == "sbin/e100"
+            && other.line == "link pci=8086:1229 dma=140000"
+            && other.priority == PRIORITY_SERVER));
+        assert_eq!(
+            manifest("sbin/e100 console ports=3f8+8")[0].program,
+            "sbin/console"
+        );
         assert_eq!(
             manifest("a b\nc b").len(),
             count + 1,
