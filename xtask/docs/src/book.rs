@@ -53,6 +53,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "user/services/README.md",
             "servers/README.md",
             "drivers/README.md",
+            "drivers/kit/README.md",
             "servers",
         ],
     ),

@@ -1,0 +1,173 @@
+//! Interrupts: a thread for each line that a driver has asked for (section 4.5).
+use crate::set::{ask, interrupt, outside, Gate, LOCK, THREADS};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use interface::Error;
+use rt::thread;
+
+/// Lines that there can be.
+const LINES: usize = 16;
+/// Above the process-level thread.
+const ABOVE: u64 = 1;
+
+type Handler = extern "C" fn(*mut c_void);
+
+/// A line.
+struct Line {
+    /// Its handler, 0 for none, and what that is called with.
+    handler: AtomicUsize,
+    data: AtomicPtr<c_void>,
+    /// Its thread is there.
+    attached: AtomicBool,
+    disabled: AtomicBool,
+    /// An interrupt has come meanwhile, and its thread waits at the gate.
+    pending: AtomicBool,
+    gate: Gate,
+}
+
+static LINE: [Line; LINES] = [const {
+    Line {
+        handler: AtomicUsize::new(0),
+        data: AtomicPtr::new(core::ptr::null_mut()),
+        attached: AtomicBool::new(false),
+        disabled: AtomicBool::new(false),
+        pending: AtomicBool::new(false),
+        gate: Gate::new(),
+    }
+}; LINES];
+
+fn line(irq: c_int) -> Option<&'static Line> {
+    LINE.get(usize::try_from(irq).ok()?)
+}
+
+impl Line {
+    /// One interrupt. Whether its thread is to wait at the gate.
+    fn rings(&self) -> bool {
+        let mut wait = false;
+        interrupt(|| {
+            let handler = self.handler.load(Ordering::Acquire);
+            if handler == 0 || self.disabled.load(Ordering::Acquire) {
+                self.pending.store(true, Ordering::Release);
+                wait = true;
+                return;
+            }
+            // SAFETY: the address was stored by `osenv_irq_alloc`, which was given a function.
+            let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
+            handler(self.data.load(Ordering::Acquire));
+        });
+        wait
+    }
+
+    /// Its thread: the line is masked from when it rings until the thread waits again.
+    fn serve(&self) {
+        loop {
+            rt::sys::thread_wait_interrupt();
+            while self.rings() {
+                self.gate.wait();
+            }
+        }
+    }
+
+    /// Lets an interrupt through that has come while the line was disabled or had no handler.
+    fn let_through(&self) {
+        if self.pending.swap(false, Ordering::AcqRel) {
+            self.gate.open();
+        }
+    }
+}
+
+/// Makes the line's thread, at the function of this driver that has no line yet, or else at the line of the machine.
+fn attach(irq: c_int) -> Result<(), Error> {
+    let line = line(irq).ok_or(Error::Invalid)?;
+    outside(|| line.gate.make())?;
+    let priority = rt::start::priority() + ABOVE;
+    let spawned = outside(|| thread::spawn_at(priority, move || line.serve())?.reference());
+    let thread = spawned.map_err(rt::error_of)?;
+    ask(|set| {
+        let of_function = |function: &u64| set.devices.attach_function(*function, &thread);
+        match set.functions.first().map(of_function) {
+            Some(Ok(())) => Ok(()),
+            _ => set.devices.attach_line(irq as u64, &thread),
+        }
+    })
+}
+
+/// A.1.1: the handler is called when the line rings. 0, or an error: the line is none, or taken, or not this driver's.
+#[no_mangle]
+extern "C" fn osenv_irq_alloc(
+    irq: c_int,
+    handler: Option<Handler>,
+    data: *mut c_void,
+    _flags: c_int,
+) -> c_int {
+    let (Some(line), Some(handler)) = (line(irq), handler) else {
+        return -1;
+    };
+    if line.handler.load(Ordering::Acquire) != 0 {
+        return -1;
+    }
+    line.data.store(data, Ordering::Release);
+    line.handler.store(handler as usize, Ordering::Release);
+    if line.attached.swap(true, Ordering::AcqRel) {
+        line.let_through();
+        return 0;
+    }
+    match attach(irq) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::log::say(crate::log::ERR, &crate::set::why(error));
+            line.handler.store(0, Ordering::Release);
+            line.attached.store(false, Ordering::Release);
+            -1
+        }
+    }
+}
+
+/// A.1.2: the handler is not called any more. The line stays this driver's.
+#[no_mangle]
+extern "C" fn osenv_irq_free(irq: c_int, _handler: Option<Handler>, _data: *mut c_void) {
+    if let Some(line) = line(irq) {
+        outside(|| line.handler.store(0, Ordering::Release));
+    }
+}
+
+/// A.1.3: the line's handler is not called until it is enabled again.
+#[no_mangle]
+extern "C" fn osenv_irq_disable(irq: c_int) {
+    if let Some(line) = line(irq) {
+        line.disabled.store(true, Ordering::Release);
+    }
+}
+
+/// A.1.4: the line's handler is called again, at once if it has rung meanwhile.
+#[no_mangle]
+extern "C" fn osenv_irq_enable(irq: c_int) {
+    if let Some(line) = line(irq) {
+        line.disabled.store(false, Ordering::Release);
+        line.let_through();
+    }
+}
+
+/// A.1.5: whether the line has rung while it was disabled.
+#[no_mangle]
+extern "C" fn osenv_irq_pending(irq: c_int) -> c_int {
+    line(irq).map_or(0, |line| line.pending.load(Ordering::Acquire).into())
+}
+
+/// A.1.6: no handler runs until interrupts are enabled.
+#[no_mangle]
+extern "C" fn osenv_intr_disable() {
+    LOCK.disable();
+}
+
+/// A.1.7: handlers run again, those first for which there was an interrupt meanwhile. In a handler: nothing.
+#[no_mangle]
+extern "C" fn osenv_intr_enable() {
+    LOCK.enable(&THREADS);
+}
+
+/// A.1.8: whether they are enabled. In a handler they are not.
+#[no_mangle]
+extern "C" fn osenv_intr_enabled() -> c_int {
+    LOCK.is_enabled().into()
+}

@@ -1,0 +1,216 @@
+//! The driver set: its process-level thread, its locks, its session at the device server.
+use crate::lock::{Lock, Threads};
+use alloc::string::String;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use interface::Error;
+use rt::obj::{Ref, ThreadAt};
+use rt::sync::{make_queue, Lazy, Mutex, RawLock};
+use rt::{slots, sys, thread};
+use services::device::{DevicesClient, Function};
+
+/// The locks of this program's driver set.
+pub(crate) static LOCK: Lock = Lock::new();
+/// What they do with threads.
+pub(crate) static THREADS: Kernel = Kernel {
+    process: AtomicU64::new(0),
+    gate: Gate::new(),
+    interrupts: RawLock::new(),
+};
+
+/// The kernel's threads.
+pub(crate) struct Kernel {
+    /// Handle of the process-level thread.
+    process: AtomicU64,
+    gate: Gate,
+    interrupts: RawLock,
+}
+
+impl Threads for Kernel {
+    fn stop(&self) {
+        let _ = ThreadAt(self.process.load(Ordering::Relaxed)).stop();
+    }
+    fn resume(&self) {
+        let _ = ThreadAt(self.process.load(Ordering::Relaxed)).resume();
+    }
+    fn wait_enabled(&self) {
+        self.gate.wait();
+    }
+    fn enabled(&self) {
+        self.gate.open();
+    }
+    fn lock(&self) {
+        self.interrupts.lock();
+    }
+    fn unlock(&self) {
+        self.interrupts.unlock();
+    }
+}
+
+/// Something that one thread waits for and another one does, once for each wait: a kernel mutex that is locked in between.
+pub(crate) struct Gate(AtomicU64);
+
+impl Gate {
+    pub(crate) const fn new() -> Self {
+        Gate(AtomicU64::new(0))
+    }
+
+    /// Makes it. Before anybody uses it.
+    pub(crate) fn make(&self) -> Result<(), Error> {
+        let handle = slots::allocate(1).ok_or(Error::NoMemory)?;
+        if !make_queue(handle) {
+            return Err(Error::NoMemory);
+        }
+        self.0.store(handle, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits until it is opened, and closes it again.
+    pub(crate) fn wait(&self) {
+        sys::mutex_lock(self.0.load(Ordering::Acquire));
+    }
+
+    /// Lets one through.
+    pub(crate) fn open(&self) {
+        sys::mutex_unlock(self.0.load(Ordering::Acquire));
+    }
+}
+
+/// What the set has of the machine.
+pub struct Set {
+    pub(crate) devices: DevicesClient,
+    /// Bytes of memory that it wants.
+    pub(crate) arena: u64,
+    /// The functions that are its own.
+    pub(crate) functions: alloc::vec::Vec<Function>,
+    /// Memory of devices that is mapped, and its physical address.
+    pub(crate) mapped: alloc::vec::Vec<(u64, rt::window::Window)>,
+}
+
+impl core::fmt::Debug for Set {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Set")
+            .field("functions", &self.functions)
+            .finish()
+    }
+}
+
+static SET: Mutex<Option<Set>> = Mutex::new(None);
+
+/// Asks the device server for something.
+pub(crate) fn ask<T>(f: impl FnOnce(&mut Set) -> Result<T, Error>) -> Result<T, Error> {
+    outside(|| f(SET.lock().as_mut().ok_or(Error::Broken)?))
+}
+
+/// The sentence with which the device server refused the last request; what `error` means if it did not.
+pub(crate) fn why(error: Error) -> String {
+    let mut room = [0; 160];
+    let said = ask(|set| set.devices.why(&mut room)).unwrap_or(0);
+    match core::str::from_utf8(room.get(..said).unwrap_or_default()) {
+        Ok(said) if !said.is_empty() => outside(|| said.into()),
+        _ => outside(|| error.text().into()),
+    }
+}
+
+/// Runs `f` in the driver: handlers are atomic to it. Only the process-level thread may come in, and is not in already.
+pub fn inside<T>(f: impl FnOnce() -> T) -> T {
+    LOCK.enter(&THREADS);
+    let value = f();
+    LOCK.leave(&THREADS);
+    value
+}
+
+/// Runs something that takes locks of the runtime, from in the driver: no handler runs meanwhile.
+pub fn outside<T>(f: impl FnOnce() -> T) -> T {
+    let enabled = LOCK.disable();
+    let value = f();
+    if enabled {
+        LOCK.enable(&THREADS);
+    }
+    value
+}
+
+/// What handlers want done when the process-level thread goes on: functions.
+static LATER: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// The thread that does it.
+static LATER_THREAD: Lazy<Ref> = Lazy::new();
+
+/// Runs `f`, which may wait for the process-level thread: soon, on a thread of its own, if a handler asks for it, and now if that thread does.
+/// There are at most four such functions.
+pub fn later(f: fn()) {
+    if !LOCK.in_handler() {
+        return outside(f);
+    }
+    let word = f as usize;
+    for place in &LATER {
+        let was = place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
+        if was.is_ok() || was == Err(word) {
+            return;
+        }
+    }
+    crate::log::panic("handlers want too much done later");
+}
+
+/// Runs a handler, and has done what it wants later: not here, since that may wait for the process-level thread, which may sleep until the next interrupt.
+pub(crate) fn interrupt(handler: impl FnOnce()) {
+    LOCK.interrupt(&THREADS, handler);
+    if LATER.iter().any(|place| place.load(Ordering::Acquire) != 0) {
+        if let Ok(thread) = LATER_THREAD.get(|| Err(())) {
+            let _ = thread.interrupt();
+        }
+    }
+}
+
+fn serve_later() {
+    loop {
+        sys::thread_wait_interrupt();
+        for place in &LATER {
+            let word = place.swap(0, Ordering::AcqRel);
+            if word != 0 {
+                // SAFETY: `later` stored a function there.
+                let f = unsafe { core::mem::transmute::<usize, fn()>(word) };
+                f();
+            }
+        }
+    }
+}
+
+/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices reach (less, down to an eighth, where there is not so much), which is asked
+/// for when a driver first allocates: by then it has reset a device that may still know memory of its predecessor's, which counts until then. Ends the program
+/// with the status that `main` returns.
+///
+/// # Errors
+/// What the device server says.
+pub fn run(arena: u64, main: fn() -> u8) -> Result<core::convert::Infallible, Error> {
+    let door = rt::start::passed(0).ok_or(Error::Invalid)?;
+    let devices = virtio::session(&door)?;
+    THREADS.gate.make()?;
+    let above = rt::start::priority() + 1;
+    let later = || thread::spawn_at(above, serve_later)?.reference();
+    LATER_THREAD.set(later().map_err(rt::error_of)?);
+    crate::sleep::make()?;
+    *SET.lock() = Some(Set {
+        devices,
+        arena,
+        functions: alloc::vec::Vec::new(),
+        mapped: alloc::vec::Vec::new(),
+    });
+    let handle = Gate::new();
+    handle.make()?;
+    let handle: &'static Gate = alloc::boxed::Box::leak(alloc::boxed::Box::new(handle));
+    let process = thread::spawn(move || {
+        // Not before its handle is known.
+        handle.wait();
+        rt::process::exit(main());
+    });
+    let process = process.map_err(rt::error_of)?;
+    let known = process.with(|thread| {
+        THREADS.process.store(thread.0, Ordering::Release);
+        Ok(())
+    });
+    known.map_err(rt::error_of)?;
+    handle.open();
+    loop {
+        sys::thread_wait_interrupt();
+    }
+}

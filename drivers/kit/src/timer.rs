@@ -1,0 +1,108 @@
+//! Timers: functions that are called again and again, like handlers of interrupts, and waiting without sleeping.
+use crate::set::{interrupt, outside};
+use alloc::vec::Vec;
+use core::ffi::{c_int, c_long};
+use rt::obj::Ref;
+use rt::sync::{Lazy, Mutex};
+use rt::{sys, thread, time};
+
+type Function = extern "C" fn();
+
+/// A second, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// A function, how often it is called, and when next, in nanoseconds. Times are multiples of the period, so that they do not drift.
+#[derive(Clone, Copy)]
+struct Timer {
+    function: Function,
+    period: u64,
+    next: u64,
+}
+
+static TIMERS: Mutex<Vec<Timer>> = Mutex::new(Vec::new());
+static THREAD: Lazy<Ref> = Lazy::new();
+
+/// The functions that are due, each once however late it is; and when the next one is.
+fn due(now: u64) -> (Vec<Function>, u64) {
+    let mut due = Vec::new();
+    let mut next = u64::MAX;
+    for timer in TIMERS.lock().iter_mut() {
+        if timer.next <= now {
+            due.push(timer.function);
+            timer.next += ((now - timer.next) / timer.period + 1) * timer.period;
+        }
+        next = next.min(timer.next);
+    }
+    (due, next)
+}
+
+fn serve() {
+    loop {
+        let (due, next) = due(time::now());
+        for function in due {
+            interrupt(|| function());
+        }
+        let _ = sys::thread_wait_interrupt_until(next);
+    }
+}
+
+/// A.6.1: makes the thread on which timers run. Before any of the others.
+#[no_mangle]
+extern "C" fn osenv_timer_init() {
+    let made =
+        outside(|| THREAD.get(|| thread::spawn_at(rt::start::priority() + 1, serve)?.reference()));
+    if made.is_err() {
+        crate::log::panic("there is no memory for a thread");
+    }
+}
+
+/// A.6.2: returns after so many nanoseconds. What waits for the processor of lower priority does not run meanwhile.
+#[no_mangle]
+extern "C" fn osenv_timer_spin(nanoseconds: c_long) {
+    let end = time::now().saturating_add(nanoseconds.max(0) as u64);
+    while time::now() < end {
+        core::hint::spin_loop();
+    }
+}
+
+/// A.6.3: calls the function `frequency` times a second, as a handler. A call that comes too late is left out.
+#[no_mangle]
+extern "C" fn osenv_timer_register(function: Option<Function>, frequency: c_int) {
+    let Some(function) = function.filter(|_| (1..=1_000_000).contains(&frequency)) else {
+        return;
+    };
+    let period = SECOND / frequency as u64;
+    outside(|| {
+        TIMERS.lock().push(Timer {
+            function,
+            period,
+            next: time::now() + period,
+        });
+        if let Ok(thread) = THREAD.get(|| Err(())) {
+            let _ = thread.interrupt();
+        }
+    });
+}
+
+/// A.6.4: does not any more.
+#[no_mangle]
+extern "C" fn osenv_timer_unregister(function: Option<Function>, frequency: c_int) {
+    let Some(function) = function.filter(|_| frequency > 0) else {
+        return;
+    };
+    let period = SECOND / frequency as u64;
+    outside(|| {
+        let mut timers = TIMERS.lock();
+        let same =
+            |timer: &Timer| timer.function as usize == function as usize && timer.period == period;
+        if let Some(place) = timers.iter().position(same) {
+            timers.swap_remove(place);
+        }
+    });
+}
+
+/// The time since the machine began, in nanoseconds (`oskit_rtc_get` is the date, and missing).
+#[no_mangle]
+extern "C" fn osenv_timer_now() -> u64 {
+    time::now()
+}
