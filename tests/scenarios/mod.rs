@@ -11,6 +11,7 @@ mod driver;
 mod examples;
 mod frames;
 mod inspect;
+mod legacy;
 mod linux;
 mod net;
 mod shell;
@@ -90,6 +91,10 @@ pub(crate) const ALL: &[Scenario] = &[
         run: net::hostile,
         ignored: None,
     },
+    scenario("legacy_pairs", legacy::pairs),
+    scenario("legacy_kills", legacy::kills),
+    scenario("legacy_flood", legacy::flood),
+    scenario("legacy_wild", legacy::wild),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),
@@ -120,10 +125,11 @@ pub(crate) const ALL: &[Scenario] = &[
 pub(crate) type Kills = fn(&mut Ctx, u64, u64) -> Result<(), Failure>;
 
 /// For each driver that can be started anew.
-pub(crate) const KILLS: [(&str, Kills); 3] = [
+pub(crate) const KILLS: [(&str, Kills); 4] = [
     ("edu", driver::kill),
     ("virtio-blk", disk::kill),
     ("virtio-net", net::kill_driver),
+    ("e100", legacy::kill),
 ];
 
 /// A scenario that is run.

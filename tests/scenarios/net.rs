@@ -8,6 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use xtask_build::linux::Program;
 use xtask_build::project::temp_dir;
 use xtask_machine::net::{Net, Pair};
 
@@ -117,9 +118,19 @@ cmp /tmp/twice /tmp/got
 
 /// Two machines send each other a file over one connection, by IPv4 and by IPv6.
 pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
+    pair_of(ctx, [None, None], 300_000)
+}
+
+/// The same with these drivers of their cards, and files of so many words.
+pub(crate) fn pair_of(
+    ctx: &mut Ctx,
+    drivers: [Option<Program>; 2],
+    words: u32,
+) -> Result<(), Failure> {
+    let [of_first, of_second] = drivers;
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
-    let (one, two) = (content(300_000, 3), content(200_000, 4));
+    let (one, two) = (content(words, 3), content(words / 3 * 2, 4));
     let listens = "\
 tcp -l 7 < /tmp/one > /tmp/got
 tcp -l 8 < /tmp/one > /tmp/got2
@@ -134,11 +145,13 @@ cmp /tmp/got2 /tmp/got
         Run::script(listens)
             .add("/tmp/one", one.clone())
             .get("/tmp/got")
-            .net(first),
+            .net(first)
+            .driver(of_first),
         Run::script(connects)
             .add("/tmp/two", two.clone())
             .get("/tmp/got")
-            .net(second),
+            .net(second)
+            .driver(of_second),
     )?;
     listens.expect_status(0)?.expect_stdout("")?;
     connects.expect_status(0)?.expect_stdout("")?;
@@ -182,13 +195,23 @@ net down
     Ok(())
 }
 
-/// Who sends, with this one killed again and again, and the machine that sends back.
-fn kills(ctx: &mut Ctx, whom: &str, seed: u64, kills: u64) -> Result<(), Failure> {
+/// Who sends, with this one killed again and again, and the machine that sends back. The card of the first has this driver.
+pub(crate) fn kills(
+    ctx: &mut Ctx,
+    driver: Option<Program>,
+    whom: &str,
+    seed: u64,
+    kills: u64,
+) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
     let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
     let [loads, serves] = ctx.run_both(
-        Run::script(load).get("/tmp/counts").net(first).timeout(300),
+        Run::script(load)
+            .get("/tmp/counts")
+            .net(first)
+            .driver(driver)
+            .timeout(300),
         Run::script("/test/nets serve 7\n").net(second).timeout(300),
     )?;
     let expected = format!("nets: {kills} kills\n");
@@ -206,16 +229,21 @@ pub(crate) fn driver_kills(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// The same from a seed, so many times.
 pub(crate) fn kill_driver(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
-    kills(ctx, "virtio-net", seed, count)
+    kills(ctx, None, "virtio-net", seed, count)
 }
 
 /// The server is killed at seeded instants under load: connections are reset, and others can be made.
 pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    kills(ctx, "network", 7, 60)
+    kills(ctx, None, "network", 7, 60)
 }
 
 /// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices nothing.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
+    flood_of(ctx, None)
+}
+
+/// The same with this driver of its card.
+pub(crate) fn flood_of(ctx: &mut Ctx, driver: Option<Program>) -> Result<(), Failure> {
     let script = "\
 echo one
 busybox sha256sum /bin/busybox > /tmp/sum
@@ -227,9 +255,8 @@ net > /tmp/net
 echo two
 ";
     // Datagrams to a port that nobody has, each of which is worth an answer.
-    let (output, sent) = under(ctx, Run::script(script).get("/tmp/net"), |number| {
-        small_frame(number as u16)
-    })?;
+    let run = Run::script(script).get("/tmp/net").driver(driver);
+    let (output, sent) = under(ctx, run, |number| small_frame(number as u16))?;
     output.expect_status(0)?.expect_stdout("one\ntwo\n")?;
     let net = String::from_utf8_lossy(output.file("/tmp/net")?).into_owned();
     let frames = net.lines().find_map(|line| line.strip_prefix("frames "));

@@ -69,6 +69,13 @@ pub(crate) enum Command {
     Fuzz(FuzzOptions),
     /// Prove a claim by a test that takes long; goes on where an earlier call with the same sources stopped
     Prove(ProveOptions),
+    /// List Linux's drivers that `run --driver NAME` builds: version, lines, symbols that each needs, and has of the glue
+    ///
+    /// Fetches and builds what is missing.
+    Drivers {
+        /// One of them: which functions the glue does not have
+        name: Option<String>,
+    },
     /// List the entrypoints of the kernel and their classes
     Syscalls,
     /// Print what there is to know about an entrypoint

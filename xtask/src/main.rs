@@ -13,6 +13,7 @@
 mod check;
 mod cli;
 mod disk;
+mod drivers;
 mod run;
 
 use std::io::Write;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<u8, Error> {
     match command {
+        Command::Drivers { name } => drivers::print(&Project::find()?, name.as_deref()),
         Command::Syscalls => syscalls::print(),
         Command::Explain { call } => explain::print(&call),
         Command::Doc => book::write(&Project::find()?),

@@ -13,7 +13,7 @@ use rustix::stdio::stdin;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::project::Project;
-use xtask_build::{image, program};
+use xtask_build::{image, linux, program};
 use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
 use xtask_machine::signals;
@@ -49,6 +49,9 @@ pub(crate) struct RunOptions {
     /// be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
+    /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
+    #[arg(long, value_name = "NAME")]
+    driver: Option<String>,
     /// Memory of the machine, at least 48
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(48..=65_536))]
     memory: u32,
@@ -282,6 +285,10 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
+    let driver = match &options.driver {
+        Some(name) => Some(linux::build(project, linux::find(name)?)?.0),
+        None => None,
+    };
     // The lock is held until the machine has stopped.
     let (net, pcap, _lock) = network(options.nets, options.forwards)?;
     let images = image::build(project, &[options.config])?;
@@ -302,6 +309,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         disk: options.disk.map(|disk| disk.file),
         net,
         pcap,
+        driver,
         memory: options.memory,
         timeout: options.timeout,
         deterministic: options.deterministic,

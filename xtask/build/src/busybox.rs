@@ -4,13 +4,14 @@
 //! no apt, a static busybox of the host serves.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use elf::abi::PT_INTERP;
 use elf::endian::LittleEndian;
 use elf::file::Class;
 use elf::ElfBytes;
 
+use crate::debian;
 use crate::error::Error;
 use crate::project::{temp_dir, Project};
 
@@ -50,25 +51,11 @@ pub fn find(project: &Project) -> Result<PathBuf, Error> {
 
 /// Gets the package by apt and unpacks the program to `to`.
 fn fetch(downloads: &Path, to: &Path) -> Result<(), String> {
-    if !Path::new("/usr/bin/apt-get").exists() {
-        return Err("this is not Debian, so it cannot be fetched".into());
-    }
-    eprintln!("fermata: fetching Debian's package {PACKAGE}");
     std::fs::create_dir_all(downloads).map_err(|e| format!("{}: {e}", downloads.display()))?;
     let dir = temp_dir().map_err(|error| error.message)?;
-    // An old or empty list of packages makes the first try fail.
-    if download(dir.path()).is_err() {
-        eprintln!("fermata: fetching the list of Debian packages");
-        run(Command::new("apt-get").arg("update"))?;
-        download(dir.path())?;
-    }
-    let package = std::fs::read_dir(dir.path())
-        .map_err(|error| error.to_string())?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .ok_or("apt-get download left no package")?;
+    let package = debian::download(PACKAGE, dir.path())?;
     let tree = dir.path().join("tree");
-    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
+    debian::run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
     let program = ["bin/busybox", "usr/bin/busybox"]
         .iter()
         .map(|name| tree.join(name))
@@ -78,31 +65,6 @@ fn fetch(downloads: &Path, to: &Path) -> Result<(), String> {
     std::fs::copy(program, &partial)
         .and_then(|_| std::fs::rename(&partial, to))
         .map_err(|error| format!("{}: {error}", to.display()))
-}
-
-fn download(dir: &Path) -> Result<(), String> {
-    run(Command::new("apt-get")
-        .args(["download", PACKAGE])
-        .current_dir(dir))
-}
-
-/// Runs `command` without showing its output; the last lines of that are the error if it fails.
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let Output { status, stderr, .. } = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot run {name}: {error}"))?;
-    if status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&stderr);
-    let words = stderr
-        .lines()
-        .rev()
-        .find(|line| !line.is_empty())
-        .unwrap_or("no reason given");
-    Err(format!("{name} failed ({})", words.trim_end_matches('.')))
 }
 
 /// A static busybox in `PATH`.

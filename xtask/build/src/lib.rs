@@ -4,6 +4,7 @@
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
 //! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive.
 //! * [`program`] makes and builds programs of one's own.
+//! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
 //! * [`sites`] checks how programs enter the kernel.
 //! * [`error`] is the error of all crates of xtask.
@@ -12,9 +13,11 @@ pub mod archive;
 pub mod busybox;
 pub mod c;
 pub mod config;
+mod debian;
 pub mod error;
 pub mod header;
 pub mod image;
+pub mod linux;
 pub mod program;
 pub mod project;
 mod sites;

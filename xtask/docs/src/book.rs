@@ -54,6 +54,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "servers/README.md",
             "drivers/README.md",
             "drivers/kit/README.md",
+            "drivers/linux/README.md",
             "servers",
         ],
     ),

@@ -17,6 +17,7 @@ use rustix::process::{getpid, getppid, kill_process, set_parent_process_death_si
 use xtask_build::config::Config;
 use xtask_build::error::{Error, BROKEN, TIMED_OUT};
 use xtask_build::image::Images;
+use xtask_build::linux;
 use xtask_build::project::temp_dir;
 
 pub mod control;
@@ -104,6 +105,8 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// Two of QEMU's `edu` devices, on lines of their own, and drivers for them.
     pub edu: bool,
+    /// Linux's driver of its network card, or of its disk; without, the drivers are those of virtio.
+    pub driver: Option<linux::Program>,
     /// In megabytes.
     pub memory: u32,
     /// A file of the host that is the machine's memory.
@@ -146,6 +149,7 @@ impl Options {
             net: Net::None,
             pcap: None,
             edu: false,
+            driver: None,
             memory: 512,
             memory_file: None,
             timeout: None,
@@ -272,8 +276,16 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
             }
         }
     }
+    let mut drivers = String::new();
     if options.edu {
-        archive.file("etc/drivers", EDU_DRIVERS.into(), false)?;
+        drivers.push_str(EDU_DRIVERS);
+    }
+    if let Some(driver) = &options.driver {
+        archive.file(&format!("sbin/{}", driver.name), driver.elf.clone(), true)?;
+        drivers.push_str(&driver.line);
+    }
+    if !drivers.is_empty() {
+        archive.file("etc/drivers", drivers.into(), false)?;
     }
     if let Some(script) = &options.script {
         archive.file("etc/script", script.clone(), false)?;
@@ -360,7 +372,12 @@ fn qemu(
         command.args(["-drive", &drive]);
         command.args(["-device", "virtio-blk-pci,drive=disk"]);
     }
-    command.args(options.net.arguments(options.pcap.as_deref(), quoted));
+    let card = match &options.driver {
+        Some(driver) if driver.service == "link" => driver.device,
+        _ => net::VIRTIO,
+    };
+    let net = options.net.arguments(options.pcap.as_deref(), card, quoted);
+    command.args(net);
     if options.deterministic {
         command.args([
             "-icount",

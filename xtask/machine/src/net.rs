@@ -9,6 +9,8 @@ use xtask_build::error::Error;
 
 /// Cards' addresses, but for their last byte.
 const CARD: &str = "52:54:00:12:34:";
+/// QEMU's device whose driver is Fermata's own.
+pub(crate) const VIRTIO: &str = "virtio-net-pci";
 
 /// What the card is connected to.
 #[derive(Clone, Debug, Default)]
@@ -73,17 +75,22 @@ impl Pair {
 }
 
 impl Net {
-    /// What QEMU is told, with a file to write all frames to.
+    /// What QEMU is told: this device is the card, and a file gets all frames.
     pub(crate) fn arguments(
         &self,
         pcap: Option<&Path>,
+        card: &str,
         quoted: impl Fn(&Path) -> String,
     ) -> Vec<String> {
         let (backend, address) = match self {
             Net::None => return Vec::new(),
             Net::Nothing => {
                 // What the driver rings for is done at once, or at a time of the machine's clock, and not by another thread of QEMU's.
-                let card = format!("virtio-net-pci,romfile=,mac={CARD}56,ioeventfd=off,tx=timer");
+                let own = match card {
+                    VIRTIO => ",ioeventfd=off,tx=timer",
+                    _ => "",
+                };
+                let card = format!("{card},romfile=,mac={CARD}56{own}");
                 return ["-device".to_string(), card].into();
             }
             Net::User { forwards } => {
@@ -104,7 +111,7 @@ impl Net {
         };
         // Without the ROM of a card from which nothing is booted.
         let card = format!(
-            "virtio-net-pci,netdev=net,romfile=,mac={CARD}{:02x}",
+            "{card},netdev=net,romfile=,mac={CARD}{:02x}",
             0x56 + address
         );
         let mut arguments: Vec<String> = ["-netdev", &backend, "-device", &card]

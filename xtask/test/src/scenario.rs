@@ -15,6 +15,7 @@ use std::time::Duration;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
+use xtask_build::linux::Program;
 use xtask_machine::control::Event;
 use xtask_machine::net::Net;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
@@ -164,6 +165,12 @@ impl Run {
     /// With this network.
     pub fn net(mut self, net: Net) -> Self {
         self.options.net = net;
+        self
+    }
+
+    /// With this one of Linux's drivers, if any.
+    pub fn driver(mut self, driver: Option<Program>) -> Self {
+        self.options.driver = driver;
         self
     }
 

@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What every driver needs: interrupts, memory, time, work, text, lines for people. */
+#include <linux/completion.h>
+#include <linux/crc32.h>
+#include <linux/delay.h>
+#include <linux/init.h>
+#include <linux/interrupt.h>
+#include <linux/jiffies.h>
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/timer.h>
+#include <linux/workqueue.h>
+
+#include "lx.h"
+
+struct thread_info lx_thread_info;
+enum system_states system_state = SYSTEM_RUNNING;
+
+/* Interrupts. UML keeps whether they are enabled in a word, which headers read. */
+
+int signals_enabled = 1;
+
+void block_signals(void)
+{
+	osenv_intr_disable();
+	signals_enabled = 0;
+}
+
+void unblock_signals(void)
+{
+	signals_enabled = 1;
+	osenv_intr_enable();
+}
+
+int um_set_signals(int enable)
+{
+	int was = signals_enabled;
+
+	if (enable)
+		unblock_signals();
+	else
+		block_signals();
+	return was;
+}
+
+/* A handler begins, in this context (HARDIRQ_OFFSET or SOFTIRQ_OFFSET): what signals_enabled was. */
+static int handler_begins(int context)
+{
+	int was = signals_enabled;
+
+	signals_enabled = 0;
+	lx_thread_info.preempt_count += context;
+	return was;
+}
+
+static void handler_ends(int context, int was)
+{
+	lx_thread_info.preempt_count -= context;
+	signals_enabled = was;
+}
+
+/* The handler of each line. */
+static struct lx_handler {
+	irq_handler_t handler;
+	void *data;
+	int irq;
+} handlers[16];
+
+static void interrupt(void *data)
+{
+	struct lx_handler *h = data;
+	int was = handler_begins(HARDIRQ_OFFSET);
+
+	h->handler(h->irq, h->data);
+	handler_ends(HARDIRQ_OFFSET, was);
+}
+
+/* Without thread_fn, and one handler for a line. */
+int request_threaded_irq(unsigned int irq, irq_handler_t handler, irq_handler_t thread_fn,
+			 unsigned long flags, const char *name, void *data)
+{
+	struct lx_handler *h = &handlers[irq];
+
+	if (irq >= ARRAY_SIZE(handlers) || !handler || thread_fn)
+		return -EINVAL;
+	if (h->handler)
+		return -EBUSY;
+	*h = (struct lx_handler){ handler, data, irq };
+	if (osenv_irq_alloc(irq, interrupt, h, flags & IRQF_SHARED ? OSENV_IRQ_SHAREABLE : 0)) {
+		h->handler = NULL;
+		return -EBUSY;
+	}
+	return 0;
+}
+
+const void *free_irq(unsigned int irq, void *data)
+{
+	osenv_irq_free(irq, interrupt, &handlers[irq]);
+	handlers[irq].handler = NULL;
+	return NULL;
+}
+
+/* No handler runs when this is called: as disable_irq_nosync(). */
+void disable_irq(unsigned int irq)
+{
+	osenv_irq_disable(irq);
+}
+
+void disable_irq_nosync(unsigned int irq)
+{
+	osenv_irq_disable(irq);
+}
+
+void enable_irq(unsigned int irq)
+{
+	osenv_irq_enable(irq);
+}
+
+void synchronize_irq(unsigned int irq)
+{
+}
+
+/* Time. */
+
+unsigned long volatile jiffies = INITIAL_JIFFIES;
+static HLIST_HEAD(timers);
+/* A timer was due while softirqs were disabled. */
+static bool timers_wait;
+
+static void run_timers(void)
+{
+	struct timer_list *timer;
+	int was = handler_begins(SOFTIRQ_OFFSET);
+
+again:
+	hlist_for_each_entry(timer, &timers, entry)
+		if (time_after_eq(jiffies, timer->expires)) {
+			hlist_del_init(&timer->entry);
+			timer->function(timer);
+			goto again;
+		}
+	handler_ends(SOFTIRQ_OFFSET, was);
+}
+
+/* Called by the kit HZ times a second. */
+static void tick(void)
+{
+	jiffies = INITIAL_JIFFIES + osenv_timer_now() / (NSEC_PER_SEC / HZ);
+	if (in_softirq())
+		timers_wait = true;
+	else
+		run_timers();
+}
+
+void __local_bh_enable_ip(unsigned long ip, unsigned int count)
+{
+	lx_thread_info.preempt_count -= count;
+	while (timers_wait && !in_interrupt()) {
+		int was = um_set_signals(0);
+
+		timers_wait = false;
+		run_timers();
+		um_set_signals(was);
+	}
+}
+
+void init_timer_key(struct timer_list *timer, void (*function)(struct timer_list *),
+		    unsigned int flags, const char *name, struct lock_class_key *key)
+{
+	timer->entry.pprev = NULL;
+	timer->function = function;
+	timer->flags = flags;
+}
+
+int mod_timer(struct timer_list *timer, unsigned long expires)
+{
+	int was = um_set_signals(0), pending = timer_pending(timer);
+
+	if (pending)
+		hlist_del_init(&timer->entry);
+	timer->expires = expires;
+	hlist_add_head(&timer->entry, &timers);
+	um_set_signals(was);
+	return pending;
+}
+
+void add_timer(struct timer_list *timer)
+{
+	mod_timer(timer, timer->expires);
+}
+
+/* No timer runs when this is called. */
+int timer_delete(struct timer_list *timer)
+{
+	int was = um_set_signals(0), pending = timer_pending(timer);
+
+	if (pending)
+		hlist_del_init(&timer->entry);
+	um_set_signals(was);
+	return pending;
+}
+
+int timer_delete_sync(struct timer_list *timer)
+{
+	return timer_delete(timer);
+}
+
+/* The next whole second, from half a second on. */
+unsigned long round_jiffies(unsigned long j)
+{
+	unsigned long rest = j % HZ, whole = j - rest + (rest < HZ / 4 ? 0 : HZ);
+
+	return time_is_after_jiffies(whole) ? whole : j;
+}
+
+/* 2^32 / 1,000,000 for each microsecond. */
+void __const_udelay(unsigned long xloops)
+{
+	osenv_timer_spin(xloops * 1000 / 4295 + 1);
+}
+
+void __udelay(unsigned long usecs)
+{
+	osenv_timer_spin(usecs * 1000);
+}
+
+/* Waits. A sleeper is woken by whoever does what it waits for, or by its timer. */
+struct sleeper {
+	osenv_sleeprec_t record;
+	struct timer_list timer;
+	bool timed_out;
+};
+
+static void sleep_is_over(struct timer_list *timer)
+{
+	struct sleeper *s = from_timer(s, timer, timer);
+
+	s->timed_out = true;
+	osenv_wakeup(&s->record);
+}
+
+/* Sleeps until woken, or so many jiffies: those that were left. */
+static unsigned long sleep(struct sleeper *s, unsigned long timeout)
+{
+	unsigned long end = jiffies + timeout;
+
+	timer_setup(&s->timer, sleep_is_over, 0);
+	if (timeout != MAX_SCHEDULE_TIMEOUT)
+		mod_timer(&s->timer, end);
+	osenv_sleep(&s->record);
+	timer_delete(&s->timer);
+	return s->timed_out || time_after_eq(jiffies, end) ? 0 : end - jiffies;
+}
+
+/* Nobody wakes the thread by its state: it sleeps to the end. */
+signed long schedule_timeout_uninterruptible(signed long timeout)
+{
+	struct sleeper s = {};
+
+	if (in_interrupt())
+		osenv_panic("it sleeps in a handler, or with softirqs disabled");
+	osenv_sleep_init(&s.record);
+	return sleep(&s, timeout);
+}
+
+void msleep(unsigned int msecs)
+{
+	schedule_timeout_uninterruptible(msecs_to_jiffies(msecs) + 1);
+}
+
+unsigned long msleep_interruptible(unsigned int msecs)
+{
+	msleep(msecs);
+	return 0;
+}
+
+unsigned long __msecs_to_jiffies(const unsigned int m)
+{
+	return DIV_ROUND_UP((unsigned long)m * HZ, MSEC_PER_SEC);
+}
+
+/* Work, in the order in which it was queued. There is one queue for all. */
+
+static LIST_HEAD(works);
+struct workqueue_struct *system_wq;
+
+bool queue_work_on(int cpu, struct workqueue_struct *queue, struct work_struct *work)
+{
+	int was = um_set_signals(0);
+	bool fresh = !test_and_set_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(work));
+
+	if (fresh)
+		list_add_tail(&work->entry, &works);
+	um_set_signals(was);
+	lx_came();
+	return fresh;
+}
+
+bool cancel_work_sync(struct work_struct *work)
+{
+	int was = um_set_signals(0);
+	bool pending = test_and_clear_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(work));
+
+	if (pending)
+		list_del_init(&work->entry);
+	um_set_signals(was);
+	return pending;
+}
+
+bool lx_has_works(void)
+{
+	return !list_empty(&works);
+}
+
+void lx_run_works(void)
+{
+	for (;;) {
+		int was = um_set_signals(0);
+		struct work_struct *work = list_first_entry_or_null(&works, struct work_struct, entry);
+
+		if (work) {
+			list_del_init(&work->entry);
+			clear_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(work));
+		}
+		um_set_signals(was);
+		if (!work)
+			return;
+		work->func(work);
+	}
+}
+
+/* Memory: one arena, of which no address is anything else's. */
+
+unsigned long uml_physmem;
+struct page *mem_map;
+
+static void memory_begins(void)
+{
+	char *block = kmalloc(PAGE_SIZE, GFP_KERNEL);
+
+	/* Pages are never looked into: they are numbers, and stand where nothing is. */
+	mem_map = (struct page *)(1UL << 46);
+	uml_physmem = (unsigned long)block - osenv_mem_get_phys((unsigned long)block);
+	kfree(block);
+}
+
+void *__kmalloc(size_t size, gfp_t flags)
+{
+	void *block = osenv_mem_alloc(size, OSENV_AUTO_SIZE | OSENV_PHYS_WIRED | OSENV_PHYS_CONTIG, 1);
+
+	if (block && flags & __GFP_ZERO)
+		memset(block, 0, size);
+	return block;
+}
+
+void kfree(const void *block)
+{
+	if (block)
+		osenv_mem_free((void *)block, OSENV_AUTO_SIZE, 0);
+}
+
+size_t ksize(const void *block)
+{
+	return osenv_mem_size(block);
+}
+
+void *kmemdup(const void *from, size_t size, gfp_t flags)
+{
+	void *to = kmalloc(size, flags);
+
+	return to ? memcpy(to, from, size) : NULL;
+}
+
+unsigned long __get_free_pages(gfp_t flags, unsigned int order)
+{
+	return (unsigned long)kmalloc(PAGE_SIZE << order, flags);
+}
+
+void free_pages(unsigned long address, unsigned int order)
+{
+	kfree((void *)address);
+}
+
+bool is_vmalloc_addr(const void *address)
+{
+	return false;
+}
+
+/* Text. */
+
+char *strcpy(char *to, const char *from)
+{
+	return memcpy(to, from, strlen(from) + 1);
+}
+
+char *strncpy(char *to, const char *from, size_t size)
+{
+	size_t length = strnlen(from, size);
+
+	memcpy(to, from, length);
+	memset(to + length, 0, size - length);
+	return to;
+}
+
+ssize_t strscpy(char *to, const char *from, size_t size)
+{
+	size_t length = strnlen(from, size);
+
+	if (!size)
+		return -E2BIG;
+	if (length == size)
+		length--;
+	memcpy(to, from, length);
+	to[length] = 0;
+	return from[length] ? -E2BIG : length;
+}
+
+size_t strlcpy(char *to, const char *from, size_t size)
+{
+	strscpy(to, from, size);
+	return strlen(from);
+}
+
+size_t strnlen(const char *text, size_t size)
+{
+	size_t length = 0;
+
+	while (length < size && text[length])
+		length++;
+	return length;
+}
+
+int strcmp(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return (unsigned char)*a - (unsigned char)*b;
+}
+
+int vsnprintf(char *to, size_t size, const char *format, va_list list)
+{
+	return osenv_vformat(to, size, format, list);
+}
+
+int snprintf(char *to, size_t size, const char *format, ...)
+{
+	va_list list;
+	int length;
+
+	va_start(list, format);
+	length = vsnprintf(to, size, format, list);
+	va_end(list);
+	return length;
+}
+
+int sprintf(char *to, const char *format, ...)
+{
+	va_list list;
+	int length;
+
+	va_start(list, format);
+	length = vsnprintf(to, INT_MAX, format, list);
+	va_end(list);
+	return length;
+}
+
+/* As lib/crc32.c, bit by bit: for addresses of multicast groups. */
+u32 crc32_le(u32 crc, const unsigned char *bytes, size_t size)
+{
+	while (size--) {
+		crc ^= *bytes++;
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+	}
+	return crc;
+}
+
+/* Lines for people. A format begins with its level (KERN_SOH and a digit), or has none. */
+
+void lx_print(int level, const char *prefix, const char *format, va_list list)
+{
+	char text[200];
+
+	osenv_vformat(text, sizeof(text), format, list);
+	osenv_log(level, "%s%s", prefix, text);
+}
+
+int _printk(const char *format, ...)
+{
+	int level = printk_get_level(format);
+	va_list list;
+
+	va_start(list, format);
+	lx_print(level >= '0' && level <= '7' ? level - '0' : OSENV_LOG_INFO, "",
+		 printk_skip_level(format), list);
+	va_end(list);
+	return 0;
+}
+
+void panic(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	osenv_vpanic(format, (void *)list);
+}
+
+/* WARN(). */
+void __warn_printk(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	lx_print(OSENV_LOG_WARNING, "", format, list);
+	va_end(list);
+}
+
+void warn_slowpath_fmt(const char *file, int line, unsigned int taint, const char *format, ...)
+{
+	osenv_log(OSENV_LOG_WARNING, "warning at %s:%d", file, line);
+}
+
+/* A function that the glue does not have: the build makes a stub that calls this. */
+void lx_missing(const char *name);
+void lx_missing(const char *name)
+{
+	osenv_panic("it calls %s, which the glue does not have", name);
+}
+
+/* Start. */
+
+/* The linker's: module_init functions, whose section the build has renamed. */
+extern initcall_t __start_lx_initcalls[], __stop_lx_initcalls[];
+
+int lx_initcalls(void)
+{
+	int error = 0;
+
+	for (initcall_t *call = __start_lx_initcalls; call < __stop_lx_initcalls && !error; call++)
+		error = (*call)();
+	return error;
+}
+
+void lx_begin(void)
+{
+	memory_begins();
+	osenv_timer_init();
+	osenv_timer_register(tick, HZ);
+}

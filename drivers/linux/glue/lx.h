@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The glue between Linux's drivers and osenv. Each function stands for Linux's of the same name, and says where it differs; those
+ * that begin with lx_ are the glue's own. What is said of all of it:
+ *
+ * - The process-level thread of the driver set is Linux's process context, and there is one. It also polls (NAPI) and runs work.
+ * - Handlers of interrupts run on threads of the kit's and are atomic to it. Timers run so too, or when softirqs are enabled again.
+ * - All memory is the kit's arena: contiguous, so that __pa() is a subtraction (uml_physmem) and pages are numbers (mem_map).
+ */
+#ifndef LX_H
+#define LX_H
+
+#include <linux/types.h>
+#include <osenv.h>
+
+struct pci_dev;
+
+/* core.c */
+void lx_begin(void);
+/* Runs Linux's module_init functions: 0, or an error. */
+int lx_initcalls(void);
+/* Runs work that is queued. In process context. */
+void lx_run_works(void);
+bool lx_has_works(void);
+/* Prints a line at Linux's level. */
+void lx_print(int level, const char *prefix, const char *format, __builtin_va_list list);
+
+/* pci.c */
+/* Finds the function of this driver, and resets its device. Before anything allocates memory. */
+int lx_pci_find(void);
+/* Makes Linux's pci_dev of it. */
+int lx_pci_begin(void);
+
+/* Made by the build, in the driver's program: its functions, and how its device is reset. */
+struct lx_symbol {
+	unsigned long address;
+	const char *name;
+};
+extern const struct lx_symbol lx_symbols[];
+extern const unsigned long lx_symbols_count;
+
+/* The server, ../src/lib.rs. */
+void lx_came(void);
+void lx_room(void);
+
+#endif

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* PCI functions, memory that devices reach, registers and ports. */
+#include <linux/device.h>
+#include <linux/dma-mapping.h>
+#include <linux/dmapool.h>
+#include <linux/io.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+
+#include "lx.h"
+
+/* Configuration. */
+
+static int config_read(struct pci_dev *dev, int where, int size, u32 *value)
+{
+	unsigned int word = ~0U;
+	int failed = osenv_pci_config_read(dev->bus->number, PCI_SLOT(dev->devfn),
+					   PCI_FUNC(dev->devfn), where & ~3, &word);
+
+	word >>= (where & 3) * 8;
+	*value = size == 4 ? word : word & ((1U << size * 8) - 1);
+	return failed ? PCIBIOS_DEVICE_NOT_FOUND : PCIBIOS_SUCCESSFUL;
+}
+
+static int config_write(struct pci_dev *dev, int where, int size, u32 value)
+{
+	u32 word, mask = size == 4 ? ~0U : (1U << size * 8) - 1, shift = (where & 3) * 8;
+
+	config_read(dev, where & ~3, 4, &word);
+	word = (word & ~(mask << shift)) | (value & mask) << shift;
+	/* What is refused is the device server's, and as it has to be. */
+	osenv_pci_config_write(dev->bus->number, PCI_SLOT(dev->devfn), PCI_FUNC(dev->devfn),
+			       where & ~3, word);
+	return PCIBIOS_SUCCESSFUL;
+}
+
+int pci_read_config_byte(const struct pci_dev *dev, int where, u8 *value)
+{
+	u32 word;
+	int result = config_read((struct pci_dev *)dev, where, 1, &word);
+
+	*value = word;
+	return result;
+}
+
+int pci_read_config_word(const struct pci_dev *dev, int where, u16 *value)
+{
+	u32 word;
+	int result = config_read((struct pci_dev *)dev, where, 2, &word);
+
+	*value = word;
+	return result;
+}
+
+int pci_read_config_dword(const struct pci_dev *dev, int where, u32 *value)
+{
+	return config_read((struct pci_dev *)dev, where, 4, value);
+}
+
+int pci_write_config_byte(const struct pci_dev *dev, int where, u8 value)
+{
+	return config_write((struct pci_dev *)dev, where, 1, value);
+}
+
+int pci_write_config_word(const struct pci_dev *dev, int where, u16 value)
+{
+	return config_write((struct pci_dev *)dev, where, 2, value);
+}
+
+int pci_write_config_dword(const struct pci_dev *dev, int where, u32 value)
+{
+	return config_write((struct pci_dev *)dev, where, 4, value);
+}
+
+/* The functions that are this driver's. There is one. */
+
+static struct pci_bus bus;
+static struct pci_dev *own;
+
+/* What a base address leads to. The kit answers the question for its size. */
+static void read_base(struct pci_dev *dev, int index)
+{
+	int where = PCI_BASE_ADDRESS_0 + 4 * index;
+	struct resource *r = &dev->resource[index];
+	u32 base, size, mask;
+
+	pci_read_config_dword(dev, where, &base);
+	pci_write_config_dword(dev, where, ~0U);
+	pci_read_config_dword(dev, where, &size);
+	pci_write_config_dword(dev, where, base);
+	if (!size || size == ~0U)
+		return;
+	mask = base & PCI_BASE_ADDRESS_SPACE_IO ? PCI_BASE_ADDRESS_IO_MASK : PCI_BASE_ADDRESS_MEM_MASK;
+	r->start = base & mask;
+	r->end = r->start + (~(size & mask) & (mask == (u32)PCI_BASE_ADDRESS_IO_MASK ? 0xffff : ~0U));
+	r->flags = base & PCI_BASE_ADDRESS_SPACE_IO ? IORESOURCE_IO : IORESOURCE_MEM;
+	r->name = dev_name(&dev->dev);
+}
+
+static struct pci_dev *read_function(int devfn)
+{
+	struct pci_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	static char name[16];
+	u32 word;
+	u8 byte;
+
+	if (!dev)
+		return NULL;
+	dev->bus = &bus;
+	dev->devfn = devfn;
+	snprintf(name, sizeof(name), "0000:00:%02x.%d", PCI_SLOT(devfn), PCI_FUNC(devfn));
+	dev->dev.init_name = name;
+	pci_read_config_dword(dev, PCI_VENDOR_ID, &word);
+	dev->vendor = word;
+	dev->device = word >> 16;
+	pci_read_config_dword(dev, PCI_CLASS_REVISION, &word);
+	dev->class = word >> 8;
+	dev->revision = word;
+	pci_read_config_dword(dev, PCI_SUBSYSTEM_VENDOR_ID, &word);
+	dev->subsystem_vendor = word;
+	dev->subsystem_device = word >> 16;
+	/* The kit knows the function's line; the number is a name for it. */
+	pci_read_config_byte(dev, PCI_INTERRUPT_LINE, &byte);
+	dev->irq = byte >= 3 && byte < 16 ? byte : 11;
+	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
+		read_base(dev, i);
+	dev->dma_mask = DMA_BIT_MASK(32);
+	dev->dev.dma_mask = &dev->dma_mask;
+	dev->dev.coherent_dma_mask = DMA_BIT_MASK(32);
+	dev->error_state = pci_channel_io_normal;
+	dev->current_state = PCI_D0;
+	return dev;
+}
+
+/* What resets a device that may still know addresses of a driver that has died: drivers do that too, but later than they have memory, and some
+ * later than they master the bus. Which base address, the register in it, and what is read or written there. */
+static const struct reset {
+	u16 vendor, device;
+	u8 base, where, size, write;
+	u32 value;
+} resets[] = {
+	{ PCI_VENDOR_ID_INTEL, 0x1209, 0, 8, 4, 1, 0 },		/* PORT: reset */
+	{ PCI_VENDOR_ID_INTEL, 0x1229, 0, 8, 4, 1, 0 },
+	{ PCI_VENDOR_ID_REALTEK, 0x8139, 0, 0x37, 1, 1, 0x10 },	/* command: RST */
+	{ PCI_VENDOR_ID_AMD, 0x2000, 0, 0x18, 4, 0, 0 },	/* reading S_RESET resets, with 32 bits */
+	{ PCI_VENDOR_ID_AMD, 0x2000, 0, 0x14, 2, 0, 0 },	/* and with 16 */
+	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0x40 },	/* ISTAT: SRST, */
+	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0 },	/* which stays */
+};
+
+/* Nanoseconds that a reset takes. */
+#define RESET_TIME 100000
+
+static unsigned int config_word(int devfn, int where)
+{
+	unsigned int word = ~0U;
+
+	osenv_pci_config_read(0, PCI_SLOT(devfn), PCI_FUNC(devfn), where, &word);
+	return word;
+}
+
+static void reset(int devfn, const struct reset *r)
+{
+	unsigned int base = config_word(devfn, PCI_BASE_ADDRESS_0 + 4 * r->base);
+	void *address;
+
+	if (base & PCI_BASE_ADDRESS_SPACE_IO) {
+		base &= PCI_BASE_ADDRESS_IO_MASK;
+		address = osenv_io_alloc(base + r->where, r->size) ? NULL : (void *)(unsigned long)base;
+	} else {
+		base &= PCI_BASE_ADDRESS_MEM_MASK;
+		if (osenv_mem_map_phys(base, r->where + r->size, &address, 0))
+			address = NULL;
+	}
+	if (!address)
+		return;
+	address += r->where;
+	if (r->write)
+		r->size == 1 ? iowrite8(r->value, address) : iowrite32(r->value, address);
+	else
+		r->size == 2 ? ioread16(address) : ioread32(address);
+	osenv_timer_spin(RESET_TIME);
+}
+
+/* Resets the device of this driver, if that is known, and says so: memory that an earlier driver had is free only then. */
+static void reset_device(int devfn, unsigned int id)
+{
+	bool known = false;
+
+	for (int i = 0; i < ARRAY_SIZE(resets); i++)
+		if (id == (resets[i].vendor | (unsigned int)resets[i].device << 16)) {
+			reset(devfn, &resets[i]);
+			known = true;
+		}
+	if (known)
+		osenv_pci_config_write(0, PCI_SLOT(devfn), PCI_FUNC(devfn), PCI_COMMAND,
+				       config_word(devfn, PCI_COMMAND) | PCI_COMMAND_MASTER);
+}
+
+/* Where the function of this driver is. */
+static int own_devfn;
+
+int lx_pci_find(void)
+{
+	if (osenv_pci_config_init())
+		return -ENODEV;
+	for (own_devfn = 0; own_devfn < 256; own_devfn++) {
+		unsigned int id = config_word(own_devfn, PCI_VENDOR_ID);
+
+		if (id != ~0U) {
+			reset_device(own_devfn, id);
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+int lx_pci_begin(void)
+{
+	own = read_function(own_devfn);
+	return own ? 0 : -ENOMEM;
+}
+
+/* Calls the driver's probe function for our function, if it is one of its list. */
+int __pci_register_driver(struct pci_driver *driver, struct module *owner, const char *name)
+{
+	for (const struct pci_device_id *id = driver->id_table; id->vendor; id++)
+		if ((id->vendor == (u32)PCI_ANY_ID || id->vendor == own->vendor) &&
+		    (id->device == (u32)PCI_ANY_ID || id->device == own->device) &&
+		    (id->subvendor == (u32)PCI_ANY_ID || id->subvendor == own->subsystem_vendor) &&
+		    (id->subdevice == (u32)PCI_ANY_ID || id->subdevice == own->subsystem_device) &&
+		    !((id->class ^ own->class) & id->class_mask)) {
+			own->driver = driver;
+			return driver->probe(own, id);
+		}
+	return -ENODEV;
+}
+
+int pci_enable_device(struct pci_dev *dev)
+{
+	return 0;
+}
+
+void pci_disable_device(struct pci_dev *dev)
+{
+}
+
+/* The device has been reset already. */
+void pci_set_master(struct pci_dev *dev)
+{
+	u16 command;
+
+	pci_read_config_word(dev, PCI_COMMAND, &command);
+	pci_write_config_word(dev, PCI_COMMAND, command | PCI_COMMAND_MASTER);
+}
+
+int pci_set_mwi(struct pci_dev *dev)
+{
+	return 0;
+}
+
+void pci_clear_mwi(struct pci_dev *dev)
+{
+}
+
+int pci_set_power_state(struct pci_dev *dev, pci_power_t state)
+{
+	return 0;
+}
+
+int pci_enable_wake(struct pci_dev *dev, pci_power_t state, bool enable)
+{
+	return 0;
+}
+
+void pci_pme_active(struct pci_dev *dev, bool enable)
+{
+}
+
+/* Ports are had here, memory when it is mapped. */
+int pci_request_regions(struct pci_dev *dev, const char *name)
+{
+	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
+		if (pci_resource_flags(dev, i) & IORESOURCE_IO &&
+		    osenv_io_alloc(pci_resource_start(dev, i), pci_resource_len(dev, i)))
+			return -EBUSY;
+	return 0;
+}
+
+void pci_release_regions(struct pci_dev *dev)
+{
+}
+
+/* Registers. Addresses below 64 Ki are ports. */
+
+#define PORTS 0x10000UL
+
+struct resource ioport_resource = { .end = PORTS - 1, .flags = IORESOURCE_IO };
+
+struct resource *__request_region(struct resource *parent, resource_size_t start,
+				  resource_size_t size, const char *name, int flags)
+{
+	struct resource *r;
+
+	if (parent != &ioport_resource || osenv_io_alloc(start, size))
+		return NULL;
+	r = kzalloc(sizeof(*r), GFP_KERNEL);
+	if (r)
+		*r = (struct resource){ .start = start, .end = start + size - 1, .name = name };
+	return r;
+}
+
+/* The ports stay the driver's. */
+void __release_region(struct resource *parent, resource_size_t start, resource_size_t size)
+{
+}
+
+void __iomem *ioremap(phys_addr_t start, size_t size)
+{
+	void *address;
+
+	return osenv_mem_map_phys(start, size, &address, 0) ? NULL : address;
+}
+
+void iounmap(volatile void __iomem *address)
+{
+}
+
+void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
+{
+	resource_size_t start = pci_resource_start(dev, index), size = pci_resource_len(dev, index);
+
+	if (!size)
+		return NULL;
+	if (pci_resource_flags(dev, index) & IORESOURCE_IO)
+		return osenv_io_alloc(start, size) ? NULL : (void __iomem *)start;
+	return ioremap(start, size);
+}
+
+void pci_iounmap(struct pci_dev *dev, void __iomem *address)
+{
+}
+
+/* The driver's function that an address is in. */
+static const char *function_at(unsigned long address)
+{
+	const struct lx_symbol *best = NULL;
+
+	for (unsigned long i = 0; i < lx_symbols_count; i++)
+		if (lx_symbols[i].address <= address && (!best || lx_symbols[i].address > best->address))
+			best = &lx_symbols[i];
+	return best ? best->name : "(unknown)";
+}
+
+/* Ends the driver if it touches ports that it was not granted. */
+static __always_inline void check(unsigned long port, int size)
+{
+	if (unlikely(!osenv_io_granted(port, size)))
+		osenv_panic("%s touches port %#lx (%d bytes), which it was not granted",
+			    function_at((unsigned long)__builtin_return_address(0)), port, size);
+}
+
+/* Reading and writing in each size: by MMIO, in order with all other memory as x86 does it, or by ports. */
+#define REGISTERS(suffix, bits, type, in, out)                                                    \
+	type __raw_read##suffix(const volatile void __iomem *address)                             \
+	{                                                                                         \
+		type value;                                                                       \
+                                                                                                  \
+		if ((unsigned long)address >= PORTS)                                              \
+			return *(const volatile type __force *)address;                           \
+		check((unsigned long)address, sizeof(type));                                      \
+		asm volatile(in : "=a"(value) : "d"((u16)(unsigned long)address));                \
+		return value;                                                                     \
+	}                                                                                         \
+	void __raw_write##suffix(type value, volatile void __iomem *address)                      \
+	{                                                                                         \
+		if ((unsigned long)address >= PORTS) {                                            \
+			*(volatile type __force *)address = value;                                \
+			return;                                                                   \
+		}                                                                                 \
+		check((unsigned long)address, sizeof(type));                                      \
+		asm volatile(out : : "a"(value), "d"((u16)(unsigned long)address));               \
+	}
+
+REGISTERS(b, 8, u8, "inb %w1, %b0", "outb %b0, %w1")
+REGISTERS(w, 16, u16, "inw %w1, %w0", "outw %w0, %w1")
+REGISTERS(l, 32, u32, "inl %w1, %k0", "outl %k0, %w1")
+
+#define IOREGISTERS(bits, suffix, type)                                                           \
+	unsigned int ioread##bits(const void __iomem *address)                                    \
+	{                                                                                         \
+		if ((unsigned long)address < PORTS)                                               \
+			check((unsigned long)address, sizeof(type));                              \
+		return __raw_read##suffix(address);                                               \
+	}                                                                                         \
+	void iowrite##bits(type value, void __iomem *address)                                     \
+	{                                                                                         \
+		if ((unsigned long)address < PORTS)                                               \
+			check((unsigned long)address, sizeof(type));                              \
+		__raw_write##suffix(value, address);                                              \
+	}
+
+IOREGISTERS(8, b, u8)
+IOREGISTERS(16, w, u16)
+IOREGISTERS(32, l, u32)
+
+void memcpy_fromio(void *to, const volatile void __iomem *from, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		((u8 *)to)[i] = __raw_readb(from + i);
+}
+
+void memcpy_toio(volatile void __iomem *to, const void *from, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		__raw_writeb(((const u8 *)from)[i], to + i);
+}
+
+/* Memory that devices reach: all of it, and no cache comes in between. */
+
+void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t flags,
+		      unsigned long attrs)
+{
+	void *block = osenv_mem_alloc(size, OSENV_AUTO_SIZE | OSENV_PHYS_CONTIG, PAGE_SIZE);
+
+	if (block) {
+		memset(block, 0, size);
+		*handle = __pa(block);
+	}
+	return block;
+}
+
+void dma_free_attrs(struct device *dev, size_t size, void *block, dma_addr_t handle,
+		    unsigned long attrs)
+{
+	kfree(block);
+}
+
+dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size,
+			      enum dma_data_direction direction, unsigned long attrs)
+{
+	return page_to_phys(page) + offset;
+}
+
+void dma_unmap_page_attrs(struct device *dev, dma_addr_t handle, size_t size,
+			  enum dma_data_direction direction, unsigned long attrs)
+{
+}
+
+void dma_sync_single_for_cpu(struct device *dev, dma_addr_t handle, size_t size,
+			     enum dma_data_direction direction)
+{
+}
+
+void dma_sync_single_for_device(struct device *dev, dma_addr_t handle, size_t size,
+				enum dma_data_direction direction)
+{
+}
+
+/* The arena ends below 4 GB. */
+int dma_set_mask(struct device *dev, u64 mask)
+{
+	return mask >= DMA_BIT_MASK(32) ? 0 : -EIO;
+}
+
+int dma_set_coherent_mask(struct device *dev, u64 mask)
+{
+	return dma_set_mask(dev, mask);
+}
+
+struct dma_pool {
+	size_t size, align;
+};
+
+struct dma_pool *dma_pool_create(const char *name, struct device *dev, size_t size, size_t align,
+				 size_t boundary)
+{
+	struct dma_pool *pool = kmalloc(sizeof(*pool), GFP_KERNEL);
+
+	if (pool)
+		*pool = (struct dma_pool){ size, align };
+	return pool;
+}
+
+void dma_pool_destroy(struct dma_pool *pool)
+{
+	kfree(pool);
+}
+
+void *dma_pool_alloc(struct dma_pool *pool, gfp_t flags, dma_addr_t *handle)
+{
+	void *block = osenv_mem_alloc(pool->size, OSENV_AUTO_SIZE | OSENV_PHYS_CONTIG, pool->align);
+
+	if (block) {
+		if (flags & __GFP_ZERO)
+			memset(block, 0, pool->size);
+		*handle = __pa(block);
+	}
+	return block;
+}
+
+void dma_pool_free(struct dma_pool *pool, void *block, dma_addr_t handle)
+{
+	kfree(block);
+}
+
+/* Lines about devices. */
+#define DEV_LINE(name, level)                                                                     \
+	void name(const struct device *dev, const char *format, ...)                              \
+	{                                                                                         \
+		va_list list;                                                                     \
+                                                                                                  \
+		va_start(list, format);                                                           \
+		lx_print(level, "", format, list);                                                \
+		va_end(list);                                                                     \
+	}
+
+DEV_LINE(_dev_err, OSENV_LOG_ERR)
+DEV_LINE(_dev_warn, OSENV_LOG_WARNING)
+DEV_LINE(_dev_notice, OSENV_LOG_NOTICE)
+DEV_LINE(_dev_info, OSENV_LOG_INFO)

@@ -1,0 +1,87 @@
+//! Linux's drivers, unmodified, as programs.
+
+use super::net;
+use crate::scenario::{Ctx, Failure, Run};
+use std::path::Path;
+use xtask_build::linux::{self, Driver, Program};
+use xtask_build::project::Project;
+use xtask_machine::net::Net;
+
+/// Builds a driver.
+fn build(name: &str) -> Result<Program, Failure> {
+    let built =
+        Project::find().and_then(|project| Ok(linux::build(&project, linux::find(name)?)?.0));
+    built.map_err(|error| error.message)
+}
+
+/// Two machines with Linux's drivers send each other files, by IPv4 and IPv6.
+pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
+    // A ne2000 has room for some ten frames, and QEMU's drops what comes in bursts: it is slow, by TCP's rules.
+    for (first, second, words) in [("e100", "pcnet32", 100_000), ("8139cp", "ne2k-pci", 1_500)] {
+        let drivers = [Some(build(first)?), Some(build(second)?)];
+        net::pair_of(ctx, drivers, words).map_err(|why| format!("{first} and {second}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// The driver is killed at seeded instants under load: no connection is lost, and all bytes come back.
+pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    kill(ctx, 20_261_125, 50)
+}
+
+/// The same from a seed, so many times.
+pub(crate) fn kill(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
+    net::kills(ctx, Some(build("e100")?), "e100", seed, count)
+}
+
+/// Frames as fast as they can be sent, by each kind of driver (polled, and not): the console is served all the same.
+pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
+    for name in ["e100", "ne2k-pci"] {
+        net::flood_of(ctx, Some(build(name)?)).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended, by a sentence that says which
+/// function of it did what. One that was ended again and again is given up, and the machine goes on.
+pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
+    let project = Project::find().map_err(|error| error.message)?;
+    for (file, said) in [
+        (
+            "port",
+            "wild: port_probe touches port 0x3f8 (2 bytes), which it was not granted",
+        ),
+        (
+            "call",
+            "wild: it calls pci_prepare_to_sleep, which the glue does not have",
+        ),
+        (
+            "sleep",
+            "wild: it sleeps in a handler, or with softirqs disabled",
+        ),
+    ] {
+        let driver = Driver {
+            name: "wild",
+            device: "i82557b",
+            service: "link",
+            grants: "pci=8086:1229 dma=140000",
+            sources: &[],
+        };
+        let source = Path::new("drivers/linux/tests")
+            .join(file)
+            .with_extension("c");
+        let program = linux::build_own(&project, &driver, &source);
+        let program = program.map_err(|error| error.message)?;
+        let run = Run::script("busybox sleep 1\necho on\n")
+            .net(Net::Nothing)
+            .driver(Some(program));
+        let output = ctx.run(run)?;
+        let output = output.expect_status(0)?;
+        let text = output.text();
+        assert!(text.contains(said), "{text}");
+        let given_up = "the server of link has ended again and again";
+        assert!(text.contains(given_up), "{text}");
+        assert!(text.ends_with("on\n"), "{text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,621 @@
+//! Linux's drivers as programs: sources of Debian's package, bit for bit, compiled against Linux's own headers for `ARCH=um`, and linked
+//! with the glue in `drivers/linux`. Nothing of them is committed; all of it lies in `target/linux/VERSION`:
+//!
+//! * `source`: what is needed of the package, by the list in `drivers/linux/build/sources`;
+//! * `headers`: what `make ARCH=um prepare` makes of it, with `drivers/linux/build/config`;
+//! * `objects`, `programs`: what was compiled, by what it was made of.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use elf::endian::LittleEndian;
+use elf::ElfBytes;
+
+use crate::config::Config;
+use crate::debian;
+use crate::error::Error;
+use crate::image::without_symbols;
+use crate::project::{finish, temp_dir, BuildTarget, Project};
+use crate::sites;
+
+/// The package, and the version that the glue is written for.
+const PACKAGE: &str = "linux-source-6.1";
+pub const VERSION: &str = "6.1.192-2";
+/// Its checksum, as Debian's list of packages has it.
+const SHA256: &str = "ae95fe63d4c553f8d0e6c86cb1ab566f3894a43743eb19ab585cd97d82f26514";
+
+/// Tools that Linux's build needs, and the packages that have them.
+const TOOLS: &[(&str, &str)] = &[
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("xz", "xz-utils"),
+    ("ld", "binutils"),
+];
+
+/// A driver.
+#[derive(Debug)]
+pub struct Driver {
+    /// The name of its program.
+    pub name: &'static str,
+    /// QEMU's device.
+    pub device: &'static str,
+    /// The service that it offers, whose driver it stands in for.
+    pub service: &'static str,
+    /// What it may ask the device server for (servers/device/src/manifest.rs).
+    pub grants: &'static str,
+    /// Its files in Linux's sources.
+    pub sources: &'static [&'static str],
+}
+
+/// All that there are.
+pub const DRIVERS: &[Driver] = &[
+    Driver {
+        name: "e100",
+        device: "i82557b",
+        service: "link",
+        grants: "pci=8086:1229 pci=8086:1209 dma=140000",
+        sources: &["drivers/net/ethernet/intel/e100.c"],
+    },
+    Driver {
+        name: "ne2k-pci",
+        device: "ne2k_pci",
+        service: "link",
+        grants: "pci=10ec:8029 dma=140000",
+        sources: &[
+            "drivers/net/ethernet/8390/ne2k-pci.c",
+            "drivers/net/ethernet/8390/8390.c",
+        ],
+    },
+    Driver {
+        name: "pcnet32",
+        device: "pcnet",
+        service: "link",
+        grants: "pci=1022:2000 dma=140000",
+        sources: &["drivers/net/ethernet/amd/pcnet32.c"],
+    },
+    Driver {
+        name: "8139cp",
+        device: "rtl8139",
+        service: "link",
+        grants: "pci=10ec:8139 dma=140000",
+        sources: &["drivers/net/ethernet/realtek/8139cp.c"],
+    },
+];
+
+/// Files of Linux's that do one thing and need nothing: they are part of the glue.
+const LEAVES: &[&str] = &["drivers/net/mii.c", "lib/bitrev.c"];
+
+/// Flags of the compiler for Linux's files: those of Linux's own build, but for code that can lie anywhere, and nothing that a
+/// program of this system cannot do.
+const FLAGS: &[&str] = &[
+    "-nostdinc",
+    "-std=gnu11",
+    "-O2",
+    "-fPIE",
+    "-fvisibility=hidden",
+    "-mgeneral-regs-only",
+    "-mno-red-zone",
+    "-fno-builtin",
+    "-fno-strict-aliasing",
+    "-fno-strict-overflow",
+    "-fno-common",
+    "-fshort-wchar",
+    "-fcf-protection=none",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-delete-null-pointer-checks",
+    "-Wno-pointer-sign",
+    "-D__KERNEL__",
+    "-D__arch_um__",
+    "-D__UM_HOST__",
+    "-DSUBARCH=\"x86\"",
+];
+
+/// Where headers are, in the order in which they are looked for: in the source, or in what was prepared.
+const INCLUDE: &[(bool, &str)] = &[
+    (false, "arch/x86/um"),
+    (false, "arch/um/include"),
+    (true, "arch/um/include/generated"),
+    (false, "arch/x86/include"),
+    (true, "arch/x86/include/generated"),
+    (false, "include"),
+    (true, "include"),
+    (false, "arch/um/include/uapi"),
+    (true, "arch/um/include/generated/uapi"),
+    (false, "arch/x86/include/uapi"),
+    (true, "arch/x86/include/generated/uapi"),
+    (false, "include/uapi"),
+    (true, "include/generated/uapi"),
+    (false, "arch/um/include/shared"),
+    (false, "arch/x86/um/shared"),
+    (false, "arch/um/include/shared/skas"),
+];
+
+/// Flags for what is not Linux's, beside it.
+const OWN_FLAGS: &[&str] = &[
+    "-std=c11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-implicit-fallthrough",
+    "-ffreestanding",
+    "-fPIE",
+    "-fvisibility=hidden",
+    "-mgeneral-regs-only",
+    "-mno-red-zone",
+    "-fcf-protection=none",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+];
+
+/// What a program is made of.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The driver's name.
+    pub name: &'static str,
+    /// QEMU's device.
+    pub device: &'static str,
+    /// The service that it offers.
+    pub service: &'static str,
+    /// Its line in the boot archive's addition to the manifest.
+    pub line: String,
+    /// The program.
+    pub elf: Vec<u8>,
+}
+
+/// What there is to tell of a driver.
+#[derive(Debug)]
+pub struct Facts {
+    /// Lines of its sources.
+    pub lines: usize,
+    /// Symbols that its objects need of others.
+    pub needs: BTreeSet<String>,
+    /// Those of them that nobody has: calling one ends the driver with its name.
+    pub stubs: BTreeSet<String>,
+}
+
+/// The driver of this name.
+pub fn find(name: &str) -> Result<&'static Driver, Error> {
+    let found = DRIVERS.iter().find(|driver| driver.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = DRIVERS.iter().map(|driver| driver.name).collect();
+        Error::usage(format!(
+            "there is no driver {name}; there are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Builds the program of a driver, and tells of it.
+pub fn build(project: &Project, driver: &Driver) -> Result<(Program, Facts), Error> {
+    let _lock = project.lock()?;
+    let tree = Tree::prepare(project)?;
+    tree.program(driver)
+}
+
+/// Builds a driver from a file that is not Linux's: one of the tests.
+pub fn build_own(project: &Project, driver: &Driver, source: &Path) -> Result<Program, Error> {
+    let _lock = project.lock()?;
+    let tree = Tree::prepare(project)?;
+    let object = tree.compile(&project.root.join(source), driver.name)?;
+    Ok(tree.link(driver, &[object])?.0)
+}
+
+/// Linux's sources and headers, and where everything else is.
+struct Tree<'a> {
+    project: &'a Project,
+    root: PathBuf,
+    source: PathBuf,
+    headers: PathBuf,
+}
+
+impl<'a> Tree<'a> {
+    /// Gets the source and prepares the headers, if that was not done before.
+    fn prepare(project: &'a Project) -> Result<Self, Error> {
+        let root = project.target.join("linux").join(VERSION);
+        let tree = Tree {
+            project,
+            source: root.join("source"),
+            headers: root.join("headers"),
+            root,
+        };
+        let missing = |what: &str, why: String| {
+            Error::new(format!(
+                "Linux's drivers need {what}, and {why}. drivers/linux/README.md says more"
+            ))
+        };
+        let list = tree.own("build/sources")?;
+        let config = tree.own("build/config")?;
+        // What was unpacked and prepared by other lists is not what this is to be.
+        let key = key(&[VERSION.as_bytes(), &list, &config]);
+        if std::fs::read_to_string(tree.root.join("key")).is_ok_and(|was| was == key) {
+            return Ok(tree);
+        }
+        debian::install(TOOLS).map_err(|why| missing("tools to build with", why))?;
+        let _ = std::fs::remove_dir_all(&tree.root);
+        make_directory(&tree.source)?;
+        make_directory(&tree.headers)?;
+        tree.unpack().map_err(|why| {
+            missing(
+                &format!("Debian's package {PACKAGE}, version {VERSION}"),
+                why,
+            )
+        })?;
+        tree.make_headers(&config)?;
+        write(&tree.root.join("key"), key.as_bytes())?;
+        Ok(tree)
+    }
+
+    /// A file of `drivers/linux`.
+    fn own(&self, name: &str) -> Result<Vec<u8>, Error> {
+        read(&self.project.root.join("drivers/linux").join(name))
+    }
+
+    /// Fetches the package, compares its checksum, and unpacks what is needed.
+    fn unpack(&self) -> Result<(), String> {
+        let directory = temp_dir().map_err(|error| error.message)?;
+        let package = debian::download(&format!("{PACKAGE}={VERSION}"), directory.path())?;
+        let sum = debian::run(Command::new("sha256sum").arg(&package))?;
+        if !sum.starts_with(SHA256.as_bytes()) {
+            return Err("what was fetched has another checksum than it should have".into());
+        }
+        eprintln!("fermata: unpacking what is needed of it");
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(
+                "dpkg-deb --fsys-tarfile \"$1\" | tar -xO \"./usr/src/$2.tar.xz\" | \
+                 tar -xJ -C \"$3\" --strip-components=1 --wildcards -T \"$4\"",
+            )
+            .arg("sh")
+            .arg(&package)
+            .arg(PACKAGE)
+            .arg(&self.source)
+            .arg(self.project.root.join("drivers/linux/build/sources"));
+        debian::run(&mut command).map(drop)
+    }
+
+    /// Has Linux make its headers.
+    fn make_headers(&self, config: &[u8]) -> Result<(), Error> {
+        eprintln!("fermata: preparing Linux's headers");
+        let make = |target: &str| {
+            let mut command = Command::new("make");
+            command
+                .arg("-C")
+                .arg(&self.source)
+                .args(["ARCH=um", "-j2"])
+                .arg(format!("O={}", self.headers.display()))
+                .arg(target)
+                .env_remove("MAKEFLAGS");
+            debian::run(&mut command)
+                .map_err(|why| Error::new(format!("Linux's `make {target}`: {why}")))
+        };
+        make("tinyconfig")?;
+        let file = self.headers.join(".config");
+        let mut whole = read(&file)?;
+        whole.extend_from_slice(config);
+        write(&file, &whole)?;
+        make("olddefconfig")?;
+        make("prepare").map(drop)
+    }
+
+    /// Compiles a file of Linux's, or one that is like it: its object. `module` is what it calls itself.
+    fn compile(&self, file: &Path, module: &str) -> Result<PathBuf, Error> {
+        let glue = self.project.root.join("drivers/linux/glue");
+        let kit = self.project.root.join("drivers/kit/include");
+        let mut parts = vec![read(file)?, FLAGS.concat().into_bytes()];
+        for header in [
+            glue.join("lx.h"),
+            glue.join("include/asm/thread_info.h"),
+            kit.join("osenv.h"),
+        ] {
+            parts.push(read(&header)?);
+        }
+        parts.push(module.as_bytes().to_vec());
+        let object = self.object(file, &parts)?;
+        if object.exists() {
+            return Ok(object);
+        }
+        let module = module.replace('-', "_");
+        let mut command = Command::new("cc");
+        command.args(FLAGS).arg("-I").arg(glue.join("include"));
+        for (made, directory) in INCLUDE {
+            let base = if *made { &self.headers } else { &self.source };
+            command.arg("-I").arg(base.join(directory));
+        }
+        for header in ["compiler-version.h", "kconfig.h", "compiler_types.h"] {
+            let header = self.source.join("include/linux").join(header);
+            command.arg("-include").arg(header);
+        }
+        for name in ["MODFILE", "BASENAME", "MODNAME"] {
+            command.arg(format!("-DKBUILD_{name}=\"{module}\""));
+        }
+        command.arg(format!("-D__KBUILD_MODNAME=kmod_{module}"));
+        command.arg("-I").arg(kit).arg("-I").arg(glue);
+        self.finish(command, file, &object)
+    }
+
+    /// Compiles a file that is not Linux's.
+    fn compile_own(&self, file: &Path) -> Result<PathBuf, Error> {
+        let include = self.project.root.join("drivers/kit/include");
+        let parts = [
+            read(file)?,
+            OWN_FLAGS.concat().into_bytes(),
+            read(&include.join("osenv.h"))?,
+        ];
+        let object = self.object(file, &parts)?;
+        if object.exists() {
+            return Ok(object);
+        }
+        let mut command = Command::new("cc");
+        command.args(OWN_FLAGS).arg("-I").arg(include);
+        self.finish(command, file, &object)
+    }
+
+    /// Where the object of a file goes that is made of these parts.
+    fn object(&self, file: &Path, parts: &[Vec<u8>]) -> Result<PathBuf, Error> {
+        let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        let directory = self.root.join("objects");
+        make_directory(&directory)?;
+        Ok(directory.join(format!("{stem}-{}.o", key(&parts))))
+    }
+
+    /// Runs the compiler. The object is there when it is whole.
+    fn finish(&self, mut command: Command, file: &Path, object: &Path) -> Result<PathBuf, Error> {
+        let partial = object.with_extension("partial");
+        command.arg("-c").arg("-o").arg(&partial).arg(file);
+        finish(command, &format!("compiling {}", file.display()))?;
+        std::fs::rename(&partial, object)
+            .map_err(|error| Error::new(format!("{}: {error}", object.display())))?;
+        Ok(object.into())
+    }
+
+    fn program(&self, driver: &Driver) -> Result<(Program, Facts), Error> {
+        let mut lines = 0;
+        let mut objects = Vec::new();
+        for name in driver.sources {
+            let file = self.source.join(name);
+            lines += read(&file)?.iter().filter(|byte| **byte == b'\n').count();
+            objects.push(self.compile(&file, driver.name)?);
+        }
+        let (program, mut facts) = self.link(driver, &objects)?;
+        facts.lines = lines;
+        Ok((program, facts))
+    }
+
+    /// The objects of the glue, and the library in Rust that they are linked with.
+    fn glue(&self) -> Result<(Vec<PathBuf>, PathBuf), Error> {
+        let root = &self.project.root;
+        let mut objects = Vec::new();
+        for file in crate::c::sources(&root.join("drivers/linux/glue"))? {
+            objects.push(self.compile(&file, "lx")?);
+        }
+        for file in LEAVES {
+            objects.push(self.compile(&self.source.join(file), "lx")?);
+        }
+        objects.push(self.compile_own(&root.join("drivers/kit/c/format.c"))?);
+        let packages = self.project.packages()?;
+        let package = &self.project.package_at(&packages, "drivers/linux")?.name;
+        let mut command = self
+            .project
+            .cargo(BuildTarget::User, Config::DEFAULT, "build");
+        command.args(["--quiet", "--lib", "--package", package]);
+        finish(command, "building what Linux's drivers are linked with")?;
+        let library = format!("lib{}.a", package.replace('-', "_"));
+        let library = self
+            .project
+            .binaries(BuildTarget::User, Config::DEFAULT)
+            .join(library);
+        Ok((objects, library))
+    }
+
+    /// Makes a program of a driver's objects.
+    fn link(&self, driver: &Driver, objects: &[PathBuf]) -> Result<(Program, Facts), Error> {
+        let (glue, library) = self.glue()?;
+        let directory = self.root.join("programs");
+        make_directory(&directory)?;
+        let at = |end: &str| directory.join(format!("{}{end}", driver.name));
+        let tool = |command: &mut Command| {
+            debian::run(command)
+                .map_err(|why| Error::new(format!("linking {}: {why}", driver.name)))
+        };
+
+        // The driver as one object, whose functions have names that others see, and its initcalls a section that the linker names.
+        let (joined, object) = (at(".joined.o"), at(".o"));
+        tool(
+            Command::new("ld")
+                .args(["-r", "-o"])
+                .arg(&joined)
+                .args(objects),
+        )?;
+        let symbols = Symbols::read(&read(&joined)?)?;
+        let names = at(".names");
+        write(&names, symbols.functions.join("\n").as_bytes())?;
+        tool(
+            Command::new("objcopy")
+                .args(["--rename-section", ".initcall6.init=lx_initcalls"])
+                .arg(format!("--globalize-symbols={}", names.display()))
+                .arg(&joined)
+                .arg(&object),
+        )?;
+
+        // What nobody has is a stub that names itself.
+        let mut have = BTreeSet::new();
+        let mut needs = symbols.undefined.clone();
+        for object in &glue {
+            let symbols = Symbols::read(&read(object)?)?;
+            have.extend(symbols.global);
+            needs.extend(symbols.undefined);
+        }
+        have.extend(symbols.global.iter().cloned());
+        have.extend(self.of_library(&library)?);
+        let linker = [
+            "__start_lx_initcalls",
+            "__stop_lx_initcalls",
+            "lx_symbols",
+            "lx_symbols_count",
+            "_GLOBAL_OFFSET_TABLE_",
+        ];
+        let stubs: BTreeSet<String> = needs
+            .into_iter()
+            .filter(|name| !have.contains(name) && !linker.contains(&&**name))
+            .collect();
+        let (stub, made) = (at(".stubs.S"), at(".stubs.o"));
+        write(&stub, assembly(&symbols.functions, &stubs).as_bytes())?;
+        tool(Command::new("cc").arg("-c").arg("-o").arg(&made).arg(&stub))?;
+
+        let program = at("");
+        tool(
+            Command::new("cc")
+                .args(["-nostdlib", "-static-pie"])
+                .arg("-Wl,-e,_start,-z,text,-z,noexecstack,--build-id=none,--gc-sections,-u,fermata_main")
+                .arg("-o")
+                .arg(&program)
+                .args([&object, &made])
+                .args(&glue)
+                .arg(&library),
+        )?;
+        let elf = read(&program)?;
+        sites::check(&elf).map_err(|why| {
+            Error::new(format!(
+                "{} enters the kernel in a wrong way: {why}",
+                driver.name
+            ))
+        })?;
+        let facts = Facts {
+            lines: 0,
+            needs: symbols.undefined,
+            stubs,
+        };
+        let program = Program {
+            name: driver.name,
+            device: driver.device,
+            service: driver.service,
+            line: format!(
+                "sbin/{} {} {}\n",
+                driver.name, driver.service, driver.grants
+            ),
+            elf: without_symbols(elf),
+        };
+        Ok((program, facts))
+    }
+
+    /// The symbols that the library in Rust has for C.
+    fn of_library(&self, library: &Path) -> Result<BTreeSet<String>, Error> {
+        let output = debian::run(
+            Command::new("nm")
+                .args(["--defined-only", "--extern-only", "--format=posix"])
+                .arg(library),
+        );
+        let output = output.map_err(Error::new)?;
+        let text = String::from_utf8_lossy(&output);
+        let name = |line: &str| line.split(' ').next().map(ToString::to_string);
+        Ok(text.lines().filter_map(name).collect())
+    }
+}
+
+/// The symbols of an object.
+struct Symbols {
+    /// Those that others see.
+    global: BTreeSet<String>,
+    undefined: BTreeSet<String>,
+    /// Names of functions that there is one of.
+    functions: Vec<String>,
+}
+
+impl Symbols {
+    fn read(object: &[u8]) -> Result<Self, Error> {
+        let failed = |_| Error::new("an object is not what the compiler should have made");
+        let elf = ElfBytes::<LittleEndian>::minimal_parse(object).map_err(failed)?;
+        let mut symbols = Symbols {
+            global: BTreeSet::new(),
+            undefined: BTreeSet::new(),
+            functions: Vec::new(),
+        };
+        let mut functions: BTreeMap<String, usize> = BTreeMap::new();
+        let Some((table, names)) = elf.symbol_table().map_err(failed)? else {
+            return Ok(symbols);
+        };
+        for symbol in table.iter() {
+            let name = names.get(symbol.st_name as usize).map_err(failed)?;
+            if name.is_empty() {
+                continue;
+            }
+            if symbol.is_undefined() {
+                symbols.undefined.insert(name.into());
+                continue;
+            }
+            if symbol.st_bind() != elf::abi::STB_LOCAL {
+                symbols.global.insert(name.into());
+            }
+            if symbol.st_symtype() == elf::abi::STT_FUNC {
+                *functions.entry(name.into()).or_default() += 1;
+            }
+        }
+        let once = functions.into_iter().filter(|(_, count)| *count == 1);
+        symbols.functions = once.map(|(name, _)| name).collect();
+        Ok(symbols)
+    }
+}
+
+/// The list of the driver's functions, and the stubs.
+fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
+    let mut text = String::from(
+        ".section .data.rel.ro, \"aw\"\n.balign 8\n.globl lx_symbols\n.hidden lx_symbols\nlx_symbols:\n",
+    );
+    for (number, name) in functions.iter().enumerate() {
+        let _ = writeln!(text, ".quad {name}, .Lname{number}");
+    }
+    let count = functions.len();
+    let _ = writeln!(
+        text,
+        ".globl lx_symbols_count\n.hidden lx_symbols_count\nlx_symbols_count: .quad {count}"
+    );
+    text.push_str(".section .rodata\n");
+    for (number, name) in functions.iter().enumerate() {
+        let _ = writeln!(text, ".Lname{number}: .asciz \"{name}\"");
+    }
+    for (number, name) in stubs.iter().enumerate() {
+        let _ = writeln!(text, ".Lstub{number}: .asciz \"{name}\"");
+    }
+    text.push_str(".text\n");
+    for (number, name) in stubs.iter().enumerate() {
+        // Some are data: a driver only takes their address.
+        let _ = writeln!(
+            text,
+            ".globl {name}\n.hidden {name}\n.balign 16\n{name}:\nlea .Lstub{number}(%rip), %rdi\njmp lx_missing"
+        );
+    }
+    text.push_str(".section .note.GNU-stack, \"\", @progbits\n");
+    text
+}
+
+/// A name for what is made of these parts.
+fn key(parts: &[&[u8]]) -> String {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+fn make_directory(directory: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(directory)
+        .map_err(|error| Error::new(format!("cannot make {}: {error}", directory.display())))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path)
+        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, content)
+        .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))
+}
