@@ -76,7 +76,7 @@ impl Line {
     }
 }
 
-/// Makes the line's thread, at the function of this driver that has no line yet, or else at the line of the machine.
+/// Makes the line's thread: it gets the interrupts of this driver's function, whatever number that has noted, or of the line if there is no function.
 fn attach(irq: c_int) -> Result<(), Error> {
     let line = line(irq).ok_or(Error::Invalid)?;
     outside(|| line.gate.make())?;
@@ -86,8 +86,8 @@ fn attach(irq: c_int) -> Result<(), Error> {
     ask(|set| {
         let of_function = |function: &u64| set.devices.attach_function(*function, &thread);
         match set.functions.first().map(of_function) {
-            Some(Ok(())) => Ok(()),
-            _ => set.devices.attach_line(irq as u64, &thread),
+            Some(attached) => attached,
+            None => set.devices.attach_line(irq as u64, &thread),
         }
     })
 }
