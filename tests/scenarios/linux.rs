@@ -376,6 +376,26 @@ pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])
 }
 
+/// Pseudo-terminals, and sessions that have one.
+pub(crate) fn ptys(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "ptys", &["one", "many"])
+}
+
+/// What is under `/proc` and `/dev`, of a process itself and of others.
+pub(crate) fn proc(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "proc", &["one", "many"])
+}
+
+/// Locks on files, within a process and between several.
+pub(crate) fn locks(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "locks", &["one", "many"])
+}
+
+/// Memory that several processes map: of nobody's, of files, of `memfd_create`.
+pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "shared", &["one", "many"])
+}
+
 /// Sockets, within a process and between several.
 pub(crate) fn sockets(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "sockets", &["one", "many"])

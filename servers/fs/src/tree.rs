@@ -241,8 +241,11 @@ impl FileSystem {
             self.inodes.insert(ino, inode);
             self.enter(walk.parent, &walk.name, ino)?;
         }
-        let tmp = self.lookup("/tmp", true)?;
-        self.get_mut(tmp)?.permissions = 0o1777;
+        self.make_directories("/dev/shm")?;
+        for open_to_all in ["/tmp", "/dev/shm"] {
+            let ino = self.lookup(open_to_all, true)?;
+            self.get_mut(ino)?.permissions = 0o1777;
+        }
         Ok(())
     }
 

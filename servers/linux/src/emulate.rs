@@ -27,6 +27,7 @@ use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{Prot, READ, WRITE};
 use crate::number;
 use crate::path;
+use crate::proc;
 use crate::process::{CallKey, Current, Kind, Task, Wait, MAX_REPORTED};
 use crate::signal::{self, sig, Delivery, Origin};
 use crate::special::{self, Special};
@@ -337,16 +338,22 @@ impl Caller<'_> {
         } else if dirfd == AT_FDCWD {
             path::join(&self.p.context.cwd, path)
         } else {
-            let Kind::Directory { ino, .. } = self.p.files.get(dirfd as u32)?.kind else {
-                return Err(ENOTDIR.into());
+            let kind = self.p.files.get(dirfd as u32)?.kind.clone();
+            let base = match kind {
+                Kind::Directory { ino, .. } => self.fs_path(&Request::PathOf { ino })?,
+                Kind::Folder(folder) => folder.path(),
+                _ => return Err(ENOTDIR.into()),
             };
-            let base = self.fs_path(&Request::PathOf { ino })?;
             path::join(&base, path)
         };
-        Ok(match special::find(&self.p, &absolute) {
-            Some(special) => Target::Special(special),
-            None => Target::Path(absolute),
-        })
+        let Some(special) = special::find(&self.p, &absolute) else {
+            return Ok(Target::Path(absolute));
+        };
+        proc::check(self, &special)?;
+        Ok(Target::Special(match special {
+            Special::LinkOf(number, link) => Special::Link(proc::target(self, number, link)?),
+            special => special,
+        }))
     }
 
     // --- Waiting ---
@@ -438,6 +445,9 @@ pub fn call(
         }
         (result, caller.out, caller.fpu.take())
     };
+    if system.objects.is_due() {
+        system.settle_objects(host);
+    }
     match result {
         Ok(value) => out.rax = value,
         Err(Stop::Errno(errno)) => out.rax = errno.rax(),
@@ -622,8 +632,9 @@ pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
     system.leave_queues(task.tid);
     let process = system.process(task.pid);
     let is_alone = Rc::strong_count(&task.shares.memory) <= process.tasks.len();
-    if !is_alone {
-        // Another process is in the same memory.
+    let has_objects = !task.shares.memory.borrow().objects.is_empty();
+    if !is_alone || has_objects {
+        // Another process is in the same memory, or has a part of it in its own.
         calls::futex::leave(task, system, host);
     }
     task.close_files(system, host);

@@ -23,6 +23,8 @@ use services::fs::{mode, Flags, Opened};
 use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOEXEC, ENOMEM};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
+use crate::object::Uses;
+use crate::proc::Seen;
 use crate::process::{copied, Current, Shared, Task, MAX_TITLE};
 use crate::signal::Stack;
 use crate::special::{self, Special};
@@ -469,6 +471,7 @@ pub fn commit(
 ) -> Result<Registers, Lost> {
     let result = unshare(task, system, host).and_then(|()| {
         let shares = task.shares.clone();
+        system.process(task.pid).seen = Seen::of(&shares);
         replace(Current::new(task, &shares), system, host, &prepared)
     });
     cancel(host, prepared);
@@ -477,6 +480,11 @@ pub fn commit(
 
 /// Gives the task memory, descriptors and actions of its own, the memory empty.
 fn unshare(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
+    let has_objects = !task.shares.memory.borrow().objects.is_empty();
+    if has_objects {
+        // Others may wait for locks that it has there.
+        crate::calls::futex::leave(task, system, host);
+    }
     let shares = &mut task.shares;
     if Rc::strong_count(&shares.memory) > 1 {
         host.leave_memory()?;
@@ -485,6 +493,7 @@ fn unshare(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<
         let mut memory = shares.memory.borrow_mut();
         if !memory.areas.list().is_empty() {
             memory.areas.apply(host, Vec::new())?;
+            memory.objects = Uses::default();
             host.discard(0, memory::END);
         }
     }
@@ -556,7 +565,7 @@ fn replace(
         (AT_CLKTCK, 100),
         (AT_SECURE, 0),
     ];
-    let (rsp, stack, args) = first_stack(prepared, &random, &vector);
+    let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
     host.write_memory(rsp, &stack)?;
 
     let Current { task, memory, .. } = &mut current;
@@ -569,7 +578,8 @@ fn replace(
         .unwrap_or_default()
         .as_bytes();
     task.comm = last[..last.len().min(15)].to_vec();
-    memory.args = args;
+    system.process(task.pid).comm = task.comm.clone();
+    (memory.args, memory.environment) = (args, environment);
     memory.name = title(&prepared.args);
     Ok(Registers {
         rip: entry,
@@ -637,14 +647,15 @@ fn title(args: &[Vec<u8>]) -> String {
 }
 
 /// The first contents of the stack behind the stack pointer: argument count, arguments, environment,
-/// auxiliary vector, and above them the strings; and where those of the arguments are, and how long.
+/// auxiliary vector, and above them the strings; and where those of the arguments and of the environment are, and how long.
 fn first_stack(
     prepared: &Prepared,
     random: &[u8; 16],
     vector: &[(u32, u64)],
-) -> (u64, Vec<u8>, (u64, u64)) {
+) -> (u64, Vec<u8>, (u64, u64), (u64, u64)) {
     let mut strings: Vec<u8> = Vec::new();
-    let of_args = prepared.args.iter().map(|arg| arg.len() as u64 + 1).sum();
+    let length = |list: &[Vec<u8>]| list.iter().map(|s| s.len() as u64 + 1).sum();
+    let (of_args, of_env): (u64, u64) = (length(&prepared.args), length(&prepared.env));
     let mut add = |bytes: &[u8]| {
         let offset = strings.len() as u64;
         strings.extend_from_slice(bytes);
@@ -678,5 +689,6 @@ fn first_stack(
     }
     let out = out.pad_to((strings_at - rsp) as usize).bytes(&strings);
     let stack = out.pad_to((memory::STACK_TOP - rsp) as usize).done();
-    (rsp, stack, (strings_at, of_args))
+    let environment = (strings_at + of_args, of_env);
+    (rsp, stack, (strings_at, of_args), environment)
 }

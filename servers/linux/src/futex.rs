@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::mem::take;
 use serde::{Deserialize, Serialize};
 
+use crate::memory::Source;
 use crate::process::Memory;
 use crate::system::Tid;
 
@@ -25,7 +26,21 @@ pub struct Word {
 }
 
 impl Word {
-    /// The word at this address.
+    /// The word at this address, for all who have its page in their memory; `private`: for this memory only.
+    #[must_use]
+    pub fn at(memory: &Memory, address: u64, private: bool) -> Self {
+        let area = memory.areas.find(address).filter(|_| !private);
+        match area.map(|area| (area.start, area.source())) {
+            // The address of a memory is an even number.
+            Some((start, Source::Object { id, offset })) => Word {
+                memory: (id << 1 | 1) as usize,
+                address: offset + (address - start),
+            },
+            _ => Word::new(memory, address),
+        }
+    }
+
+    /// The word at this address of this memory.
     #[must_use]
     pub fn new(memory: &Memory, address: u64) -> Self {
         Word {

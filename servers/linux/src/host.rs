@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use crate::errno::Errno;
-use crate::memory::Prot;
+use crate::memory::Area;
 use crate::process::Task;
 use abi::Registers;
 
@@ -54,12 +54,22 @@ pub trait Host {
     fn is_present(&mut self, address: u64, length: u64) -> bool;
     /// Gives the pages of the range back: they read as zero afterwards.
     fn discard(&mut self, start: u64, size: u64);
-    /// Makes mapping `slot`, which is not in use: it shows the process its memory from `start` on.
-    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno>;
-    /// Changes range and rights of a mapping that is in use.
-    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno>;
+    /// Makes the mapping of an area, in its slot, which is not in use.
+    fn map(&mut self, area: &Area) -> Result<(), Errno>;
+    /// Has a mapping that is in use show this area.
+    fn remap(&mut self, area: &Area) -> Result<(), Errno>;
     /// Ends a mapping.
     fn unmap(&mut self, slot: u32);
+    /// Makes a memory object, of as many zeros as an address space has bytes, which counts for who calls.
+    fn new_object(&mut self, id: u64) -> Result<(), Errno>;
+    /// Ends a memory object, of which no mapping is left.
+    fn end_object(&mut self, id: u64);
+    /// Reads from a memory object.
+    fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;
+    /// Writes to a memory object.
+    fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
+    /// Gives pages of a memory object back: they read as zero afterwards.
+    fn discard_object(&mut self, id: u64, offset: u64, size: u64);
     /// Fails unless the server may take so many bytes of memory more until it waits again, for what it keeps or takes
     /// meanwhile: others may have taken all, and it would end if it needed more.
     fn room(&mut self, bytes: u64) -> Result<(), Errno>;

@@ -117,14 +117,8 @@ impl System {
 
     /// Names the group that has the console: one of the caller's session.
     pub fn set_foreground(&mut self, pid: Pid, group: u32) -> Result<(), Errno> {
-        let own = self.find(pid).ok_or(EPERM)?;
-        let (session, root) = (own.session, own.root);
-        let members = self.those(pid, Which::Group(group));
-        let is_member = |pid: &Pid| {
-            let process = self.find(*pid);
-            process.is_some_and(|p| p.session == session && p.root == root)
-        };
-        if !members.iter().any(is_member) {
+        let root = self.find(pid).ok_or(EPERM)?.root;
+        if !self.is_group_of_session(pid, group) {
             return Err(EPERM);
         }
         self.foregrounds.insert(root, group);
@@ -144,12 +138,30 @@ impl System {
         if self.foreground(pid) == group {
             return None;
         }
+        Some(self.stop_background(pid, signal, ignores))
+    }
+
+    /// Sends the group of a process a signal that is to stop it. Errors: `EIO` if it cannot be stopped.
+    pub fn stop_background(&mut self, pid: Pid, signal: u32, ignores: bool) -> Result<(), Errno> {
         if ignores || self.is_orphaned(pid) {
-            return Some(Err(crate::errno::EIO));
+            return Err(crate::errno::EIO);
         }
-        for member in self.those(pid, Which::Group(group)) {
-            self.send(To::Process(member), signal, Origin::default());
-        }
-        Some(Ok(()))
+        let of = self.find(pid).ok_or(EPERM)?;
+        self.signal_group(of.root, of.namespace, of.group, signal);
+        Ok(())
+    }
+
+    /// Whether there is such a group in the session of a process.
+    #[must_use]
+    pub fn is_group_of_session(&self, pid: Pid, group: u32) -> bool {
+        let Some(own) = self.find(pid) else {
+            return false;
+        };
+        let members = self.those(pid, Which::Group(group));
+        let is_member = |pid: &Pid| {
+            let process = self.find(*pid);
+            process.is_some_and(|p| p.session == own.session && p.root == own.root)
+        };
+        members.iter().any(is_member)
     }
 }

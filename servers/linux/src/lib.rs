@@ -10,9 +10,9 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`socket`] has sockets, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors; [`job`] is job control; [`futex`] knows who waits at which word of memory.
-//! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
-//!   delivers signals; [`path`] and [`special`] know the names that are not files.
+//! * [`socket`] has sockets, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors; [`job`] is job control; [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
+//! * [`memory`] is the list of mapped areas, [`object`] the pages that several processes map; [`lock`] has locks on files; [`exec`] loads programs; [`signal`]
+//!   delivers signals; [`path`], [`special`] and [`proc`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
 //! * [`files`] is what is asked of the file system, [`late`] what is asked of one that answers later.
 //! * [`number`] and [`errno`] are Linux's numbers.
@@ -31,12 +31,16 @@ pub mod futex;
 pub mod host;
 pub mod job;
 pub mod late;
+pub mod lock;
 pub mod memory;
 pub mod node;
 pub mod number;
+pub mod object;
 pub mod part;
 pub mod path;
+pub mod proc;
 pub mod process;
+pub mod pty;
 pub mod signal;
 pub mod socket;
 pub mod special;

@@ -52,6 +52,29 @@ pub enum Kind {
     Anonymous,
     /// Private copy of a file's contents.
     File,
+    /// Pages of a memory object ([`crate::object`]).
+    Shared {
+        /// The object.
+        id: u64,
+        /// An address in the area plus this, modulo 2^64, is the place in the object: the same for all parts of an area that is split.
+        shift: u64,
+        /// Whether it may ever be written to.
+        may_write: bool,
+    },
+}
+
+/// What a mapping shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The process's own memory, at the same address.
+    Own,
+    /// A memory object.
+    Object {
+        /// Which.
+        id: u64,
+        /// Where the mapping begins in it.
+        offset: u64,
+    },
 }
 
 /// A range of addresses with one protection.
@@ -70,6 +93,18 @@ pub struct Area {
 }
 
 impl Area {
+    /// What its mapping shows.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        match self.kind {
+            Kind::Shared { id, shift, .. } => Source::Object {
+                id,
+                offset: self.start.wrapping_add(shift),
+            },
+            _ => Source::Own,
+        }
+    }
+
     fn same_but_slot(&self, other: &Area) -> bool {
         (self.start, self.end, self.prot, self.kind)
             == (other.start, other.end, other.prot, other.kind)
@@ -380,7 +415,12 @@ fn change(
         let end = before.end.min(new[n].end);
         if (start, end) != (before.start, before.end) {
             // Making a mapping smaller needs nothing that could be missing.
-            if let Err(error) = host.remap(before.slot, start, end - start, before.prot) {
+            let smaller = Area {
+                start,
+                end,
+                ..*before
+            };
+            if let Err(error) = host.remap(&smaller) {
                 host.log("a mapping could not be made smaller");
                 return Err(error);
             }
@@ -398,12 +438,11 @@ fn change(
         }
         let done = match shrunk[n] {
             Some(now) if now.same_but_slot(&area) => Ok(()),
-            Some(_) => host.remap(area.slot, area.start, area.end - area.start, area.prot),
+            Some(_) => host.remap(&area),
             None => {
                 let slot = used.lowest_free();
                 new[n].slot = slot;
-                host.map(slot, area.start, area.end - area.start, area.prot)
-                    .map(|()| used.insert(slot))
+                host.map(&new[n]).map(|()| used.insert(slot))
             }
         };
         if let Err(error) = done {

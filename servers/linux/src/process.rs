@@ -19,7 +19,10 @@ use services::process::Pid;
 
 use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
+use crate::lock::Owner;
 use crate::memory::Areas;
+use crate::object::Uses;
+use crate::proc::Folder;
 use crate::signal::{Actions, Signals};
 use crate::special::Reading;
 use crate::system::{Key, Payer, System, Tid};
@@ -82,6 +85,8 @@ pub enum Kind {
     Device(Device),
     /// A text under `/proc`.
     Text(Box<Reading>),
+    /// A directory that is not one of the file system.
+    Folder(Folder),
     /// Something that counts.
     Counter {
         /// Its identity.
@@ -105,6 +110,15 @@ pub enum Kind {
     Socket {
         /// Its identity, under which it is in the table.
         id: u64,
+    },
+    /// An end of a pseudo-terminal.
+    Pty {
+        /// Its number.
+        number: u32,
+        /// Its identity.
+        id: u64,
+        /// Whether it is the master's end.
+        master: bool,
     },
     /// An end of a pipe.
     Pipe {
@@ -137,7 +151,12 @@ impl Kind {
             Kind::Signals { id, .. } => Some(Key::Signals(*id)),
             Kind::Epoll { id } => Some(Key::Epoll(*id)),
             Kind::Socket { id } => Some(Key::Socket(*id)),
-            Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => None,
+            Kind::Pty { id, .. } => Some(Key::Pty(*id)),
+            Kind::File { .. }
+            | Kind::Directory { .. }
+            | Kind::Device(_)
+            | Kind::Text(_)
+            | Kind::Folder(_) => None,
         }
     }
 
@@ -300,9 +319,14 @@ impl Description {
         match self.kind {
             Kind::Epoll { id } => system.forget_epoll(id),
             Kind::Socket { id } => system.close_socket(id),
+            Kind::Pty { number, master, .. } => system.close_pty(number, master),
             _ => {}
         }
         if let Some(ino) = self.ino() {
+            if !system.memfds.is_empty() {
+                // It has one description and no name.
+                system.memfds.remove(&ino);
+            }
             let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
         }
         if let Kind::Pipe { id, end, pipe, .. } = self.kind {
@@ -329,10 +353,22 @@ pub struct Fd {
 }
 
 /// Descriptors.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Files {
     /// By number.
     pub fds: BTreeMap<u32, Fd>,
+    /// As whom it has locks ([`crate::lock::Owner`]); 0 as long as it has had none.
+    pub owner: u64,
+}
+
+impl Clone for Files {
+    /// A copy has none of the locks.
+    fn clone(&self) -> Self {
+        Files {
+            fds: self.fds.clone(),
+            owner: 0,
+        }
+    }
 }
 
 impl Files {
@@ -378,6 +414,11 @@ impl Files {
         fd: u32,
     ) -> Result<(), Errno> {
         let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
+        if self.owner != 0 {
+            if let Some(ino) = gone.borrow().ino() {
+                system.release_locks(Owner::Files(self.owner), ino);
+            }
+        }
         let is_socket = matches!(gone.borrow().kind, Kind::Socket { .. });
         system.dropped.push(gone);
         release_dropped(system, host);
@@ -410,6 +451,9 @@ impl Files {
 /// Gives up the descriptions that were dropped, and those that go with them, unless others have them.
 pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
     while let Some(gone) = system.dropped.pop() {
+        if !system.locks.is_empty() && Rc::strong_count(&gone) == 1 {
+            system.release_description_locks(Rc::as_ptr(&gone).addr());
+        }
         if let Some(description) = Rc::into_inner(gone) {
             description.into_inner().release(system, host);
         }
@@ -461,8 +505,13 @@ pub struct Memory {
     pub name: String,
     /// Absolute path of the executable.
     pub exe: String,
+    /// The memory objects of which it has areas.
+    #[serde(skip)]
+    pub objects: Uses,
     /// Where the arguments are, each with a zero byte behind it: their address and how many bytes they are.
     pub args: (u64, u64),
+    /// Where the environment is, in the same way.
+    pub environment: (u64, u64),
 }
 
 /// Where a task is in the file system.

@@ -272,6 +272,18 @@ impl Actions {
         }
     }
 
+    /// Whether a signal is ignored because the program has said so.
+    #[must_use]
+    pub fn is_set_to_ignore(&self, signal: u32) -> bool {
+        self.get(signal).handler == IGNORE
+    }
+
+    /// Whether the program has a handler for a signal.
+    #[must_use]
+    pub fn is_caught(&self, signal: u32) -> bool {
+        ![DEFAULT, IGNORE].contains(&self.get(signal).handler)
+    }
+
     /// Whether nobody wants to know the status of children that end.
     #[must_use]
     pub fn forgets_children(&self) -> bool {

@@ -1,6 +1,5 @@
-//! Names that are not files of the file system: devices and a few texts under `/proc`.
+//! Names that are not files of the file system: what is under `/dev`, `/proc` and `/sys` ([`proc`]).
 
-use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,9 +9,9 @@ use services::fs::is_plain;
 
 use crate::emulate::{Caller, Result};
 use crate::errno::EBADF;
-use crate::host::Host;
 use crate::memory::{self, Area};
 use crate::path;
+use crate::proc::{self, About, Folder, Link, Text};
 use crate::process::{Current, Device, Kind, Memory};
 
 /// What a special name means.
@@ -24,75 +23,58 @@ pub enum Special {
     Text(Text),
     /// A symbolic link to this path.
     Link(String),
+    /// A symbolic link of another process.
+    LinkOf(u32, Link),
+    /// A directory.
+    Folder(Folder),
+    /// A symbolic link to the directory of the process itself (`/proc/self`).
+    Own,
+    /// A symbolic link to the descriptors of the process itself (`/dev/fd`).
+    OwnDescriptors,
+    /// An open description of another process: its number, and the descriptor.
+    DescriptorOf(u32, u32),
+    /// The terminal of the process (`/dev/tty`).
+    Terminal,
+    /// What makes pseudo-terminals (`/dev/ptmx`).
+    Multiplexor,
+    /// The slave of a pseudo-terminal (`/dev/pts/0`), if there is one of that number.
+    Slave(u32),
     /// An open description of the process itself (`/dev/stdin`, `/proc/self/fd/0`).
     Descriptor(u32),
 }
 
-/// The texts under `/proc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub enum Text {
-    Memory,
-    Mounts,
-    Uptime,
-    Version,
-    Arguments,
-    Name,
-    Maps,
-}
-
-/// What the absolute path means to the task, if it is special.
+/// What the absolute path means to the task, if it is special. Whether it is there is not looked at.
 #[must_use]
 pub fn find(current: &Current, absolute: &str) -> Option<Special> {
     // Nearly every path ends here.
     let begins = |with| absolute.starts_with(with);
-    if is_plain(absolute) && !begins("/dev/") && !begins("/proc/") {
+    if is_plain(absolute) && !["/dev", "/proc", "/sys"].into_iter().any(begins) {
         if absolute != "/etc/mtab" {
             return None;
         }
-        return Some(Special::Text(Text::Mounts));
+        let number = current.task.number;
+        return Some(Special::Text(Text::Of(number, About::Mounts)));
     }
     let name = path::lexical(absolute);
-    if let Some(device) = name.strip_prefix("/dev/") {
-        return Some(match device {
-            "null" => Special::Device(Device::Null),
-            "zero" => Special::Device(Device::Zero),
-            "full" => Special::Device(Device::Full),
-            "random" | "urandom" => Special::Device(Device::Random),
-            "console" | "tty" => Special::Device(Device::Console),
-            "stdin" => Special::Descriptor(0),
-            "stdout" => Special::Descriptor(1),
-            "stderr" => Special::Descriptor(2),
-            _ => Special::Descriptor(device.strip_prefix("fd/")?.parse().ok()?),
-        });
+    let is_below = |root| {
+        name.strip_prefix(root)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if !["/dev", "/proc", "/sys"].into_iter().any(is_below) {
+        return None;
     }
-    let proc = name.strip_prefix("/proc/")?;
-    let own = format!("{}/", current.task.number);
-    let of_self = proc
-        .strip_prefix("self/")
-        .or_else(|| proc.strip_prefix("thread-self/"))
-        .or_else(|| proc.strip_prefix(own.as_str()));
-    Some(Special::Text(match (of_self, proc) {
-        (Some("exe"), _) => return Some(Special::Link(current.memory.exe.clone())),
-        (Some("cwd"), _) => return Some(Special::Link(current.context.cwd.clone())),
-        (Some("root"), _) => return Some(Special::Link(String::from("/"))),
-        (Some("cmdline"), _) => Text::Arguments,
-        (Some("comm"), _) => Text::Name,
-        (Some("maps"), _) => Text::Maps,
-        (Some("mounts"), _) | (None, "mounts") => Text::Mounts,
-        (None, "meminfo") => Text::Memory,
-        (None, "uptime") => Text::Uptime,
-        (None, "version") => Text::Version,
-        (Some(other), _) => {
-            return Some(Special::Descriptor(
-                other.strip_prefix("fd/")?.parse().ok()?,
-            ))
-        }
-        _ => return None,
-    }))
+    let number = current.task.number;
+    match proc::find(&name, number)? {
+        Special::LinkOf(of, link) if of == number => Some(Special::Link(match link {
+            Link::Directory => current.context.cwd.clone(),
+            Link::Program => current.memory.exe.clone(),
+            Link::Root => String::from("/"),
+        })),
+        special => Some(special),
+    }
 }
 
-/// Most bytes of a text that a description keeps.
+/// Most bytes of a text that a description keeps. A longer one is made again for each read.
 const SHORT: usize = 512;
 /// Most bytes of `maps` that are read at once, as in Linux: about sixty lines.
 const MAPS_AT_ONCE: usize = 4096;
@@ -101,7 +83,7 @@ const MAPS_AT_ONCE: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     which: Text,
-    /// A short text, as it was when its beginning was read.
+    /// A short text, as it was when its beginning was read, until all of it has been.
     made: Vec<u8>,
     place: Place,
 }
@@ -131,7 +113,7 @@ impl Reading {
     /// Whether one from an image makes sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.made.len() <= SHORT
+        self.made.len() <= SHORT && self.which.is_sound()
     }
 }
 
@@ -142,28 +124,52 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
     let Kind::Text(reading) = &mut description.kind else {
         return Err(EBADF.into());
     };
+    let own = c.p.task.number;
     match reading.which {
-        Text::Arguments => {
-            // As in Linux they are where the program has them.
-            let (start, length) = c.p.memory.args;
-            let at = start.saturating_add(offset.min(length));
-            let most = (length - offset.min(length)).min(into.len() as u64);
-            let length = c.p.memory.areas.reach(at, most, memory::READ) as usize;
-            c.h.read_memory(at, &mut into[..length])?;
-            Ok(length)
+        // As in Linux they are where the program has them.
+        Text::Of(number, About::Arguments) if number == own => {
+            let place = c.p.memory.args;
+            strings(c, place, offset, into)
         }
-        Text::Maps => Ok(maps(&c.p.memory, &mut reading.place, offset, into)),
+        Text::Of(number, About::Environment) if number == own => {
+            let place = c.p.memory.environment;
+            strings(c, place, offset, into)
+        }
+        Text::Of(number, About::Maps) if number == own => {
+            Ok(maps(&c.p.memory, &mut reading.place, offset, into))
+        }
+        Text::Of(number, About::Maps) => {
+            let place = &mut reading.place;
+            let read = |memory: &Memory| maps(memory, place, offset, into);
+            Ok(proc::with_memory(c, number, read)?)
+        }
         which => {
-            if offset == 0 {
-                c.h.room(4 << 10)?;
-                reading.made = short(&c.p, c.h, which);
+            let end = reading.place.offset;
+            let mut made = core::mem::take(&mut reading.made);
+            if offset == 0 || made.is_empty() && offset < end {
+                c.h.room(16 << 10)?;
+                made = proc::text(c, which)?;
+                reading.place.offset = made.len() as u64;
             }
-            let rest = reading.made.get(offset as usize..).unwrap_or_default();
+            let rest = made.get(offset as usize..).unwrap_or_default();
             let length = rest.len().min(into.len());
             into[..length].copy_from_slice(&rest[..length]);
+            if length < rest.len() && made.len() <= SHORT {
+                reading.made = made;
+            }
             Ok(length)
         }
     }
+}
+
+/// Reads strings that the program has at this place, of so many bytes.
+fn strings(c: &mut Caller, place: (u64, u64), offset: u64, into: &mut [u8]) -> Result<usize> {
+    let (start, length) = place;
+    let at = start.saturating_add(offset.min(length));
+    let most = (length - offset.min(length)).min(into.len() as u64);
+    let length = c.p.memory.areas.reach(at, most, memory::READ) as usize;
+    c.h.read_memory(at, &mut into[..length])?;
+    Ok(length)
 }
 
 /// Reads lines about areas from `offset` on. Reading on goes on with the next area, as long as each line takes; another
@@ -208,49 +214,21 @@ fn write_line(line: &mut String, area: &Area, exe: &str) {
         memory::Kind::Heap => "[heap]",
         memory::Kind::Stack => "[stack]",
         memory::Kind::Program => exe,
-        memory::Kind::Anonymous | memory::Kind::File => "",
+        memory::Kind::Anonymous | memory::Kind::File | memory::Kind::Shared { .. } => "",
     };
     // Writing to a string cannot fail.
     let _ = writeln!(
         line,
-        "{:08x}-{:08x} {}{}{}p 00000000 00:00 0 {name}",
+        "{:08x}-{:08x} {}{}{}{} {:08x} 00:00 0 {name}",
         area.start,
         area.end,
         bit(memory::READ, 'r'),
         bit(memory::WRITE, 'w'),
         bit(memory::EXECUTE, 'x'),
+        if area.object().is_some() { 's' } else { 'p' },
+        match area.source() {
+            memory::Source::Object { offset, .. } => offset,
+            memory::Source::Own => 0,
+        },
     );
-}
-
-/// A short text, as it reads now.
-fn short(current: &Current, host: &mut dyn Host, which: Text) -> Vec<u8> {
-    match which {
-        Text::Memory => {
-            let usage = host.memory_usage();
-            format!(
-                "MemTotal:       {:8} kB\nMemFree:        {:8} kB\nMemAvailable:   {:8} kB\n\
-                 Buffers:               0 kB\nCached:                0 kB\n\
-                 SwapCached:            0 kB\nSwapTotal:             0 kB\n\
-                 SwapFree:              0 kB\nShmem:                 0 kB\n\
-                 SReclaimable:          0 kB\n",
-                usage.total / 1024,
-                usage.free / 1024,
-                usage.free / 1024
-            )
-            .into_bytes()
-        }
-        Text::Mounts => b"memory / tmpfs rw,relatime 0 0\n".to_vec(),
-        Text::Uptime => {
-            let centiseconds = current.task.now(host) / 10_000_000;
-            let seconds = centiseconds / 100;
-            format!("{seconds}.{:02} 0.00\n", centiseconds % 100).into_bytes()
-        }
-        Text::Version => format!("Linux version {}\n", crate::calls::system::RELEASE).into_bytes(),
-        Text::Name => {
-            let mut bytes = current.task.comm.clone();
-            bytes.push(b'\n');
-            bytes
-        }
-        Text::Arguments | Text::Maps => Vec::new(),
-    }
 }

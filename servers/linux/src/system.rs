@@ -16,12 +16,17 @@ use core::mem::take;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
 
+use crate::calls::memfd::Memfd;
 use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::job::News;
+use crate::lock::Locks;
 use crate::node::Nodes;
+use crate::object::Objects;
+use crate::proc::Seen;
 use crate::process::{Alarm, Description, End, Ids, Pipe, Shared};
+use crate::pty::Ptys;
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
 
@@ -35,6 +40,8 @@ pub const MAX_TREE: usize = 128;
 /// Most threads of a process, and most of all that count for one payer, the first ones of processes included.
 pub const MAX_THREADS: usize = 128;
 const MAX_THREADS_EACH: usize = 256;
+/// Most memory objects of a payer: as many segments a tree may have beside those of its processes.
+const MAX_OBJECTS: usize = services::process::MAX_OBJECTS;
 /// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
 const LARGE_PIPES: usize = 32;
 /// The session of those that the shell starts: the one that has the console.
@@ -63,6 +70,12 @@ pub enum Key {
     Socket(u64),
     /// A child of this process has ended.
     Children(Pid),
+    /// Something has changed in this pseudo-terminal.
+    Pty(u64),
+    /// A lock on this file has gone.
+    Lock(u64),
+    /// This memory object has been written back.
+    Object(u64),
     /// This process has left the memory that it was started in, by `execve` or at its end.
     Left(Pid),
 }
@@ -101,6 +114,12 @@ pub enum Thing {
     Right,
     /// A file that is more than a file.
     Node,
+    /// A memory object.
+    Object,
+    /// A lock on a file.
+    Lock,
+    /// A pseudo-terminal.
+    Pty,
 }
 
 impl Thing {
@@ -110,6 +129,9 @@ impl Thing {
             Thing::Pipe => (256, 1024),
             Thing::Watch => (2048, 8192),
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
+            Thing::Lock => (1024, 4096),
+            Thing::Pty => (64, 256),
+            Thing::Object => (MAX_OBJECTS, 4 * MAX_OBJECTS),
         }
     }
 }
@@ -131,6 +153,15 @@ pub struct Process {
     pub limits: BTreeMap<u32, (u64, u64)>,
     /// The `struct termios` that it has set, if it has set one.
     pub termios: Option<Vec<u8>>,
+    /// What others see of it.
+    #[serde(skip)]
+    pub seen: Seen,
+    /// The name of its first thread.
+    #[serde(skip)]
+    pub comm: Vec<u8>,
+    /// Its terminal, if that is a pseudo-terminal: number and identity.
+    #[serde(skip)]
+    pub terminal: Option<(u32, u64)>,
     /// Timer.
     pub alarm: Option<Alarm>,
     /// Calls that were refused and reported.
@@ -263,6 +294,14 @@ pub struct System {
     pub nodes: Nodes,
     /// All sockets.
     pub sockets: Sockets,
+    /// All pseudo-terminals.
+    pub ptys: Ptys,
+    /// All locks on files.
+    pub locks: Locks,
+    /// All memory objects.
+    pub objects: Objects,
+    /// Files that `memfd_create` has made, by inode, as long as they are open.
+    pub memfds: BTreeMap<u64, Memfd>,
     /// Descriptions that were on their way to sockets that are gone.
     pub(crate) dropped: Vec<Shared<Description>>,
     woken: Vec<Key>,
@@ -581,9 +620,10 @@ impl System {
         self.process(pid).tasks = BTreeSet::from([pid]);
     }
 
-    /// A task waits at no word, and for nobody who opens a FIFO.
+    /// A task waits at no word, for no lock, and for nobody who opens a FIFO.
     pub fn leave_queues(&mut self, tid: Tid) {
         self.futexes.leave(tid);
+        self.locks.leave(tid);
         if let Some((id, end, pipe)) = self.nodes.leave(tid) {
             self.close_end(id, end, &pipe);
         }
@@ -594,9 +634,25 @@ impl System {
     /// The process with this number, as `of` sees it.
     #[must_use]
     pub fn by_number(&self, of: Pid, number: u32) -> Option<Pid> {
-        let namespace = self.find(of)?.namespace;
+        self.by_number_in(self.find(of)?.namespace, number)
+    }
+
+    /// The process with this number in a namespace.
+    #[must_use]
+    pub fn by_number_in(&self, namespace: u32, number: u32) -> Option<Pid> {
         let pid = self.numbers.get(&(namespace, number)).copied()?;
         self.processes.contains_key(&pid).then_some(pid)
+    }
+
+    /// Sends a signal to all processes of a group that are of this tree: the number may be another one's meanwhile.
+    pub fn signal_group(&mut self, root: Pid, namespace: u32, group: u32, signal: u32) {
+        let all = (namespace, group, 0)..=(namespace, group, Pid::MAX);
+        let members: Vec<Pid> = self.groups.range(all).map(|(.., pid)| *pid).collect();
+        for pid in members {
+            if self.find(pid).is_some_and(|process| process.root == root) {
+                self.send(To::Process(pid), signal, Origin::default());
+            }
+        }
     }
 
     /// The task with this number, as `of` sees it, and its process.
@@ -698,6 +754,7 @@ impl System {
         }
         self.move_to_group(pid, number);
         self.process(pid).session = number;
+        self.process(pid).terminal = None;
         Ok(number)
     }
 
@@ -839,6 +896,7 @@ impl System {
     /// A process has ended. Its children have no parent any more; its own parent is told.
     pub fn end(&mut self, pid: Pid, status: Status) {
         self.leave_memory(pid);
+        self.leave_terminal(pid);
         let process = self.process(pid);
         process.status = Some(status);
         process.alarm = None;

@@ -34,7 +34,7 @@ use proto::Error;
 use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
-use crate::world::{short, Born, Memory, Seat, World};
+use crate::world::{short, Born, Memory, Seat, View, World};
 
 use living::Living;
 
@@ -207,7 +207,8 @@ impl Table {
 
     /// The time at which the event loop has to run at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        if !self.signalled.is_empty() || !self.halting.is_empty() {
+        let is_due = self.system.objects.is_due();
+        if is_due || !self.signalled.is_empty() || !self.halting.is_empty() {
             return Some(0);
         }
         self.timers.first().map(|(deadline, _)| *deadline)
@@ -336,6 +337,10 @@ impl Table {
         for pid in core::mem::take(&mut self.halting) {
             self.halt(pid);
         }
+        if self.system.objects.is_due() {
+            // The rest comes when others have had their turn.
+            self.settle_objects();
+        }
         // Most calls leave nothing to do.
         let mut look = !self.timers.is_empty();
         while core::mem::take(&mut look) || !signalled.is_empty() || !self.is_settled() {
@@ -373,6 +378,16 @@ impl Table {
             }
         }
         self.world.room.clear();
+    }
+
+    /// Writes back what was changed in mapped files, a step of it.
+    fn settle_objects(&mut self) {
+        let mut view = View {
+            root: 0,
+            seat: None,
+            world: &mut self.world,
+        };
+        self.system.settle_objects(&mut view);
     }
 
     /// The wait of a task at a word of memory is over. That is kept, so it is so whatever happens before the call is made again.

@@ -23,7 +23,7 @@ use services::process::Status;
 use crate::emulate::{self, Outcome};
 use crate::errno::*;
 use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
-use crate::memory::{Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
+use crate::memory::{Area, Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
 use crate::number as nr;
 use crate::process::{
     open_flags, Current, Description, Files as Descriptors, Kind as FileKind, Memory, Task,
@@ -41,6 +41,8 @@ mod trees;
 struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
     slots: BTreeMap<u32, (u64, u64, Prot)>,
+    /// Bytes of memory objects.
+    objects: BTreeMap<u64, BTreeMap<u64, u8>>,
     files: Rc<Shared>,
     session: Session,
     now: u64,
@@ -65,6 +67,7 @@ impl Fake {
             session: Session::new(&files, 100),
             pages: BTreeMap::new(),
             slots: BTreeMap::new(),
+            objects: BTreeMap::new(),
             files,
             now: 1_000,
             mappings_left: u32::MAX,
@@ -143,21 +146,49 @@ impl Host for Fake {
             .retain(|page, _| *page < start / PAGE || *page >= (start + size) / PAGE);
     }
 
-    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+    fn map(&mut self, area: &Area) -> Result<(), Errno> {
         self.mappings_left = self.mappings_left.checked_sub(1).ok_or(ENOMEM)?;
-        self.put(slot, start, size, prot);
+        self.put(area.slot, area.start, area.end - area.start, area.prot);
         Ok(())
     }
 
-    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let (from, length, before) = self.slots[&slot];
-        let smaller = start >= from && start + size <= from + length;
-        if !smaller || prot != before {
+    fn remap(&mut self, area: &Area) -> Result<(), Errno> {
+        let (from, length, before) = self.slots[&area.slot];
+        let smaller = area.start >= from && area.end <= from + length;
+        if !smaller || area.prot != before {
             self.mappings_left = self.mappings_left.checked_sub(1).ok_or(ENOMEM)?;
         }
-        self.slots.remove(&slot);
-        self.put(slot, start, size, prot);
+        self.slots.remove(&area.slot);
+        self.put(area.slot, area.start, area.end - area.start, area.prot);
         Ok(())
+    }
+
+    fn new_object(&mut self, id: u64) -> Result<(), Errno> {
+        assert!(self.objects.insert(id, BTreeMap::new()).is_none());
+        Ok(())
+    }
+
+    fn end_object(&mut self, id: u64) {
+        self.objects.remove(&id).unwrap();
+    }
+
+    fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        let object = &self.objects[&id];
+        for (byte, at) in into.iter_mut().zip(offset..) {
+            *byte = object.get(&at).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        let object = self.objects.get_mut(&id).unwrap();
+        object.extend((offset..).zip(bytes.iter().copied()));
+        Ok(())
+    }
+
+    fn discard_object(&mut self, id: u64, offset: u64, size: u64) {
+        let object = self.objects.get_mut(&id).unwrap();
+        object.retain(|at, _| !(offset..offset + size).contains(at));
     }
 
     fn unmap(&mut self, slot: u32) {

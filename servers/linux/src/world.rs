@@ -13,16 +13,17 @@ use core::cell::{RefCell, RefMut};
 use personality::errno::{Errno, EIO, ENOMEM};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
-use personality::memory::{Prot, NO_SLOT};
+use personality::memory::{Area, Source, NO_SLOT};
 use personality::process::Task;
 use process::account::{self, Supply};
-use process::Process;
+use process::{Common, Process};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
 use rt::fs::Files;
 use rt::heap::Hold;
 use rt::memory::{Limits, Usage};
 use rt::obj::{MappingAt, Port, Ref, RefAt, ThreadAt};
+use rt::window::Window;
 use services::console::ConsoleControlClient;
 use services::fs::{self, Opened};
 use services::process::Pid;
@@ -108,6 +109,86 @@ impl Pages {
     }
 }
 
+/// A memory object: a segment that several memories show.
+pub(crate) struct Object {
+    body: Common,
+    present: Pages,
+}
+
+impl Object {
+    /// Makes sure that a range can be touched, and says where its window is.
+    fn window(&mut self, offset: u64, length: usize) -> Result<&Window, OutOfMemory> {
+        let last = offset.checked_add(length as u64).ok_or(OutOfMemory)? - 1;
+        let (first, last) = (offset / PAGE_SIZE, last / PAGE_SIZE);
+        if !self.present.has(first, last) {
+            let (start, size) = (first * PAGE_SIZE, (last + 1 - first) * PAGE_SIZE);
+            let made = self.body.segment().populate(start, size);
+            made.map_err(|_| OutOfMemory)?;
+            self.present.add(first, last);
+        }
+        Ok(self.body.window())
+    }
+}
+
+/// A range of a memory that shows a memory object.
+#[derive(Clone)]
+struct Range {
+    end: u64,
+    object: Rc<RefCell<Object>>,
+    /// Where it begins in the object.
+    offset: u64,
+}
+
+/// The ranges of a memory that show memory objects.
+#[derive(Clone, Default)]
+struct Ranges {
+    /// By their first addresses.
+    by_start: BTreeMap<u64, Range>,
+    /// The first addresses, by slot.
+    starts: BTreeMap<u32, u64>,
+}
+
+impl Ranges {
+    fn remove(&mut self, slot: u32) {
+        if let Some(start) = self.starts.remove(&slot) {
+            self.by_start.remove(&start);
+        }
+    }
+
+    /// The pieces of a range, each in an object, with the place there, or in none.
+    fn pieces(
+        &self,
+        address: u64,
+        length: usize,
+        mut each: impl FnMut(
+            u64,
+            core::ops::Range<usize>,
+            Option<(&Rc<RefCell<Object>>, u64)>,
+        ) -> Result<(), OutOfMemory>,
+    ) -> Result<(), OutOfMemory> {
+        let mut done = 0;
+        while done < length {
+            let at = address + done as u64;
+            let inside = self
+                .by_start
+                .range(..=at)
+                .next_back()
+                .filter(|(_, range)| at < range.end);
+            let next = self
+                .by_start
+                .range(at + 1..)
+                .next()
+                .map_or(u64::MAX, |(start, _)| *start);
+            let end = inside.map_or(next, |(_, range)| range.end);
+            let until = done + (end - at).min((length - done) as u64) as usize;
+            let place = inside.map(|(start, range)| (&range.object, range.offset + (at - start)));
+            each(at, done..until, place)?;
+            done = until;
+        }
+        Ok(())
+    }
+}
+
 /// The memory of one or several tasks: a space with its segments.
 pub(crate) struct Memory {
     /// The keeper of the space is known by this number.
@@ -115,6 +196,7 @@ pub(crate) struct Memory {
     /// Space and segments.
     pub(crate) body: Process,
     pub(crate) present: Present,
+    ranges: Ranges,
     /// The keeper of its space. It goes when this is dropped.
     _port: Port,
 }
@@ -138,6 +220,7 @@ impl Seat {
                 id,
                 body,
                 present: Present::default(),
+                ranges: Ranges::default(),
                 _port: port,
             })),
             thread: CONTROL_THREAD,
@@ -193,6 +276,8 @@ pub(crate) struct World {
     pub(crate) disk: Disk,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
+    /// All memory objects.
+    objects: BTreeMap<u64, Rc<RefCell<Object>>>,
     /// Tasks that were started since.
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
@@ -217,6 +302,7 @@ impl World {
             disk: Disk::new(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
+            objects: BTreeMap::new(),
             born: Vec::new(),
             portset,
             last_memory: 0,
@@ -266,6 +352,14 @@ impl World {
             free: usage.free.min(supply.limits.most),
             ..usage
         })
+    }
+
+    /// The memory object that an area shows, if it shows one.
+    fn object(&self, area: &Area) -> Result<Option<Rc<RefCell<Object>>>, Errno> {
+        match area.object() {
+            None => Ok(None),
+            Some(id) => self.objects.get(&id).cloned().map(Some).ok_or(ENOMEM),
+        }
     }
 
     /// Whether a request is for the file system on the disk.
@@ -506,19 +600,122 @@ impl Memory {
         Ok(MappingAt(body.control_window().address() + offset))
     }
 
-    /// Makes mapping `slot`.
-    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let mapping = self.place(slot)?;
-        let body = &self.body;
+    /// Makes the mapping of an area, which shows this object or the memory itself.
+    fn map(&mut self, area: &Area, object: Option<Rc<RefCell<Object>>>) -> Result<(), Errno> {
+        let mapping = self.place(area.slot)?;
         mapping.create().map_err(|_| ENOMEM)?;
-        let state = mapping_state(start, size, prot);
-        let region = body.memory().region.handle();
-        mapping
-            .set_state(&state, region, body.space_ref().handle())
-            .map_err(|_| {
-                let _ = mapping.destroy();
-                ENOMEM
-            })
+        self.show(mapping, area, object).inspect_err(|_| {
+            let _ = mapping.destroy();
+        })
+    }
+
+    /// Has a mapping show an area.
+    fn show(
+        &mut self,
+        mapping: MappingAt,
+        area: &Area,
+        object: Option<Rc<RefCell<Object>>>,
+    ) -> Result<(), Errno> {
+        let body = &self.body;
+        let space = body.space_ref().handle();
+        let set = |region| mapping.set_state(&mapping_state(area), region, space);
+        match &object {
+            None => set(body.memory().region.handle()),
+            Some(object) => set(object.borrow().body.segment().region.handle()),
+        }
+        .map_err(|_| ENOMEM)?;
+        self.ranges.remove(area.slot);
+        if let (Some(object), Source::Object { offset, .. }) = (object, area.source()) {
+            let range = Range {
+                end: area.end,
+                object,
+                offset,
+            };
+            self.ranges.starts.insert(area.slot, area.start);
+            self.ranges.by_start.insert(area.start, range);
+        }
+        Ok(())
+    }
+
+    /// Reads.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        if self.ranges.by_start.is_empty() {
+            return self.read_own(address, into);
+        }
+        let ranges = core::mem::take(&mut self.ranges);
+        let length = into.len();
+        let result = ranges.pieces(address, length, |at, piece, place| match place {
+            None => self.read_own(at, &mut into[piece]),
+            Some((object, offset)) => {
+                let mut object = object.borrow_mut();
+                let window = object.window(offset, piece.len())?;
+                let read = window.read(offset, &mut into[piece]);
+                read.map_err(|_| OutOfMemory)
+            }
+        });
+        self.ranges = ranges;
+        result
+    }
+
+    /// Writes.
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        if self.ranges.by_start.is_empty() {
+            return self.write_own(address, bytes);
+        }
+        let ranges = core::mem::take(&mut self.ranges);
+        let result = ranges.pieces(address, bytes.len(), |at, piece, place| match place {
+            None => self.write_own(at, &bytes[piece]),
+            Some((object, offset)) => {
+                let mut object = object.borrow_mut();
+                let window = object.window(offset, piece.len())?;
+                let written = window.write(offset, &bytes[piece]);
+                written.map_err(|_| OutOfMemory)
+            }
+        });
+        self.ranges = ranges;
+        result
+    }
+
+    fn read_own(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        self.ensure(address, into.len(), false)?;
+        let window = self.body.memory_window();
+        window.read(address, into).map_err(|_| OutOfMemory)
+    }
+
+    fn write_own(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.ensure(address, bytes.len(), true)?;
+        let window = self.body.memory_window();
+        window.write(address, bytes).map_err(|_| OutOfMemory)
+    }
+
+    /// Replaces a word.
+    fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
+        let range = self.ranges.by_start.range(..=address).next_back();
+        if let Some((start, range)) = range.filter(|(_, range)| address < range.end) {
+            let offset = range.offset + (address - start);
+            let mut object = range.object.borrow_mut();
+            let window = object.window(offset, 4)?;
+            return window.exchange(offset, old, new).map_err(|_| OutOfMemory);
+        }
+        self.ensure(address, 4, true)?;
+        let window = self.body.memory_window();
+        window.exchange(address, old, new).map_err(|_| OutOfMemory)
+    }
+
+    /// Whether a page is there.
+    fn has_page(&self, page: u64) -> bool {
+        let range = self.ranges.by_start.range(..=page).next_back();
+        if let Some((start, range)) = range.filter(|(_, range)| page < range.end) {
+            let at = range.offset + (page - start);
+            let object = range.object.borrow();
+            let number = at / PAGE_SIZE;
+            let region = &object.body.segment().region;
+            return object.present.has(number, number)
+                || region.search(at, at + PAGE_SIZE, 1).is_ok();
+        }
+        let number = page / PAGE_SIZE;
+        let region = &self.body.memory().region;
+        self.present.has(number, number, false) || region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
     /// A copy of it, on write, for this task.
@@ -541,7 +738,7 @@ impl Memory {
             memory.present = present;
             let shared = task.shares.memory.borrow();
             let areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
-            let mut areas = areas.map(|a| memory.map(a.slot, a.start, a.end - a.start, a.prot));
+            let mut areas = areas.map(|area| memory.map(area, world.object(area)?));
             areas.try_for_each(|made| made)
         };
         match mapped {
@@ -557,14 +754,17 @@ impl Memory {
 /// How many bytes a child is going to write at once: its stack and what its library keeps.
 const FIRST_WRITES: u64 = 512 << 10;
 
-/// The state of a mapping, with the rights that the processor can give: what may be written or
+/// The state of the mapping of an area, with the rights that the processor can give: what may be written or
 /// executed may be read.
-fn mapping_state(start: u64, size: u64, prot: Prot) -> MappingState {
+fn mapping_state(area: &Area) -> MappingState {
     MappingState {
-        start,
-        size,
-        offset: start,
-        protection: u64::from(prot) | access::READ,
+        start: area.start,
+        size: area.end - area.start,
+        offset: match area.source() {
+            Source::Own => area.start,
+            Source::Object { offset, .. } => offset,
+        },
+        protection: u64::from(area.prot) | access::READ,
     }
 }
 
@@ -578,33 +778,19 @@ impl Host for View<'_> {
         if into.is_empty() {
             return Ok(());
         }
-        let mut memory = self.memory().ok_or(OutOfMemory)?;
-        memory.ensure(address, into.len(), false)?;
-        memory
-            .body
-            .memory_window()
-            .read(address, into)
-            .map_err(|_| OutOfMemory)
+        self.memory().ok_or(OutOfMemory)?.read(address, into)
     }
 
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut memory = self.memory().ok_or(OutOfMemory)?;
-        memory.ensure(address, bytes.len(), true)?;
-        memory
-            .body
-            .memory_window()
-            .write(address, bytes)
-            .map_err(|_| OutOfMemory)
+        self.memory().ok_or(OutOfMemory)?.write(address, bytes)
     }
 
     fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
         let mut memory = self.memory().ok_or(OutOfMemory)?;
-        memory.ensure(address, 4, true)?;
-        let window = memory.body.memory_window();
-        window.exchange(address, old, new).map_err(|_| OutOfMemory)
+        memory.exchange(address, old, new)
     }
 
     fn is_present(&mut self, address: u64, length: u64) -> bool {
@@ -613,12 +799,7 @@ impl Host for View<'_> {
         };
         let (mut page, end) = (address & !(PAGE_SIZE - 1), address.saturating_add(length));
         while page < end {
-            let present = &memory.present;
-            let number = page / PAGE_SIZE;
-            let region = &memory.body.memory().region;
-            if !present.has(number, number, false)
-                && region.search(page, page + PAGE_SIZE, 1).is_err()
-            {
+            if !memory.has_page(page) {
                 return false;
             }
             page += PAGE_SIZE;
@@ -638,25 +819,73 @@ impl Host for View<'_> {
         }
     }
 
-    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        self.memory().ok_or(ENOMEM)?.map(slot, start, size, prot)
+    fn map(&mut self, area: &Area) -> Result<(), Errno> {
+        let object = self.world.object(area)?;
+        self.memory().ok_or(ENOMEM)?.map(area, object)
     }
 
-    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let memory = self.memory().ok_or(ENOMEM)?;
-        let body = &memory.body;
-        let mapping = body.mapping(u64::from(slot)).ok_or(ENOMEM)?;
-        let state = mapping_state(start, size, prot);
-        let region = body.memory().region.handle();
-        mapping
-            .set_state(&state, region, body.space_ref().handle())
-            .map_err(|_| ENOMEM)
+    fn remap(&mut self, area: &Area) -> Result<(), Errno> {
+        let object = self.world.object(area)?;
+        let mut memory = self.memory().ok_or(ENOMEM)?;
+        let mapping = memory.body.mapping(u64::from(area.slot)).ok_or(ENOMEM)?;
+        memory.show(mapping, area, object)
     }
 
     fn unmap(&mut self, slot: u32) {
-        let memory = self.memory();
-        if let Some(mapping) = memory.and_then(|memory| memory.body.mapping(u64::from(slot))) {
+        let Some(mut memory) = self.memory() else {
+            return;
+        };
+        memory.ranges.remove(slot);
+        if let Some(mapping) = memory.body.mapping(u64::from(slot)) {
             let _ = mapping.destroy();
+        }
+    }
+
+    fn new_object(&mut self, id: u64) -> Result<(), Errno> {
+        let body = {
+            let memory = self.memory().ok_or(ENOMEM)?;
+            memory.body.common().map_err(|_| ENOMEM)?
+        };
+        let present = Pages::default();
+        let object = Rc::new(RefCell::new(Object { body, present }));
+        self.world.objects.insert(id, object);
+        Ok(())
+    }
+
+    fn end_object(&mut self, id: u64) {
+        // Nobody maps it any more; a memory that is about to go may know it still, and ends it then.
+        self.world.objects.remove(&id);
+    }
+
+    fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let object = self.world.objects.get(&id).ok_or(OutOfMemory)?;
+        let mut object = object.borrow_mut();
+        let window = object.window(offset, into.len())?;
+        window.read(offset, into).map_err(|_| OutOfMemory)
+    }
+
+    fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let object = self.world.objects.get(&id).ok_or(OutOfMemory)?;
+        let mut object = object.borrow_mut();
+        let window = object.window(offset, bytes.len())?;
+        window.write(offset, bytes).map_err(|_| OutOfMemory)
+    }
+
+    fn discard_object(&mut self, id: u64, offset: u64, size: u64) {
+        let Some(object) = self.world.objects.get(&id) else {
+            return;
+        };
+        let mut object = object.borrow_mut();
+        let (first, end) = (offset / PAGE_SIZE, (offset + size) / PAGE_SIZE);
+        object.present.remove(first, end);
+        if let Err(error) = object.body.segment().discard(offset, size) {
+            rt::log!("linux: memory could not be given back: {}", error.text());
         }
     }
 

@@ -761,6 +761,26 @@ fn sockets_agree_with_linux() {
 }
 
 #[test]
+fn terminals_agree_with_linux() {
+    agrees("ptys", "one", Status::Exited(0));
+}
+
+#[test]
+fn what_is_under_proc_agrees_with_linux() {
+    agrees("proc", "one", Status::Exited(0));
+}
+
+#[test]
+fn locks_agree_with_linux() {
+    agrees("locks", "one", Status::Exited(0));
+}
+
+#[test]
+fn shared_memory_agrees_with_linux() {
+    agrees("shared", "one", Status::Exited(0));
+}
+
+#[test]
 fn events_agree_with_linux() {
     agrees("events", "one", Status::Exited(0));
 }

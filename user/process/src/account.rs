@@ -4,6 +4,7 @@
 //! to nobody. The memory server keeps a part of the memory for the promises of processes to come.
 use rt::memory::Limits;
 use rt::obj::RefAt;
+use services::process::MAX_OBJECTS;
 
 /// Least that a program is promised, in bytes: enough for a small one to run to its end.
 const LEAST: u64 = 2 << 20;
@@ -52,8 +53,8 @@ pub const fn copy(total: u64) -> Limits {
     }
 }
 
-/// Most segments of a Linux program and all that it starts: two for each process.
-const LINUX_SEGMENTS: u32 = 2 * 128 + 2;
+/// Most segments of a Linux program and all that it starts: two for each process, and one for each memory object.
+const LINUX_SEGMENTS: u32 = 2 * 128 + 2 + MAX_OBJECTS as u32;
 
 /// What a Linux program, and all that it starts, may have of `total` bytes of memory.
 #[must_use]

@@ -27,4 +27,4 @@ mod live;
 pub mod native;
 pub mod words;
 
-pub use live::{Process, MOST_COUNTED, MOST_TOLD};
+pub use live::{Common, Process, MOST_COUNTED, MOST_TOLD};

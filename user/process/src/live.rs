@@ -56,6 +56,36 @@ pub struct Process {
     copy: RefCell<Option<Ref>>,
 }
 
+/// A segment that several processes may map, in the account of the process for which it was made. It ends with this.
+#[derive(Debug)]
+pub struct Common {
+    /// As long as there is somebody in it the account is there.
+    _account: Arc<Account>,
+    segment: Segment,
+    window: Window,
+}
+
+impl Common {
+    /// The segment.
+    #[must_use]
+    pub const fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// It, mapped here.
+    #[must_use]
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+impl Drop for Common {
+    /// The segment ends, and its account with the last that is in that.
+    fn drop(&mut self) {
+        let _ = rt::memory::destroy(&self.segment.control);
+    }
+}
+
 /// Whether there is an object of this type at this offset of a region.
 fn is_at(region: &Ref, offset: u64, kind: Type) -> bool {
     let end = offset + abi::OBJECT_SIZE;
@@ -156,6 +186,22 @@ impl Process {
         let memory = self.account.copy(&self.memory)?;
         let process = Process::with_memory(Arc::clone(&self.account), memory)?;
         process.with_objects(space, Some(keeper))
+    }
+
+    /// A segment beside those of the process, in its account, of as many bytes as its memory.
+    pub fn common(&self) -> Result<Common, Error> {
+        let segment = self.account.create(MEMORY_SIZE)?;
+        match Window::map(&segment.region, 0, MEMORY_SIZE, READ | WRITE) {
+            Ok(window) => Ok(Common {
+                _account: Arc::clone(&self.account),
+                segment,
+                window,
+            }),
+            Err(error) => {
+                let _ = segment.destroy();
+                Err(error)
+            }
+        }
     }
 
     /// Maps the segments. If that fails they go.

@@ -157,6 +157,8 @@ impl Status {
 /// Most processes of one job at each manager: of what a server or the shell has started, and of
 /// all that was started by it in turn.
 pub const MAX_JOB: usize = 32;
+/// Most memory objects that a Linux program and all that it starts share: a segment each.
+pub const MAX_OBJECTS: usize = 128;
 // Four sessions for each.
 const _: () = assert!(interface::server::MAX_JOB_SESSIONS == 4 * MAX_JOB);
 

@@ -13,7 +13,9 @@ use crate::errno::{
     ENXIO, ESPIPE,
 };
 use crate::memory::{READ, WRITE};
+use crate::proc::Folder;
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::pty::{default_termios, TERMIOS};
 use crate::signal::{bit, sig};
 use crate::special;
 use crate::system::Key;
@@ -71,16 +73,20 @@ const fn step_of(ino: u64) -> u64 {
 
 /// Reads the file from `offset` on, as much as `into` takes or the file has.
 pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_with(ino, offset, into, |request, into| {
+    let done = read_with(ino, offset, into, |request, into| {
         c.h.fs(request, &[], into)
-    })
+    })?;
+    c.s.read_object(c.h, ino, offset, &mut into[..done])?;
+    Ok(done)
 }
 
 /// As [`read_file`], in the middle of something that cannot be begun again.
 pub fn read_file_now(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_with(ino, offset, into, |request, into| {
+    let done = read_with(ino, offset, into, |request, into| {
         c.h.fs_now(request, &[], into)
-    })
+    })?;
+    c.s.read_object(c.h, ino, offset, &mut into[..done])?;
+    Ok(done)
 }
 
 fn read_with(
@@ -121,7 +127,7 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
     let flags = description.flags;
     // What is there at once, or a stream.
     let from = match &description.kind {
-        Kind::Directory { .. } => return Err(EISDIR.into()),
+        Kind::Directory { .. } | Kind::Folder(_) => return Err(EISDIR.into()),
         Kind::File { ino } => Ok(Source::File(*ino)),
         Kind::Text(_) => Ok(Source::Text(fd)),
         Kind::Device(Device::Zero | Device::Full) => Ok(Source::Zeros),
@@ -166,6 +172,10 @@ fn read_stream(
             super::epoll::read_signals(c, (id, mask), flags, address, length)
         }
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
+        Kind::Pty { number, id, master } => {
+            let end = super::pty::End { number, id, master };
+            super::pty::read(c, end, flags, address, length)
+        }
         Kind::Device(Device::Console) => {
             if length == 0 {
                 return Ok(0);
@@ -333,7 +343,7 @@ fn gather(c: &mut Caller, ranges: &[(u64, u64)], from: u64, into: &mut [u8]) -> 
 }
 
 /// Whether a signal would not stop the caller, because it blocks or ignores it.
-fn cannot_stop(c: &Caller, signal: u32) -> bool {
+pub fn cannot_stop(c: &Caller, signal: u32) -> bool {
     c.p.task.signals.mask & bit(signal) != 0 || c.p.actions.ignores(signal)
 }
 
@@ -378,11 +388,17 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
         c.check(*address, *length, READ)?;
     }
     match kind {
-        Kind::Directory { .. } | Kind::Text(_) | Kind::File { .. } => Err(EBADF.into()),
+        Kind::Directory { .. } | Kind::Folder(_) | Kind::Text(_) | Kind::File { .. } => {
+            Err(EBADF.into())
+        }
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Signals { .. } | Kind::Epoll { .. } => Err(EINVAL.into()),
         Kind::Socket { .. } => super::socket::write(c, fd, ranges, total),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
+        Kind::Pty { number, id, master } => {
+            let end = super::pty::End { number, id, master };
+            super::pty::write(c, end, flags, ranges, total)
+        }
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
         Kind::Device(Device::Console) => write_console(c, ranges, total, flags),
@@ -452,6 +468,13 @@ pub fn write_file(
     append: bool,
     bytes: &[u8],
 ) -> Result<(u64, u64)> {
+    if !c.s.memfds.is_empty() {
+        let end = match append {
+            true => u64::MAX,
+            false => offset.saturating_add(bytes.len() as u64),
+        };
+        super::memfd::check_write(c, ino, end)?;
+    }
     let request = Request::Write {
         ino,
         offset,
@@ -460,6 +483,7 @@ pub fn write_file(
     match c.h.fs(&request, bytes, &mut []) {
         Ok((Reply::Written { length, offset }, _)) => {
             let length = u64::from(length).min(bytes.len() as u64);
+            c.s.write_object(c.h, ino, offset, &bytes[..length as usize])?;
             Ok((length, offset.saturating_add(length)))
         }
         Ok(_) => Err(EIO.into()),
@@ -732,49 +756,16 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
             description.flags = (description.flags & !open_flags::SETTABLE) | set;
             Ok(0)
         }
-        // Record locks: a process never conflicts with itself, and others have their own files
-        // or trust each other. F_GETLK says that nobody holds the lock.
-        linux::F_GETLK | linux::F_OFD_GETLK => {
-            let mut lock = c.read(argument, 32)?;
-            lock[..2].copy_from_slice(&(linux::F_UNLCK as u16).to_le_bytes());
-            c.write(argument, &lock)?;
-            Ok(0)
-        }
-        linux::F_SETLK | linux::F_SETLKW | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => Ok(0),
+        linux::F_GETLK
+        | linux::F_SETLK
+        | linux::F_SETLKW
+        | linux::F_OFD_GETLK
+        | linux::F_OFD_SETLK
+        | linux::F_OFD_SETLKW => super::lock::record(c, fd, command, argument),
+        linux::F_ADD_SEALS => super::memfd::seal(c, fd, Some(argument as u32)),
+        linux::F_GET_SEALS => super::memfd::seal(c, fd, None),
         _ => Err(EINVAL.into()),
     }
-}
-
-/// `flock`: like record locks.
-pub fn flock(c: &mut Caller, fd: u32) -> Result {
-    c.p.files.get(fd)?;
-    Ok(0)
-}
-
-/// Bytes of the kernel's `struct termios`.
-const TERMIOS: usize = 36;
-
-/// How a console looks that nobody changed: cooked, with echo.
-fn default_termios() -> Vec<u8> {
-    Writer::new()
-        .u32(linux::ICRNL | linux::IXON)
-        .u32(linux::OPOST | linux::ONLCR)
-        .u32(linux::B38400 | linux::CS8 | linux::CREAD)
-        .u32(
-            linux::ISIG
-                | linux::ICANON
-                | linux::ECHO
-                | linux::ECHOE
-                | linux::ECHOK
-                | linux::ECHOCTL
-                | linux::ECHOKE
-                | linux::IEXTEN,
-        )
-        .bytes(&[
-            0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16,
-        ])
-        .pad_to(TERMIOS)
-        .done()
 }
 
 /// `ioctl`.
@@ -816,6 +807,10 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         let left = super::socket::readable_bytes(c, *id) as u32;
         c.write(argument, &left.to_le_bytes())?;
         return Ok(0);
+    }
+    if let Kind::Pty { number, id, master } = kind {
+        let end = super::pty::End { number, id, master };
+        return super::pty::ioctl(c, end, request, argument);
     }
     let Kind::Device(Device::Console) = kind else {
         return Err(ENOTTY.into());
@@ -873,7 +868,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     }
     let ino = match source.kind {
         Kind::File { ino } => ino,
-        Kind::Directory { .. } => return Err(EISDIR.into()),
+        Kind::Directory { .. } | Kind::Folder(_) => return Err(EISDIR.into()),
         _ => return Err(EINVAL.into()),
     };
     let mut from_offset = source.offset;
@@ -934,6 +929,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             Kind::Socket { id } => {
                 super::socket::put(c, id, flags, &chunk[..got]).map(|n| n as u64)
             }
+            Kind::Pty { number, id, master } => {
+                let end = super::pty::End { number, id, master };
+                super::pty::send(c, end, flags, &chunk[..got])
+            }
             Kind::Device(Device::Full) => Err(ENOSPC.into()),
             _ => Ok(got as u64),
         };
@@ -986,8 +985,12 @@ pub fn set_size(c: &mut Caller, ino: u64, size: u64) -> Result {
     if size > MAX_OFFSET {
         return Err(EINVAL.into());
     }
+    super::memfd::check_size(c, ino, size)?;
     match c.h.fs(&Request::Truncate { ino, size }, &[], &mut []) {
-        Ok(_) => Ok(0),
+        Ok(_) => {
+            c.s.cut_object(c.h, ino, size)?;
+            Ok(0)
+        }
         Err(proto::Error::NoMemory) => Err(ENOSPC.into()),
         Err(error) => Err(error.into()),
     }
@@ -1013,6 +1016,9 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
 /// `fsync`: what is written is where it stays.
 pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     let ino = c.p.files.get(fd)?.ino().ok_or(EINVAL)?;
+    if let Some(id) = c.s.objects.of_ino(ino) {
+        super::memory::write_back(c, [id].into(), true)?;
+    }
     c.fs(&Request::Sync { ino })?;
     Ok(0)
 }
@@ -1025,15 +1031,56 @@ pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     }
 }
 
+/// Bytes of an entry: fields, name, zero byte, rounded up.
+const fn record_of(entry: &Entry) -> usize {
+    (19 + entry.name.len() + 1 + 7) & !7
+}
+
+/// Appends an entry, behind which the next one is at this place; there are `used` bytes then.
+fn write_entry(out: Writer, entry: &Entry, place: u64, used: usize) -> Writer {
+    out.u64(entry.ino)
+        .u64(place)
+        .u16(record_of(entry) as u16)
+        // The file type is the upper half of the mode's type bits.
+        .bytes(&[(entry.mode >> 12) as u8])
+        .bytes(entry.name.as_bytes())
+        .pad_to(used)
+}
+
+/// `getdents64` of a directory that is not one of the file system.
+fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32) -> Result {
+    c.check(address, u64::from(size), WRITE)?;
+    c.h.room(192 << 10)?;
+    let mut place = c.p.files.get(fd)?.offset;
+    let entries = crate::proc::entries(c, folder, place);
+    let (mut out, mut used) = (Writer::new(), 0);
+    for (at, entry) in &entries {
+        let record = record_of(entry);
+        if used + record > size as usize {
+            if used == 0 {
+                return Err(EINVAL.into());
+            }
+            break;
+        }
+        (place, used) = (at + 1, used + record);
+        out = write_entry(out, entry, place, used);
+    }
+    c.write(address, &out.done())?;
+    c.p.files.get_mut(fd)?.offset = place;
+    Ok(used as u64)
+}
+
 /// `getdents64`.
 pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
-    let Kind::Directory {
-        ino,
-        mut pending,
-        mut cookie,
-    } = c.p.files.get(fd)?.kind.clone()
-    else {
-        return Err(ENOTDIR.into());
+    let kind = c.p.files.get(fd)?.kind.clone();
+    let (ino, mut pending, mut cookie) = match kind {
+        Kind::Directory {
+            ino,
+            pending,
+            cookie,
+        } => (ino, pending, cookie),
+        Kind::Folder(folder) => return list_folder(c, fd, folder, address, size),
+        _ => return Err(ENOTDIR.into()),
     };
     let mut place = c.p.files.get(fd)?.offset;
     let size = size as usize;
@@ -1061,8 +1108,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
             }
         }
         let entry = &pending[taken];
-        // Fields, name, zero byte, rounded up.
-        let record = (19 + entry.name.len() + 1 + 7) & !7;
+        let record = record_of(entry);
         if used + record > size {
             if used == 0 {
                 return Err(EINVAL.into());
@@ -1071,14 +1117,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
         }
         place += 1;
         used += record;
-        out = out
-            .u64(entry.ino)
-            .u64(place)
-            .u16(record as u16)
-            // The file type is the upper half of the mode's type bits.
-            .bytes(&[(entry.mode >> 12) as u8])
-            .bytes(entry.name.as_bytes())
-            .pad_to(used);
+        out = write_entry(out, entry, place, used);
         taken += 1;
     }
     c.write(address, &out.done())?;
@@ -1093,14 +1132,15 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     Ok(used as u64)
 }
 
-/// The contents of a private mapping of a file.
-pub fn mappable(c: &Caller, fd: i32) -> Result<(u64, bool)> {
+/// The file that a descriptor is open on, and whether it may be written; `None` for zeros (`/dev/zero`).
+pub fn mappable(c: &Caller, fd: i32) -> Result<Option<(u64, bool)>> {
     let description = c.p.files.get(fd as u32)?;
     if !description.readable() {
         return Err(crate::errno::EACCES.into());
     }
     match description.kind {
-        Kind::File { ino } => Ok((ino, description.writable())),
+        Kind::File { ino } => Ok(Some((ino, description.writable()))),
+        Kind::Device(Device::Zero) => Ok(None),
         _ => Err(ENODEV.into()),
     }
 }

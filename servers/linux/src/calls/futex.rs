@@ -101,6 +101,14 @@ pub fn futex(
     }
 }
 
+impl Request {
+    /// The word at this address, for those for whom the call is.
+    fn word(&self, c: &Caller, address: u64) -> Word {
+        let private = self.operation & linux::FUTEX_PRIVATE_FLAG != 0;
+        Word::at(&c.p.memory, address, private)
+    }
+}
+
 const fn clock(r: &Request) -> u32 {
     match r.operation & linux::FUTEX_CLOCK_REALTIME {
         0 => linux::CLOCK_MONOTONIC,
@@ -159,7 +167,7 @@ fn wait(c: &mut Caller, r: &Request, bits: u32, absolute: bool) -> Result {
         Some(time) if absolute => Some(super::time::deadline_at(c, clock(r), time)?),
         Some(time) => Some(c.deadline_after(time)),
     };
-    let word = Word::new(&c.p.memory, r.address);
+    let word = r.word(c, r.address);
     stand(c, word, Waiter { bits, locks: None }, deadline)
 }
 
@@ -168,7 +176,7 @@ fn wake(c: &mut Caller, r: &Request, bits: u32) -> Result {
         return Err(EINVAL.into());
     }
     c.check(r.address, 4, READ)?;
-    let word = Word::new(&c.p.memory, r.address);
+    let word = r.word(c, r.address);
     Ok(c.s.futexes.wake(word, count(r.value), bits) as u64)
 }
 
@@ -184,10 +192,7 @@ fn requeue(c: &mut Caller, r: &Request, expected: Option<u32>) -> Result {
             return Err(EAGAIN.into());
         }
     }
-    let (from, to) = (
-        Word::new(&c.p.memory, r.address),
-        Word::new(&c.p.memory, r.second),
-    );
+    let (from, to) = (r.word(c, r.address), r.word(c, r.second));
     let woken = c.s.futexes.wake(from, most as usize, u32::MAX);
     if from == to {
         return Ok(woken as u64);
@@ -221,10 +226,7 @@ fn wake_op(c: &mut Caller, r: &Request) -> Result {
         linux::FUTEX_OP_ANDN => old & !argument,
         _ => old ^ argument,
     })? as i32;
-    let (first, second) = (
-        Word::new(&c.p.memory, r.address),
-        Word::new(&c.p.memory, r.second),
-    );
+    let (first, second) = (r.word(c, r.address), r.word(c, r.second));
     let mut woken = c.s.futexes.wake(first, count(r.value), u32::MAX);
     let holds = match comparison {
         linux::FUTEX_OP_CMP_EQ => old == compared,
@@ -359,7 +361,9 @@ pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host) {
     }
     let at = task.clear_at;
     if at != 0 && is_there(&memory, host, at, 4) && host.write_memory(at, &[0; 4]).is_ok() {
-        system.futexes.wake(Word::new(&memory, at), 1, u32::MAX);
+        system
+            .futexes
+            .wake(Word::at(&memory, at, false), 1, u32::MAX);
     }
 }
 
@@ -428,7 +432,11 @@ fn died(
     let left = |word| word & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
     update(host, at, left).ok()?;
     if found & linux::FUTEX_WAITERS != 0 && entry & 1 == 0 {
-        system.futexes.wake(word, 1, u32::MAX);
+        // Who waits does so as all who have the page, or as this memory only.
+        let all = Word::at(memory, at, false);
+        if system.futexes.wake(all, 1, u32::MAX) == 0 {
+            system.futexes.wake(word, 1, u32::MAX);
+        }
     }
     Some(())
 }

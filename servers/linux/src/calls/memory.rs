@@ -1,9 +1,16 @@
 //! Calls on memory.
 
-use crate::emulate::{Caller, Result, Stop};
-use crate::errno::{EACCES, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM};
+use alloc::collections::BTreeSet;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERFLOW};
 use crate::exec::RESERVE;
-use crate::memory::{page_up, Kind, Prot, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE};
+use crate::memory::{
+    page_up, Area, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
+};
+use crate::system::Key;
 use linux_raw_sys::general as linux;
 
 /// Bytes moved at a time.
@@ -56,7 +63,14 @@ fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
     let new = c.p.memory.areas.replaced(start, end, None);
     c.p.memory.areas.apply(c.h, new)?;
     c.h.discard(start, end - start);
+    tidy(c);
     Ok(())
+}
+
+/// Gives up the memory objects of which no area is left.
+fn tidy(c: &mut Caller) {
+    let memory = &mut *c.p.memory;
+    memory.objects.tidy(&memory.areas);
 }
 
 /// The page-aligned range of a call, all of it within a program's memory.
@@ -89,18 +103,42 @@ pub fn mmap(
     }
     let size = page_up(size).ok_or(ENOMEM)?;
     let prot = (prot & 7) as Prot;
+    let mut shared = kind != MAP_PRIVATE;
     let mut file = None;
+    let mut may_write = true;
     if flags & ANONYMOUS == 0 {
-        let (ino, _) = super::file::mappable(c, fd)?;
-        if kind != MAP_PRIVATE && prot & WRITE != 0 {
-            let topic = 1 << 32 | c.entry.rax;
-            c.report(
-                topic,
-                "a writable shared mapping of a file is not supported yet",
-            );
-            return Err(ENODEV.into());
+        if let Some((ino, is_writable)) = super::file::mappable(c, fd)? {
+            file = Some(ino);
+            may_write = is_writable;
         }
-        file = Some(ino);
+    }
+    if let Some(ino) = file.filter(|_| shared) {
+        if prot & WRITE != 0 && !may_write {
+            return Err(EACCES.into());
+        }
+        let end = offset.checked_add(size).ok_or(EOVERFLOW)?;
+        if ino & services::fs::ON_DISK != 0 {
+            if prot & WRITE != 0 {
+                let topic = 1 << 32 | c.entry.rax;
+                c.report(
+                    topic,
+                    "a writable shared mapping of a file on the disk is not supported yet",
+                );
+                return Err(ENODEV.into());
+            }
+            shared = false;
+        } else if end > END {
+            return Err(ENOMEM.into());
+        } else if !may_write && !c.s.objects.is_writable(ino) {
+            // Nobody changes it by a mapping, and a process with a copy of its own can be saved.
+            shared = false;
+        }
+        if super::memfd::seals(c, ino) & linux::F_SEAL_WRITE != 0 {
+            if prot & WRITE != 0 {
+                return Err(crate::errno::EPERM.into());
+            }
+            may_write = false;
+        }
     }
     let fixed = flags & (FIXED | FIXED_NOREPLACE) != 0;
     let start = if fixed {
@@ -119,8 +157,18 @@ pub fn mmap(
         c.p.memory.areas.find_free(size, hint).ok_or(ENOMEM)?
     };
     let end = start + size;
-    if file.is_some() || prot & WRITE != 0 {
+    if file.is_some() || prot & WRITE != 0 && flags & linux::MAP_NORESERVE == 0 {
         afford(c, size)?;
+    }
+    if shared {
+        return map_object(
+            c,
+            (start, end),
+            prot,
+            file.map(|_| fd as u32),
+            offset,
+            may_write,
+        );
     }
     // The old contents are removed before the new ones are read.
     remove(c, start, end)?;
@@ -153,6 +201,39 @@ pub fn mmap(
     Ok(start)
 }
 
+/// Maps a new memory object, or that of what a descriptor is open on from `offset` on.
+fn map_object(
+    c: &mut Caller,
+    (start, end): (u64, u64),
+    prot: Prot,
+    fd: Option<u32>,
+    offset: u64,
+    may_write: bool,
+) -> Result {
+    let payer = c.process().payer;
+    let used = match fd {
+        None => c.s.new_object(c.h, payer)?,
+        Some(fd) => {
+            let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+            let ino = description.borrow().ino().ok_or(ENODEV)?;
+            let upto = offset + (end - start);
+            c.s.object_of_file(c.h, payer, ino, &description, upto)?
+        }
+    };
+    remove(c, start, end)?;
+    let kind = Kind::Shared {
+        id: used.id(),
+        shift: offset.wrapping_sub(start),
+        may_write,
+    };
+    let new = c.p.memory.areas.replaced(start, end, Some((prot, kind)));
+    c.p.memory.objects.insert(used);
+    let mapped = c.p.memory.areas.apply(c.h, new);
+    tidy(c);
+    mapped?;
+    Ok(start)
+}
+
 /// `munmap`.
 pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
     if size == 0 || start > END {
@@ -172,6 +253,21 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     let (start, end) = range(start, size)?;
     if start == end {
         return Ok(0);
+    }
+    if prot & u32::from(WRITE) != 0 {
+        let forbids = |area: &Area| {
+            let only_reads = matches!(
+                area.kind,
+                Kind::Shared {
+                    may_write: false,
+                    ..
+                }
+            );
+            only_reads && area.start < end && start < area.end
+        };
+        if c.p.memory.areas.list().iter().any(forbids) {
+            return Err(EACCES.into());
+        }
     }
     let new =
         c.p.memory
@@ -213,6 +309,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
             grown.filter(|grown| end == area.end && c.p.memory.areas.is_free(end, *grown))
         {
             afford(c, new - old)?;
+            grow_object(c, &area, grown)?;
             let areas =
                 c.p.memory
                     .areas
@@ -234,12 +331,29 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         c.p.memory.areas.find_free(new, 0).ok_or(ENOMEM)?
     };
     afford(c, new)?;
+    grow_object(c, &area, start.checked_add(new).ok_or(ENOMEM)?)?;
     remove(c, target, target + new)?;
+    let kind = match area.kind {
+        Kind::Shared {
+            id,
+            shift,
+            may_write,
+        } => Kind::Shared {
+            id,
+            shift: shift.wrapping_add(start).wrapping_sub(target),
+            may_write,
+        },
+        kind => kind,
+    };
     let areas =
         c.p.memory
             .areas
-            .replaced(target, target + new, Some((area.prot, area.kind)));
+            .replaced(target, target + new, Some((area.prot, kind)));
     c.p.memory.areas.apply(c.h, areas)?;
+    if area.object().is_some() {
+        remove(c, start, end)?;
+        return Ok(target);
+    }
     // A page lives at the offset of its address, so moving is copying.
     let mut chunk = alloc::vec![0; CHUNK as usize];
     let mut done = 0;
@@ -258,6 +372,19 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     Ok(target)
 }
 
+/// An area of a memory object is to reach up to `end`: the object has so much of its file then.
+fn grow_object(c: &mut Caller, area: &Area, end: u64) -> Result<()> {
+    let Source::Object { id, offset } = area.source() else {
+        return Ok(());
+    };
+    let upto = offset
+        .checked_add(end - area.start)
+        .filter(|upto| *upto <= END);
+    let upto = upto.ok_or(ENOMEM)?;
+    c.s.load_object(c.h, id, upto)?;
+    Ok(())
+}
+
 /// `madvise`.
 pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     let (start, end) = range(start, size)?;
@@ -274,8 +401,21 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
                 // It would have to be read again from a file that may have changed.
                 return Err(EINVAL.into());
             }
+            // Pages of memory objects stay as they are.
             if start < end {
                 c.h.discard(start, end - start);
+            }
+            Ok(0)
+        }
+        linux::MADV_REMOVE => {
+            let areas: Vec<Area> = c.p.memory.areas.list().to_vec();
+            for area in areas.iter().filter(|a| a.start < end && start < a.end) {
+                let (Source::Object { id, offset }, true) = (area.source(), area.prot & WRITE != 0)
+                else {
+                    return Err(EINVAL.into());
+                };
+                let (from, to) = (area.start.max(start), area.end.min(end));
+                c.h.discard_object(id, offset + (from - area.start), to - from);
             }
             Ok(0)
         }
@@ -285,14 +425,44 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     }
 }
 
-/// `msync`: there are no shared mappings of files that could have changed.
-pub fn msync(c: &mut Caller, start: u64, size: u64) -> Result {
-    let (start, end) = range(start, size)?;
-    if c.p.memory.areas.covers(start, end) {
-        Ok(0)
-    } else {
-        Err(ENOMEM.into())
+/// `msync`: what was changed in mapped files is written back. The call waits for that unless it says that it does not.
+pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
+    use linux::{MS_ASYNC as ASYNC, MS_INVALIDATE as INVALIDATE, MS_SYNC as SYNC};
+    if flags & !(ASYNC | INVALIDATE | SYNC) != 0 || flags & (ASYNC | SYNC) == ASYNC | SYNC {
+        return Err(EINVAL.into());
     }
+    let (start, end) = range(start, size)?;
+    if !c.p.memory.areas.covers(start, end) {
+        return Err(ENOMEM.into());
+    }
+    let areas = c.p.memory.areas.list().iter();
+    let those = areas.filter(|a| a.start < end && start < a.end);
+    let ids: BTreeSet<u64> = those.filter_map(Area::object).collect();
+    write_back(c, ids, flags & SYNC != 0)
+}
+
+/// Has the files of memory objects written back, and waits for that if it is to.
+pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
+    if c.progress() == 0 {
+        for id in &ids {
+            c.s.objects.write_back(*id);
+        }
+        c.s.settle_objects(c.h);
+    }
+    let behind: Vec<Key> = ids
+        .into_iter()
+        .filter(|id| c.s.objects.is_behind(*id))
+        .map(Key::Object)
+        .collect();
+    if behind.is_empty() || !waits {
+        return Ok(0);
+    }
+    c.wait().progress = 1;
+    Err(Stop::Park(Wake {
+        keys: behind,
+        deadline: None,
+        firm: true,
+    }))
 }
 
 /// `mincore`: all pages are reported as resident.

@@ -9,11 +9,14 @@ pub mod counter;
 pub mod epoll;
 pub mod file;
 pub mod futex;
+pub mod lock;
+pub mod memfd;
 pub mod memory;
 pub mod name;
 pub mod pipe;
 pub mod poll;
 pub mod process;
+pub mod pty;
 pub mod signal;
 pub mod socket;
 pub mod stat;
@@ -80,6 +83,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
         }
         nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => 16 << 10,
         nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
+        nr::memfd_create => 16 << 10,
         nr::getdents64 => 64 << 10,
         nr::execve => 256 << 10,
         nr::fork | nr::vfork | nr::clone | nr::clone3 => {
@@ -172,7 +176,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::fsync | nr::fdatasync => file::fsync(c, a as u32),
         nr::fadvise64 => file::fadvise(c, a as u32),
         nr::sync | nr::syncfs => Ok(0),
-        nr::flock => file::flock(c, a as u32),
+        nr::flock => lock::flock(c, a as u32, b as u32),
         nr::getdents64 => file::getdents64(c, a as u32, b, d as u32),
         nr::fchmod => stat::fchmod(c, a as u32, b as u32),
         nr::fchown => stat::fchown(c, a as u32, b as u32, d as u32),
@@ -228,7 +232,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::mprotect => memory::mprotect(c, a, b, d as u32),
         nr::mremap => memory::mremap(c, a, b, d, e as u32, f),
         nr::madvise => memory::madvise(c, a, b, d as u32),
-        nr::msync => memory::msync(c, a, b),
+        nr::msync => memory::msync(c, a, b, d as u32),
+        nr::memfd_create => memfd::memfd_create(c, a, b as u32),
         nr::mincore => memory::mincore(c, a, b, d),
         nr::mlock | nr::munlock | nr::mlockall | nr::munlockall | nr::membarrier => Ok(0),
 

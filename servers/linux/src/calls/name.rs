@@ -15,6 +15,7 @@ use crate::errno::{
     ERANGE, EXDEV,
 };
 use crate::node;
+use crate::proc::Folder;
 use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
 use crate::special::{Reading, Special};
 
@@ -48,18 +49,27 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
     }
     let fd = super::file::free_fd(c)?;
     let mut target = c.target(dirfd, &path)?;
-    if let Target::Special(Special::Link(to)) = target {
+    if let Target::Special(Special::Link(_) | Special::Own | Special::OwnDescriptors) = target {
         if flags & open_flags::NOFOLLOW != 0 {
             return Err(ELOOP.into());
         }
-        target = Target::Path(to);
+        target = follow(c, target);
     }
     let exclusive =
         flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
     let kind = match target {
         Target::Special(_) if exclusive => return Err(EEXIST.into()),
+        Target::Special(Special::Folder(_)) if flags & open_flags::ACCESS != 0 => {
+            return Err(EISDIR.into())
+        }
+        Target::Special(Special::Folder(folder)) => Kind::Folder(folder),
         Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
         Target::Special(Special::Device(device)) => Kind::Device(device),
+        Target::Special(Special::Multiplexor) => super::pty::open_master(c)?,
+        Target::Special(Special::Slave(number)) => super::pty::open_slave(c, number, flags)?,
+        Target::Special(Special::Terminal) => {
+            super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console))
+        }
         Target::Special(Special::Text(_)) if flags & open_flags::ACCESS != 0 => {
             return Err(EACCES.into())
         }
@@ -77,7 +87,11 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
             );
             return Ok(u64::from(fd));
         }
-        Target::Special(Special::Link(_)) => return Err(ELOOP.into()),
+        // What another process has open is that one's.
+        Target::Special(Special::DescriptorOf(..)) => return Err(EACCES.into()),
+        Target::Special(
+            Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors,
+        ) => return Err(ELOOP.into()),
         Target::Path(path) => open_file(c, path, flags, permissions)?,
     };
     let kept = flags
@@ -97,6 +111,19 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
     Ok(u64::from(fd))
 }
 
+/// What a special link leads to.
+pub fn follow(c: &Caller, target: Target) -> Target {
+    let number = c.p.task.number;
+    match target {
+        Target::Special(Special::Link(to)) => Target::Path(to),
+        Target::Special(Special::Own) => Target::Special(Special::Folder(Folder::Process(number))),
+        Target::Special(Special::OwnDescriptors) => {
+            Target::Special(Special::Folder(Folder::Descriptors(number)))
+        }
+        target => target,
+    }
+}
+
 fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Result<Kind> {
     let writes = flags & open_flags::ACCESS != 0;
     let create = flags & open_flags::CREAT != 0;
@@ -113,6 +140,9 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     };
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
+    if truncate {
+        c.s.cut_object(c.h, ino, 0)?;
+    }
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
     let refused = match attr.mode & mode::TYPE {
         mode::FILE if is_more && c.s.nodes.mode(ino) == Some(node::FIFO) => {
@@ -325,13 +355,25 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
     }
     let target = match c.target(dirfd, &path)? {
         Target::Special(Special::Link(target)) => target,
-        Target::Special(Special::Descriptor(fd)) => {
-            let kind = c.p.files.get(fd).map_err(|_| ENOENT)?.kind.clone();
+        Target::Special(Special::Own) => format!("{}", c.p.task.number),
+        Target::Special(Special::OwnDescriptors) => String::from("/proc/self/fd"),
+        Target::Special(special @ (Special::Descriptor(_) | Special::DescriptorOf(..))) => {
+            let kind = match special {
+                Special::DescriptorOf(number, fd) => crate::proc::description(c, number, fd)?
+                    .borrow()
+                    .kind
+                    .clone(),
+                Special::Descriptor(fd) => c.p.files.get(fd).map_err(|_| ENOENT)?.kind.clone(),
+                _ => return Err(EINVAL.into()),
+            };
             match kind {
+                Kind::File { ino } if c.s.memfds.contains_key(&ino) => c.s.memfds[&ino].shown(),
                 Kind::File { ino } | Kind::Directory { ino, .. } => {
                     c.fs_path(&Request::PathOf { ino })?
                 }
                 Kind::Device(Device::Console) => String::from("/dev/console"),
+                Kind::Pty { master: true, .. } => String::from("/dev/ptmx"),
+                Kind::Pty { number, .. } => format!("/dev/pts/{number}"),
                 Kind::Pipe { ino: Some(ino), .. } => c.fs_path(&Request::PathOf { ino })?,
                 Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
                 Kind::Counter { counter, .. } => match counter {
@@ -341,7 +383,12 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                 Kind::Socket { id } => format!("socket:[{id}]"),
                 Kind::Signals { .. } => String::from("anon_inode:[signalfd]"),
                 Kind::Epoll { .. } => String::from("anon_inode:[eventpoll]"),
-                Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
+                Kind::Device(Device::Null) => String::from("/dev/null"),
+                Kind::Device(Device::Zero) => String::from("/dev/zero"),
+                Kind::Device(Device::Full) => String::from("/dev/full"),
+                Kind::Device(Device::Random) => String::from("/dev/random"),
+                Kind::Folder(folder) => folder.path(),
+                Kind::Text(_) => String::from("/proc"),
             }
         }
         Target::Special(_) => return Err(EINVAL.into()),
@@ -367,14 +414,28 @@ pub fn chdir(c: &mut Caller, address: u64) -> Result {
     if path.is_empty() {
         return Err(ENOENT.into());
     }
-    let Target::Path(path) = c.target(AT_FDCWD, &path)? else {
-        return Err(ENOTDIR.into());
+    let target = c.target(AT_FDCWD, &path)?;
+    let path = match follow(c, target) {
+        Target::Path(path) => path,
+        Target::Special(Special::Folder(folder)) => {
+            c.p.context.cwd = folder.path();
+            return Ok(0);
+        }
+        Target::Special(_) => return Err(ENOTDIR.into()),
     };
     c.with_open(path, true, |c, opened| enter(c, opened.ino, opened.mode))
 }
 
 /// `fchdir`.
 pub fn fchdir(c: &mut Caller, fd: u32) -> Result {
+    let folder = match c.p.files.get(fd)?.kind {
+        Kind::Folder(folder) => Some(folder),
+        _ => None,
+    };
+    if let Some(folder) = folder {
+        c.p.context.cwd = folder.path();
+        return Ok(0);
+    }
     let ino = c.p.files.get(fd)?.ino().ok_or(ENOTDIR)?;
     let attr = c.attr(&Request::StatIno { ino })?;
     enter(c, ino, attr.mode)

@@ -100,9 +100,22 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
         }
         Kind::Epoll { id } => both(super::epoll::is_ready(c, *id, changes), false),
         Kind::Socket { id } => super::socket::readiness(c, *id),
-        Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => {
-            both(true, true)
+        Kind::Pty { number, id, master } => {
+            let (number, id, master) = (*number, *id, *master);
+            let end = super::pty::End { number, id, master };
+            let (readable, writable, gone) = super::pty::readiness(c, end);
+            let gone = match (gone, master) {
+                (true, true) => HUP,
+                (true, false) => HUP | ERR,
+                (false, _) => 0,
+            };
+            both(readable, writable) | gone
         }
+        Kind::File { .. }
+        | Kind::Directory { .. }
+        | Kind::Folder(_)
+        | Kind::Device(_)
+        | Kind::Text(_) => both(true, true),
     }
 }
 

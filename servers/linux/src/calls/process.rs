@@ -9,6 +9,7 @@ use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ESRCH};
 use crate::host::Start;
 use crate::memory::WRITE;
+use crate::proc::Seen;
 use crate::process::{shared, Context, Files, Memory, Shares, Task};
 use crate::signal::{sig, Actions, Origin, Stack, SIGNALS};
 use crate::system::{code_and_status, Key, Tid, Which};
@@ -213,6 +214,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
     let number = process.number;
     if tid == pid {
         process.actions = Rc::clone(&shares.actions);
+        process.seen = Seen::of(&shares);
     }
     let mut signals = c.p.task.signals.for_child();
     if request.has(linux::CLONE_VM) && !request.has(linux::CLONE_VFORK) {

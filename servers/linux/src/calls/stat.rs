@@ -10,6 +10,7 @@ use services::fs::{mode, Attr};
 use super::name::AT_EMPTY_PATH;
 use crate::emulate::{Caller, Result, Target, AT_FDCWD};
 use crate::errno::{EBADF, EINVAL, EIO, ENOENT};
+use crate::proc::Folder;
 use crate::process::{Device, Kind};
 use crate::special::Special;
 use crate::wire::{u64_at, Writer};
@@ -106,6 +107,16 @@ fn of_device(device: Device) -> Look {
     }
 }
 
+/// A terminal, or what makes some.
+fn of_terminal(slave: Option<u32>) -> Look {
+    let mut look = of_device(Device::Console);
+    (look.device, look.attr.ino) = match slave {
+        Some(number) => ((136, number), u64::from(number) + 203),
+        None => ((5, 2), 202),
+    };
+    look
+}
+
 fn of_text() -> Look {
     let attr = Attr {
         ino: 100,
@@ -119,6 +130,25 @@ fn of_text() -> Look {
         on: SPECIALS,
         path: None,
     }
+}
+
+fn of_link() -> Look {
+    let mut look = of_text();
+    look.attr.mode = mode::SYMLINK | 0o777;
+    look
+}
+
+fn of_folder(folder: Folder) -> Look {
+    let mut look = of_text();
+    look.attr.mode = mode::DIRECTORY | 0o555;
+    look.attr.links = 2;
+    // Programs tell directories by their numbers, too.
+    let path = folder.path();
+    look.attr.ino = 1 << 20
+        | path
+            .bytes()
+            .fold(0, |sum: u64, b| (sum * 31 + u64::from(b)) & 0xf_ffff);
+    look
 }
 
 /// It is of no type.
@@ -152,6 +182,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         }
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
+        Kind::Folder(folder) => of_folder(folder),
         Kind::Pipe { ino: Some(ino), .. } => {
             let mut attr = c.attr(&Request::StatIno { ino })?;
             attr.mode = attr.mode & !mode::TYPE | crate::node::FIFO;
@@ -159,6 +190,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         }
         Kind::Pipe { id, .. } => of_pipe(id),
         Kind::Socket { id } => of_socket(id),
+        Kind::Pty { number, master, .. } => of_terminal((!master).then_some(number)),
         Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),
     })
 }
@@ -184,17 +216,52 @@ pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look
         return of_path(c, path, true);
     }
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    match c.target(dirfd, &path)? {
+    let mut target = c.target(dirfd, &path)?;
+    if follow {
+        target = super::name::follow(c, target);
+    }
+    let owner = match &target {
+        Target::Special(special) => crate::proc::owner(c, special),
+        Target::Path(_) => (0, 0),
+    };
+    let mut look = of_target(c, target, follow)?;
+    if look.on == SPECIALS {
+        (look.attr.uid, look.attr.gid) = owner;
+    }
+    Ok(look)
+}
+
+/// The attributes of what a path leads to that was followed if it is to be.
+fn of_target(c: &mut Caller, target: Target, follow: bool) -> Result<Look> {
+    match target {
         Target::Path(path) => of_path(c, path, follow),
+        Target::Special(Special::Folder(folder)) => Ok(of_folder(folder)),
+        // Also of a link that is not followed: tools look at what is open.
+        Target::Special(Special::DescriptorOf(number, fd)) => {
+            crate::proc::description(c, number, fd)?;
+            Ok(of_link())
+        }
         Target::Special(Special::Device(device)) => Ok(of_device(device)),
         Target::Special(Special::Text(_)) => Ok(of_text()),
-        Target::Special(Special::Descriptor(fd)) => of_descriptor(c, fd).map_err(|_| ENOENT.into()),
-        Target::Special(Special::Link(path)) if follow => of_path(c, path, follow),
-        Target::Special(Special::Link(_)) => {
-            let mut look = of_text();
-            look.attr.mode = mode::SYMLINK | 0o777;
+        Target::Special(Special::Multiplexor) => Ok(of_terminal(None)),
+        Target::Special(Special::Slave(number)) => {
+            let root = c.process().root;
+            c.s.ptys.of_tree(number, root).ok_or(ENOENT)?;
+            Ok(of_terminal(Some(number)))
+        }
+        Target::Special(Special::Terminal) => {
+            let mut look = of_device(Device::Console);
+            (look.device, look.attr.ino) = ((5, 0), 201);
             Ok(look)
         }
+        Target::Special(Special::Descriptor(fd)) if !follow => {
+            c.p.files.get(fd).map_err(|_| ENOENT)?;
+            Ok(of_link())
+        }
+        Target::Special(Special::Descriptor(fd)) => of_descriptor(c, fd).map_err(|_| ENOENT.into()),
+        Target::Special(
+            Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors,
+        ) => Ok(of_link()),
     }
 }
 

@@ -45,6 +45,8 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     let path = c.path(path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
+    // What is loaded is read past the memory objects.
+    c.s.settle_all_objects(c.h);
     match exec::prepare(&c.p, c.h, &path, args, env) {
         Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
         Err(failure) => {
@@ -88,6 +90,9 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
                 .unwrap_or(raw.len())
                 .min(15);
             c.p.task.comm = raw[..end].to_vec();
+            if c.p.task.tid == c.p.task.pid {
+                c.process().comm = raw[..end].to_vec();
+            }
         }
         prctl::PR_GET_NAME => {
             let name = Writer::new().bytes(&c.p.task.comm).pad_to(16).done();
@@ -212,11 +217,22 @@ pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
     Ok(0)
 }
 
+/// A limit of a process, soft and hard.
+pub fn limit(c: &Caller, pid: services::process::Pid, which: u32) -> (u64, u64) {
+    use linux::{RLIMIT_CORE as CORE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK};
+    let preset = match which {
+        STACK => (crate::memory::STACK_SIZE, u64::MAX),
+        CORE => (0, u64::MAX),
+        NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
+        _ => (u64::MAX, u64::MAX),
+    };
+    let set = c.s.find(pid).and_then(|process| process.limits.get(&which));
+    set.copied().unwrap_or(preset)
+}
+
 /// `prlimit64`, `getrlimit` and `setrlimit`.
 pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Result {
-    use linux::{
-        RLIMIT_CORE as CORE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK, RLIM_NLIMITS as LIMITS,
-    };
+    use linux::{RLIMIT_NOFILE as NOFILE, RLIM_NLIMITS as LIMITS};
     let target = super::process::target(c, pid)?;
     if target != c.p.task.pid {
         c.s.may_signal(c.p.task.pid, target)?;
@@ -224,18 +240,7 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
     if which >= LIMITS {
         return Err(EINVAL.into());
     }
-    let preset = match which {
-        STACK => (crate::memory::STACK_SIZE, u64::MAX),
-        CORE => (0, u64::MAX),
-        NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
-        _ => (u64::MAX, u64::MAX),
-    };
-    let before =
-        c.s.process(target)
-            .limits
-            .get(&which)
-            .copied()
-            .unwrap_or(preset);
+    let before = limit(c, target, which);
     let mut after = None;
     if new != 0 {
         let raw = c.read(new, 16)?;

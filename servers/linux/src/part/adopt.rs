@@ -19,6 +19,7 @@ use crate::files::{Reply, Request};
 use crate::futex::Word;
 use crate::host::Host;
 use crate::node;
+use crate::proc::Seen;
 use crate::process::{
     release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task,
 };
@@ -307,7 +308,10 @@ fn make_files(
                 },
             ))
         });
-        shared(Files { fds: fds.collect() })
+        shared(Files {
+            fds: fds.collect(),
+            owner: 0,
+        })
     });
     let tables: Vec<_> = tables.collect();
     let under_way = rights.into_iter().try_for_each(|(id, messages)| {
@@ -522,6 +526,11 @@ fn put_together(
             context: Rc::clone(contexts.get(one(saved.context)).ok_or_else(nonsense)?),
             actions: Rc::clone(actions.get(one(saved.actions)).ok_or_else(nonsense)?),
         };
+        let process = system.process(pid);
+        process.seen = Seen::of(&shares);
+        if tid == pid {
+            process.comm.clone_from(&saved.comm);
+        }
         if let Some((address, order, waiter)) = saved.waits_at {
             let word = Word::new(&shares.memory.borrow(), address);
             waiting.push((order, tid, word, waiter, saved.owner));

@@ -62,6 +62,7 @@ fn memory_is_sound(m: &Memory) -> bool {
     path::is_sound(&m.exe)
         && m.name.len() <= MAX_TITLE
         && m.areas.is_sound()
+        && m.areas.list().iter().all(|area| area.object().is_none())
         && m.brk_start >= memory::LOWEST
         && m.brk_start.is_multiple_of(memory::PAGE)
         && m.brk >= m.brk_start
@@ -238,6 +239,8 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
             .is_ok(),
         // Looked at together.
         Kind::Socket { .. } | Kind::Pipe { .. } => true,
+        Kind::Folder(folder) => folder.is_sound(),
+        Kind::Pty { .. } => false,
         Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
     };
     kind && d.offset <= MAX_OFFSET

@@ -39,7 +39,14 @@ use crate::system::Process;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
+/// What makes that a tree cannot be saved yet, as the sentence names it.
+pub const CANNOT: [&str; 4] = [
+    "memory that several processes can share (MAP_SHARED)",
+    "the pseudo-terminal /dev/pts/",
+    "a file of memfd_create",
+    "a lock on a file",
+];
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.

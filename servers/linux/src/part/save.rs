@@ -10,12 +10,13 @@ use services::process::Pid;
 
 use super::file::{SavedFile, MAX_CARRIED};
 use super::{
-    room, Part, Refusal, SavedProcess, SavedSocket, SavedTask, SavedWatch, ENCODED, MAX_FILES, OUT,
-    VERSION,
+    room, Part, Refusal, SavedProcess, SavedSocket, SavedTask, SavedWatch, CANNOT, ENCODED,
+    MAX_FILES, OUT, VERSION,
 };
 use crate::files::{Reply, Request};
 use crate::futex::{Waiter, Word};
 use crate::host::Host;
+use crate::lock::Owner;
 use crate::process::{Context, Description, Fd, Files, Kind, Memory, Shared, Task};
 use crate::signal::Actions;
 use crate::socket::Name;
@@ -221,6 +222,38 @@ impl Things {
                 waiting.extend(queue.flat_map(|message| &message.rights).cloned());
             }
         }
+    }
+
+    /// Fails if there is something that cannot be saved yet.
+    fn can_be_saved(&self, system: &System) -> Result<(), Refusal> {
+        let [objects, terminal, memfd, lock] = CANNOT;
+        let because = |sentence: String| {
+            let sentence = format!("it has {sentence}, which cannot be saved yet");
+            Err(Refusal::Because(sentence))
+        };
+        let mut memories = self.memories.all.iter();
+        if memories.any(|memory| !memory.borrow().objects.is_empty()) {
+            return because(objects.to_string());
+        }
+        for (description, fd) in self.descriptions.all.iter().zip(&self.fds) {
+            if let Kind::Pty { number, .. } = description.borrow().kind {
+                return because(format!("{terminal}{number} at {fd}"));
+            }
+            let Some(ino) = description.borrow().ino() else {
+                continue;
+            };
+            if system.memfds.contains_key(&ino) {
+                return because(format!("{memfd} at {fd}"));
+            }
+            let at = Rc::as_ptr(description).addr();
+            let owners = [Owner::Description(at), Owner::Whole(at)];
+            let files = self.tables.all.iter().map(|files| files.borrow().owner);
+            let mut owners = owners.into_iter().chain(files.map(Owner::Files));
+            if owners.any(|owner| !system.locks.of(owner, ino).is_empty()) {
+                return because(format!("{lock} at {fd}"));
+            }
+        }
+        Ok(())
     }
 
     /// Fails if the tree shares something with others.
@@ -438,6 +471,7 @@ pub fn save(
         return Err("it has ended".into());
     }
     let things = Things::of(&tasks, system);
+    things.can_be_saved(system)?;
     things.are_its_own()?;
     let files = things.files(all_files, host)?;
     let epolls = things.watches(system)?;

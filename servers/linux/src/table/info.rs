@@ -165,6 +165,9 @@ fn doing(living: &Living, state: &ThreadState) -> String {
             (Some(Key::Children(_) | Key::Left(_)), _) => ", waiting for a child",
             (None, _) if state.registers.rax == personality::number::futex => ", waiting at a word",
             (None, Some(_)) => ", waiting for its time",
+            (Some(Key::Object(_)), _) => ", waiting until a mapped file is written back",
+            (Some(Key::Pty(_)), _) => ", waiting for a terminal",
+            (Some(Key::Lock(_)), _) => ", waiting for a lock on a file",
             (None, None) => ", waiting",
         });
     }

@@ -23,7 +23,7 @@ use personality::exec;
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::late::{Late, Told};
-use personality::memory::Prot;
+use personality::memory::{Area, Source};
 use personality::node::Nodes;
 use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
@@ -52,6 +52,10 @@ pub(crate) struct World {
     child: libc::pid_t,
     memory: File,
     slots: BTreeMap<u32, (u64, u64)>,
+    /// Memory objects, and where each is among those of the child's descriptors.
+    objects: BTreeMap<u64, (File, u64)>,
+    /// Areas that show one: first address, end, object and place in it.
+    shown: BTreeMap<u32, (u64, u64, u64, u64)>,
     pub(crate) files: Rc<Shared>,
     pub(crate) session: Session,
     pub(crate) console_in: VecDeque<u8>,
@@ -124,6 +128,8 @@ impl World {
             child,
             memory,
             slots: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            shown: BTreeMap::new(),
             files,
             console_in: VecDeque::new(),
             console_ends: true,
@@ -212,21 +218,28 @@ impl World {
         }
     }
 
-    fn show(&self, start: u64, size: u64, prot: Prot) {
+    fn show(&self, area: &Area) {
+        let (start, size) = (area.start, area.end - area.start);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let arguments = [
-            start,
-            size,
-            u64::from(prot),
-            flags as u64,
-            MEMORY_FD as u64,
-            start,
-        ];
+        let (fd, offset) = match area.source() {
+            Source::Own => (MEMORY_FD as u64, start),
+            Source::Object { id, offset } => (self.objects[&id].1, offset),
+        };
+        let arguments = [start, size, u64::from(area.prot), flags as u64, fd, offset];
         assert_eq!(
             self.inject(libc::SYS_mmap, arguments),
             start as i64,
             "injected mmap"
         );
+    }
+
+    /// Where a byte of its memory is.
+    fn place(&self, address: u64) -> (&File, u64) {
+        let mut shown = self.shown.values();
+        match shown.find(|(start, end, ..)| (*start..*end).contains(&address)) {
+            Some((start, _, id, offset)) => (&self.objects[id].0, offset + (address - start)),
+            None => (&self.memory, address),
+        }
     }
 
     fn hide(&self, start: u64, size: u64) {
@@ -282,6 +295,15 @@ impl Drop for World {
     }
 }
 
+fn punch(file: &File, start: u64, size: u64) {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a plain system call on our own file.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, start as i64, size as i64) };
+    check(result.into(), "fallocate");
+}
+
+/// A page of the child that no program has.
+const SCRATCH: u64 = 0x6000_0000_0000;
 /// The descriptor of the memory in the child.
 const MEMORY_FD: i32 = 200;
 
@@ -291,13 +313,80 @@ impl Host for World {
     }
 
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
-        self.memory.read_exact_at(into, address).unwrap();
+        for (at, byte) in (address..).zip(into.chunks_mut(1)) {
+            if self.shown.is_empty() {
+                self.memory.read_exact_at(into, address).unwrap();
+                return Ok(());
+            }
+            let (file, offset) = self.place(at);
+            file.read_exact_at(byte, offset).unwrap();
+        }
         Ok(())
     }
 
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
-        self.memory.write_all_at(bytes, address).unwrap();
+        for (at, byte) in (address..).zip(bytes.chunks(1)) {
+            if self.shown.is_empty() {
+                self.memory.write_all_at(bytes, address).unwrap();
+                return Ok(());
+            }
+            let (file, offset) = self.place(at);
+            file.write_all_at(byte, offset).unwrap();
+        }
         Ok(())
+    }
+
+    fn new_object(&mut self, id: u64) -> Result<(), Errno> {
+        let name = CString::new("object").unwrap();
+        // SAFETY: a plain system call.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+        check(fd.into(), "memfd_create");
+        // SAFETY: it is a descriptor of our own.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(personality::memory::END).unwrap();
+        // The child opens it by its name in our own directory of descriptors.
+        let path = format!("/proc/{}/fd/{fd}\0", std::process::id());
+        let at = SCRATCH;
+        let arguments = [
+            at,
+            4096,
+            3,
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64,
+            u64::MAX,
+            0,
+        ];
+        assert_eq!(self.inject(libc::SYS_mmap, arguments), at as i64);
+        let child = File::options()
+            .write(true)
+            .open(format!("/proc/{}/mem", self.child))
+            .unwrap();
+        child.write_all_at(path.as_bytes(), at).unwrap();
+        let theirs = self.inject(libc::SYS_open, [at, libc::O_RDWR as u64, 0, 0, 0, 0]);
+        assert!(theirs >= 0, "injected open: {theirs}");
+        self.objects.insert(id, (file, theirs as u64));
+        Ok(())
+    }
+
+    fn end_object(&mut self, id: u64) {
+        let (_, theirs) = self
+            .objects
+            .remove(&id)
+            .expect("an object that is not there");
+        self.inject(libc::SYS_close, [theirs, 0, 0, 0, 0, 0]);
+    }
+
+    fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        self.objects[&id].0.read_exact_at(into, offset).unwrap();
+        Ok(())
+    }
+
+    fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.objects[&id].0.write_all_at(bytes, offset).unwrap();
+        Ok(())
+    }
+
+    fn discard_object(&mut self, id: u64, offset: u64, size: u64) {
+        punch(&self.objects[&id].0, offset, size);
     }
 
     fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
@@ -315,14 +404,11 @@ impl Host for World {
     }
 
     fn discard(&mut self, start: u64, size: u64) {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let fd = self.memory.as_raw_fd();
-        // SAFETY: a plain system call on our own file.
-        let result = unsafe { libc::fallocate(fd, mode, start as i64, size as i64) };
-        check(result.into(), "fallocate");
+        punch(&self.memory, start, size);
     }
 
-    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+    fn map(&mut self, area: &Area) -> Result<(), Errno> {
+        let (slot, start, size) = (area.slot, area.start, area.end - area.start);
         for (other, (from, length)) in &self.slots {
             assert_ne!(*other, slot, "a mapping is made twice");
             assert!(
@@ -331,14 +417,18 @@ impl Host for World {
             );
         }
         self.slots.insert(slot, (start, size));
-        self.show(start, size, prot);
+        if let Source::Object { id, offset } = area.source() {
+            self.shown.insert(slot, (start, area.end, id, offset));
+        }
+        self.show(area);
         Ok(())
     }
 
-    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let (from, length) = self.slots.remove(&slot).ok_or(ENOMEM)?;
+    fn remap(&mut self, area: &Area) -> Result<(), Errno> {
+        let (from, length) = self.slots.remove(&area.slot).ok_or(ENOMEM)?;
+        self.shown.remove(&area.slot);
         self.hide(from, length);
-        self.map(slot, start, size, prot)
+        self.map(area)
     }
 
     fn unmap(&mut self, slot: u32) {
@@ -346,6 +436,7 @@ impl Host for World {
             .slots
             .remove(&slot)
             .expect("a mapping that is not there");
+        self.shown.remove(&slot);
         self.hide(from, length);
     }
 
@@ -721,7 +812,13 @@ pub(crate) fn save(
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = save(task, system, world).expect("the process can be saved");
+    let saved = match save(task, system, world) {
+        // What cannot be saved yet.
+        Err(part::Refusal::Because(why)) if part::CANNOT.iter().any(|part| why.contains(part)) => {
+            return
+        }
+        saved => saved.expect("the process can be saved"),
+    };
     let offset = task.clock_offset;
     task.close_files(system, world);
     // Which files are FIFOs the personality knows, not the process.

@@ -1,0 +1,381 @@
+//! Locks on files: of ranges of bytes (`fcntl`), and of whole files (`flock`).
+//!
+//! A lock has an owner: a table of descriptors for those of POSIX, which go when a process that has the table closes any descriptor of the
+//! file; an open file description for `flock` and those of `F_OFD_SETLK`, which go with that. Locks of `flock` and those of ranges do not
+//! know of each other. A call that waits stands under the key of the file, and looks again when a lock of that file goes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::errno::{Errno, EDEADLK, ENOLCK};
+use crate::system::{Key, Payer, System, Thing, Tid};
+
+/// The last byte that a file can have.
+pub const LAST: u64 = i64::MAX as u64;
+/// Most owners that are followed to see who waits for whom, as in Linux.
+const MOST_FOLLOWED: usize = 10;
+
+/// Who has a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A table of descriptors, by its number ([`crate::process::Files::owner`]).
+    Files(u64),
+    /// An open file description, by where it is.
+    Description(usize),
+    /// The same, of a whole file.
+    Whole(usize),
+}
+
+impl Owner {
+    /// Whether locks of both are about the same.
+    const fn meets(self, other: Owner) -> bool {
+        matches!(self, Owner::Whole(_)) == matches!(other, Owner::Whole(_))
+    }
+}
+
+/// A lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Whose it is.
+    pub owner: Owner,
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub last: u64,
+    /// Nobody else may have one there.
+    pub exclusive: bool,
+    /// The process that asked for it, as programs see it.
+    pub number: u32,
+}
+
+impl Lock {
+    const fn overlaps(&self, other: &Lock) -> bool {
+        self.start <= other.last && other.start <= self.last
+    }
+
+    fn conflicts(&self, other: &Lock) -> bool {
+        self.owner != other.owner
+            && self.owner.meets(other.owner)
+            && self.overlaps(other)
+            && (self.exclusive || other.exclusive)
+    }
+}
+
+/// The locks of a file, with who pays for each.
+type OfFile = Vec<(Lock, Payer)>;
+
+/// All locks.
+#[derive(Debug, Default)]
+pub struct Locks {
+    files: BTreeMap<u64, OfFile>,
+    /// The files that each has locked.
+    owners: BTreeSet<(Owner, u64)>,
+    /// Who waits for a lock of whom: the owner as which, and the other one.
+    waiting: BTreeMap<Tid, (Owner, Owner)>,
+    /// Those that wait as which owner.
+    waiting_as: BTreeSet<(Owner, Tid)>,
+}
+
+impl Locks {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The first lock in the way of this one.
+    #[must_use]
+    pub fn conflict(&self, ino: u64, lock: &Lock) -> Option<Lock> {
+        let those = self.files.get(&ino)?.iter().map(|(other, _)| *other);
+        let those = those.filter(|other| other.conflicts(lock));
+        those.min_by_key(|other| other.start)
+    }
+
+    /// The locks of an owner on a file.
+    #[must_use]
+    pub fn of(&self, owner: Owner, ino: u64) -> Vec<Lock> {
+        let all = self.files.get(&ino).into_iter().flatten();
+        let own = all.map(|(lock, _)| *lock);
+        own.filter(|lock| lock.owner == owner).collect()
+    }
+
+    /// A task waits for a lock of another owner. Errors: `EDEADLK` if that one waits for it.
+    pub fn wait(&mut self, tid: Tid, owner: Owner, other: Owner) -> Result<(), Errno> {
+        self.leave(tid);
+        let mut next = other;
+        for _ in 0..MOST_FOLLOWED {
+            let mut those = self.waiting_as.range((next, 0)..=(next, Tid::MAX));
+            let waits_for = those.next().and_then(|(_, tid)| self.waiting.get(tid));
+            match waits_for {
+                Some((_, for_whom)) if *for_whom == owner => return Err(EDEADLK),
+                Some((_, for_whom)) => next = *for_whom,
+                None => break,
+            }
+        }
+        self.waiting.insert(tid, (owner, other));
+        self.waiting_as.insert((owner, tid));
+        Ok(())
+    }
+
+    /// A task does not wait any longer.
+    pub fn leave(&mut self, tid: Tid) {
+        if let Some((owner, _)) = self.waiting.remove(&tid) {
+            self.waiting_as.remove(&(owner, tid));
+        }
+    }
+}
+
+impl System {
+    /// Gives an owner a lock that nothing is in the way of, in place of those that it has there. Errors: `ENOLCK` if there are too many.
+    pub fn lock(&mut self, ino: u64, lock: Lock, payer: Payer) -> Result<(), Errno> {
+        self.change(ino, &lock, payer, true)
+    }
+
+    /// Takes an owner's locks of a range away. Errors: `ENOLCK` if what is left of one would be one too many.
+    pub fn unlock(&mut self, ino: u64, range: &Lock, payer: Payer) -> Result<(), Errno> {
+        if !self.locks.owners.contains(&(range.owner, ino)) {
+            return Ok(());
+        }
+        self.change(ino, range, payer, false)
+    }
+
+    fn change(&mut self, ino: u64, lock: &Lock, payer: Payer, takes: bool) -> Result<(), Errno> {
+        // At the most one is split in two, and there is the new one.
+        let extra = 1 + usize::from(takes);
+        for done in 0..extra {
+            if self.count_thing(Thing::Lock, payer).is_err() {
+                (0..done).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+                return Err(ENOLCK);
+            }
+        }
+        let mut before = self.payers(ino, lock.owner);
+        *before.entry(payer).or_default() += extra;
+        let all = self.locks.files.entry(ino).or_default();
+        cut(all, lock, payer);
+        if takes {
+            put(all, *lock, payer);
+        }
+        if all.is_empty() {
+            self.locks.files.remove(&ino);
+        }
+        let after = self.payers(ino, lock.owner);
+        for (payer, counted) in before {
+            let now = after.get(&payer).copied().unwrap_or(0);
+            (now..counted).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+        }
+        match after.is_empty() {
+            true => self.locks.owners.remove(&(lock.owner, ino)),
+            false => self.locks.owners.insert((lock.owner, ino)),
+        };
+        self.wake(Key::Lock(ino));
+        Ok(())
+    }
+
+    /// An owner has closed a file: its locks there go.
+    pub fn release_locks(&mut self, owner: Owner, ino: u64) {
+        if !self.locks.owners.remove(&(owner, ino)) {
+            return;
+        }
+        let Some(all) = self.locks.files.get_mut(&ino) else {
+            return;
+        };
+        let gone: Vec<Payer> = all
+            .extract_if(.., |(lock, _)| lock.owner == owner)
+            .map(|(_, payer)| payer)
+            .collect();
+        if all.is_empty() {
+            self.locks.files.remove(&ino);
+        }
+        for payer in gone {
+            self.uncount_thing(Thing::Lock, payer);
+        }
+        self.wake(Key::Lock(ino));
+    }
+
+    /// A description is gone, and its locks with it.
+    pub fn release_description_locks(&mut self, at: usize) {
+        for owner in [Owner::Description(at), Owner::Whole(at)] {
+            let all = self.locks.owners.range((owner, 0)..=(owner, u64::MAX));
+            let files: Vec<u64> = all.map(|(_, ino)| *ino).collect();
+            for ino in files {
+                self.release_locks(owner, ino);
+            }
+        }
+    }
+
+    /// Who pays for how many of an owner's locks on a file.
+    fn payers(&self, ino: u64, owner: Owner) -> BTreeMap<Payer, usize> {
+        let mut payers = BTreeMap::new();
+        let all = self.locks.files.get(&ino).into_iter().flatten();
+        for (_, payer) in all.filter(|(lock, _)| lock.owner == owner) {
+            *payers.entry(*payer).or_default() += 1;
+        }
+        payers
+    }
+}
+
+/// Takes a range out of an owner's locks. If one is split, `payer` pays for the second part.
+fn cut(all: &mut OfFile, range: &Lock, payer: Payer) {
+    let mut rest = Vec::new();
+    all.retain(|(lock, of)| {
+        if lock.owner != range.owner || !lock.overlaps(range) {
+            return true;
+        }
+        let is_split = lock.start < range.start && lock.last > range.last;
+        if lock.start < range.start {
+            let last = range.start - 1;
+            rest.push((Lock { last, ..*lock }, *of));
+        }
+        if lock.last > range.last {
+            let start = range.last + 1;
+            rest.push((Lock { start, ..*lock }, if is_split { payer } else { *of }));
+        }
+        false
+    });
+    all.append(&mut rest);
+}
+
+/// Puts a lock where its owner has none. Neighbours of the same kind become one.
+fn put(all: &mut OfFile, lock: Lock, payer: Payer) {
+    let mut new = lock;
+    all.retain(|(other, of)| {
+        let is_neighbour = other.owner == new.owner
+            && other.exclusive == new.exclusive
+            && *of == payer
+            && other.start <= new.last.saturating_add(1)
+            && new.start <= other.last.saturating_add(1);
+        if is_neighbour {
+            new.start = new.start.min(other.start);
+            new.last = new.last.max(other.last);
+        }
+        !is_neighbour
+    });
+    all.push((new, payer));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lock, Owner, LAST};
+    use crate::errno::{EDEADLK, ENOLCK};
+    use crate::system::{Payer, System, Thing};
+    use alloc::collections::BTreeMap;
+    use fastrand::Rng;
+
+    fn lock(owner: u64, start: u64, last: u64, exclusive: bool) -> Lock {
+        Lock {
+            owner: Owner::Files(owner),
+            start,
+            last,
+            exclusive,
+            number: 1,
+        }
+    }
+
+    /// What each owner has at each byte, beside a plain table of bytes.
+    #[test]
+    fn locks_are_what_a_table_of_bytes_says() {
+        let (mut system, payer) = (System::new(), Payer::Tree(1));
+        let mut rng = Rng::with_seed(3);
+        let mut model: BTreeMap<(u64, u64), bool> = BTreeMap::new();
+        for step in 0..20_000 {
+            let (owner, ino) = (rng.u64(1..4), rng.u64(1..3));
+            let start = rng.u64(0..20);
+            let wanted = lock(owner, start, start + rng.u64(0..8), rng.bool());
+            let bytes = wanted.start..=wanted.last;
+            match rng.u32(0..5) {
+                0 => {
+                    system.unlock(ino, &wanted, payer).unwrap();
+                    for at in bytes {
+                        model.remove(&(owner * 2 + ino % 2, at));
+                    }
+                }
+                1 if step % 5 == 0 => {
+                    system.release_locks(wanted.owner, ino);
+                    model.retain(|(who, _), _| *who != owner * 2 + ino % 2);
+                }
+                _ => {
+                    let others = (1..4).filter(|other| *other != owner);
+                    let mut theirs = others.flat_map(|other| {
+                        let key = move |at| (other * 2 + ino % 2, at);
+                        (wanted.start..=wanted.last).map(key)
+                    });
+                    let blocked = theirs.any(|key| {
+                        model
+                            .get(&key)
+                            .is_some_and(|other| *other || wanted.exclusive)
+                    });
+                    let conflict = system.locks.conflict(ino, &wanted);
+                    assert_eq!(conflict.is_some(), blocked, "{step}");
+                    if !blocked {
+                        system.lock(ino, wanted, payer).unwrap();
+                        model.extend(bytes.map(|at| ((owner * 2 + ino % 2, at), wanted.exclusive)));
+                    }
+                }
+            }
+            // Ranges of one kind that touch are one: there are as many as changes in the table.
+            let mut ranges = 0;
+            let mut last = None;
+            for ((who, at), exclusive) in &model {
+                ranges += usize::from(last != Some((*who, at.wrapping_sub(1), *exclusive)));
+                last = Some((*who, *at, *exclusive));
+            }
+            assert_eq!(system.counted_things(Thing::Lock), ranges, "{step}");
+        }
+        for owner in 1..4 {
+            (1..3).for_each(|ino| system.release_locks(Owner::Files(owner), ino));
+        }
+        assert!(system.locks.is_empty() && system.counted_things(Thing::Lock) == 0);
+    }
+
+    #[test]
+    fn who_waits_in_a_circle_is_told() {
+        let mut system = System::new();
+        let [a, b, c] = [1, 2, 3].map(Owner::Files);
+        system.locks.wait(1, a, b).unwrap();
+        system.locks.wait(2, b, c).unwrap();
+        assert_eq!(system.locks.wait(3, c, a), Err(EDEADLK));
+        system.locks.leave(1);
+        system.locks.wait(3, c, a).unwrap();
+        // A circle of others is followed for a while only.
+        assert_eq!(system.locks.wait(1, a, b), Err(EDEADLK));
+    }
+
+    /// Two payers lock as one owner, which may be a description that both have.
+    #[test]
+    fn each_lock_is_counted_for_who_has_asked_for_it() {
+        let mut system = System::new();
+        let mut rng = Rng::with_seed(5);
+        for _ in 0..3000 {
+            let (start, payer) = (rng.u64(0..30), Payer::Tree(rng.u32(1..4)));
+            let wanted = lock(1, start, start + rng.u64(0..9), rng.bool());
+            match rng.bool() {
+                true => system.lock(7, wanted, payer).unwrap(),
+                false => system.unlock(7, &wanted, payer).unwrap(),
+            }
+            let all = system.locks.of(wanted.owner, 7).len();
+            assert_eq!(system.counted_things(Thing::Lock), all);
+        }
+        system.release_locks(Owner::Files(1), 7);
+        assert!(system.locks.is_empty() && system.counted_things(Thing::Lock) == 0);
+    }
+
+    #[test]
+    fn there_is_an_end_of_locks() {
+        let mut system = System::new();
+        let payer = Payer::Tree(1);
+        let mut made = 0;
+        while system
+            .lock(7, lock(1, 2 * made, 2 * made, true), payer)
+            .is_ok()
+        {
+            made += 1;
+        }
+        assert!((500..10_000).contains(&made));
+        let (one, all) = (lock(1, 1, 1, true), lock(1, 0, LAST, true));
+        assert_eq!(system.lock(7, one, payer), Err(ENOLCK));
+        assert_eq!(system.counted_things(Thing::Lock), made as usize);
+        system.lock(8, lock(1, 0, 0, true), Payer::Tree(2)).unwrap();
+        system.release_locks(all.owner, 7);
+        assert_eq!(system.counted_things(Thing::Lock), 1);
+    }
+}

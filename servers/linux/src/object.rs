@@ -1,0 +1,452 @@
+//! Memory objects: pages that several processes have in their memory (`MAP_SHARED`).
+//!
+//! The host has a segment for each object, beside those of the processes' own memory. An area of a process names the object and
+//! where in it the area begins ([`crate::memory::Kind::Shared`]). An object lives as long as some memory has areas of it, which
+//! hold a [`Use`] each; the last one that goes says so by itself, however the process ended.
+//!
+//! The object of a file has its bytes from the beginning up to where somebody has mapped it. While it is there what is written to the
+//! file is written to the object, too, and what is read of the file comes from the object, so Linux programs see one content. The
+//! file system sees what was changed in memory when it is *written back*: by `msync` and `fsync`, and before the object goes. That
+//! compares pages, since nobody tells which ones were written to, and is done in steps, with others in between.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::{Rc, Weak};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use crate::emulate::STEP;
+use crate::errno::{Errno, EIO, ENOMEM};
+use crate::files::{Reply, Request};
+use crate::host::{Host, OutOfMemory};
+use crate::memory::{page_up, Areas, Kind, PAGE};
+use crate::process::{Description, Shared};
+use crate::system::{Key, Payer, System, Thing};
+
+/// Bytes that are read, compared and written at once.
+const CHUNK: usize = proto::MAX_BULK;
+
+/// Somebody's share in an object. When the last one goes the object is not needed any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Use {
+    id: u64,
+    unused: Rc<RefCell<Vec<u64>>>,
+}
+
+impl Use {
+    /// The object's identity.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.unused.borrow_mut().push(self.id);
+    }
+}
+
+/// The objects of which a memory has areas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses(BTreeMap<u64, Rc<Use>>);
+
+impl Uses {
+    /// The memory has an area of this object.
+    pub fn insert(&mut self, used: Rc<Use>) {
+        self.0.insert(used.id, used);
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives up those of which no area is left.
+    pub fn tidy(&mut self, areas: &Areas) {
+        if self.0.is_empty() {
+            return;
+        }
+        let left: BTreeSet<u64> = areas.list().iter().filter_map(|a| a.object()).collect();
+        self.0.retain(|id, _| left.contains(id));
+    }
+}
+
+/// The file whose bytes an object has.
+#[derive(Debug)]
+struct File {
+    ino: u64,
+    /// What was open when it was first mapped: as on Linux it stays open.
+    description: Shared<Description>,
+}
+
+/// An object.
+#[derive(Debug)]
+struct Object {
+    payer: Payer,
+    file: Option<File>,
+    /// Bytes of the file that are there, from its beginning on.
+    loaded: u64,
+    /// Whether somebody could write to it.
+    is_writable: bool,
+    /// How far it is written back, while that is done.
+    back: Option<u64>,
+    used: Weak<Use>,
+}
+
+/// All objects.
+#[derive(Debug, Default)]
+pub struct Objects {
+    all: BTreeMap<u64, Object>,
+    by_ino: BTreeMap<u64, u64>,
+    /// Objects of which the last use has gone since.
+    unused: Rc<RefCell<Vec<u64>>>,
+    /// Objects that are written back, or are to go.
+    due: BTreeSet<u64>,
+}
+
+impl Objects {
+    /// Whether something is to be written back, or to go ([`System::settle_objects`]).
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        !self.due.is_empty() || !self.unused.borrow().is_empty()
+    }
+
+    /// The object of a file, and how many of its bytes are there.
+    fn of(&self, ino: u64) -> Option<(u64, u64)> {
+        let id = self.by_ino.get(&ino)?;
+        Some((*id, self.all.get(id)?.loaded))
+    }
+
+    /// The inode of the file whose object it is.
+    #[must_use]
+    pub fn ino(&self, id: u64) -> Option<u64> {
+        Some(self.all.get(&id)?.file.as_ref()?.ino)
+    }
+
+    /// The object of a file, if somebody has mapped that so that it could be written to.
+    #[must_use]
+    pub fn is_writable(&self, ino: u64) -> bool {
+        let object = self.by_ino.get(&ino).and_then(|id| self.all.get(id));
+        object.is_some_and(|object| object.is_writable && object.used.strong_count() > 0)
+    }
+
+    /// Has the file of an object written back, if it can have been changed: whether it can.
+    pub fn write_back(&mut self, id: u64) -> bool {
+        let Some(object) = self.all.get_mut(&id) else {
+            return false;
+        };
+        if object.file.is_none() || !object.is_writable {
+            return false;
+        }
+        object.back = Some(0);
+        self.due.insert(id);
+        true
+    }
+
+    /// The object of a file, if it has one.
+    #[must_use]
+    pub fn of_ino(&self, ino: u64) -> Option<u64> {
+        self.by_ino.get(&ino).copied()
+    }
+
+    /// Whether the object is being written back.
+    #[must_use]
+    pub fn is_behind(&self, id: u64) -> bool {
+        self.all
+            .get(&id)
+            .is_some_and(|object| object.back.is_some())
+    }
+}
+
+impl System {
+    /// A new object with nothing but zeros in it. Errors: `ENFILE`, `ENOMEM`.
+    pub fn new_object(&mut self, host: &mut dyn Host, payer: Payer) -> Result<Rc<Use>, Errno> {
+        self.count_thing(Thing::Object, payer).map_err(|_| ENOMEM)?;
+        let id = self.new_identity();
+        if let Err(error) = host.new_object(id) {
+            self.uncount_thing(Thing::Object, payer);
+            return Err(error);
+        }
+        let used = Rc::new(Use {
+            id,
+            unused: Rc::clone(&self.objects.unused),
+        });
+        let object = Object {
+            payer,
+            file: None,
+            loaded: 0,
+            is_writable: true,
+            back: None,
+            used: Rc::downgrade(&used),
+        };
+        self.objects.all.insert(id, object);
+        Ok(used)
+    }
+
+    /// The object of a file, with its bytes up to `end`; `description` is what it is open as. Errors: `ENFILE`, `ENOMEM`, and those of
+    /// reading.
+    pub fn object_of_file(
+        &mut self,
+        host: &mut dyn Host,
+        payer: Payer,
+        ino: u64,
+        description: &Shared<Description>,
+        end: u64,
+    ) -> Result<Rc<Use>, Errno> {
+        let used = match self.objects.by_ino.get(&ino).copied() {
+            Some(id) => self.use_again(id)?,
+            None => {
+                let used = self.new_object(host, payer)?;
+                let object = self.objects.all.get_mut(&used.id).ok_or(EIO)?;
+                object.is_writable = false;
+                object.file = Some(File {
+                    ino,
+                    description: Rc::clone(description),
+                });
+                self.objects.by_ino.insert(ino, used.id);
+                used
+            }
+        };
+        let object = self.objects.all.get_mut(&used.id).ok_or(EIO)?;
+        object.is_writable |= description.borrow().writable();
+        self.load_object(host, used.id, end)?;
+        Ok(used)
+    }
+
+    /// Has the object of a file have its bytes up to `end`. Errors: those of reading.
+    pub fn load_object(&mut self, host: &mut dyn Host, id: u64, end: u64) -> Result<(), Errno> {
+        let object = self.objects.all.get_mut(&id).ok_or(EIO)?;
+        let Some(ino) = object.file.as_ref().map(|file| file.ino) else {
+            return Ok(());
+        };
+        let end = page_up(end).ok_or(ENOMEM)?;
+        if object.loaded >= end {
+            return Ok(());
+        }
+        host.room(2 * CHUNK as u64)?;
+        let mut chunk = alloc::vec![0; CHUNK];
+        while object.loaded < end {
+            let want = (end - object.loaded).min(CHUNK as u64) as usize;
+            let request = Request::Read {
+                ino,
+                offset: object.loaded,
+                length: want as u32,
+            };
+            let (_, got) = host.fs_now(&request, &[], &mut chunk[..want])?;
+            if got == 0 {
+                object.loaded = end;
+                break;
+            }
+            let got = got.min(want);
+            put(host, id, object.loaded, &chunk[..got])?;
+            object.loaded += got as u64;
+        }
+        Ok(())
+    }
+
+    /// One more use of an object that is there.
+    pub fn use_again(&mut self, id: u64) -> Result<Rc<Use>, Errno> {
+        let object = self.objects.all.get_mut(&id).ok_or(EIO)?;
+        Ok(object.used.upgrade().unwrap_or_else(|| {
+            let used = Rc::new(Use {
+                id,
+                unused: Rc::clone(&self.objects.unused),
+            });
+            object.used = Rc::downgrade(&used);
+            used
+        }))
+    }
+
+    /// What was read of a file from `offset` on is replaced by what is in its object.
+    pub fn read_object(
+        &self,
+        host: &mut dyn Host,
+        ino: u64,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), OutOfMemory> {
+        match self.objects.of(ino) {
+            Some((id, loaded)) if offset < loaded => {
+                let length = (loaded - offset).min(into.len() as u64) as usize;
+                host.read_object(id, offset, &mut into[..length])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What was written to a file at `offset` is written to its object, too.
+    pub fn write_object(
+        &self,
+        host: &mut dyn Host,
+        ino: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), OutOfMemory> {
+        match self.objects.of(ino) {
+            Some((id, loaded)) if offset < loaded => {
+                let length = (loaded - offset).min(bytes.len() as u64) as usize;
+                host.write_object(id, offset, &bytes[..length])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A file has this size now: what its object has beyond is gone.
+    pub fn cut_object(&self, host: &mut dyn Host, ino: u64, size: u64) -> Result<(), OutOfMemory> {
+        let Some((id, loaded)) = self.objects.of(ino).filter(|(_, loaded)| size < *loaded) else {
+            return Ok(());
+        };
+        let end = size.next_multiple_of(PAGE);
+        if end > size {
+            host.write_object(id, size, &[0; PAGE as usize][..(end - size) as usize])?;
+        }
+        if end < loaded {
+            host.discard_object(id, end, loaded - end);
+        }
+        Ok(())
+    }
+
+    /// Writes back and ends what is due, a step of it.
+    pub fn settle_objects(&mut self, host: &mut dyn Host) {
+        let mut unused = core::mem::take(&mut *self.objects.unused.borrow_mut());
+        unused.sort_unstable();
+        unused.dedup();
+        for id in unused {
+            let Some(object) = self.objects.all.get_mut(&id) else {
+                continue;
+            };
+            if object.used.strong_count() > 0 {
+                continue;
+            }
+            if object.is_writable && object.back.is_none() && is_wanted(host, object) {
+                object.back = Some(0);
+            }
+            self.objects.due.insert(id);
+        }
+        let Some(id) = self.objects.due.first().copied() else {
+            return;
+        };
+        if let Some(object) = self.objects.all.get_mut(&id) {
+            if let Err(error) = step(host, id, object) {
+                object.back = None;
+                host.log(&alloc::format!(
+                    "what was changed in a mapped file could not be written back: error {}",
+                    error.0
+                ));
+            }
+            if object.back.is_some() {
+                return;
+            }
+        }
+        self.objects.due.remove(&id);
+        self.wake(Key::Object(id));
+        let is_used = |object: &Object| object.used.strong_count() > 0;
+        if self.objects.all.get(&id).is_some_and(is_used) {
+            return;
+        }
+        if let Some(object) = self.objects.all.remove(&id) {
+            host.end_object(id);
+            self.uncount_thing(Thing::Object, object.payer);
+            if let Some(file) = object.file {
+                self.objects.by_ino.remove(&file.ino);
+                self.dropped.push(file.description);
+                crate::process::release_dropped(self, host);
+            }
+        }
+    }
+
+    /// Has all files in the file system as programs see them, however long that takes: before something reads them past the objects.
+    pub fn settle_all_objects(&mut self, host: &mut dyn Host) {
+        while self.objects.is_due() {
+            self.settle_objects(host);
+        }
+    }
+}
+
+/// Whether anybody can see the file of an object again when that is gone.
+fn is_wanted(host: &mut dyn Host, object: &Object) -> bool {
+    let Some(file) = &object.file else {
+        return false;
+    };
+    if Rc::strong_count(&file.description) > 1 {
+        return true;
+    }
+    let attr = host.fs_now(&Request::StatIno { ino: file.ino }, &[], &mut []);
+    !matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links == 0)
+}
+
+/// Puts bytes into an object that is known to have zeros there: pages of zeros take no memory.
+fn put(host: &mut dyn Host, id: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
+        if page.iter().any(|byte| *byte != 0) {
+            let at = offset + n as u64 * PAGE;
+            host.write_object(id, at, page).map_err(|_| ENOMEM)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the next [`STEP`] bytes back that are not in the file as they are in the object.
+fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> {
+    let (Some(file), Some(start)) = (&object.file, object.back) else {
+        object.back = None;
+        return Ok(());
+    };
+    let ino = file.ino;
+    let Reply::Attr(attr) = host.fs_now(&Request::StatIno { ino }, &[], &mut [])?.0 else {
+        return Err(EIO);
+    };
+    let all = object.loaded.min(attr.size);
+    let until = all.min(start + STEP);
+    // There may be no memory for much: who is done with a mapping has asked for none.
+    let chunk = match host.room(2 * CHUNK as u64) {
+        Ok(()) => CHUNK as u64,
+        Err(_) => PAGE,
+    };
+    let (mut old, mut new) = (
+        alloc::vec![0; chunk as usize],
+        alloc::vec![0; chunk as usize],
+    );
+    let mut at = start;
+    while at < until {
+        let want = (until - at).min(chunk) as usize;
+        let length = want as u32;
+        let request = Request::Read {
+            ino,
+            offset: at,
+            length,
+        };
+        let got = host.fs_now(&request, &[], &mut old[..want])?.1;
+        old[got.min(want)..want].fill(0);
+        let read = host.read_object(id, at, &mut new[..want]);
+        read.map_err(|_| ENOMEM)?;
+        for (n, page) in new[..want].chunks(PAGE as usize).enumerate() {
+            let from = n * PAGE as usize;
+            if page != &old[from..from + page.len()] {
+                let offset = at + from as u64;
+                let append = false;
+                let request = Request::Write {
+                    ino,
+                    offset,
+                    append,
+                };
+                host.fs_now(&request, page, &mut [])?;
+            }
+        }
+        at += want as u64;
+    }
+    object.back = (at < all).then_some(at);
+    Ok(())
+}
+
+impl crate::memory::Area {
+    /// The object that it shows, if it is not the process's own memory.
+    #[must_use]
+    pub const fn object(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Shared { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+}

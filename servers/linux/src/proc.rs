@@ -1,0 +1,1007 @@
+//! What is found under `/proc`, `/sys` and `/dev`: names, directories and texts.
+//!
+//! A process sees itself and the other processes of its tree. What is not known (processor time, what is resident) is told as nothing, or
+//! as the most that it can be; see the README.
+
+use alloc::format;
+use alloc::rc::{Rc, Weak};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt::Write as _;
+use linux_raw_sys::general as linux;
+use serde::{Deserialize, Serialize};
+use services::fs::mode;
+use services::process::Pid;
+
+use crate::emulate::{Caller, Result};
+use crate::errno::{ENOENT, ESRCH};
+use crate::memory::{self, Areas};
+use crate::process::{Context, Device, Entry, Files, Memory, Shares, MAX_FDS};
+use crate::signal::{Actions, SIGNALS};
+use crate::special::Special;
+use crate::system::{Process, CONSOLE_SESSION};
+
+/// Nanoseconds of a tick of Linux's clock.
+const TICK: u64 = 10_000_000;
+
+/// A text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Text {
+    Memory,
+    Uptime,
+    Load,
+    Statistics,
+    Processor,
+    /// One that is always the same, by its place in the list of these.
+    Fixed(u16),
+    /// A random identifier.
+    Identifier,
+    /// About the process with this number.
+    Of(u32, About),
+}
+
+/// What a text about a process is about: the name that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum About {
+    Arguments,
+    Name,
+    Maps,
+    Environment,
+    Io,
+    Limits,
+    Mounts,
+    MountInfo,
+    Stat,
+    Statm,
+    Status,
+}
+
+/// Those that each process has.
+const ABOUT: &[(&str, About)] = &[
+    ("cmdline", About::Arguments),
+    ("comm", About::Name),
+    ("environ", About::Environment),
+    ("io", About::Io),
+    ("limits", About::Limits),
+    ("maps", About::Maps),
+    ("mountinfo", About::MountInfo),
+    ("mounts", About::Mounts),
+    ("stat", About::Stat),
+    ("statm", About::Statm),
+    ("status", About::Status),
+];
+
+/// A symbolic link that each process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Link {
+    Directory,
+    Program,
+    Root,
+}
+
+const LINKS: &[(&str, Link)] = &[
+    ("cwd", Link::Directory),
+    ("exe", Link::Program),
+    ("root", Link::Root),
+];
+
+/// Texts that change, directly under `/proc`.
+const TEXTS: &[(&str, Text)] = &[
+    ("cpuinfo", Text::Processor),
+    ("loadavg", Text::Load),
+    ("meminfo", Text::Memory),
+    ("stat", Text::Statistics),
+    ("uptime", Text::Uptime),
+];
+
+/// Texts that are always the same, by their paths.
+const FIXED: &[(&str, &str)] = &[
+    ("/proc/cmdline", "fermata\n"),
+    ("/proc/devices", "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n"),
+    ("/proc/filesystems", "nodev\tproc\nnodev\ttmpfs\nnodev\tdevpts\n\text4\n"),
+    ("/proc/partitions", "major minor  #blocks  name\n\n"),
+    ("/proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
+    ("/proc/sys/fs/file-max", "65536\n"),
+    ("/proc/sys/fs/nr_open", "1024\n"),
+    ("/proc/sys/fs/pipe-max-size", "65536\n"),
+    ("/proc/sys/kernel/cap_last_cap", "40\n"),
+    ("/proc/sys/kernel/hostname", "fermata\n"),
+    ("/proc/sys/kernel/ngroups_max", "65536\n"),
+    ("/proc/sys/kernel/osrelease", RELEASE_LINE),
+    ("/proc/sys/kernel/ostype", "Linux\n"),
+    ("/proc/sys/kernel/pid_max", "30001\n"),
+    ("/proc/sys/kernel/random/entropy_avail", "256\n"),
+    ("/proc/sys/kernel/threads-max", "256\n"),
+    ("/proc/sys/kernel/version", "#1 Fermata\n"),
+    ("/proc/sys/net/core/somaxconn", "128\n"),
+    ("/proc/sys/vm/max_map_count", "16000\n"),
+    ("/proc/sys/vm/mmap_min_addr", "65536\n"),
+    ("/proc/sys/vm/overcommit_memory", "2\n"),
+    ("/proc/version", VERSION),
+    ("/sys/devices/system/cpu/online", "0\n"),
+    ("/sys/devices/system/cpu/possible", "0\n"),
+    ("/sys/devices/system/cpu/present", "0\n"),
+    ("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"),
+];
+const RELEASE_LINE: &str = "6.1.0-fermata\n";
+const VERSION: &str = "Linux version 6.1.0-fermata (fermata@fermata) #1 Fermata\n";
+
+/// Texts that are made when they are read, by their paths.
+const MADE: &[(&str, Text)] = &[
+    ("/proc/sys/kernel/random/boot_id", Text::Identifier),
+    ("/proc/sys/kernel/random/uuid", Text::Identifier),
+];
+
+const MOUNTS: &str = "memory / tmpfs rw,relatime 0 0\n";
+const MOUNT_INFO: &str = "1 1 0:20 / / rw,relatime - tmpfs memory rw\n";
+
+/// A directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Folder {
+    /// `/dev`.
+    Devices,
+    /// `/dev/pts`.
+    Terminals,
+    /// `/proc`.
+    Processes,
+    /// `/proc/1`.
+    Process(u32),
+    /// `/proc/1/fd`.
+    Descriptors(u32),
+    /// `/proc/1/task`.
+    Tasks(u32),
+    /// `/proc/1/task/2`.
+    Task(u32, u32),
+    /// One that only has texts that are always the same: the place of one of them, and so many bytes of its path.
+    Fixed(u16, u16),
+}
+
+/// Devices by name.
+pub const DEVICES: &[(&str, Special)] = &[
+    ("console", Special::Device(Device::Console)),
+    ("full", Special::Device(Device::Full)),
+    ("null", Special::Device(Device::Null)),
+    ("ptmx", Special::Multiplexor),
+    ("random", Special::Device(Device::Random)),
+    ("tty", Special::Terminal),
+    ("urandom", Special::Device(Device::Random)),
+    ("zero", Special::Device(Device::Zero)),
+];
+
+impl Folder {
+    /// Its path.
+    #[must_use]
+    pub fn path(self) -> String {
+        match self {
+            Folder::Devices => "/dev".to_string(),
+            Folder::Terminals => "/dev/pts".to_string(),
+            Folder::Processes => "/proc".to_string(),
+            Folder::Process(number) => format!("/proc/{number}"),
+            Folder::Descriptors(number) => format!("/proc/{number}/fd"),
+            Folder::Tasks(number) => format!("/proc/{number}/task"),
+            Folder::Task(number, thread) => format!("/proc/{number}/task/{thread}"),
+            Folder::Fixed(at, length) => {
+                let path = FIXED
+                    .get(usize::from(at))
+                    .and_then(|(path, _)| path.get(..usize::from(length)));
+                path.unwrap_or("/proc").to_string()
+            }
+        }
+    }
+
+    /// Whether one from an image makes sense.
+    #[must_use]
+    pub fn is_sound(self) -> bool {
+        match self {
+            Folder::Fixed(..) => fixed(&self.path()) == Some(Special::Folder(self)),
+            _ => true,
+        }
+    }
+}
+
+impl Text {
+    /// Whether one from an image makes sense.
+    #[must_use]
+    pub fn is_sound(self) -> bool {
+        !matches!(self, Text::Fixed(at) if usize::from(at) >= FIXED.len())
+    }
+}
+
+/// What a path means that is one of those of [`FIXED`] and [`MADE`], or a directory of such.
+fn fixed(name: &str) -> Option<Special> {
+    if let Some((_, text)) = MADE.iter().find(|(path, _)| *path == name) {
+        return Some(Special::Text(*text));
+    }
+    let is_below = |path: &str| {
+        path.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    for (at, (path, _)) in (0u16..).zip(FIXED) {
+        if *path == name {
+            return Some(Special::Text(Text::Fixed(at)));
+        }
+        if is_below(path) {
+            return Some(Special::Folder(Folder::Fixed(at, name.len() as u16)));
+        }
+    }
+    None
+}
+
+/// What the absolute path means to a process with this number, if it is one under `/dev`, `/proc` or `/sys`; without a look at whether it is there.
+#[must_use]
+pub fn find(name: &str, own: u32) -> Option<Special> {
+    if let Some(device) = name.strip_prefix("/dev") {
+        return find_device(device.strip_prefix('/').unwrap_or(device));
+    }
+    let Some(proc) = name.strip_prefix("/proc") else {
+        return fixed(name);
+    };
+    let Some(proc) = proc.strip_prefix('/') else {
+        return proc
+            .is_empty()
+            .then_some(Special::Folder(Folder::Processes));
+    };
+    match proc {
+        "self" | "thread-self" => return Some(Special::Own),
+        "mounts" => return Some(Special::Text(Text::Of(own, About::Mounts))),
+        _ => {}
+    }
+    if let Some((_, text)) = TEXTS.iter().find(|(text, _)| *text == proc) {
+        return Some(Special::Text(*text));
+    }
+    let (first, rest) = proc.split_once('/').unwrap_or((proc, ""));
+    let number = match first {
+        "self" | "thread-self" => own,
+        _ => match decimal(first) {
+            Some(number) => number,
+            None => return fixed(name),
+        },
+    };
+    of_process(number, own, rest)
+}
+
+/// A number as the kernel writes it.
+fn decimal(text: &str) -> Option<u32> {
+    let is_plain =
+        text.bytes().all(|b| b.is_ascii_digit()) && (!text.starts_with('0') || text == "0");
+    text.parse().ok().filter(|_| is_plain)
+}
+
+fn find_device(device: &str) -> Option<Special> {
+    match device {
+        "" => return Some(Special::Folder(Folder::Devices)),
+        "pts" => return Some(Special::Folder(Folder::Terminals)),
+        "pts/ptmx" => return Some(Special::Multiplexor),
+        "fd" => return Some(Special::OwnDescriptors),
+        "stdin" => return Some(Special::Descriptor(0)),
+        "stdout" => return Some(Special::Descriptor(1)),
+        "stderr" => return Some(Special::Descriptor(2)),
+        _ => {}
+    }
+    if let Some((_, special)) = DEVICES.iter().find(|(name, _)| *name == device) {
+        return Some(special.clone());
+    }
+    if let Some(number) = device.strip_prefix("pts/") {
+        return Some(Special::Slave(decimal(number)?));
+    }
+    Some(Special::Descriptor(decimal(device.strip_prefix("fd/")?)?))
+}
+
+fn of_process(number: u32, own: u32, rest: &str) -> Option<Special> {
+    if let Some((_, about)) = ABOUT.iter().find(|(name, _)| *name == rest) {
+        return Some(Special::Text(Text::Of(number, *about)));
+    }
+    if let Some((_, link)) = LINKS.iter().find(|(name, _)| *name == rest) {
+        return Some(Special::LinkOf(number, *link));
+    }
+    match rest {
+        "" => return Some(Special::Folder(Folder::Process(number))),
+        "fd" => return Some(Special::Folder(Folder::Descriptors(number))),
+        "task" => return Some(Special::Folder(Folder::Tasks(number))),
+        _ => {}
+    }
+    if let Some(fd) = rest.strip_prefix("fd/") {
+        let fd = decimal(fd)?;
+        return Some(match number == own {
+            true => Special::Descriptor(fd),
+            false => Special::DescriptorOf(number, fd),
+        });
+    }
+    let task = rest.strip_prefix("task/")?;
+    let (thread, rest) = task.split_once('/').unwrap_or((task, ""));
+    let thread = decimal(thread)?;
+    match rest {
+        "" => Some(Special::Folder(Folder::Task(number, thread))),
+        _ => of_process(number, own, rest).filter(|special| matches!(special, Special::Text(_))),
+    }
+}
+
+/// What others see of what a process shares with its tasks. It does not keep it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    memory: Weak<RefCell<Memory>>,
+    files: Weak<RefCell<Files>>,
+    context: Weak<RefCell<Context>>,
+    actions: Weak<RefCell<Actions>>,
+}
+
+impl Seen {
+    /// What a task shares.
+    #[must_use]
+    pub fn of(shares: &Shares) -> Self {
+        Seen {
+            memory: Rc::downgrade(&shares.memory),
+            files: Rc::downgrade(&shares.files),
+            context: Rc::downgrade(&shares.context),
+            actions: Rc::downgrade(&shares.actions),
+        }
+    }
+}
+
+/// Looks at something of a process, which the caller may share, and has borrowed then.
+fn look<T, R>(seen: &Weak<RefCell<T>>, own: &T, look: impl FnOnce(&T) -> R) -> Option<R> {
+    let shared = seen.upgrade()?;
+    let result = match shared.try_borrow() {
+        Ok(theirs) => look(&theirs),
+        Err(_) => look(own),
+    };
+    Some(result)
+}
+
+/// The process with this number, if the caller may see it.
+pub fn seen(c: &Caller, number: u32) -> Result<Pid> {
+    let own = c.p.task.pid;
+    let pid = c.s.by_number(own, number).ok_or(ENOENT)?;
+    let root = |pid| c.s.find(pid).map(|process| process.root);
+    (root(pid) == root(own)).then_some(pid).ok_or(ENOENT.into())
+}
+
+fn process<'a>(c: &'a Caller, number: u32) -> Result<(Pid, &'a Process)> {
+    let pid = seen(c, number)?;
+    Ok((pid, c.s.find(pid).ok_or(ENOENT)?))
+}
+
+/// Fails if what a name means is not there.
+pub fn check(c: &Caller, special: &Special) -> Result<()> {
+    match special {
+        Special::Text(Text::Of(number, _))
+        | Special::Folder(
+            Folder::Process(number) | Folder::Descriptors(number) | Folder::Tasks(number),
+        ) => seen(c, *number).map(|_| ()),
+        Special::Folder(Folder::Task(number, thread)) => {
+            let pid = seen(c, *number)?;
+            let found = c.s.thread_by_number(c.p.task.pid, *thread);
+            let is_its = found.is_some_and(|(_, of)| of == pid);
+            is_its.then_some(()).ok_or(ENOENT.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where a link of a process leads.
+pub fn target(c: &Caller, number: u32, link: Link) -> Result<String> {
+    let (_, process) = process(c, number)?;
+    let path = match link {
+        Link::Root => Some("/".to_string()),
+        Link::Program => look(&process.seen.memory, &c.p.memory, |memory| {
+            memory.exe.clone()
+        }),
+        Link::Directory => look(&process.seen.context, &c.p.context, |context| {
+            context.cwd.clone()
+        }),
+    };
+    Ok(path.ok_or(ENOENT)?)
+}
+
+/// The description behind a descriptor of a process.
+pub fn description(
+    c: &Caller,
+    number: u32,
+    fd: u32,
+) -> Result<crate::process::Shared<crate::process::Description>> {
+    let (_, process) = process(c, number)?;
+    let found = look(&process.seen.files, &c.p.files, |files| {
+        files.fds.get(&fd).map(|fd| Rc::clone(&fd.description))
+    });
+    Ok(found.flatten().ok_or(ENOENT)?)
+}
+
+/// Looks at the memory of a process.
+pub fn with_memory<R>(c: &Caller, number: u32, with: impl FnOnce(&Memory) -> R) -> Result<R> {
+    let (_, process) = process(c, number).map_err(|_| ESRCH)?;
+    Ok(look(&process.seen.memory, &c.p.memory, with).ok_or(ESRCH)?)
+}
+
+/// Who has a directory or text: its user and group.
+pub fn owner(c: &Caller, special: &Special) -> (u32, u32) {
+    let number = match special {
+        Special::Text(Text::Of(number, _))
+        | Special::LinkOf(number, _)
+        | Special::DescriptorOf(number, _)
+        | Special::Folder(
+            Folder::Process(number)
+            | Folder::Descriptors(number)
+            | Folder::Tasks(number)
+            | Folder::Task(number, _),
+        ) => *number,
+        _ => return (0, 0),
+    };
+    let ids = process(c, number).map(|(_, process)| process.ids);
+    ids.map_or((0, 0), |ids| (ids.uid[1], ids.gid[1]))
+}
+
+/// The entries of a directory from a place on, each with its place: the next one comes behind that.
+pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
+    const LISTED: u64 = 1 << 32;
+    let mut all = Vec::new();
+    let mut put = |at: u64, name: &str, mode: u32| {
+        if at >= from {
+            let entry = Entry {
+                ino: at + 1000,
+                mode,
+                name: name.to_string(),
+            };
+            all.push((at, entry));
+        }
+    };
+    put(0, ".", mode::DIRECTORY);
+    put(1, "..", mode::DIRECTORY);
+    match folder {
+        Folder::Devices => {
+            for (at, (name, _)) in (2..).zip(DEVICES) {
+                put(at, name, mode::CHARACTER);
+            }
+            let links = ["fd", "stderr", "stdin", "stdout"];
+            for (at, name) in (100..).zip(links) {
+                put(at, name, mode::SYMLINK);
+            }
+            put(200, "pts", mode::DIRECTORY);
+            put(201, "shm", mode::DIRECTORY);
+        }
+        Folder::Terminals => {
+            let root = c.s.find(c.p.task.pid).map_or(0, |process| process.root);
+            put(2, "ptmx", mode::CHARACTER);
+            for number in c.s.ptys.numbers(root) {
+                put(
+                    LISTED + u64::from(number),
+                    &number.to_string(),
+                    mode::CHARACTER,
+                );
+            }
+        }
+        Folder::Processes => {
+            for (at, name) in (2..).zip(["self", "thread-self", "mounts"]) {
+                put(at, name, mode::SYMLINK);
+            }
+            for (at, (name, _)) in (10..).zip(TEXTS) {
+                put(at, name, mode::FILE);
+            }
+            list_fixed("/proc", &mut put);
+            let (own, root) = (c.p.task.pid, c.s.find(c.p.task.pid).map_or(0, |p| p.root));
+            let mut numbers: Vec<u32> =
+                c.s.tree(root)
+                    .into_iter()
+                    .filter_map(|pid| Some(c.s.find(pid)?.number))
+                    .filter(|number| c.s.by_number(own, *number).is_some())
+                    .collect();
+            numbers.sort_unstable();
+            for number in numbers {
+                put(
+                    LISTED + u64::from(number),
+                    &number.to_string(),
+                    mode::DIRECTORY,
+                );
+            }
+        }
+        Folder::Process(_) | Folder::Task(..) => {
+            for (at, (name, _)) in (2..).zip(ABOUT) {
+                put(at, name, mode::FILE);
+            }
+            if let Folder::Process(_) = folder {
+                for (at, (name, _)) in (100..).zip(LINKS) {
+                    put(at, name, mode::SYMLINK);
+                }
+                put(200, "fd", mode::DIRECTORY);
+                put(201, "task", mode::DIRECTORY);
+            }
+        }
+        Folder::Descriptors(number) => {
+            let found = process(c, number).ok().and_then(|(_, process)| {
+                look(&process.seen.files, &c.p.files, |files| {
+                    files.fds.keys().copied().collect::<Vec<u32>>()
+                })
+            });
+            for fd in found.unwrap_or_default() {
+                put(LISTED + u64::from(fd), &fd.to_string(), mode::SYMLINK);
+            }
+        }
+        Folder::Tasks(number) => {
+            let tasks = process(c, number).map(|(_, process)| process.tasks.clone());
+            let mut threads: Vec<u32> = tasks
+                .into_iter()
+                .flatten()
+                .filter_map(|tid| c.s.thread_number(tid))
+                .collect();
+            threads.sort_unstable();
+            for thread in threads {
+                put(
+                    LISTED + u64::from(thread),
+                    &thread.to_string(),
+                    mode::DIRECTORY,
+                );
+            }
+        }
+        Folder::Fixed(..) => list_fixed(&folder.path(), &mut put),
+    }
+    all
+}
+
+/// The entries of a directory that come of [`FIXED`] and [`MADE`].
+fn list_fixed(directory: &str, put: &mut impl FnMut(u64, &str, u32)) {
+    let paths = FIXED.iter().map(|(path, _)| *path);
+    let paths = paths.chain(MADE.iter().map(|(path, _)| *path));
+    let mut listed: Vec<&str> = Vec::new();
+    for (at, path) in (300..).zip(paths) {
+        let Some(rest) = path
+            .strip_prefix(directory)
+            .and_then(|rest| rest.strip_prefix('/'))
+        else {
+            continue;
+        };
+        let (name, is_directory) = match rest.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (rest, false),
+        };
+        if !listed.contains(&name) {
+            put(
+                at,
+                name,
+                if is_directory {
+                    mode::DIRECTORY
+                } else {
+                    mode::FILE
+                },
+            );
+            listed.push(name);
+        }
+    }
+}
+
+/// A text, as it reads now. Those about arguments and areas are read otherwise ([`crate::special::read`]).
+pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
+    Ok(match which {
+        Text::Fixed(at) => FIXED
+            .get(usize::from(at))
+            .map_or("", |(_, text)| text)
+            .into(),
+        Text::Memory => meminfo(c).into_bytes(),
+        Text::Uptime => {
+            let centiseconds = c.now() / TICK;
+            format!("{}.{:02} 0.00\n", centiseconds / 100, centiseconds % 100).into_bytes()
+        }
+        Text::Load => {
+            let root = c.process().root;
+            let count = c.s.tree(root).len();
+            format!("0.00 0.00 0.00 1/{count} {}\n", c.p.task.number).into_bytes()
+        }
+        Text::Statistics => {
+            let started = (c.date().saturating_sub(c.now())) / 1_000_000_000;
+            format!(
+                "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nintr 0\nctxt 0\nbtime {started}\n\
+                 processes {}\nprocs_running 1\nprocs_blocked 0\n",
+                c.s.count()
+            )
+            .into_bytes()
+        }
+        Text::Processor => {
+            let names = [
+                "fpu", "vme", "de", "pse", "tsc", "msr", "pae", "mce", "cx8", "apic",
+            ];
+            let more = [
+                (15, "cmov"),
+                (19, "clflush"),
+                (23, "mmx"),
+                (24, "fxsr"),
+                (25, "sse"),
+                (26, "sse2"),
+            ];
+            let features = c.h.hardware_capabilities();
+            let all = (0..).zip(names).chain(more);
+            let flags: Vec<&str> = all
+                .filter(|(bit, _)| features >> bit & 1 != 0)
+                .map(|(_, name)| name)
+                .collect();
+            format!(
+                "processor\t: 0\nvendor_id\t: unknown\nmodel name\t: x86-64\ncpu MHz\t\t: 0.000\n\
+                 physical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nflags\t\t: {}\n\n",
+                flags.join(" ")
+            )
+            .into_bytes()
+        }
+        Text::Identifier => {
+            let mut bytes = [0; 16];
+            c.h.random(&mut bytes)?;
+            (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
+            let mut out = String::new();
+            for (n, byte) in bytes.iter().enumerate() {
+                let dash = if [4, 6, 8, 10].contains(&n) { "-" } else { "" };
+                let _ = write!(out, "{dash}{byte:02x}");
+            }
+            out.push('\n');
+            out.into_bytes()
+        }
+        Text::Of(number, about) => about_process(c, number, about)?,
+    })
+}
+
+fn meminfo(c: &mut Caller) -> String {
+    let usage = c.h.memory_usage();
+    let mut out = String::new();
+    let (total, free) = (usage.total / 1024, usage.free / 1024);
+    let lines = [
+        ("MemTotal", total),
+        ("MemFree", free),
+        ("MemAvailable", free),
+        ("Buffers", 0),
+        ("Cached", 0),
+        ("SwapCached", 0),
+        ("Active", 0),
+        ("Inactive", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", 0),
+        ("Writeback", 0),
+        ("AnonPages", total - free.min(total)),
+        ("Mapped", 0),
+        ("Shmem", 0),
+        ("Slab", 0),
+        ("SReclaimable", 0),
+        ("SUnreclaim", 0),
+        ("CommitLimit", total),
+        ("Committed_AS", total - free.min(total)),
+    ];
+    for (name, kilobytes) in lines {
+        let _ = writeln!(out, "{:<15} {kilobytes:>8} kB", format!("{name}:"));
+    }
+    out
+}
+
+/// The bytes of a process's areas: all, those that are its own and writable, its stack, its program.
+struct Sizes {
+    all: u64,
+    data: u64,
+    stack: u64,
+    program: u64,
+    shared: u64,
+}
+
+fn sizes(areas: &Areas) -> Sizes {
+    let sum = |which: &dyn Fn(&memory::Area) -> bool| {
+        let those = areas.list().iter().filter(|area| which(area));
+        those.map(|area| area.end - area.start).sum::<u64>()
+    };
+    Sizes {
+        all: sum(&|_| true),
+        data: areas.writable(),
+        stack: sum(&|area| area.kind == memory::Kind::Stack),
+        program: sum(&|area| {
+            area.kind == memory::Kind::Program && area.prot & memory::EXECUTE != 0
+        }),
+        shared: sum(&|area| area.object().is_some()),
+    }
+}
+
+/// What is known of a process, for the texts about it.
+struct Known {
+    number: u32,
+    name: String,
+    state: char,
+    parent: u32,
+    process: Process,
+    sizes: Sizes,
+    /// Of its memory: where the heap begins, where the arguments are.
+    brk: u64,
+    args: (u64, u64),
+    /// Device number of its terminal, and the group that has it.
+    terminal: (u32, i32),
+    threads: usize,
+    /// Signals that are ignored, and that are caught.
+    ignored: u64,
+    caught: u64,
+    umask: u32,
+    descriptors: usize,
+}
+
+fn known(c: &Caller, number: u32) -> Result<Known> {
+    let (pid, process) = process(c, number)?;
+    let (memory, sizes) = {
+        let found = look(&process.seen.memory, &c.p.memory, |memory| {
+            ((memory.brk_start, memory.args), sizes(&memory.areas))
+        });
+        match found.filter(|_| process.status.is_none()) {
+            Some(found) => found,
+            None => ((0, (0, 0)), sizes(&Areas::default())),
+        }
+    };
+    let state = match (process.status, process.stopped) {
+        (Some(_), _) => 'Z',
+        (None, Some(_)) => 'T',
+        (None, None) if pid == c.p.task.pid => 'R',
+        (None, None) => 'S',
+    };
+    let terminal = match c.s.terminal(pid) {
+        Some(pty) => {
+            let foreground = c.s.ptys.foreground(pty).unwrap_or(0);
+            (136 << 8 | pty & 0xff, foreground as i32)
+        }
+        None if process.session == CONSOLE_SESSION => (5 << 8 | 1, c.s.foreground(pid) as i32),
+        None => (0, -1),
+    };
+    let handled = |actions: &Actions| {
+        (1..=SIGNALS).fold((0, 0), |(ignored, caught), signal| {
+            let bit = crate::signal::bit(signal);
+            match (actions.is_set_to_ignore(signal), actions.is_caught(signal)) {
+                (true, _) => (ignored | bit, caught),
+                (_, true) => (ignored, caught | bit),
+                _ => (ignored, caught),
+            }
+        })
+    };
+    let (ignored, caught) = look(&process.seen.actions, &c.p.actions, handled).unwrap_or_default();
+    let name = String::from_utf8_lossy(&process.comm).into_owned();
+    Ok(Known {
+        number,
+        name,
+        state,
+        parent: c.s.parent_number(pid),
+        sizes,
+        brk: memory.0,
+        args: memory.1,
+        terminal,
+        threads: process.tasks.len(),
+        ignored,
+        caught,
+        umask: look(&process.seen.context, &c.p.context, |context| context.umask).unwrap_or(0),
+        descriptors: look(&process.seen.files, &c.p.files, |files| files.fds.len()).unwrap_or(0),
+        process: process.clone(),
+    })
+}
+
+fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
+    let pid = seen(c, number).map_err(|_| ESRCH)?;
+    Ok(match about {
+        About::Name => {
+            let (_, process) = process(c, number)?;
+            let mut name = match pid == c.p.task.pid {
+                true => c.p.task.comm.clone(),
+                false => process.comm.clone(),
+            };
+            name.push(b'\n');
+            name
+        }
+        // Of others what is known is their names: arguments with blanks between them.
+        About::Arguments => {
+            let (_, process) = process(c, number)?;
+            let name = look(&process.seen.memory, &c.p.memory, |memory| memory.name.clone());
+            let name = name.filter(|_| process.status.is_none()).unwrap_or_default();
+            let mut bytes = name.replace(' ', "\0").into_bytes();
+            if !bytes.is_empty() {
+                bytes.push(0);
+            }
+            bytes
+        }
+        About::Maps | About::Environment => Vec::new(),
+        About::Io => "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".into(),
+        About::Mounts => MOUNTS.into(),
+        About::MountInfo => MOUNT_INFO.into(),
+        About::Limits => limits(c, pid).into_bytes(),
+        About::Stat => stat(&known(c, number)?).into_bytes(),
+        About::Statm => {
+            let sizes = known(c, number)?.sizes;
+            let pages = |bytes: u64| bytes / memory::PAGE;
+            format!(
+                "{} {} {} {} 0 {} 0\n",
+                pages(sizes.all),
+                pages(sizes.data + sizes.program),
+                pages(sizes.shared),
+                pages(sizes.program),
+                pages(sizes.data)
+            )
+            .into_bytes()
+        }
+        About::Status => {
+            let blocked = (pid == c.p.task.pid).then_some(c.p.task.signals.mask);
+            status(&known(c, number)?, blocked.unwrap_or(0)).into_bytes()
+        }
+    })
+}
+
+fn stat(known: &Known) -> String {
+    let Known { process, sizes, .. } = known;
+    let started = process.started / TICK;
+    let resident = (sizes.data + sizes.program) / memory::PAGE;
+    let exit_signal = process.exit_signal;
+    format!(
+        "{} ({}) {} {} {} {} {} {} 4194304 0 0 0 0 0 0 0 0 20 0 {} 0 {started} {} {resident} 18446744073709551615 \
+         0 0 {} 0 0 {} 0 {} {} 0 0 0 {exit_signal} 0 0 0 0 0 0 0 0 {} {} {} 0 0 0\n",
+        known.number,
+        known.name,
+        known.state,
+        known.parent,
+        process.group,
+        process.session,
+        known.terminal.0,
+        known.terminal.1,
+        known.threads,
+        sizes.all,
+        memory::STACK_TOP,
+        process.pending.set(),
+        known.ignored,
+        known.caught,
+        known.brk,
+        known.args.0,
+        known.args.0 + known.args.1,
+    )
+}
+
+fn status(known: &Known, blocked: u64) -> String {
+    let Known { process, sizes, .. } = known;
+    let state = match known.state {
+        'R' => "R (running)",
+        'T' => "T (stopped)",
+        'Z' => "Z (zombie)",
+        _ => "S (sleeping)",
+    };
+    let [uid, gid] = [process.ids.uid, process.ids.gid];
+    let kilobytes = |bytes: u64| bytes / 1024;
+    let mut out = format!(
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{n}\nNgid:\t0\nPid:\t{n}\nPPid:\t{}\nTracerPid:\t0\n\
+         Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{}\n",
+        known.name,
+        known.umask,
+        known.parent,
+        uid[0],
+        uid[1],
+        uid[2],
+        uid[1],
+        gid[0],
+        gid[1],
+        gid[2],
+        gid[1],
+        known.descriptors.next_multiple_of(64).min(MAX_FDS as usize),
+        gid[1],
+        n = known.number,
+    );
+    if known.state != 'Z' {
+        let lines = [
+            ("VmPeak", sizes.all),
+            ("VmSize", sizes.all),
+            ("VmLck", 0),
+            ("VmHWM", sizes.data + sizes.program),
+            ("VmRSS", sizes.data + sizes.program),
+            ("RssAnon", sizes.data),
+            ("RssFile", sizes.program),
+            ("RssShmem", sizes.shared),
+            ("VmData", sizes.data),
+            ("VmStk", sizes.stack),
+            ("VmExe", sizes.program),
+            ("VmLib", 0),
+            ("VmSwap", 0),
+        ];
+        for (name, bytes) in lines {
+            let _ = writeln!(out, "{name}:\t{:>8} kB", kilobytes(bytes));
+        }
+    }
+    let _ = write!(
+        out,
+        "Threads:\t{}\nSigQ:\t0/0\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{:016x}\n\
+         SigCgt:\t{:016x}\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n\
+         Seccomp:\t0\nCpus_allowed:\t1\nCpus_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\n\
+         nonvoluntary_ctxt_switches:\t0\n",
+        known.threads,
+        0,
+        process.pending.set(),
+        known.ignored,
+        known.caught,
+    );
+    out
+}
+
+fn limits(c: &mut Caller, pid: Pid) -> String {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
+    ];
+    let mut out = format!(
+        "{:<25} {:<20} {:<20} {:<10}\n",
+        "Limit", "Soft Limit", "Hard Limit", "Units"
+    );
+    let shown = |limit: u64| match limit {
+        u64::MAX => "unlimited".to_string(),
+        limit => limit.to_string(),
+    };
+    for (which, (name, unit)) in (0..linux::RLIM_NLIMITS).zip(NAMES) {
+        let (soft, hard) = crate::calls::system::limit(c, pid, which);
+        let _ = writeln!(
+            out,
+            "{name:<25} {:<20} {:<20} {unit:<10}",
+            shown(soft),
+            shown(hard)
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{find, Folder, FIXED, LINKS, RELEASE_LINE, VERSION};
+    use crate::calls::system::RELEASE;
+    use crate::special::Special;
+
+    #[test]
+    fn the_release_is_one() {
+        assert_eq!(RELEASE_LINE.trim(), RELEASE);
+        assert!(VERSION.contains(RELEASE));
+        assert!(
+            FIXED.windows(2).all(|w| w[0].0 < w[1].0),
+            "they are in order"
+        );
+        assert_eq!(LINKS.len(), 3);
+    }
+
+    #[test]
+    fn directories_have_the_paths_by_which_they_are_found() {
+        for path in [
+            "/dev",
+            "/dev/pts",
+            "/proc",
+            "/proc/5",
+            "/proc/5/fd",
+            "/proc/5/task",
+            "/proc/5/task/6",
+            "/proc/sys",
+            "/proc/sys/kernel",
+            "/proc/sys/kernel/random",
+            "/sys",
+            "/sys/devices/system/cpu",
+        ] {
+            match find(path, 7) {
+                Some(Special::Folder(folder)) => {
+                    assert!(folder.path() == path && folder.is_sound())
+                }
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        for path in [
+            "/proc/05",
+            "/proc/x",
+            "/proc/5/x",
+            "/proc/sy",
+            "/dev/shm",
+            "/dev/shm/x",
+            "/sy",
+            "/process",
+        ] {
+            assert_eq!(find(path, 7), None, "{path}");
+        }
+        assert!(!Folder::Fixed(3, 2).is_sound() && !Folder::Fixed(u16::MAX, 5).is_sound());
+    }
+}

@@ -1,0 +1,675 @@
+//! Pseudo-terminals: pairs of a master, which a program has that plays the terminal, and a slave, which is a terminal to others; and
+//! the line discipline between them.
+//!
+//! What is written to the master is input: it is edited line by line or not, echoed, and turned into signals, as the settings say
+//! (`struct termios`). What is written to the slave is output, which the master reads. A pair is there as long as one of its ends is open.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use services::process::Pid;
+
+use crate::errno::{Errno, ENOSPC};
+use crate::signal::{sig, Origin};
+use crate::system::{Key, Payer, System, Thing, To};
+use crate::wire::{u32_at, Writer};
+
+/// Bytes of the kernel's `struct termios`.
+pub const TERMIOS: usize = 36;
+/// Most bytes of input that nobody has read.
+pub const INPUT: usize = 4096;
+/// Most bytes of output that nobody has read.
+pub const OUTPUT: usize = 4096;
+
+/// How a terminal is set that nobody has changed: lines, with echo.
+#[must_use]
+pub fn default_termios() -> Vec<u8> {
+    Writer::new()
+        .u32(linux::ICRNL | linux::IXON)
+        .u32(linux::OPOST | linux::ONLCR)
+        .u32(linux::B38400 | linux::CS8 | linux::CREAD)
+        .u32(
+            linux::ISIG
+                | linux::ICANON
+                | linux::ECHO
+                | linux::ECHOE
+                | linux::ECHOK
+                | linux::ECHOCTL
+                | linux::ECHOKE
+                | linux::IEXTEN,
+        )
+        .bytes(&[
+            0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16,
+        ])
+        .pad_to(TERMIOS)
+        .done()
+}
+
+/// A pair.
+#[derive(Clone, Debug)]
+pub struct Pty {
+    /// Tells it from others that had its number before.
+    pub id: u64,
+    /// The root of the tree whose it is: nobody else can open it.
+    pub root: Pid,
+    payer: Payer,
+    termios: Vec<u8>,
+    /// `struct winsize`.
+    pub window: [u8; 8],
+    /// The slave cannot be opened yet.
+    pub is_locked: bool,
+    /// Open descriptions of each end.
+    pub masters: usize,
+    /// As `masters`.
+    pub slaves: usize,
+    /// Whether the slave was ever open.
+    pub had_slave: bool,
+    /// The session whose terminal it is: its namespace and number.
+    pub session: Option<(u32, u32)>,
+    /// The group that has it.
+    pub foreground: u32,
+    /// Input that can be read.
+    ready: VecDeque<u8>,
+    /// The lengths of the lines in it, if it is read by lines; an empty one is the end of input.
+    lines: VecDeque<usize>,
+    /// The line that is being edited.
+    edit: Vec<u8>,
+    /// The next byte means itself.
+    is_literal: bool,
+    /// Output waits until the user lets it go on.
+    is_held: bool,
+    output: VecDeque<u8>,
+}
+
+impl Pty {
+    fn new(id: u64, root: Pid, payer: Payer) -> Self {
+        Pty {
+            id,
+            root,
+            payer,
+            termios: default_termios(),
+            window: [0; 8],
+            is_locked: true,
+            masters: 0,
+            slaves: 0,
+            had_slave: false,
+            session: None,
+            foreground: 0,
+            ready: VecDeque::new(),
+            lines: VecDeque::new(),
+            edit: Vec::new(),
+            is_literal: false,
+            is_held: false,
+            output: VecDeque::new(),
+        }
+    }
+
+    fn has(&self, word: usize, flag: u32) -> bool {
+        u32_at(&self.termios, 4 * word) & flag != 0
+    }
+
+    fn local(&self, flag: u32) -> bool {
+        self.has(3, flag)
+    }
+
+    /// A control character; 0 means that there is none.
+    fn control(&self, which: u32) -> u8 {
+        self.termios.get(17 + which as usize).copied().unwrap_or(0)
+    }
+
+    fn is_control(&self, byte: u8, which: u32) -> bool {
+        byte != 0 && byte == self.control(which)
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn termios(&self) -> &[u8] {
+        &self.termios
+    }
+
+    /// Whether writing from the background stops.
+    #[must_use]
+    pub fn stops_writers(&self) -> bool {
+        self.local(linux::TOSTOP)
+    }
+
+    /// Changes the settings.
+    pub fn set_termios(&mut self, mut new: Vec<u8>) {
+        new.resize(TERMIOS, 0);
+        let before = self.local(linux::ICANON);
+        self.termios = new;
+        let now = self.local(linux::ICANON);
+        if before && !now {
+            // What was typed can be read as it is.
+            self.lines.clear();
+            self.ready.extend(self.edit.drain(..));
+        } else if now && !before && !self.ready.is_empty() {
+            self.lines = VecDeque::from([self.ready.len()]);
+        }
+        if !self.has(0, linux::IXON) {
+            self.is_held = false;
+        }
+    }
+
+    /// How many bytes a read with `VMIN` waits for, and how many tenths of a second (0: for ever); `None` when it reads lines.
+    #[must_use]
+    pub fn least(&self) -> Option<(usize, u8)> {
+        let raw = !self.local(linux::ICANON);
+        raw.then(|| {
+            (
+                usize::from(self.control(linux::VMIN)),
+                self.control(linux::VTIME),
+            )
+        })
+    }
+
+    /// Whether the slave has something to read.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        match self.least() {
+            None => !self.lines.is_empty(),
+            Some((least, 0)) => self.ready.len() >= least.max(1),
+            Some(_) => !self.ready.is_empty(),
+        }
+    }
+
+    /// How many bytes the slave could read at once.
+    #[must_use]
+    pub fn readable(&self) -> usize {
+        match self.least() {
+            None => self.lines.front().copied().unwrap_or(0),
+            Some(_) => self.ready.len(),
+        }
+    }
+
+    /// Reads what there is, at most a line: that is not waited for.
+    pub fn read(&mut self, most: usize) -> Vec<u8> {
+        let length = self.readable().min(most);
+        if self.least().is_none() {
+            if let Some(left) = self.lines.front_mut() {
+                *left -= length;
+                if *left == 0 {
+                    self.lines.pop_front();
+                }
+            }
+        }
+        self.ready.drain(..length).collect()
+    }
+
+    /// How many bytes of output there are.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Takes output.
+    pub fn take_output(&mut self, most: usize) -> Vec<u8> {
+        let length = self.output.len().min(most);
+        self.output.drain(..length).collect()
+    }
+
+    /// Whether the slave can write.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        !self.is_held && self.output.len() + 2 <= OUTPUT
+    }
+
+    /// Whether the master can write.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ready.len() + self.edit.len() < INPUT || self.least().is_none()
+    }
+
+    /// Writes output: how many of the bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() && self.is_writable() {
+            self.put(bytes[done]);
+            done += 1;
+        }
+        done
+    }
+
+    /// Puts a byte out, as the settings say; what there is no room for is lost.
+    fn put(&mut self, byte: u8) {
+        if self.output.len() + 2 > OUTPUT {
+            return;
+        }
+        let processed = self.has(1, linux::OPOST);
+        match byte {
+            b'\n' if processed && self.has(1, linux::ONLCR) => self.output.extend(b"\r\n"),
+            b'\r' if processed && self.has(1, linux::OCRNL) => self.output.push_back(b'\n'),
+            _ => self.output.push_back(byte),
+        }
+    }
+
+    fn shows_as_two(&self, byte: u8) -> bool {
+        (byte < 32 && byte != b'\t' || byte == 127) && self.local(linux::ECHOCTL)
+    }
+
+    fn echo(&mut self, byte: u8) {
+        if !self.local(linux::ECHO) {
+            if byte == b'\n' && self.local(linux::ECHONL) && self.local(linux::ICANON) {
+                self.put(byte);
+            }
+        } else if byte != b'\n' && self.shows_as_two(byte) {
+            self.put(b'^');
+            self.put(byte ^ 0x40);
+        } else {
+            self.put(byte);
+        }
+    }
+
+    /// Takes the last character off the line; `false` if there is none.
+    fn erase(&mut self) -> bool {
+        let Some(mut byte) = self.edit.pop() else {
+            return false;
+        };
+        // A character of several bytes is one.
+        while self.has(0, linux::IUTF8) && byte & 0xc0 == 0x80 {
+            let Some(before) = self.edit.pop() else { break };
+            byte = before;
+        }
+        if self.local(linux::ECHO) && self.local(linux::ECHOE) {
+            for _ in 0..=usize::from(self.shows_as_two(byte)) {
+                [8, b' ', 8].into_iter().for_each(|byte| self.put(byte));
+            }
+        }
+        true
+    }
+
+    /// The line is complete.
+    fn finish(&mut self) {
+        if self.lines.len() >= INPUT {
+            return;
+        }
+        self.lines.push_back(self.edit.len());
+        self.ready.extend(self.edit.drain(..));
+    }
+
+    /// Gives up what was typed, or what was put out.
+    pub fn flush(&mut self, input: bool, output: bool) {
+        if input {
+            self.ready.clear();
+            self.lines.clear();
+            self.edit.clear();
+        }
+        if output {
+            self.output.clear();
+        }
+    }
+
+    /// Takes input: how many of the bytes, and the signals that come of it for the foreground.
+    pub fn input(&mut self, bytes: &[u8]) -> (usize, Vec<u32>) {
+        let mut signals = Vec::new();
+        for (done, byte) in bytes.iter().enumerate() {
+            if !self.has_room() {
+                return (done, signals);
+            }
+            self.type_in(*byte, &mut signals);
+        }
+        (bytes.len(), signals)
+    }
+
+    fn type_in(&mut self, byte: u8, signals: &mut Vec<u32>) {
+        let mut byte = byte;
+        let by_lines = self.local(linux::ICANON);
+        if core::mem::take(&mut self.is_literal) {
+            return self.accept(byte, by_lines);
+        }
+        if self.has(0, linux::ISTRIP) {
+            byte &= 0x7f;
+        }
+        match byte {
+            b'\r' if self.has(0, linux::IGNCR) => return,
+            b'\r' if self.has(0, linux::ICRNL) => byte = b'\n',
+            b'\n' if self.has(0, linux::INLCR) => byte = b'\r',
+            _ => {}
+        }
+        if self.has(0, linux::IXON) {
+            if self.is_control(byte, linux::VSTART) {
+                self.is_held = false;
+                return;
+            }
+            if self.is_control(byte, linux::VSTOP) {
+                self.is_held = true;
+                return;
+            }
+        }
+        if self.local(linux::ISIG) {
+            let all = [
+                (linux::VINTR, sig::INT),
+                (linux::VQUIT, sig::QUIT),
+                (linux::VSUSP, sig::TSTP),
+            ];
+            if let Some((_, signal)) = all
+                .into_iter()
+                .find(|(which, _)| self.is_control(byte, *which))
+            {
+                if !self.local(linux::NOFLSH) {
+                    self.flush(true, true);
+                }
+                self.is_held = false;
+                self.echo(byte);
+                signals.push(signal);
+                return;
+            }
+        }
+        if !by_lines {
+            return self.accept(byte, false);
+        }
+        let extended = self.local(linux::IEXTEN);
+        if extended && self.is_control(byte, linux::VLNEXT) {
+            self.is_literal = true;
+            if self.local(linux::ECHO) && self.local(linux::ECHOCTL) {
+                [b'^', 8].into_iter().for_each(|byte| self.put(byte));
+            }
+        } else if self.is_control(byte, linux::VERASE) {
+            self.erase();
+        } else if extended && self.is_control(byte, linux::VWERASE) {
+            let is_word = |byte: Option<&u8>| {
+                byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 128)
+            };
+            while self.edit.last().is_some() && !is_word(self.edit.last()) {
+                self.erase();
+            }
+            while is_word(self.edit.last()) {
+                self.erase();
+            }
+        } else if self.is_control(byte, linux::VKILL) {
+            if self.local(linux::ECHOKE) && self.local(linux::ECHOE) {
+                while self.erase() {}
+            } else {
+                self.edit.clear();
+                self.echo(byte);
+                if self.local(linux::ECHO) && self.local(linux::ECHOK) {
+                    self.put(b'\n');
+                }
+            }
+        } else if self.is_control(byte, linux::VEOF) {
+            self.finish();
+        } else if byte == b'\n' {
+            if self.ready.len() + self.edit.len() >= INPUT {
+                return;
+            }
+            self.echo(byte);
+            self.edit.push(byte);
+            self.finish();
+        } else {
+            let ends = self.is_control(byte, linux::VEOL)
+                || extended && self.is_control(byte, linux::VEOL2);
+            self.accept(byte, true);
+            if ends {
+                self.finish();
+            }
+        }
+    }
+
+    /// Takes a byte that means itself.
+    fn accept(&mut self, byte: u8, by_lines: bool) {
+        match by_lines {
+            // There is always room for the end of the line.
+            true if self.ready.len() + self.edit.len() + 1 >= INPUT => return,
+            true => self.edit.push(byte),
+            false => self.ready.push_back(byte),
+        }
+        self.echo(byte);
+    }
+}
+
+/// All pairs, by number.
+#[derive(Debug, Default)]
+pub struct Ptys {
+    all: BTreeMap<u32, Pty>,
+}
+
+impl Ptys {
+    /// A pair.
+    pub fn get(&mut self, number: u32) -> Option<&mut Pty> {
+        self.all.get_mut(&number)
+    }
+
+    /// The group that has one.
+    #[must_use]
+    pub fn foreground(&self, number: u32) -> Option<u32> {
+        self.all.get(&number).map(|pty| pty.foreground)
+    }
+
+    /// A pair that a process of this tree may open.
+    #[must_use]
+    pub fn of_tree(&self, number: u32, root: Pid) -> Option<&Pty> {
+        self.all
+            .get(&number)
+            .filter(|pty| pty.root == root && pty.masters > 0)
+    }
+
+    /// The numbers of those that processes of this tree may open.
+    pub fn numbers(&self, root: Pid) -> impl Iterator<Item = u32> + '_ {
+        let own = move |(_, pty): &(&u32, &Pty)| pty.root == root && pty.masters > 0;
+        self.all.iter().filter(own).map(|(number, _)| *number)
+    }
+}
+
+impl System {
+    /// A new pair, whose master is open: its number and identity. Errors: `ENOSPC` if there are too many.
+    pub fn new_pty(&mut self, root: Pid, payer: Payer) -> Result<(u32, u64), Errno> {
+        self.count_thing(Thing::Pty, payer).map_err(|_| ENOSPC)?;
+        let taken = self.ptys.all.keys().copied().zip(0..);
+        let number = taken.take_while(|(number, n)| number == n).count() as u32;
+        let id = self.new_identity();
+        let mut pty = Pty::new(id, root, payer);
+        pty.masters = 1;
+        self.ptys.all.insert(number, pty);
+        Ok((number, id))
+    }
+
+    /// An end is open once more.
+    pub fn open_pty(&mut self, number: u32, master: bool) {
+        if let Some(pty) = self.ptys.get(number) {
+            match master {
+                true => pty.masters += 1,
+                false => (pty.slaves, pty.had_slave) = (pty.slaves + 1, true),
+            }
+            let id = pty.id;
+            self.wake(Key::Pty(id));
+        }
+    }
+
+    /// An end is closed. When nobody plays the terminal any more, its session is told.
+    pub fn close_pty(&mut self, number: u32, master: bool) {
+        let Some(pty) = self.ptys.get(number) else {
+            return;
+        };
+        match master {
+            true => pty.masters -= 1,
+            false => pty.slaves -= 1,
+        }
+        let (id, payer) = (pty.id, pty.payer);
+        let (hangs_up, is_gone) = (master && pty.masters == 0, pty.masters + pty.slaves == 0);
+        self.wake(Key::Pty(id));
+        if hangs_up {
+            self.hang_up(number);
+        }
+        if is_gone {
+            self.ptys.all.remove(&number);
+            self.uncount_thing(Thing::Pty, payer);
+        }
+    }
+
+    /// The terminal of a session is gone: its leader and the group that had the terminal are told.
+    pub fn hang_up(&mut self, number: u32) {
+        let Some(pty) = self.ptys.get(number) else {
+            return;
+        };
+        let (foreground, id, root) = (pty.foreground, pty.id, pty.root);
+        let Some((namespace, session)) = pty.session.take() else {
+            return;
+        };
+        for signal in [sig::HUP, sig::CONT] {
+            let leader = self.by_number_in(namespace, session);
+            let is_own = |pid: &Pid| self.find(*pid).is_some_and(|process| process.root == root);
+            if let Some(leader) = leader.filter(is_own) {
+                self.send(To::Process(leader), signal, Origin::default());
+            }
+            if foreground != session {
+                self.signal_group(root, namespace, foreground, signal);
+            }
+        }
+        self.wake(Key::Pty(id));
+    }
+
+    /// Sends a signal to the group that has a terminal.
+    pub fn signal_foreground(&mut self, number: u32, signal: u32) {
+        if let Some(pty) = self.ptys.get(number) {
+            let (session, foreground, root) = (pty.session, pty.foreground, pty.root);
+            if let Some((namespace, _)) = session {
+                self.signal_group(root, namespace, foreground, signal);
+            }
+        }
+    }
+
+    /// The terminal of a process: the number of the pair.
+    #[must_use]
+    pub fn terminal(&self, pid: Pid) -> Option<u32> {
+        let (number, id) = self.find(pid)?.terminal?;
+        let pty = self.ptys.all.get(&number)?;
+        (pty.id == id && pty.session.is_some()).then_some(number)
+    }
+
+    /// A pair becomes the terminal of a session, whose leader asks.
+    pub fn take_terminal(&mut self, leader: Pid, number: u32) {
+        let Some(process) = self.find(leader) else {
+            return;
+        };
+        let (session, group) = ((process.namespace, process.session), process.group);
+        if let Some(pty) = self.ptys.get(number) {
+            (pty.session, pty.foreground) = (Some(session), group);
+            let id = pty.id;
+            self.process(leader).terminal = Some((number, id));
+        }
+    }
+
+    /// The leader of a session has ended, or gives the terminal up.
+    pub fn leave_terminal(&mut self, leader: Pid) {
+        let Some(number) = self.terminal(leader) else {
+            return;
+        };
+        self.process(leader).terminal = None;
+        let is_leader = self.find(leader).is_some_and(|p| p.session == p.number);
+        if is_leader {
+            for signal in [sig::HUP, sig::CONT] {
+                self.signal_foreground(number, signal);
+            }
+            if let Some(pty) = self.ptys.get(number) {
+                pty.session = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pty, INPUT, OUTPUT};
+    use crate::signal::sig;
+    use crate::system::Payer;
+    use alloc::string::String;
+    use alloc::vec;
+    use fastrand::Rng;
+    use linux_raw_sys::general as linux;
+
+    fn pty() -> Pty {
+        Pty::new(1, 1, Payer::Nobody)
+    }
+
+    fn set(pty: &mut Pty, word: usize, off: u32, on: u32) {
+        let mut termios = pty.termios().to_vec();
+        let flags = crate::wire::u32_at(&termios, 4 * word) & !off | on;
+        termios[4 * word..4 * word + 4].copy_from_slice(&flags.to_le_bytes());
+        pty.set_termios(termios);
+    }
+
+    fn shown(pty: &mut Pty) -> String {
+        String::from_utf8(pty.take_output(usize::MAX)).unwrap()
+    }
+
+    #[test]
+    fn lines_are_edited_and_echoed() {
+        let mut pty = pty();
+        assert_eq!(pty.input(b"one tw"), (6, vec![]));
+        assert!(!pty.is_readable());
+        // Erase, erase a word, literal, end of line.
+        pty.input(b"x\x7fo\x17three\x16\x03\r");
+        assert_eq!(pty.read(100), b"one three\x03\n");
+        assert_eq!(
+            shown(&mut pty),
+            "one twx\x08 \x08o\x08 \x08\x08 \x08\x08 \x08three^\x08^C\r\n"
+        );
+        // The whole line, and the end of input.
+        pty.input(b"gone\x15kept\x04\x04");
+        assert_eq!(
+            (pty.readable(), pty.read(2), pty.read(9)),
+            (4, b"ke".to_vec(), b"pt".to_vec())
+        );
+        assert!(pty.is_readable() && pty.read(9).is_empty() && !pty.is_readable());
+        // As bytes: what was not complete can be read, too.
+        pty.input(b"line\nrest");
+        set(&mut pty, 3, linux::ICANON | linux::ECHO, 0);
+        assert_eq!(pty.read(100), b"line\nrest");
+        pty.flush(false, true);
+        pty.input(b"\x7f\x04");
+        assert_eq!(
+            (pty.read(100), shown(&mut pty)),
+            (b"\x7f\x04".to_vec(), String::new())
+        );
+    }
+
+    #[test]
+    fn keys_are_signals_and_hold_output() {
+        let mut pty = pty();
+        let (taken, signals) = pty.input(b"typed\x03\x1c\x1arest\n");
+        assert_eq!((taken, signals), (13, vec![sig::INT, sig::QUIT, sig::TSTP]));
+        assert_eq!(pty.read(100), b"rest\n");
+        assert_eq!(shown(&mut pty), "^Zrest\r\n");
+        pty.input(b"\x13");
+        assert_eq!((pty.write(b"x"), pty.is_writable()), (0, false));
+        pty.input(b"\x11");
+        assert_eq!((pty.write(b"a\nb"), shown(&mut pty)), (3, "a\r\nb".into()));
+        set(&mut pty, 3, linux::ISIG, 0);
+        assert_eq!(pty.input(b"\x03\n"), (2, vec![]));
+        assert_eq!(pty.read(9), b"\x03\n");
+    }
+
+    /// Whatever is typed, written, set and read: there is a bound, and what is told of is there.
+    #[test]
+    fn anything_can_come() {
+        let mut rng = Rng::with_seed(11);
+        for _ in 0..50 {
+            let mut pty = pty();
+            for _ in 0..80 {
+                let bytes: vec::Vec<u8> = (0..rng.usize(0..600)).map(|_| rng.u8(..)).collect();
+                match rng.u32(0..6) {
+                    0 => assert!(pty.write(&bytes) <= bytes.len()),
+                    1 => {
+                        let mut termios = pty.termios().to_vec();
+                        for _ in 0..rng.usize(0..4) {
+                            let at = rng.usize(0..termios.len());
+                            termios[at] = rng.u8(..);
+                        }
+                        pty.set_termios(termios);
+                    }
+                    2 => drop(pty.take_output(rng.usize(0..5000))),
+                    3 => {
+                        let there = pty.readable();
+                        assert_eq!(pty.read(4096).len(), there.min(4096));
+                    }
+                    _ => assert!(pty.input(&bytes).0 <= bytes.len()),
+                }
+                assert!(
+                    pty.ready.len() + pty.edit.len() <= INPUT + 1 && pty.output.len() <= OUTPUT
+                );
+                assert!(pty.lines.len() <= INPUT + 1);
+                assert!(pty.lines.iter().sum::<usize>() <= pty.ready.len());
+            }
+        }
+    }
+}
