@@ -15,6 +15,7 @@ use xtask_test::fuzz::FuzzOptions;
 use xtask_test::TestOptions;
 
 use crate::disk::DiskOptions;
+use crate::root::RootOptions;
 use crate::run::RunOptions;
 
 /// What stands below every help text that speaks of configurations.
@@ -26,7 +27,7 @@ default), or optimistically, by a word in memory.";
 
 const RUN: &str = "\
 On a terminal, Ctrl-C and Ctrl-Z belong to the guest; Ctrl-] x stops the machine. The status is that of the \
-guest's `exit N`; 124 after a timeout; 125 when the machine panicked or could not be built.";
+guest's `exit N`, 1 instead of 0 if a file of --get was not there; 124 after a timeout; 125 when the machine panicked or could not be built.";
 
 const TEST: &str = "\
 Without --config and --all: one configuration of each model. --all goes on where an earlier call with the same \
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Make, look at and check disks of machines: ext4, without root and without a machine
     Disk(DiskOptions),
+    /// Make a disk or an archive of Debian's packages and all that they depend on, without root and without a machine
+    Root(RootOptions),
     /// Run the tests: on the host, in the guest, and whole scenarios
     #[command(after_help = TEST, after_long_help = long(TEST))]
     Test(TestOptions),
@@ -136,8 +139,8 @@ fn long(text: &str) -> String {
 pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
-    /// With --mutants: only those whose name contains FILTER
-    #[arg(requires = "mutants", conflicts_with_all = ["interrupts", "model", "drivers"])]
+    /// With --mutants or --packages: only those whose name contains FILTER
+    #[arg(conflicts_with_all = ["interrupts", "model", "drivers"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
     #[arg(long)]
@@ -164,9 +167,17 @@ struct Claim {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10000", require_equals = true,
         value_parser = clap::value_parser!(u64).range(1..))]
     drivers: Option<u64>,
+    /// Command lines of real programs of Debian's packages print what they print on the host; writes docs/packages.md
+    #[arg(long)]
+    packages: bool,
 }
 
 impl ProveOptions {
+    /// Whether it is about programs of packages.
+    pub(crate) fn is_about_packages(&self) -> bool {
+        self.claim.packages
+    }
+
     /// Whether it is about the mutants, and not about interrupts.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants

@@ -8,12 +8,13 @@
 //! * `test` tests, fuzzes and proves;
 //! * `docs` makes pages.
 //!
-//! Here is the command line ([`cli`]), with the commands that are small: [`run`], [`disk`] and [`check`].
+//! Here is the command line ([`cli`]), with the commands that are small: [`run`], [`disk`], [`root`] and [`check`].
 
 mod check;
 mod cli;
 mod disk;
 mod drivers;
+mod root;
 mod run;
 
 use std::io::Write;
@@ -62,10 +63,14 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             Ok(status)
         }
         Command::Disk(options) => disk::run(&options),
+        Command::Root(options) => root::run(&Project::find()?, &options),
         Command::Numbers => numbers::write(&Project::find()?),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
         Command::Prove(options) if options.is_about_mutants() => {
             mutants::run(&Project::find()?, options.filter.as_deref(), options.fresh)
+        }
+        Command::Prove(options) if options.is_about_packages() => {
+            xtask_test::packages::run(&Project::find()?, options.filter.as_deref())
         }
         Command::Prove(options) => match (options.size_of_model(), options.kills()) {
             (Some(size), _) => model::run(&Project::find()?, size),
@@ -152,5 +157,6 @@ fn clean(project: &Project) -> Result<u8, Error> {
 fn fetch(project: &Project) -> Result<u8, Error> {
     project.fetch_crates()?;
     busybox::find(project)?;
+    xtask_test::packages::fetch(project)?;
     Ok(0)
 }

@@ -10,8 +10,10 @@ use clap::Args;
 use rustix::io::Errno;
 use rustix::stdio::stdin;
 
+use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
+use xtask_build::packages::{self, Packages};
 use xtask_build::project::Project;
 use xtask_build::{image, linux, program};
 use xtask_machine::control::Event;
@@ -32,6 +34,12 @@ pub(crate) struct RunOptions {
     /// Put a file or directory of the host into the guest; may be repeated
     #[arg(long = "add", value_name = "HOST:GUEST", value_parser = add)]
     adds: Vec<Add>,
+    /// Put Debian's packages into the guest, with all that they depend on: python3,gcc. Fetched once; may be repeated
+    #[arg(long = "packages", value_name = "PACKAGE,...", value_parser = packages::names)]
+    packages: Vec<Vec<String>>,
+    /// Put the files of an archive that `./fermata root FILE.tar` made into the guest; may be repeated
+    #[arg(long = "root", value_name = "FILE.tar")]
+    roots: Vec<PathBuf>,
     /// Build the program in DIR (a cargo package, or C files) and put it into /bin of the guest; may be repeated
     #[arg(long = "program", value_name = "DIR")]
     programs: Vec<PathBuf>,
@@ -52,18 +60,21 @@ pub(crate) struct RunOptions {
     /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// Memory of the machine, at least 48
-    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(48..=65_536))]
-    memory: u32,
+    /// Memory of the machine, at least 48 [default: 512, and more if packages need it]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(48..=65_536))]
+    memory: Option<u32>,
     /// Stop after S seconds of host time, with status 124
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Count instructions instead of time: every run is the same
     #[arg(long)]
     deterministic: bool,
-    /// Show the kernel's log on standard error
+    /// Show the kernel's log on standard error, and tell of Linux calls that are not there
     #[arg(long)]
     verbose: bool,
+    /// Tell of each call of Linux programs on the console, as strace does
+    #[arg(long)]
+    trace: bool,
 }
 
 /// Where a script comes from.
@@ -104,6 +115,12 @@ fn get(pair: &str) -> Result<Get, &'static str> {
 
 /// Bytes of the smallest disk that is made: on less the guest makes no file system.
 pub(crate) const LEAST_DISK: u64 = 20 << 20;
+
+/// The status when a file of `--get` was not there, and nothing else was wrong.
+const NOT_GOT: u8 = 1;
+
+/// Megabytes of memory of a machine without packages.
+const DEFAULT_MEMORY: u32 = 512;
 
 /// A disk of the machine.
 #[derive(Clone, Debug)]
@@ -289,6 +306,17 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         Some(name) => Some(linux::build(project, linux::find(name)?)?.0),
         None => None,
     };
+    let packages = files_of_packages(project, &options)?;
+    let memory = options.memory.unwrap_or_else(|| {
+        let megabytes = packages
+            .as_ref()
+            .map_or(0, |packages| packages.bytes() >> 20);
+        // What the packages take others still have.
+        DEFAULT_MEMORY
+            + u32::try_from(megabytes)
+                .unwrap_or(u32::MAX / 2)
+                .next_multiple_of(16)
+    });
     // The lock is held until the machine has stopped.
     let (net, pcap, _lock) = network(options.nets, options.forwards)?;
     let images = image::build(project, &[options.config])?;
@@ -310,14 +338,15 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         net,
         pcap,
         driver,
-        memory: options.memory,
+        packages,
+        memory,
         timeout: options.timeout,
         deterministic: options.deterministic,
-        words: if options.verbose {
-            vec!["verbose".into()]
-        } else {
-            Vec::new()
-        },
+        words: [("verbose", options.verbose), ("trace", options.trace)]
+            .into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(word, _)| word.to_string())
+            .collect(),
         ..Options::new(options.config)
     };
     signals::catch();
@@ -357,7 +386,33 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
             );
         }
     }
-    Ok(end.status())
+    let lacks = person
+        .gets
+        .iter()
+        .any(|get| !person.got.contains(&get.guest));
+    Ok(match end.status() {
+        0 if lacks => NOT_GOT,
+        status => status,
+    })
+}
+
+/// The files of the packages and roots that are asked for.
+fn files_of_packages(project: &Project, options: &RunOptions) -> Result<Option<Archive>, Error> {
+    if options.packages.is_empty() && options.roots.is_empty() {
+        return Ok(None);
+    }
+    let mut files = Archive::default();
+    if !options.packages.is_empty() {
+        files = Packages::get(project, &options.packages.concat())?.unpacked()?;
+    }
+    for root in &options.roots {
+        files.merge(Archive::read(root)?)?;
+    }
+    eprintln!(
+        "fermata: {:.0} MB of packages go into the machine's memory",
+        files.bytes() as f64 / 1e6
+    );
+    Ok(Some(files))
 }
 
 enum Input {

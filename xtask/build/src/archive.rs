@@ -1,6 +1,10 @@
 //! The boot archive: a ustar archive with the whole file system of the guest.
+//!
+//! Programs and libraries stand where Debian has them since `/bin` is `/usr/bin`: [`MERGED`].
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Read;
 use std::path::Path;
 
 use tar::{Builder, EntryType, Header};
@@ -10,156 +14,400 @@ use crate::error::Error;
 /// 2020-01-01, so that the archive depends on nothing but its content.
 const TIME: u64 = 1_577_836_800;
 
-enum Entry {
+/// Names of directories at the root, and what they are symbolic links to: a path that begins with the one means the other. Only `/sbin` is
+/// the directory itself, where init finds the servers.
+const MERGED: [(&str, &str); 4] = [
+    ("bin", "usr/bin"),
+    ("lib", "usr/lib"),
+    ("lib64", "usr/lib64"),
+    ("usr/sbin", "sbin"),
+];
+
+/// Permission bits, owner, group, and time of the last change in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    pub mode: u32,
+    pub uid: u64,
+    pub gid: u64,
+    pub time: u64,
+}
+
+impl Attributes {
+    /// Those of what is made here.
+    pub const fn of_root(mode: u32) -> Self {
+        Self {
+            mode,
+            uid: 0,
+            gid: 0,
+            time: TIME,
+        }
+    }
+
+    /// Those that something of the host has.
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            mode: metadata.mode() & 0o7777,
+            uid: metadata.uid().into(),
+            gid: metadata.gid().into(),
+            time: u64::try_from(metadata.mtime()).unwrap_or(0),
+        }
+    }
+}
+
+/// What stands at a path.
+#[derive(Clone, Debug)]
+pub enum Content {
     Directory,
-    File { content: Vec<u8>, executable: bool },
-    Symlink { target: String },
+    File(Vec<u8>),
+    /// A symbolic link to this target.
+    Symlink(String),
+    /// Another name of the file at this path.
+    Link(String),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    content: Content,
+    attributes: Attributes,
 }
 
 /// Collects the files of the guest. Paths are absolute in the guest; a later entry replaces an
 /// earlier one of the same path.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Archive {
     entries: BTreeMap<String, Entry>,
 }
 
 impl Archive {
+    /// One with the directories that every system has, and the links of [`MERGED`].
+    pub fn with_directories() -> Result<Self, Error> {
+        let mut archive = Self::default();
+        for directory in [
+            "etc",
+            "run",
+            "sbin",
+            "test",
+            "tmp",
+            "usr/bin",
+            "usr/lib",
+            "usr/lib64",
+        ] {
+            archive.directory(directory)?;
+        }
+        for (from, to) in MERGED {
+            let target = match from.contains('/') {
+                true => format!("../{to}"),
+                false => to.into(),
+            };
+            let entry = Entry {
+                content: Content::Symlink(target),
+                attributes: Attributes::of_root(0o777),
+            };
+            archive.entries.insert(from.into(), entry);
+        }
+        Ok(archive)
+    }
+
     /// Adds a directory and those above it.
     pub fn directory(&mut self, path: &str) -> Result<(), Error> {
-        let path = normal(path)?;
-        if path.is_empty() {
-            return Ok(());
-        }
-        self.parents(&path)?;
-        match self.entries.insert(path.clone(), Entry::Directory) {
-            None | Some(Entry::Directory) => Ok(()),
-            Some(_) => Err(Error::new(format!(
-                "/{path} in the guest is a file, not a directory"
-            ))),
-        }
+        self.put(path, Content::Directory, Attributes::of_root(0o755))
     }
 
     /// Adds a file and the directories above it.
     pub fn file(&mut self, path: &str, content: Vec<u8>, executable: bool) -> Result<(), Error> {
-        self.insert(
-            path,
-            Entry::File {
-                content,
-                executable,
-            },
-        )
+        let mode = if executable { 0o755 } else { 0o644 };
+        self.put(path, Content::File(content), Attributes::of_root(mode))
     }
 
     /// Adds a symbolic link and the directories above it.
     pub fn symlink(&mut self, path: &str, target: &str) -> Result<(), Error> {
-        self.insert(
-            path,
-            Entry::Symlink {
-                target: target.into(),
-            },
-        )
+        let attributes = Attributes::of_root(0o777);
+        self.put(path, Content::Symlink(target.into()), attributes)
     }
 
-    /// Adds what is at `host`: a file, which keeps its execute bit, or a directory with all in it.
+    /// Adds what is at `host` with its mode, owner and time: a file, or a directory with all in it. What `host` links to is meant, if there is
+    /// anything. A symbolic link in a directory stays one, unless it leads to a file elsewhere, which would not be there.
     pub fn host_path(&mut self, host: &Path, guest: &str) -> Result<(), Error> {
-        use std::os::unix::fs::PermissionsExt;
-        let unreadable = |error| Error::new(format!("cannot add {}: {error}", host.display()));
-        let metadata = std::fs::metadata(host).map_err(unreadable)?;
-        if metadata.is_dir() {
-            self.directory(guest)?;
-            for entry in std::fs::read_dir(host).map_err(unreadable)? {
-                let entry = entry.map_err(unreadable)?;
-                let name = entry.file_name();
-                let name = name.to_str().ok_or_else(|| {
-                    Error::new(format!(
-                        "cannot add {}: its name is not UTF-8",
-                        entry.path().display()
-                    ))
-                })?;
-                self.host_path(&entry.path(), &format!("{guest}/{name}"))?;
-            }
-            Ok(())
-        } else if metadata.is_file() {
-            let guest = if guest.ends_with('/') {
-                let name = host
-                    .file_name()
-                    .and_then(|name| name.to_str())
-                    .unwrap_or_default();
-                format!("{guest}{name}")
-            } else {
-                guest.to_string()
-            };
-            let content = std::fs::read(host).map_err(unreadable)?;
-            self.file(&guest, content, metadata.permissions().mode() & 0o111 != 0)
-        } else {
-            Err(Error::new(format!(
-                "cannot add {}: neither file nor directory",
-                host.display()
-            )))
+        match host.canonicalize() {
+            Ok(real) => self.host_below(&real, host.file_name(), guest, &real),
+            Err(_) => self.host_below(host, host.file_name(), guest, host),
         }
     }
 
-    fn insert(&mut self, path: &str, entry: Entry) -> Result<(), Error> {
+    /// The same for what is in the tree of `root`, and is called `name`.
+    fn host_below(
+        &mut self,
+        host: &Path,
+        name: Option<&OsStr>,
+        guest: &str,
+        root: &Path,
+    ) -> Result<(), Error> {
+        let unreadable = |error| Error::new(format!("cannot add {}: {error}", host.display()));
+        let text = |what: &OsStr| match what.to_str() {
+            Some(text) => Ok(text.to_string()),
+            None => Err(Error::new(format!(
+                "cannot add {}: it is not UTF-8",
+                Path::new(what).display()
+            ))),
+        };
+        let mut metadata = std::fs::symlink_metadata(host).map_err(unreadable)?;
+        if metadata.is_dir() {
+            self.put(guest, Content::Directory, Attributes::of(&metadata))?;
+            for entry in std::fs::read_dir(host).map_err(unreadable)? {
+                let path = entry.map_err(unreadable)?.path();
+                let name = text(path.file_name().unwrap_or_default())?;
+                self.host_below(&path, path.file_name(), &format!("{guest}/{name}"), root)?;
+            }
+            return Ok(());
+        }
+        let guest = match name {
+            Some(name) if guest.ends_with('/') => format!("{guest}{}", text(name)?),
+            _ => guest.to_string(),
+        };
+        if metadata.is_symlink() {
+            let leads_to = host
+                .canonicalize()
+                .ok()
+                .filter(|real| !real.starts_with(root));
+            match leads_to.and_then(|real| std::fs::metadata(real).ok()) {
+                Some(found) if found.is_file() => metadata = found,
+                _ => {
+                    let target = std::fs::read_link(host).map_err(unreadable)?;
+                    let target = Content::Symlink(text(target.as_os_str())?);
+                    return self.put(&guest, target, Attributes::of(&metadata));
+                }
+            }
+        }
+        if !metadata.is_file() {
+            return Err(Error::new(format!(
+                "cannot add {}: neither file, directory nor symbolic link",
+                host.display()
+            )));
+        }
+        let content = Content::File(std::fs::read(host).map_err(unreadable)?);
+        self.put(&guest, content, Attributes::of(&metadata))
+    }
+
+    /// What stands at a path, if anything does.
+    pub fn find(&self, path: &str) -> Option<&Content> {
+        let path = normal(path).ok()?;
+        self.entries.get(&path).map(|entry| &entry.content)
+    }
+
+    /// Adds something and the directories above it.
+    pub fn put(
+        &mut self,
+        path: &str,
+        content: Content,
+        attributes: Attributes,
+    ) -> Result<(), Error> {
         let path = normal(path)?;
-        if path.is_empty() || matches!(self.entries.get(&path), Some(Entry::Directory)) {
+        let is_directory = matches!(content, Content::Directory);
+        if path.is_empty() && is_directory {
+            return Ok(());
+        }
+        let found = self.entries.get(&path).map(|entry| &entry.content);
+        let was_directory = path.is_empty() || matches!(found, Some(Content::Directory));
+        if was_directory && !is_directory {
             return Err(Error::new(format!(
                 "/{path} in the guest is a directory, not a file"
             )));
         }
-        self.parents(&path)?;
-        self.entries.insert(path, entry);
+        if found.is_some() && is_directory && !was_directory {
+            return Err(Error::new(format!(
+                "/{path} in the guest is a file, not a directory"
+            )));
+        }
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            if !matches!(self.find(parent), Some(Content::Directory)) {
+                self.directory(parent)?;
+            }
+        }
+        let content = match content {
+            Content::Link(target) => Content::Link(normal(&target)?),
+            content => content,
+        };
+        self.entries.insert(
+            path,
+            Entry {
+                content,
+                attributes,
+            },
+        );
         Ok(())
     }
 
-    fn parents(&mut self, path: &str) -> Result<(), Error> {
-        match path.rsplit_once('/') {
-            Some((parent, _)) => self.directory(parent),
-            None => Ok(()),
+    /// Reads one that [`Archive::finish`] made.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn read(file: &Path) -> Result<Self, Error> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            Error::new(format!(
+                "{} is no archive of `./fermata root`: {why}",
+                file.display()
+            ))
+        };
+        let opened = std::fs::File::open(file)
+            .map_err(|error| Error::new(format!("cannot read {}: {error}", file.display())))?;
+        let mut archive = Self::default();
+        let mut reader = tar::Archive::new(std::io::BufReader::new(opened));
+        for entry in reader.entries().map_err(|error| wrong(&error))? {
+            let mut entry = entry.map_err(|error| wrong(&error))?;
+            let (path, content, attributes) = member(&mut entry).map_err(|why| wrong(&why))?;
+            match content {
+                // The links of the root are in every machine.
+                Some(Content::Symlink(_)) if MERGED.iter().any(|(from, _)| *from == path) => {}
+                Some(content) => archive.put(&path, content, attributes)?,
+                None => {}
+            }
         }
+        Ok(archive)
+    }
+
+    /// Adds all of another one, but what would stand in the place of a file that is here: that is a program of ours.
+    pub fn merge(&mut self, other: Archive) -> Result<(), Error> {
+        for (path, entry) in other.entries {
+            let found = self.entries.get(&path).map(|entry| &entry.content);
+            match (found, &entry.content) {
+                (Some(Content::File(_)), _) | (Some(_), Content::Directory) => {}
+                _ => self.put(&path, entry.content, entry.attributes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        let entries = self.entries.values();
+        let sizes = entries.map(|entry| match &entry.content {
+            Content::File(bytes) => bytes.len() as u64,
+            _ => 0,
+        });
+        sizes.sum()
+    }
+
+    /// What is in it, by path without a slash at the beginning, sorted; hard links, which need what they name, last.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Content, &Attributes)> {
+        let is_link = |entry: &Entry| matches!(entry.content, Content::Link(_));
+        let first = self.entries.iter().filter(move |(_, e)| !is_link(e));
+        let links = self.entries.iter().filter(move |(_, e)| is_link(e));
+        let entries = first.chain(links);
+        entries.map(|(path, entry)| (path.as_str(), &entry.content, &entry.attributes))
+    }
+
+    /// Makes a directory of the host with all that is in it, but for owners, and times of what is no file. Its files can be read and written.
+    ///
+    /// # Errors
+    /// The directory is there already, or something cannot be made.
+    pub fn unpack(&self, directory: &Path) -> Result<(), Error> {
+        use std::os::unix::fs::{symlink, PermissionsExt};
+        std::fs::create_dir(directory)
+            .map_err(|error| Error::new(format!("{}: {error}", directory.display())))?;
+        for (path, content, attributes) in self.entries() {
+            let host = directory.join(path);
+            let allow =
+                |mode: u32| std::fs::set_permissions(&host, std::fs::Permissions::from_mode(mode));
+            let made = match content {
+                Content::Directory => std::fs::create_dir(&host).and_then(|()| allow(0o755)),
+                Content::File(bytes) => {
+                    let time = std::time::Duration::from_secs(attributes.time);
+                    std::fs::write(&host, bytes)
+                        .and_then(|()| allow(attributes.mode | 0o600))
+                        .and_then(|()| std::fs::File::options().append(true).open(&host))
+                        .and_then(|file| file.set_modified(std::time::UNIX_EPOCH + time))
+                }
+                Content::Symlink(target) => symlink(target, &host),
+                Content::Link(target) => std::fs::hard_link(directory.join(target), &host),
+            };
+            made.map_err(|error| Error::new(format!("{}: {error}", host.display())))?;
+        }
+        Ok(())
     }
 
     /// The archive as bytes. Directories come before what they contain.
     pub fn finish(&self) -> Result<Vec<u8>, Error> {
         let mut builder = Builder::new(Vec::new());
-        for (path, entry) in &self.entries {
+        for (path, content, attributes) in self.entries() {
             let failed =
                 |error| Error::new(format!("cannot put /{path} into the archive: {error}"));
             let mut header = Header::new_ustar();
-            header.set_mtime(TIME);
-            header.set_uid(0);
-            header.set_gid(0);
-            let content: &[u8] = match entry {
-                Entry::Directory => {
+            header.set_mtime(attributes.time);
+            header.set_uid(attributes.uid);
+            header.set_gid(attributes.gid);
+            header.set_mode(attributes.mode);
+            let mut bytes: &[u8] = &[];
+            match content {
+                Content::Directory => {
                     header.set_entry_type(EntryType::Directory);
-                    header.set_mode(0o755);
                     header.set_path(format!("{path}/")).map_err(failed)?;
-                    &[]
                 }
-                Entry::File {
-                    content,
-                    executable,
-                } => {
+                Content::File(content) => {
                     header.set_entry_type(EntryType::Regular);
-                    header.set_mode(if *executable { 0o755 } else { 0o644 });
                     header.set_path(path).map_err(failed)?;
-                    content
+                    bytes = content;
                 }
-                Entry::Symlink { target } => {
+                Content::Symlink(target) => {
                     header.set_entry_type(EntryType::Symlink);
-                    header.set_mode(0o777);
                     header.set_path(path).map_err(failed)?;
                     header.set_link_name(target).map_err(failed)?;
-                    &[]
                 }
-            };
-            header.set_size(content.len() as u64);
+                Content::Link(target) => {
+                    header.set_entry_type(EntryType::Link);
+                    header.set_path(path).map_err(failed)?;
+                    header.set_link_name(target).map_err(failed)?;
+                }
+            }
+            header.set_size(bytes.len() as u64);
             header.set_cksum();
-            builder.append(&header, content).map_err(failed)?;
+            builder.append(&header, bytes).map_err(failed)?;
         }
         builder
             .into_inner()
             .map_err(|error| Error::new(format!("cannot end the archive: {error}")))
     }
+}
+
+/// A member of an archive: its path, what it is, unless the guest has no such thing, and its attributes.
+///
+/// # Errors
+/// The archive is damaged, or has names that are no text.
+pub(crate) fn member<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+) -> Result<(String, Option<Content>, Attributes), String> {
+    let damaged = |error: std::io::Error| error.to_string();
+    let text = |path: &Path| match path.to_str() {
+        Some(text) => Ok(text.trim_start_matches("./").to_string()),
+        None => Err(format!("{} is not UTF-8", path.display())),
+    };
+    let path = text(&entry.path().map_err(damaged)?)?;
+    let header = entry.header();
+    let attributes = Attributes {
+        mode: header.mode().map_err(damaged)? & 0o7777,
+        uid: header.uid().map_err(damaged)?,
+        gid: header.gid().map_err(damaged)?,
+        time: header.mtime().map_err(damaged)?,
+    };
+    let link = || -> Result<String, String> {
+        let target = entry.link_name().map_err(damaged)?;
+        let target = target.as_deref().and_then(Path::to_str);
+        Ok(target
+            .ok_or_else(|| format!("{path} links to what is no text"))?
+            .into())
+    };
+    let content = match header.entry_type() {
+        EntryType::Directory => Some(Content::Directory),
+        EntryType::Symlink => Some(Content::Symlink(link()?)),
+        EntryType::Link => Some(Content::Link(link()?)),
+        EntryType::Regular => {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).map_err(damaged)?;
+            Some(Content::File(content))
+        }
+        _ => None,
+    };
+    Ok((path, content, attributes))
 }
 
 /// `path` without leading, double and trailing slashes.
@@ -173,13 +421,17 @@ fn normal(path: &str) -> Result<String, Error> {
             "'{path}' is not a path that the guest can have"
         )));
     }
-    Ok(parts.join("/"))
+    let path = parts.join("/");
+    let merged = MERGED.iter().find_map(|(from, to)| {
+        let rest = path.strip_prefix(from)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+    });
+    Ok(merged.unwrap_or(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
 
     fn list(archive: &Archive) -> Vec<String> {
         let bytes = archive.finish().unwrap();
@@ -209,10 +461,111 @@ mod tests {
                 "755 a/b/ ",
                 "755 a/b/c text",
                 "644 a/d ",
-                "755 bin/ ",
-                "777 bin/x "
+                "755 usr/ ",
+                "755 usr/bin/ ",
+                "777 usr/bin/x "
             ]
         );
+    }
+
+    #[test]
+    fn directories_that_are_links_have_nothing_of_their_own() {
+        let mut archive = Archive::with_directories().unwrap();
+        archive.file("/bin/a", b"1".to_vec(), true).unwrap();
+        archive.file("/usr/bin/a", b"2".to_vec(), true).unwrap();
+        archive.file("/usr/sbin/b", b"3".to_vec(), true).unwrap();
+        archive.directory("/lib/x").unwrap();
+        archive.file("/library", b"4".to_vec(), true).unwrap();
+        let listed = list(&archive);
+        for line in [
+            "777 bin ",
+            "755 usr/bin/a 2",
+            "777 usr/sbin ",
+            "755 sbin/b 3",
+            "755 usr/lib/x/ ",
+            "755 library 4",
+        ] {
+            assert!(
+                listed.iter().any(|listed| listed == line),
+                "{line}: {listed:?}"
+            );
+        }
+        assert!(
+            !listed.iter().any(|line| line.contains(" bin/")),
+            "{listed:?}"
+        );
+        assert!(archive.file("/bin", Vec::new(), false).is_err());
+    }
+
+    #[test]
+    fn what_is_added_keeps_links_times_owners_and_modes() {
+        use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        std::fs::create_dir_all(at("tree/sub")).unwrap();
+        std::fs::write(at("tree/sub/file"), "text").unwrap();
+        std::fs::write(at("outside"), "elsewhere").unwrap();
+        let mode = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(at("tree/sub/file"), mode).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        let file = std::fs::File::options()
+            .append(true)
+            .open(at("tree/sub/file"))
+            .unwrap();
+        file.set_modified(time).unwrap();
+        for (name, target) in [
+            ("tree/dangling", "nothing/here"),
+            ("tree/loop", "loop"),
+            ("tree/up", ".."),
+            ("tree/inside", "sub/file"),
+            ("tree/outside", "../outside"),
+            ("dangling", "none"),
+            ("link", "tree/sub/file"),
+        ] {
+            symlink(target, at(name)).unwrap();
+        }
+        let mut archive = Archive::default();
+        archive.host_path(&at("tree"), "/t").unwrap();
+        archive.host_path(&at("dangling"), "/d").unwrap();
+        archive.host_path(&at("link"), "/into/").unwrap();
+        let link = |path: &str| match archive.find(path) {
+            Some(Content::Symlink(target)) => target.clone(),
+            other => panic!("{path}: {other:?}"),
+        };
+        assert_eq!(link("/t/dangling"), "nothing/here");
+        assert_eq!(link("/t/loop"), "loop");
+        assert_eq!(link("/t/up"), "..");
+        assert_eq!(link("/t/inside"), "sub/file");
+        assert_eq!(link("/d"), "none");
+        assert!(
+            matches!(archive.find("/t/outside"), Some(Content::File(bytes)) if bytes == b"elsewhere")
+        );
+        assert!(
+            matches!(archive.find("/into/link"), Some(Content::File(bytes)) if bytes == b"text")
+        );
+        let owner = std::fs::metadata(at("tree")).unwrap();
+        let (_, _, found) = archive
+            .entries()
+            .find(|(path, ..)| *path == "t/sub/file")
+            .unwrap();
+        let expected = Attributes {
+            mode: 0o640,
+            uid: owner.uid().into(),
+            gid: owner.gid().into(),
+            time: 1_000_000_000,
+        };
+        assert_eq!(*found, expected);
+        assert!(archive.host_path(&at("none"), "/x").is_err());
+    }
+
+    #[test]
+    fn hard_links_come_behind_what_they_name() {
+        let mut archive = Archive::default();
+        let link = Content::Link("./z".into());
+        archive.put("a", link, Attributes::of_root(0o644)).unwrap();
+        archive.file("z", b"z".to_vec(), false).unwrap();
+        let paths: Vec<&str> = archive.entries().map(|(path, ..)| path).collect();
+        assert_eq!(paths, ["z", "a"]);
     }
 
     #[test]

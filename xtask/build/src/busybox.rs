@@ -17,8 +17,8 @@ use crate::project::{temp_dir, Project};
 
 const PACKAGE: &str = "busybox-static";
 
-/// The applets that have a name of their own in the guest.
-pub const APPLETS: &[&str] = &[
+/// The applets that have a name of their own in the guest, if this one does not say which it has.
+const APPLETS: &[&str] = &[
     "gzip",
     "gunzip",
     "sha256sum",
@@ -30,6 +30,23 @@ pub const APPLETS: &[&str] = &[
     "tar",
     "sh",
 ];
+
+/// The applets of a busybox: it says so itself where its programs run.
+pub fn applets(busybox: &Path) -> Vec<String> {
+    let listed = Command::new(busybox).arg("--list").output();
+    let is_name = |name: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.[".contains(&byte);
+        !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain) && name != "busybox"
+    };
+    let names = |text: &str| -> Vec<String> {
+        let names = text.lines().filter(|name| is_name(name));
+        names.map(ToString::to_string).collect()
+    };
+    match listed {
+        Ok(output) if output.status.success() => names(&String::from_utf8_lossy(&output.stdout)),
+        _ => names(&APPLETS.join("\n")),
+    }
+}
 
 /// The path of a static busybox on the host.
 pub fn find(project: &Project) -> Result<PathBuf, Error> {

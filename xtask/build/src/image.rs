@@ -22,6 +22,8 @@ pub struct Images {
     counting: Vec<(Config, Vec<u8>)>,
     programs: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
+    /// Its applets.
+    applets: Vec<String>,
 }
 
 impl Images {
@@ -32,6 +34,7 @@ impl Images {
             counting: Vec::new(),
             programs: Vec::new(),
             busybox: Vec::new(),
+            applets: Vec::new(),
         }
     }
 
@@ -84,17 +87,22 @@ impl Images {
 
     /// The archive with what every machine has.
     pub fn archive(&self) -> Result<Archive, Error> {
-        let mut archive = Archive::default();
-        for directory in ["bin", "etc", "sbin", "test", "tmp"] {
-            archive.directory(directory)?;
-        }
+        let mut archive = Archive::with_directories()?;
         for (path, elf) in &self.programs {
             archive.file(path, elf.clone(), true)?;
         }
-        archive.file("bin/busybox", self.busybox.clone(), true)?;
-        for applet in busybox::APPLETS {
-            archive.symlink(&format!("bin/{applet}"), "busybox")?;
+        for tool in ["checkpoint", "restore"] {
+            archive.symlink(&format!("bin/{tool}"), "/sbin/tools")?;
         }
+        archive.file("bin/busybox", self.busybox.clone(), true)?;
+        for applet in &self.applets {
+            let path = format!("bin/{applet}");
+            if archive.find(&path).is_none() {
+                archive.symlink(&path, "busybox")?;
+            }
+        }
+        archive.file("etc/passwd", b"root:x:0:0:root:/:/bin/sh\n".to_vec(), false)?;
+        archive.file("etc/group", b"root:x:0:\n".to_vec(), false)?;
         Ok(archive)
     }
 }
@@ -147,11 +155,13 @@ pub fn build_what_builds(
             .unwrap_or_else(|_| Err(Error::new("building the programs failed")))
     })?;
 
+    let busybox = busybox::find(project)?;
     let mut images = Images {
         kernels: Vec::new(),
         counting: Vec::new(),
         programs: Vec::new(),
-        busybox: read(busybox::find(project)?)?,
+        applets: busybox::applets(&busybox),
+        busybox: read(busybox)?,
     };
     for &config in configs {
         if failed.iter().any(|(other, _)| *other == config) {

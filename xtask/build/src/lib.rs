@@ -2,7 +2,7 @@
 //!
 //! * [`config`] knows the configurations of the kernel.
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
-//! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive.
+//! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive; [`packages`] adds Debian's.
 //! * [`program`] makes and builds programs of one's own.
 //! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
@@ -18,6 +18,7 @@ pub mod error;
 pub mod header;
 pub mod image;
 pub mod linux;
+pub mod packages;
 pub mod program;
 pub mod project;
 mod sites;

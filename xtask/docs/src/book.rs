@@ -36,6 +36,7 @@ const PARTS: &[(&str, &[&str])] = &[
         &[
             "kernel/README.md",
             "docs/checkpoint.md",
+            "docs/packages.md",
             "hal/README.md",
             "abi/README.md",
             "boot/README.md",

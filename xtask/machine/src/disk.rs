@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
+use xtask_build::archive::{Archive, Content};
 use xtask_build::error::Error;
 use xtask_build::project::temp_dir;
 
@@ -98,6 +99,58 @@ pub fn make(file: &Path, bytes: u64, from: Option<&Path>) -> Result<(), Error> {
         let _ = fs::remove_file(file);
     }
     filled
+}
+
+/// Makes a disk of so many bytes, with what is in an archive on it: modes, owners and times are those of the archive, whoever calls.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_of(file: &Path, bytes: u64, archive: &Archive) -> Result<(), Error> {
+    let scratch = temp_dir()?;
+    let tree = scratch.path().join("tree");
+    archive.unpack(&tree)?;
+    // Owners, modes and times are set on the disk itself, which needs no root.
+    let mut inodes = String::new();
+    for (path, content, attributes) in archive.entries() {
+        if path.contains(['"', '\n']) {
+            return Err(Error::new(format!(
+                "/{path}: a disk cannot be made with such a name"
+            )));
+        }
+        let kind = match content {
+            Content::Directory => 0o40_000,
+            Content::Symlink(_) => 0o120_000,
+            Content::File(_) | Content::Link(_) => 0o100_000,
+        };
+        let fields = [
+            ("mode", format!("0{:o}", kind | attributes.mode)),
+            ("uid", attributes.uid.to_string()),
+            ("gid", attributes.gid.to_string()),
+            ("mtime", format!("@{}", attributes.time)),
+        ];
+        for (field, value) in fields {
+            let _ = writeln!(inodes, "set_inode_field \"/{path}\" {field} {value}");
+        }
+    }
+    make(file, bytes, Some(&tree))?;
+    let commands = scratch.path().join("commands");
+    fs::write(&commands, inodes).map_err(|error| about(&commands, error))?;
+    let debugfs = Command::new(program("debugfs")?)
+        .args(["-w", "-f"])
+        .args([&commands, file])
+        .output();
+    let set = debugfs.map_err(|error| about(file, error));
+    match set {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let _ = fs::remove_file(file);
+            Err(about(file, format!("debugfs says {}", said(&output))))
+        }
+        Err(error) => {
+            let _ = fs::remove_file(file);
+            Err(error)
+        }
+    }
 }
 
 /// A disk whose journal was replayed: the file itself if there was nothing to do, or a copy, for as long as this lives.
@@ -336,7 +389,7 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, make, shown, Disk};
+    use super::{check, make, make_of, shown, Disk};
     use std::fs;
     use std::os::unix::fs::{symlink, FileExt};
     use std::path::Path;
@@ -414,6 +467,48 @@ mod tests {
         let file = fs::OpenOptions::new().write(true).open(&disk).unwrap();
         file.write_all_at(&[0x77], 1024 + 12).unwrap();
         failed(check(&disk), "damaged");
+    }
+
+    #[test]
+    fn a_disk_of_an_archive_has_its_owners_and_modes() {
+        use xtask_build::archive::{Archive, Attributes, Content};
+        let scratch = tempfile::tempdir().unwrap();
+        let disk = scratch.path().join("disk");
+        let mut archive = Archive::with_directories().unwrap();
+        let attributes = |mode, uid, gid| Attributes {
+            mode,
+            uid,
+            gid,
+            time: 1_000_000_000,
+        };
+        let file = Content::File(b"text".to_vec());
+        archive
+            .put("/usr/lib/a b", file, attributes(0o4751, 7, 8))
+            .unwrap();
+        archive
+            .put("/var/x", Content::Directory, attributes(0o700, 9, 10))
+            .unwrap();
+        let link = Content::Link("/usr/lib/a b".into());
+        archive
+            .put("/bin/hard", link, attributes(0o4751, 7, 8))
+            .unwrap();
+        make_of(&disk, 32 * MEGABYTE, &archive).unwrap();
+        check(&disk).unwrap();
+        let opened = Disk::open(&disk).unwrap();
+        let listed = opened.list("/").unwrap();
+        for line in [
+            "-4751     7     8          4 /usr/lib/a b",
+            "-4751     7     8          4 /usr/bin/hard",
+            "d0700     9    10       4096 /var/x",
+            "l0777     0     0          7 /bin -> usr/bin",
+        ] {
+            assert!(
+                listed.lines().any(|listed| listed == line),
+                "{line}:\n{listed}"
+            );
+        }
+        let metadata = opened.ext4.symlink_metadata("/usr/lib/a b").unwrap();
+        assert_eq!(metadata.mode() & 0o7777, 0o4751);
     }
 
     #[test]

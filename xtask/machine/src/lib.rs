@@ -14,6 +14,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{getpid, getppid, kill_process, set_parent_process_death_signal, Signal};
 
+use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::{Error, BROKEN, TIMED_OUT};
 use xtask_build::image::Images;
@@ -95,6 +96,8 @@ pub struct Options {
     /// The shell's commands; without, it reads the console.
     pub script: Option<Vec<u8>>,
     pub adds: Vec<Add>,
+    /// Debian's packages, unpacked.
+    pub packages: Option<Archive>,
     /// Paths in the guest whose files are wanted when it stops.
     pub gets: Vec<String>,
     /// A file that is the machine's disk.
@@ -144,6 +147,7 @@ impl Options {
             config,
             script: None,
             adds: Vec::new(),
+            packages: None,
             gets: Vec::new(),
             disk: None,
             net: Net::None,
@@ -228,7 +232,10 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
         Ok(path)
     };
     let kernel = write("kernel", images.kernel_of(options.config, options.counting))?;
-    let archive = write("archive", &archive(images, options)?)?;
+    let content = archive(images, options)?;
+    check_memory(content.len() as u64, options.memory)?;
+    let archive = write("archive", &content)?;
+    drop(content);
     write("control", b"")?;
     if console.is_some() {
         write("console", b"")?;
@@ -255,6 +262,22 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
     })
 }
 
+/// Megabytes that a machine needs beside its boot archive, to boot to the shell; programs need more.
+const BESIDE_ARCHIVE: u64 = 36;
+
+/// Fails if the archive is too large for the memory of a machine.
+fn check_memory(archive: u64, memory: u32) -> Result<(), Error> {
+    let needed = archive.div_ceil(1 << 20) + BESIDE_ARCHIVE;
+    if u64::from(memory) >= needed {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "the files of the machine are {} MB, which do not fit into its {memory} MB of memory: give it --memory {} or more",
+        archive.div_ceil(1 << 20),
+        needed.next_multiple_of(16) + 64
+    )))
+}
+
 /// What the archive adds to the boot manifest if there are `edu` devices: two drivers of the tests, which kill them and have them
 /// do what drivers may not.
 const EDU_DRIVERS: &str = "\
@@ -265,6 +288,9 @@ test/edu edu2 pci=1234:11e8 ports=288+8 dma=40000
 /// The boot archive of a machine with `options`.
 fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     let mut archive = images.archive()?;
+    if let Some(packages) = &options.packages {
+        archive.merge(packages.clone())?;
+    }
     for add in &options.adds {
         match &add.what {
             Source::Path(host) => archive.host_path(host, &add.guest)?,

@@ -21,6 +21,7 @@ pub mod interrupts;
 mod journal;
 pub mod model;
 pub mod mutants;
+pub mod packages;
 pub mod scenario;
 #[path = "../../../tests/scenarios/mod.rs"]
 mod scenarios;

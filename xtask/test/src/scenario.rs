@@ -16,9 +16,12 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
 use xtask_build::linux::Program;
+use xtask_build::project::Project;
 use xtask_machine::control::Event;
 use xtask_machine::net::Net;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
+
+use crate::packages;
 
 /// Host time after which a machine of a scenario is stopped unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -231,6 +234,25 @@ impl<'a> Ctx<'a> {
     /// The configuration that this run of the scenario is about.
     pub fn config(&self) -> &'static str {
         self.config.name()
+    }
+
+    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. Once, whatever configurations are
+    /// tested; a note where the host lacks what the comparison needs.
+    pub fn packages(&mut self) -> Result<(), Failure> {
+        if self.config.name() != Config::DEFAULT.name() {
+            self.note("in the default configuration only");
+            return Ok(());
+        }
+        let project = Project::find().map_err(|error| error.message)?;
+        if let Some(why) = packages::is_missing() {
+            self.note(format!("not compared: {why}"));
+            return Ok(());
+        }
+        let count = packages::short(&project, self.images)?;
+        self.note(format!(
+            "{count} command lines of packages are as on the host"
+        ));
+        Ok(())
     }
 
     /// Adds a line to the result of the test: counts, seeds.

@@ -1,0 +1,457 @@
+//! Real programs of Debian's packages: the same command lines in the guest and in a chroot of the host.
+//!
+//! `tests/packages/list` has the lines, `docs/packages.md` what came of them. The reference is the host's kernel with the very same files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use xtask_build::archive::Archive;
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::{self, Images};
+use xtask_build::packages::{self, Packages};
+use xtask_build::project::{temp_dir, Project};
+use xtask_machine::control::Event;
+use xtask_machine::{self as machine, Add, End, Operator, Options};
+
+/// The list, in the checkout.
+const LIST: &str = "tests/packages/list";
+/// What came of it.
+const PAGE: &str = "docs/packages.md";
+/// How long a command line may take, in seconds.
+const PATIENCE: u64 = 60;
+
+/// A command line.
+struct Line {
+    command: String,
+    /// Why it differs, if that is known.
+    differs: Option<String>,
+}
+
+/// Lines for one machine.
+struct Section {
+    packages: Vec<String>,
+    short: bool,
+    lines: Vec<Line>,
+}
+
+/// What a command line printed, and its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Came {
+    output: Vec<u8>,
+    status: String,
+}
+
+impl Came {
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.output);
+        format!("{}[status {}]", text, self.status)
+    }
+}
+
+/// A line with what came of it in the guest and on the host.
+struct Result {
+    command: String,
+    known: Option<String>,
+    guest: Option<Came>,
+    host: Option<Came>,
+}
+
+impl Result {
+    fn is_same(&self) -> bool {
+        self.guest.is_some() && self.guest == self.host
+    }
+
+    /// Whether the host has run it: a program that is not there tells nothing.
+    fn is_run(&self) -> bool {
+        let status = self.host.as_ref().map(|host| host.status.as_str());
+        !matches!(status, None | Some("126" | "127"))
+    }
+
+    /// Whether it is as the list says.
+    fn is_expected(&self) -> bool {
+        self.is_run() && self.is_same() == self.known.is_none()
+    }
+}
+
+/// Reads the list.
+fn read(text: &str) -> std::result::Result<Vec<Section>, String> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let head = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let names =
+            head.and_then(|(names, rest)| Some((packages::names(names).ok()?, rest.trim())));
+        match names {
+            Some((packages, rest)) if matches!(rest, "" | "short") => sections.push(Section {
+                packages,
+                short: rest == "short",
+                lines: Vec::new(),
+            }),
+            _ => {
+                let (command, differs) = match line.split_once(" ## ") {
+                    Some((command, why)) => (command, Some(why.trim().to_string())),
+                    None => (line, None),
+                };
+                let section = sections.last_mut();
+                let section =
+                    section.ok_or(format!("line {}: it belongs to no packages", number + 1))?;
+                section.lines.push(Line {
+                    command: command.trim().into(),
+                    differs,
+                });
+            }
+        }
+    }
+    Ok(sections)
+}
+
+/// The script that runs all lines of a section: of each, its output and status are in a file.
+fn script(section: &Section) -> String {
+    let mut script = String::from("mkdir -p /tmp/work /tmp/out; cd /tmp/work\n");
+    for number in 0..section.lines.len() {
+        let _ = writeln!(
+            script,
+            "timeout -s KILL {PATIENCE} sh /lines/{number} > /tmp/out/{number} 2>&1 < /dev/null; echo $? > /tmp/out/{number}.status; cd /tmp/work"
+        );
+    }
+    script.push_str("tar cf /tmp/out.tar -C /tmp/out .\n");
+    script
+}
+
+/// What stands in the archive that the script makes.
+fn outcomes(tar: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut reader = tar::Archive::new(tar);
+    for mut entry in reader.entries().into_iter().flatten().flatten() {
+        let name = entry
+            .path()
+            .ok()
+            .and_then(|path| Some(path.file_name()?.to_str()?.to_string()));
+        let mut content = Vec::new();
+        if let (Some(name), Ok(_)) = (name, entry.read_to_end(&mut content)) {
+            files.insert(name, content);
+        }
+    }
+    files
+}
+
+fn came(files: &BTreeMap<String, Vec<u8>>, number: usize) -> Option<Came> {
+    let status = files.get(&format!("{number}.status"))?;
+    Some(Came {
+        output: files.get(&number.to_string())?.clone(),
+        status: String::from_utf8_lossy(status).trim().into(),
+    })
+}
+
+/// Takes the one file that is wanted.
+struct Taker {
+    tar: Vec<u8>,
+    shown: Vec<u8>,
+}
+
+impl Operator for Taker {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        self.shown.extend_from_slice(bytes);
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Event::File { content, .. } = event {
+            self.tar.clone_from(content);
+        }
+    }
+}
+
+/// Runs a section in the guest.
+fn guest(
+    images: &Images,
+    section: &Section,
+    files: &Archive,
+) -> std::result::Result<Vec<u8>, Error> {
+    let mut options = Options::new(Config::DEFAULT);
+    options.memory = 768 + u32::try_from(files.bytes() >> 20).unwrap_or(0);
+    options.script = Some(b"sh /lines/run\n".to_vec());
+    options.packages = Some(files.clone());
+    options
+        .adds
+        .push(Add::bytes(script(section).into(), false, "/lines/run"));
+    for (number, line) in section.lines.iter().enumerate() {
+        let command = format!("{}\n", line.command);
+        let path = format!("/lines/{number}");
+        options.adds.push(Add::bytes(command.into(), false, &path));
+    }
+    options.gets.push("/tmp/out.tar".into());
+    options.timeout = Some(Duration::from_secs(600));
+    let mut taker = Taker {
+        tar: Vec::new(),
+        shown: Vec::new(),
+    };
+    match machine::run(images, &options, &mut taker)? {
+        End::Exit(_) if !taker.tar.is_empty() => Ok(taker.tar),
+        end => Err(Error::new(format!(
+            "the machine with {} ended as {end:?}:\n{}",
+            section.packages.join(", "),
+            String::from_utf8_lossy(&taker.shown)
+        ))),
+    }
+}
+
+/// Runs a section on the host, in a chroot with the files of the machine.
+fn host(
+    images: &Images,
+    section: &Section,
+    files: &Archive,
+) -> std::result::Result<Vec<u8>, Error> {
+    let scratch = temp_dir()?;
+    let tree = scratch.path().join("tree");
+    let mut archive = images.archive()?;
+    archive.merge(files.clone())?;
+    for directory in ["dev", "proc", "tmp", "lines"] {
+        archive.directory(directory)?;
+    }
+    archive.unpack(&tree)?;
+    let write = |name: String, text: String| {
+        let path = tree.join("lines").join(name);
+        std::fs::write(&path, text)
+            .map_err(|error| Error::new(format!("{}: {error}", path.display())))
+    };
+    write("run".into(), script(section))?;
+    for (number, line) in section.lines.iter().enumerate() {
+        write(number.to_string(), format!("{}\n", line.command))?;
+    }
+    // A user namespace makes whoever calls root there.
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("-r");
+    }
+    command
+        .args(["-m", "-p", "-f", "sh", "-c"])
+        .arg("mount --rbind /dev \"$0/dev\" && mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/sh /lines/run")
+        .arg(&tree)
+        .env_clear()
+        .envs([("PATH", "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"), ("HOME", "/"), ("TERM", "vt100")])
+        .stdin(Stdio::null());
+    let output = command
+        .output()
+        .map_err(|error| Error::new(format!("cannot run unshare: {error}")))?;
+    std::fs::read(tree.join("tmp/out.tar")).map_err(|_| {
+        Error::new(format!(
+            "the commands cannot be run in a chroot of the host: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))
+    })
+}
+
+/// Runs a section on both.
+fn compare(
+    project: &Project,
+    images: &Images,
+    section: Section,
+) -> std::result::Result<Vec<Result>, Error> {
+    let files = Packages::get(project, &section.packages)?.unpacked()?;
+    let (guest, host) = std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(images, &section, &files));
+        let guest = guest(images, &section, &files);
+        let host = host.join();
+        (
+            guest,
+            host.unwrap_or_else(|_| Err(Error::new("the comparison panicked"))),
+        )
+    });
+    let (guest, host) = (outcomes(&guest?), outcomes(&host?));
+    let lines = section.lines.into_iter().enumerate();
+    Ok(lines
+        .map(|(number, line)| Result {
+            command: line.command,
+            known: line.differs,
+            guest: came(&guest, number),
+            host: came(&host, number),
+        })
+        .collect())
+}
+
+/// The list of this checkout.
+fn list(project: &Project) -> std::result::Result<Vec<Section>, Error> {
+    let path = project.root.join(LIST);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    read(&text).map_err(|why| Error::new(format!("{}: {why}", path.display())))
+}
+
+/// What is not as the list says.
+fn wrong(results: &[Result]) -> String {
+    let mut text = String::new();
+    for result in results.iter().filter(|result| !result.is_expected()) {
+        let came = |came: &Option<Came>| came.as_ref().map_or("nothing".into(), Came::text);
+        let _ = match result.is_same() {
+            true if result.is_run() => writeln!(text, "the same now: {}", result.command),
+            _ => writeln!(
+                text,
+                "differs: {}\n--- in the guest\n{}\n--- on the host\n{}",
+                result.command,
+                came(&result.guest),
+                came(&result.host)
+            ),
+        };
+    }
+    text
+}
+
+/// What the host lacks for a comparison, if it lacks something.
+pub(crate) fn is_missing() -> Option<&'static str> {
+    let can = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !can("apt-get", &["--version"]) {
+        return Some("there is no apt-get");
+    }
+    let as_root: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["-m", "-p", "-f", "true"],
+        false => &["-r", "-m", "-p", "-f", "true"],
+    };
+    (!can("unshare", as_root)).then_some("the host gives no namespaces for a chroot")
+}
+
+/// Fetches what the test needs.
+///
+/// # Errors
+/// It cannot be fetched.
+pub fn fetch(project: &Project) -> std::result::Result<(), Error> {
+    if is_missing().is_none() {
+        for section in list(project)?.iter().filter(|section| section.short) {
+            Packages::get(project, &section.packages)?;
+        }
+    }
+    Ok(())
+}
+
+/// The short sections, as a test: how many lines. An error says what differs.
+pub(crate) fn short(project: &Project, images: &Images) -> std::result::Result<usize, String> {
+    let mut count = 0;
+    let sections = list(project).map_err(|error| error.message)?;
+    for section in sections.into_iter().filter(|section| section.short) {
+        let results = compare(project, images, section).map_err(|error| error.message)?;
+        count += results.len();
+        let wrong = wrong(&results);
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+    }
+    Ok(count)
+}
+
+/// Runs everything whose packages contain the filter; without a filter the page is written.
+pub fn run(project: &Project, filter: Option<&str>) -> std::result::Result<u8, Error> {
+    let images = image::build(project, &[Config::DEFAULT])?;
+    let (mut all, mut same, mut sections) = (true, 0, Vec::new());
+    for section in list(project)? {
+        let name = section.packages.join(", ");
+        if !filter.is_none_or(|filter| name.contains(filter)) {
+            continue;
+        }
+        eprintln!("fermata: {} command lines with {name}", section.lines.len());
+        let results = compare(project, &images, section)?;
+        let wrong = wrong(&results);
+        print!("{wrong}");
+        all &= wrong.is_empty();
+        same += results.iter().filter(|result| result.is_same()).count();
+        sections.push((name, results));
+    }
+    let count: usize = sections.iter().map(|(_, results)| results.len()).sum();
+    if filter.is_none() {
+        let path = project.root.join(PAGE);
+        std::fs::write(&path, page(&sections, same, count))
+            .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    }
+    println!("{same} of {count} command lines are as on the host");
+    Ok(u8::from(!all))
+}
+
+/// The page with the table.
+fn page(sections: &[(String, Vec<Result>)], same: usize, count: usize) -> String {
+    let mut page = format!(
+        "# Programs of Debian's packages\n\n\
+         Made by `./fermata prove --packages` from [tests/packages/list](../tests/packages/list): each command line runs in the guest and in a \
+         chroot of the host with the same files; standard output and error together and the status are compared. {same} of {count} are as on \
+         the host.\n"
+    );
+    for (name, results) in sections {
+        let _ = write!(page, "\n## {name}\n| command line | |\n|---|---|\n");
+        for result in results {
+            let command = result.command.replace('|', "\\|");
+            let ticks = if command.contains('`') { "``" } else { "`" };
+            let came = match (&result.known, result.is_same()) {
+                (_, true) => "the same",
+                (Some(why), false) => why,
+                (None, false) => "differs",
+            };
+            let _ = writeln!(page, "| {ticks}{command}{ticks} | {came} |");
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_read() {
+        let sections =
+            read("# x\n[a1,b2] short\nls | wc ## not yet\n[[ a ]] && b\n[c3]\nd\n").unwrap();
+        assert_eq!(sections.len(), 2);
+        assert_eq!(sections[0].packages, ["a1", "b2"]);
+        assert!(sections[0].short && !sections[1].short);
+        assert_eq!(sections[0].lines[0].command, "ls | wc");
+        assert_eq!(sections[0].lines[0].differs.as_deref(), Some("not yet"));
+        assert_eq!(sections[0].lines[1].command, "[[ a ]] && b");
+        assert!(read("ls").is_err());
+    }
+
+    #[test]
+    fn the_list_of_this_checkout_is_sound() {
+        let project = Project::find().unwrap();
+        let sections = list(&project).unwrap();
+        let count: usize = sections.iter().map(|section| section.lines.len()).sum();
+        assert!(count >= 40 && sections.iter().any(|section| section.short));
+    }
+
+    #[test]
+    fn a_difference_is_one() {
+        let came = |text: &str| {
+            Some(Came {
+                output: text.into(),
+                status: "0".into(),
+            })
+        };
+        let result = |guest, host, known: Option<&str>| Result {
+            command: String::new(),
+            known: known.map(ToString::to_string),
+            guest,
+            host,
+        };
+        assert!(result(came("a"), came("a"), None).is_expected());
+        assert!(!result(came("a"), came("b"), None).is_expected());
+        assert!(result(came("a"), came("b"), Some("why")).is_expected());
+        assert!(!result(came("a"), came("a"), Some("why")).is_expected());
+        assert!(!result(None, None, None).is_expected());
+        let absent = Some(Came {
+            output: b"sh: x: not found".to_vec(),
+            status: "127".into(),
+        });
+        assert!(!result(absent.clone(), absent, None).is_expected());
+    }
+}
