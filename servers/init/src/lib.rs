@@ -149,6 +149,8 @@ pub struct Options {
     pub deterministic: bool,
     /// Write the log to the control channel.
     pub verbose: bool,
+    /// Have the personality of Linux programs tell of each call.
+    pub trace: bool,
     /// Run the tests instead of a shell.
     pub test: bool,
     /// Run the cuts at every site, which need a kernel with the probe, with these arguments.
@@ -173,6 +175,7 @@ impl Options {
                 ("script", path) => options.script = Some(path.to_string()),
                 ("deterministic", "") => options.deterministic = true,
                 ("verbose", "") => options.verbose = true,
+                ("trace", "") => options.trace = true,
                 ("program-quota", percent) => {
                     options.program_quota = percent.parse().ok().filter(|p| (1..=100).contains(p));
                 }
@@ -324,6 +327,7 @@ mod tests {
         assert!(options.deterministic && !options.test && !options.verbose);
         assert_eq!(Options::new("filter=ipc").filter.as_deref(), Some("ipc"));
         assert!(Options::new("filter=ipc").test);
+        assert!(Options::new("trace").trace && !Options::new("verbose").trace);
         assert_eq!(Options::new("program-quota=40").program_quota, Some(40));
         assert_eq!(Options::new("program-quota=101").program_quota, None);
         let ceiling = |text| Options::new(text).program_ceiling;

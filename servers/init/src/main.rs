@@ -387,15 +387,18 @@ impl Boot {
         let console = names::supervisor("console");
         let mut for_linux: Vec<&RefAt> = vec![&self.memory_supervisor];
         for_linux.extend(console.iter().map(|console| &**console));
-        let optional: [(&str, u64, &[&RefAt]); 3] = [
-            ("random", 1, &[]),
-            ("linux", 15, &for_linux),
-            ("checkpoint", 14, &[]),
+        let words = [("verbose", options.verbose), ("trace", options.trace)];
+        let words = words.into_iter().filter(|(_, is_set)| *is_set);
+        let words: Vec<&str> = words.map(|(word, _)| word).collect();
+        let optional: [(&str, &[&str], u64, &[&RefAt]); 3] = [
+            ("random", &[], 1, &[]),
+            ("linux", &words, 15, &for_linux),
+            ("checkpoint", &[], 14, &[]),
         ];
         let started: Vec<&str> = optional
             .into_iter()
-            .filter(|(name, percent, refs)| self.optional(name, *percent, refs))
-            .map(|(name, _, _)| name)
+            .filter(|(name, words, percent, refs)| self.optional(name, words, *percent, refs))
+            .map(|(name, ..)| name)
             .collect();
         self.await_names(&started);
         let drivers = drivers::start(
@@ -409,9 +412,10 @@ impl Boot {
     }
 
     /// Starts a server without which the machine is still of use. Returns whether it was started.
-    fn optional(&self, name: &str, percent: u64, refs: &[&RefAt]) -> bool {
+    fn optional(&self, name: &str, words: &[&str], percent: u64, refs: &[&RefAt]) -> bool {
         let path = format!("sbin/{name}");
-        let args = vec![name.to_string()];
+        let args = iter::once(&name).chain(words);
+        let args = args.map(ToString::to_string).collect();
         match self.launch(&path, args, PRIORITY_SERVER, percent, refs) {
             Ok(()) => true,
             Err(why) => {

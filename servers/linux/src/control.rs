@@ -59,11 +59,16 @@ type Shared = Rc<RefCell<Table>>;
 pub(crate) struct AnyOne(Shared);
 
 impl Processes for AnyOne {
-    async fn spawn(&self, owner: Ref, _: Vec<Ref>, program: Vec<u8>) -> Result<(u32, Ref), Error> {
+    async fn spawn(
+        &self,
+        owner: Ref,
+        passed: Vec<Ref>,
+        program: Vec<u8>,
+    ) -> Result<(u32, Ref), Error> {
         let Program { path, start } = Program::from_bytes(&program)?;
         let mut table = self.0.borrow_mut();
         let owner = table.owner(&owner)?;
-        let pid = table.spawn(&path, &start, owner)?;
+        let pid = table.spawn(&path, &start, owner, passed)?;
         Ok((pid, table.control(pid)?))
     }
 
@@ -101,6 +106,10 @@ impl Manager for Table {
 
     fn go_on(&mut self, pid: Pid) -> Result<(), Error> {
         Table::resume(self, pid)
+    }
+
+    fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error> {
+        Table::typed(self, pid, suspend)
     }
 
     fn info(&mut self, pid: Pid) -> Result<Info, Error> {

@@ -25,6 +25,7 @@ use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
 use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{Prot, READ, WRITE};
+use crate::native::Native;
 use crate::number;
 use crate::path;
 use crate::proc;
@@ -97,6 +98,8 @@ pub enum Outcome {
     End(Status),
     /// It is to go on with another program ([`execute`]), as the only task of its process.
     Execute(Box<exec::Prepared>),
+    /// Its process is to stand for a native program ([`stand_in`]).
+    Native(Box<Native>),
 }
 
 /// Why a call does not simply return a value.
@@ -115,6 +118,8 @@ pub enum Stop {
     Replaced,
     /// It goes on with another program.
     Execute(Box<exec::Prepared>),
+    /// Its process stands for a native program from now on.
+    Native(Box<Native>),
     /// No memory is free for the pages that the call touches.
     OutOfMemory,
 }
@@ -391,11 +396,23 @@ impl Caller<'_> {
 
     /// Says something about the process, once for each `topic`.
     pub fn report(&mut self, topic: u64, sentence: &str) {
-        let reported = &mut self.process().reported;
-        if reported.len() < MAX_REPORTED && reported.insert(topic) {
+        if self.is_new(topic) {
             let line = format!("{}: {sentence}", self.p.memory.name);
             self.h.log(&line);
         }
+    }
+
+    /// The same of what a program may only have tried: for who asks for it.
+    pub fn note(&mut self, topic: u64, sentence: &str) {
+        if self.is_new(topic) {
+            let line = format!("{}: {sentence}", self.p.memory.name);
+            self.h.note(&line);
+        }
+    }
+
+    fn is_new(&mut self, topic: u64) -> bool {
+        let reported = &mut self.process().reported;
+        reported.len() < MAX_REPORTED && reported.insert(topic)
     }
 }
 
@@ -463,6 +480,7 @@ pub fn call(
             Some(value) => out.rax = value,
         },
         Err(Stop::Execute(prepared)) => return Outcome::Execute(prepared),
+        Err(Stop::Native(native)) => return Outcome::Native(native),
         Err(Stop::Leave(status)) => return leave(task, system, host, status),
         Err(Stop::End(status)) => return end(task, system, host, status),
         Err(Stop::OutOfMemory) => return out_of_memory(task, system, host),
@@ -490,6 +508,45 @@ pub fn execute(
             host.log(&format!("{path}: could not be loaded completely"));
             end(task, system, host, Status::Killed(sig::KILL as u8))
         }
+    }
+}
+
+/// Has a task, which is the only one of its process, stand for a native program: of what it was only its descriptors remain.
+pub fn stand_in(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    native: &Native,
+) -> core::result::Result<(), exec::Lost> {
+    exec::leave(task, system, host)?;
+    let mut memory = task.shares.memory.borrow_mut();
+    memory.exe.clone_from(&native.path);
+    memory.name = exec::title(native.start.args.iter().map(String::as_bytes));
+    Ok(())
+}
+
+/// What becomes of a task that stands for a native program when a signal has come: how it ends, if it does.
+pub fn stand_in_signalled(task: &mut Task, system: &mut System) -> Option<Status> {
+    let actions = task.shares.actions.borrow();
+    let of_process = &mut system.process(task.pid).pending;
+    task.signals.drop_ignored(of_process, &actions);
+    while let Some(signal) = task.signals.deliverable(&system.process(task.pid).pending) {
+        task.signals
+            .take(&mut system.process(task.pid).pending, signal);
+        if !actions.stops(signal) {
+            return Some(Status::Killed(signal as u8));
+        }
+        system.halt(task.pid, signal);
+    }
+    None
+}
+
+/// The registers with which a call fails that was not made by [`call`].
+#[must_use]
+pub fn failed(entry: &Registers, errno: Errno) -> Registers {
+    Registers {
+        rax: errno.rax(),
+        ..behind(entry)
     }
 }
 

@@ -15,7 +15,9 @@ use linux_raw_sys::auxvec::{
     AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP, AT_NULL,
     AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_SECURE, AT_UID,
 };
-use process::executable::{self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP};
+use process::executable::{
+    self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP, PT_NOTE,
+};
 
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags, Opened};
@@ -49,6 +51,19 @@ pub struct Failure {
     pub sentence: String,
     /// Whether something else than the program itself is at fault: its interpreter.
     pub names_another: bool,
+    /// It is a native program, or the interpreter of a script is.
+    pub native: Option<Box<IsNative>>,
+}
+
+/// A native program that was to be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsNative {
+    /// Its path.
+    pub path: String,
+    /// Its arguments.
+    pub args: Vec<Vec<u8>>,
+    /// Its environment.
+    pub env: Vec<Vec<u8>>,
 }
 
 impl Failure {
@@ -57,7 +72,13 @@ impl Failure {
             errno,
             sentence: format!("{path}: {cause}"),
             names_another: false,
+            native: None,
         }
+    }
+
+    /// It is no Linux program.
+    fn native(path: &str) -> Self {
+        Failure::new(ENOEXEC, path, "is a native program")
     }
 
     /// The interpreter of the program cannot be used.
@@ -166,6 +187,8 @@ struct Layout {
     interpreter: Option<(u64, u64)>,
     /// Address of the program headers in memory, before the load address is added.
     headers_address: Option<u64>,
+    /// The first segments of notes.
+    notes: [Option<ProgramHeader>; 4],
 }
 
 impl Layout {
@@ -175,10 +198,15 @@ impl Layout {
             loads: Vec::new(),
             interpreter: None,
             headers_address: None,
+            notes: [None; 4],
         };
         for segment in executable::program_headers(header, table)? {
             if segment.p_type == PT_INTERP {
                 found.interpreter = Some((segment.p_offset, segment.p_filesz));
+            } else if segment.p_type == PT_NOTE {
+                if let Some(place) = found.notes.iter_mut().find(|place| place.is_none()) {
+                    *place = Some(segment);
+                }
             } else if executable::is_load(&segment) {
                 let within = header.table_offset.checked_sub(segment.p_offset);
                 if let Some(within) = within.filter(|within| *within < segment.p_filesz) {
@@ -291,6 +319,17 @@ pub fn prepare(
                     }
                 };
             }
+            Ok(Step::Native) => {
+                close(host, ino);
+                return Err(Failure {
+                    native: Some(Box::new(IsNative {
+                        path: file,
+                        args,
+                        env,
+                    })),
+                    ..Failure::native(path)
+                });
+            }
             Err(failure) => {
                 close(host, ino);
                 return Err(failure);
@@ -307,6 +346,7 @@ pub fn prepare(
 enum Step {
     /// A script: this interpreter is to be loaded instead, with the arguments changed.
     Script(String),
+    Native,
     Program(Box<(Image, Option<Image>)>),
 }
 
@@ -346,7 +386,11 @@ fn prepare_open(
     }
     let image = examine(host, attr, canonical, first)?;
     let Some((offset, length)) = image.layout.interpreter else {
-        return Ok(Step::Program(Box::new((image, None))));
+        let native = is_native(host, &image).map_err(|e| Failure::from_fs(e, named))?;
+        return Ok(match native {
+            true => Step::Native,
+            false => Step::Program(Box::new((image, None))),
+        });
     };
     let mut raw = alloc::vec![0; length.min(4096) as usize];
     let got =
@@ -371,6 +415,28 @@ fn prepare_open(
             })
         }
     }
+}
+
+/// Whether a program without an interpreter has the note of native programs.
+fn is_native(host: &mut dyn Host, image: &Image) -> Result<bool, proto::Error> {
+    /// Notes are short: what does not fit is none of ours.
+    const MOST: u64 = 1024;
+    for segment in image.layout.notes.iter().flatten() {
+        let mut bytes = alloc::vec![0; segment.p_filesz.min(MOST) as usize];
+        let came = read_at(host, image.ino, segment.p_offset, &mut bytes, false)?;
+        let segment = ProgramHeader {
+            p_offset: 0,
+            p_filesz: came as u64,
+            ..*segment
+        };
+        if executable::native_notes(&bytes[..came], &segment)
+            .next()
+            .is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> {
@@ -478,6 +544,24 @@ pub fn commit(
     result
 }
 
+/// Takes from a task, which is the only one of its process, all that `execve` takes: what it shared with others stays theirs.
+pub fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
+    unshare(task, system, host)?;
+    let shares = task.shares.clone();
+    forget(&mut Current::new(task, &shares), system, host);
+    Ok(())
+}
+
+/// What a new program does not have of the one before it.
+fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
+    current.files.close_all(system, host, |fd| fd.cloexec);
+    current.actions.reset();
+    current.task.signals.stack = Stack::default();
+    current.task.wait = None;
+    (current.task.robust, current.task.clear_at) = (0, 0);
+    system.process(current.task.pid).executed = true;
+}
+
 /// Gives the task memory, descriptors and actions of its own, the memory empty.
 fn unshare(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
@@ -515,14 +599,8 @@ fn replace(
     host: &mut dyn Host,
     prepared: &Prepared,
 ) -> Result<Registers, Lost> {
-    current.files.close_all(system, host, |fd| fd.cloexec);
-    current.actions.reset();
-    current.task.signals.stack = Stack::default();
-    current.task.wait = None;
-    (current.task.robust, current.task.clear_at) = (0, 0);
-    let process = system.process(current.task.pid);
-    process.executed = true;
-    let ids = process.ids;
+    forget(&mut current, system, host);
+    let ids = system.process(current.task.pid).ids;
     let areas = &mut current.memory.areas;
 
     let image = &prepared.image;
@@ -580,7 +658,7 @@ fn replace(
     task.comm = last[..last.len().min(15)].to_vec();
     system.process(task.pid).comm = task.comm.clone();
     (memory.args, memory.environment) = (args, environment);
-    memory.name = title(&prepared.args);
+    memory.name = title(prepared.args.iter().map(Vec::as_slice));
     Ok(Registers {
         rip: entry,
         rsp,
@@ -625,9 +703,9 @@ fn load(areas: &mut Areas, host: &mut dyn Host, image: &Image, base: u64) -> Res
 }
 
 /// The name of a process in lists: its arguments, as far as there is room.
-fn title(args: &[Vec<u8>]) -> String {
+pub(crate) fn title<'a>(args: impl Iterator<Item = &'a [u8]>) -> String {
     let mut name = String::new();
-    for (n, arg) in args.iter().enumerate() {
+    for (n, arg) in args.enumerate() {
         if n > 0 {
             name.push(' ');
         }

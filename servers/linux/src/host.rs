@@ -134,6 +134,10 @@ pub trait Host {
     fn fpu(&mut self) -> Fpu;
     /// Writes a sentence about the process to the console.
     fn log(&mut self, sentence: &str);
+    /// The same, if somebody wants to know what programs only try.
+    fn note(&mut self, sentence: &str) {
+        let _ = sentence;
+    }
     /// Starts a task beside this one. Its process is known already. Errors: `ENOMEM`; then nothing has changed.
     fn start(&mut self, start: Start) -> Result<(), Errno>;
     /// From now on the memory of the process is another one, empty, that nobody shares with it.

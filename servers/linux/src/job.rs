@@ -115,6 +115,24 @@ impl System {
             .unwrap_or_else(|| own.map_or(0, |own| own.group))
     }
 
+    /// What was typed at the console while the tree of this process had it goes to the foreground group as a signal: whether it does. Ctrl-Z
+    /// only if a program of the tree has named that group, and so has job control.
+    pub fn typed(&mut self, pid: Pid, suspend: bool) -> bool {
+        let named = self
+            .find(pid)
+            .is_some_and(|own| self.foregrounds.contains_key(&own.root));
+        if suspend && !named {
+            return false;
+        }
+        let signal = if suspend { sig::TSTP } else { sig::INT };
+        let group = self.foreground(pid);
+        let members = self.those(pid, Which::Group(group));
+        for member in &members {
+            self.send(To::Process(*member), signal, Origin::default());
+        }
+        !members.is_empty()
+    }
+
     /// Names the group that has the console: one of the caller's session.
     pub fn set_foreground(&mut self, pid: Pid, group: u32) -> Result<(), Errno> {
         let root = self.find(pid).ok_or(EPERM)?.root;

@@ -47,6 +47,7 @@ fn run() -> Result<Infallible, Error> {
         rt::log!("linux: the console cannot be watched: {}", error.text());
     }
     disk::set_bell(server.bell()?);
+    table::set_bell(server.bell()?);
     let door = server.door().reference().map_err(rt::error_of)?;
     rt::names::register_with("linux", &door, &supervisor)?;
     server.run()

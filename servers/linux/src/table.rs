@@ -6,12 +6,14 @@
 //!
 //! * [`living`]: a task that lives, and its thread; [`signals`]: signals and timers;
 //! * [`start`]: new processes; [`end`]: their end, and that of their threads;
+//! * [`native`]: native programs that Linux programs have started;
 //! * [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
 
 mod end;
 mod image;
 mod info;
 mod living;
+mod native;
 mod signals;
 mod start;
 
@@ -37,6 +39,8 @@ use services::process::{Pid, Status};
 use crate::world::{short, Born, Memory, Seat, View, World};
 
 use living::Living;
+
+pub(crate) use native::set_bell;
 
 /// Most `Freeze`s, and most `Stop`s, of one process at a time.
 const MAX_HOLDS: u32 = 64;
@@ -90,13 +94,21 @@ enum Entry {
     Ended { status: Status, name: String },
 }
 
+/// Who started a process, and what it was given: nothing if that was a Linux program.
+#[derive(Default)]
+struct Starter {
+    /// The port at init of the process that started it. When it is dead the status is not kept any longer.
+    owner: Option<Ref>,
+    /// What was passed on for the native programs that the process's tree starts.
+    passed: Vec<Ref>,
+}
+
 /// What others than Linux programs hold of a process, also after its end.
 struct Hold {
     /// The control port and a reference to it, as soon as somebody has asked for it.
     door: Option<(Port, Ref)>,
-    /// The port at init of the process that started it; `None` if that was a Linux program. When it is dead the status is
-    /// not kept any longer.
-    owner: Option<Ref>,
+    /// Who started it, and with what.
+    starter: Starter,
     /// The job that it is counted for; `None` if a server has started it.
     job: Option<Pid>,
     /// Tells it from others that have its number at other times.
@@ -274,6 +286,7 @@ impl Table {
             }
             Outcome::Left => self.leave(tid),
             Outcome::End(status) => self.finish(pid, status),
+            Outcome::Native(native) => self.stand_in(tid, message, *native),
             Outcome::Execute(prepared) => {
                 self.end_others(tid);
                 if let Some((living, system, world)) = self.split(pid) {
@@ -303,7 +316,11 @@ impl Table {
             self.park(tid, *message, Wake::default());
             return None;
         }
-        match living.emulate(system, world, message) {
+        let outcome = living.emulate(system, world, message);
+        if self.world.trace {
+            self.trace(tid, message, &outcome);
+        }
+        match outcome {
             // Others are to run first: a thread that is let go by hand stands behind them.
             Outcome::Go {
                 registers,
@@ -328,6 +345,7 @@ impl Table {
             && self.world.born.is_empty()
             && self.system.is_settled()
             && self.world.disk.is_settled()
+            && native::is_settled()
     }
 
     /// Does everything that is due: what calls did to other tasks, parked calls, timers.
@@ -355,6 +373,9 @@ impl Table {
             }
             for tid in self.system.futexes.take_granted() {
                 self.grant(tid);
+            }
+            for (pid, number, status) in native::take_ended() {
+                self.program_ended(pid, number, status);
             }
             self.due.extend(self.world.disk.take_due());
             for key in self.system.take_woken() {
@@ -407,6 +428,14 @@ impl Table {
             // It is made again when the process goes on.
             return;
         }
+        if self
+            .tasks
+            .get(&tid)
+            .is_some_and(|living| living.native.is_some())
+        {
+            self.stand_in_signalled(tid);
+            return;
+        }
         let Some(mut message) = self.unpark(tid) else {
             return;
         };
@@ -419,6 +448,24 @@ impl Table {
             _ => return,
         }
         let outcome = living.emulate(system, world, &message);
+        if self.world.trace {
+            self.trace(tid, &message, &outcome);
+        }
         self.carry_out(tid, message, outcome);
+    }
+
+    /// Tells of a call that was made, and of its result.
+    #[cold]
+    fn trace(&self, tid: Tid, message: &ExceptionMessage, outcome: &Outcome) {
+        let call = emulate::describe(&message.registers, true);
+        match outcome {
+            _ if message.code != abi::Exception::ForeignCall as u64 => {}
+            Outcome::Go { registers, .. } => {
+                rt::log!("[{tid}] {call} = {}", registers.rax as i64);
+            }
+            // It is told of when it is done.
+            Outcome::Park(_) | Outcome::Turn => {}
+            _ => rt::log!("[{tid}] {call}"),
+        }
     }
 }

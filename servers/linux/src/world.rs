@@ -290,6 +290,10 @@ pub(crate) struct World {
     supervisor: Option<RefAt>,
     /// The date at which the machine's clock was zero.
     origin: u64,
+    /// Whether what is not there is told of.
+    verbose: bool,
+    /// Whether each call is told of.
+    pub(crate) trace: bool,
     /// Memory for what is being done. Cleared before the server waits.
     pub(crate) room: Hold,
 }
@@ -309,6 +313,8 @@ impl World {
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
             origin: rt::time::origin(),
+            verbose: is_told("verbose"),
+            trace: is_told("trace"),
             room: Hold::default(),
         }
     }
@@ -418,6 +424,11 @@ impl World {
         }
         self.console.as_mut().ok_or(proto::Error::Broken)
     }
+}
+
+/// Whether init has given the server this word.
+fn is_told(word: &str) -> bool {
+    rt::start().args.iter().skip(1).any(|given| given == word)
 }
 
 /// Asks a file system. In line, so that answers of the one in memory are not moved about.
@@ -985,6 +996,12 @@ impl Host for View<'_> {
 
     fn log(&mut self, sentence: &str) {
         rt::log!("{sentence}");
+    }
+
+    fn note(&mut self, sentence: &str) {
+        if self.world.verbose {
+            rt::log!("{sentence}");
+        }
     }
 
     fn start(&mut self, start: Start) -> Result<(), Errno> {

@@ -21,6 +21,7 @@ pub trait Manager {
     fn kill(&mut self, pid: Pid) -> Result<(), Error>;
     fn stop(&mut self, pid: Pid) -> Result<(), Error>;
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
+    fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
     /// The length of the part, the name, and references.
     fn freeze(&mut self, pid: Pid, files: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error>;
@@ -148,6 +149,10 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
 
     fn go_on(&self) -> Result<(), Error> {
         self.with(Manager::go_on)
+    }
+
+    fn typed(&self, suspend: bool) -> Result<bool, Error> {
+        self.with(|manager, pid| manager.typed(pid, suspend))
     }
 
     fn info(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {

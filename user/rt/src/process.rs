@@ -273,6 +273,11 @@ impl Process {
         self.ask(ProcessClient::go_on)
     }
 
+    /// Tells it that Ctrl-C, or Ctrl-Z (`suspend`), was typed: whether it is told.
+    pub fn typed(&self, suspend: bool) -> Result<bool, Error> {
+        self.ask(|process| process.typed(suspend))
+    }
+
     /// Name, threads, memory.
     pub fn info(&self) -> Result<Info, Error> {
         let mut bytes = alloc::vec![0; ROOM];

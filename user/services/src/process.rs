@@ -243,6 +243,10 @@ pub trait Process {
     /// Undoes one `stop`. Errors: `Ended`, `Invalid`. Must not be repeated.
     #[once]
     fn go_on(&self) -> Result<(), Error>;
+    /// Somebody typed Ctrl-C, or Ctrl-Z (`suspend`), while it had the console. Whether it is told: one with job control of its own, and any Linux
+    /// program of Ctrl-C, gets the signal that Linux would send; else who asks does what there is to do. Errors: `Ended`. Must not be repeated.
+    #[once]
+    fn typed(&self, suspend: bool) -> Result<bool, Error>;
     /// Its [`Info`], encoded. Errors: `Limit` if there is no room for it. May be repeated.
     fn info(&self) -> Result<Bytes, Error>;
     /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the

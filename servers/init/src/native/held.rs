@@ -144,6 +144,11 @@ impl held::Manager for Manager {
         Ok(())
     }
 
+    fn typed(&mut self, pid: Pid, _: bool) -> Result<bool, Error> {
+        // A native program has no signals.
+        self.live(pid).map(|_| false)
+    }
+
     fn info(&mut self, pid: Pid) -> Result<Info, Error> {
         Ok(Manager::info_of(pid, self.entry(pid)?))
     }

@@ -120,7 +120,7 @@ pub fn mmap(
         if ino & services::fs::ON_DISK != 0 {
             if prot & WRITE != 0 {
                 let topic = 1 << 32 | c.entry.rax;
-                c.report(
+                c.note(
                     topic,
                     "a writable shared mapping of a file on the disk is not supported yet",
                 );

@@ -368,7 +368,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::personality => Err(EINVAL.into()),
         other => {
             let name = nr::name(other).unwrap_or("unknown");
-            c.report(
+            c.note(
                 other,
                 &format!("the Linux call {other} ({name}) is not there"),
             );

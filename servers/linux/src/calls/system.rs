@@ -8,6 +8,7 @@ use linux_raw_sys::prctl;
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
 use crate::exec;
+use crate::native;
 use crate::process::MAX_FDS;
 use crate::wire::{u64_at, Writer};
 
@@ -50,6 +51,9 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     match exec::prepare(&c.p, c.h, &path, args, env) {
         Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
         Err(failure) => {
+            if let Some(native) = failure.native {
+                return native::execve(c, *native);
+            }
             if failure.names_another && !c.h.waits() {
                 c.report(1 << 33 | c.entry.rax, &failure.sentence);
             }

@@ -14,7 +14,7 @@ use proto::Error;
 use rt::obj::{Ref, ThreadAt};
 use services::process::Pid;
 
-use super::{Adopting, Entry, Group, Living, Table, MAX_HOLDS};
+use super::{Adopting, Entry, Group, Living, Starter, Table, MAX_HOLDS};
 use crate::world::{short, Memory, Seat, View};
 
 impl Table {
@@ -30,6 +30,14 @@ impl Table {
         for member in &tree {
             if self.proven(*member)?.frozen >= MAX_HOLDS {
                 return Err(Error::Limit);
+            }
+            let one = self.one_of(*member).ok_or(Error::NotFound)?;
+            if let Some(native) = &one.native {
+                let (name, number) = (short(&one.task.name()), native.number());
+                rt::log!(
+                    "{name} ({member}): cannot be saved: it stands for the native program {number}"
+                );
+                return Err(Error::Unsupported);
             }
         }
         let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
@@ -137,6 +145,9 @@ impl Table {
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
                 living.held = held;
+                if let Some(native) = &mut living.native {
+                    native.hold_still(held);
+                }
             }
             if held {
                 self.world.disk.stands_still(tid);
@@ -389,7 +400,11 @@ impl Table {
         (owner, job): (Ref, Option<Pid>),
     ) -> Result<(Pid, Vec<Ref>), Error> {
         let pid = self.new_pid(job)?;
-        self.hold(pid, Some(owner), job);
+        let starter = Starter {
+            owner: Some(owner),
+            ..Starter::default()
+        };
+        self.hold(pid, starter, job);
         let adopted = self.adopt_as(pid);
         if adopted.is_err() {
             self.forget(pid);
@@ -554,7 +569,7 @@ impl Table {
             };
             self.entries.insert(member.pid, entry);
             if member.pid != root {
-                self.hold(member.pid, None, job);
+                self.hold(member.pid, Starter::default(), job);
             }
         }
         let memories = seats.iter().map(|seat| Rc::downgrade(&seat.memory));

@@ -14,7 +14,7 @@ use proto::Error;
 use rt::obj::{Ref, RefAt};
 use services::process::{Info, Pid, Status};
 
-use super::{Entry, Hold, Living, Table};
+use super::{Entry, Hold, Living, Starter, Table};
 use crate::control::control_port;
 use crate::world::short;
 
@@ -35,11 +35,11 @@ impl Table {
     }
 
     /// What others may hold of a new process.
-    pub(super) fn hold(&mut self, pid: Pid, owner: Option<Ref>, job: Option<Pid>) {
+    pub(super) fn hold(&mut self, pid: Pid, starter: Starter, job: Option<Pid>) {
         self.last_serial += 1;
         let hold = Hold {
             door: None,
-            owner,
+            starter,
             job,
             serial: self.last_serial,
             event: Rc::new(Event::new()),

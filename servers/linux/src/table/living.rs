@@ -11,6 +11,7 @@ use personality::system::System;
 use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
 use rt::obj::ThreadAt;
 
+use super::native::Running;
 use super::Parked;
 use crate::world::{Seat, View, World};
 
@@ -23,6 +24,8 @@ pub(super) struct Living {
     pub(super) timer: Option<u64>,
     /// Its process is frozen or stopped.
     pub(super) held: bool,
+    /// The native program that its process stands for.
+    pub(super) native: Option<Running>,
 }
 
 impl Living {
@@ -33,6 +36,7 @@ impl Living {
             parked: None,
             timer: None,
             held: false,
+            native: None,
         }
     }
 

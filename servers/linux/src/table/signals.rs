@@ -4,6 +4,7 @@ use personality::emulate::{self, Outcome};
 use personality::process::Alarm;
 use personality::signal::{bit, sig, Origin, STOPS, UNBLOCKABLE};
 use personality::system::{Tid, To};
+use proto::Error;
 use services::process::Pid;
 
 use alloc::vec::Vec;
@@ -46,6 +47,13 @@ impl Table {
             }
             To::Process(pid) => self.post_to_any(pid, signal, origin, signalled),
         }
+    }
+
+    /// Somebody has typed Ctrl-C or Ctrl-Z while a tree had the console: whether its foreground group gets the signal. Ctrl-Z in a tree without
+    /// job control is for whoever started the tree.
+    pub(crate) fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error> {
+        self.group(pid)?;
+        Ok(self.system.typed(pid, suspend))
     }
 
     /// Signals that stop a process and the one that continues it cancel each other.

@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use personality::exec;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
 use process::Process;
-use proto::layout::PRIORITY_PROGRAM;
+use proto::layout::{MAX_PASSED, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::obj::Ref;
 use services::fs::{mode, Flags};
 use services::process::{Pid, Start, Stdio};
 
-use super::{error_of, Entry, Group, Living, Table};
+use super::{error_of, Entry, Group, Living, Starter, Table};
 use crate::world::{Seat, View};
 
 impl Table {
@@ -27,7 +27,10 @@ impl Table {
             .filter(|(_, entry)| matches!(entry, Entry::Ended { .. }))
             .map(|(pid, _)| *pid)
             .filter(|pid| {
-                let owner = self.holds.get(pid).and_then(|hold| hold.owner.as_ref());
+                let owner = self
+                    .holds
+                    .get(pid)
+                    .and_then(|hold| hold.starter.owner.as_ref());
                 owner.is_some_and(|owner| owner.kind() != RefKind::Port)
             })
             .collect();
@@ -45,7 +48,7 @@ impl Table {
         if tid == pid {
             let root = self.system.find(pid).map_or(pid, |p| p.root);
             let job = self.holds.get(&root).and_then(|hold| hold.job);
-            self.hold(pid, None, job);
+            self.hold(pid, Starter::default(), job);
             self.live(Living::new(task, seat));
         } else {
             self.tasks.insert(tid, Box::new(Living::new(task, seat)));
@@ -65,7 +68,11 @@ impl Table {
         path: &str,
         start: &Start,
         (owner, job): (Ref, Option<Pid>),
+        passed: Vec<Ref>,
     ) -> Result<Pid, Error> {
+        if passed.len() as u64 > MAX_PASSED {
+            return Err(Error::Limit);
+        }
         let pid = self.new_pid(job)?;
         let started = self.spawn_as(pid, path, start);
         let Ok(living) = started else {
@@ -73,7 +80,11 @@ impl Table {
             return started.map(|_| pid);
         };
         self.live(living);
-        self.hold(pid, Some(owner), job);
+        let starter = Starter {
+            owner: Some(owner),
+            passed,
+        };
+        self.hold(pid, starter, job);
         Ok(pid)
     }
 

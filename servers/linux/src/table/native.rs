@@ -1,0 +1,258 @@
+//! Native programs that Linux programs have started ([`personality::native`]).
+//!
+//! The manager of native programs answers when a file has been read, and when the program has ended: a thread for each program waits for that, and
+//! leaves what it hears for the server, which looks when the bell rings. The program gets what the tree of its caller was given, and nothing else.
+
+use abi::message::ExceptionMessage;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use personality::emulate::{self, Wake};
+use personality::errno::{Errno, EAGAIN, EPERM};
+use personality::native::Native;
+use personality::system::Tid;
+use proto::Error;
+use rt::obj::{Ref, RefAt};
+use rt::process::{Client, Process};
+use rt::sync::Mutex;
+use rt::thread;
+use services::process::{Pid, Status};
+
+use super::{Starter, Table};
+
+/// Most native programs that Linux programs have started, in all and in one tree.
+const MOST: usize = 64;
+const MOST_OF_TREE: usize = 16;
+/// What the stand-in of a program ends with that could not be started.
+const NOT_STARTED: u8 = 126;
+
+/// Makes the server look at what has ended.
+static BELL: Mutex<Option<Ref>> = Mutex::new(None);
+/// Stand-ins whose programs have ended, with the numbers of these, and how.
+static ENDED: Mutex<Vec<(Pid, u64, Status)>> = Mutex::new(Vec::new());
+static NEWS: AtomicBool = AtomicBool::new(false);
+/// Threads that wait for programs.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Says how the server is made to look.
+pub(crate) fn set_bell(bell: Ref) {
+    *BELL.lock() = Some(bell);
+}
+
+/// Whether nothing has ended.
+pub(super) fn is_settled() -> bool {
+    !NEWS.load(Ordering::Acquire)
+}
+
+/// What has ended.
+pub(super) fn take_ended() -> Vec<(Pid, u64, Status)> {
+    match NEWS.swap(false, Ordering::AcqRel) {
+        true => core::mem::take(&mut *ENDED.lock()),
+        false => Vec::new(),
+    }
+}
+
+/// What the server and the thread that waits know of a program.
+#[derive(Default)]
+struct State {
+    process: Option<Process>,
+    /// The stand-in has ended.
+    unwanted: bool,
+    /// The stand-in is stopped.
+    stopped: bool,
+}
+
+/// A native program that runs, or is about to. When this goes, it ends.
+pub(super) struct Running {
+    /// Tells it from others for which the same process stands at other times.
+    number: u64,
+    state: Arc<Mutex<State>>,
+}
+
+impl Running {
+    /// The number of the program, for people.
+    pub(super) fn number(&self) -> String {
+        match &self.state.lock().process {
+            Some(process) => alloc::format!("native:{}", process.pid()),
+            None => "that is being started".to_string(),
+        }
+    }
+
+    /// Stops the program, or lets it go on.
+    pub(super) fn hold_still(&mut self, still: bool) {
+        let mut state = self.state.lock();
+        if state.stopped != still {
+            state.stopped = still;
+            if let Some(process) = &state.process {
+                // It may have ended meanwhile.
+                let _ = if still {
+                    process.stop()
+                } else {
+                    process.resume()
+                };
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        state.unwanted = true;
+        if let Some(process) = &state.process {
+            let _ = process.kill();
+        }
+    }
+}
+
+/// Counts a thread, until this is dropped.
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let count = THREADS.fetch_add(1, Ordering::AcqRel);
+        let counted = Counted;
+        (count < MOST).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Starts the program and waits for its end, on a thread of its own.
+fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Status, Error> {
+    let owner = starter.owner.as_ref().ok_or(Error::Denied)?;
+    let passed: Vec<RefAt> = starter.passed.iter().map(|passed| **passed).collect();
+    let passed: Vec<&RefAt> = passed.iter().collect();
+    let process = Client::new("native")?.spawn_for(owner, &native.path, &native.start, &passed)?;
+    let mut session = process.open()?;
+    {
+        let mut state = state.lock();
+        if state.unwanted {
+            let _ = process.kill();
+        } else if state.stopped {
+            let _ = process.stop();
+        }
+        state.process = Some(process);
+    }
+    let status = session.ended();
+    let process = state.lock().process.take();
+    if let Some(process) = process {
+        let _ = process.reap();
+    }
+    status
+}
+
+impl Table {
+    /// How many native programs a tree has.
+    fn natives_of(&self, root: Pid) -> usize {
+        let is_of = |tid: &&Tid| self.system.find(**tid).is_some_and(|p| p.root == root);
+        let natives = self
+            .tasks
+            .iter()
+            .filter(|(_, living)| living.native.is_some());
+        natives.map(|(tid, _)| tid).filter(is_of).count()
+    }
+
+    /// What the tree of a process was given, to be passed on.
+    fn given(&self, pid: Pid) -> Result<Starter, Errno> {
+        let root = self.system.find(pid).map_or(pid, |process| process.root);
+        let starter = &self.holds.get(&root).ok_or(EPERM)?.starter;
+        let owner = starter.owner.as_ref().ok_or(EPERM)?;
+        let copy = |reference: &Ref| reference.copy().map_err(|_| EAGAIN);
+        Ok(Starter {
+            owner: Some(copy(owner)?),
+            passed: starter.passed.iter().map(copy).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Has a process stand for a native program.
+    pub(super) fn stand_in(&mut self, tid: Tid, message: ExceptionMessage, native: Native) {
+        let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
+            return;
+        };
+        let root = self.system.find(pid).map_or(pid, |process| process.root);
+        let begun = match self.natives_of(root) < MOST_OF_TREE {
+            true => self.given(pid),
+            false => Err(EAGAIN),
+        };
+        let (starter, counted) = match (begun, Counted::new()) {
+            (Ok(starter), Some(counted)) => (starter, counted),
+            (begun, _) => {
+                let errno = begun.err().unwrap_or(EAGAIN);
+                if let Some(living) = self.tasks.get_mut(&tid) {
+                    let registers = emulate::failed(&message.registers, errno);
+                    let _ = living.set_registers(&registers, None);
+                }
+                return;
+            }
+        };
+        self.end_others(tid);
+        // From here on it has the number of its process.
+        let lost = match self.split(pid) {
+            Some((living, system, world)) => {
+                let (task, mut view) = living.parts(system, world);
+                emulate::stand_in(task, system, &mut view, &native).is_err()
+            }
+            None => return,
+        };
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        let wait = move || {
+            let status = run(&native, &starter, &shared).unwrap_or_else(|error| {
+                rt::log!("{}: {}", native.path, error.text());
+                Status::Exited(NOT_STARTED)
+            });
+            drop(counted);
+            ENDED.lock().push((pid, number, status));
+            if !NEWS.swap(true, Ordering::AcqRel) {
+                if let Some(bell) = &*BELL.lock() {
+                    let _ = bell.poke();
+                }
+            }
+        };
+        if lost || thread::spawn(wait).is_err() {
+            self.end_by(pid, personality::signal::sig::KILL as u8);
+            return;
+        }
+        if let Some(living) = self.tasks.get_mut(&pid) {
+            living.native = Some(Running { number, state });
+        }
+        self.park(pid, message, Wake::firm());
+    }
+
+    /// The program has ended that a process stood for.
+    pub(super) fn program_ended(&mut self, pid: Pid, number: u64, status: Status) {
+        let stands = |living: &&mut super::Living| {
+            let native = living.native.as_ref();
+            native.is_some_and(|native| native.number == number)
+        };
+        let Some(living) = self.tasks.get_mut(&pid).map(|b| &mut **b).filter(stands) else {
+            return;
+        };
+        living.native = None;
+        if let Some((living, system, world)) = self.split(pid) {
+            let (task, mut view) = living.parts(system, world);
+            emulate::end(task, system, &mut view, status);
+        }
+        self.finish(pid, status);
+    }
+
+    /// A process that stands for a native program has got a signal.
+    pub(super) fn stand_in_signalled(&mut self, tid: Tid) {
+        let Some((living, system, _)) = self.split(tid) else {
+            return;
+        };
+        let pid = living.task.pid;
+        if let Some(Status::Killed(signal)) = emulate::stand_in_signalled(&mut living.task, system)
+        {
+            self.end_by(pid, signal);
+        }
+    }
+}
