@@ -726,3 +726,8 @@ wait
     assert!(later.all(|(a, b)| a != b), "behind it");
     Ok(())
 }
+
+/// Programs of Debian's packages print what they print on the host.
+pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
+    ctx.packages()
+}

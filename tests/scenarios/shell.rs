@@ -31,11 +31,11 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
         ("/no/file", "/no/file: no such file or directory"),
         ("/tmp", "/tmp: is a directory"),
         ("/etc/script", "/etc/script: permission denied"),
+        ("ls >", "shell: a file name is missing after '>'"),
         (
-            "echo a | cat",
-            "shell: pipes are not supported: use a file between the commands",
+            "nothing-there | cat",
+            "sh: eval: line 0: nothing-there: not found",
         ),
-        ("echo $HOME", "shell: variables are not supported: '$HOME'"),
         ("cat < /no/file", "/no/file: no such file or directory"),
         ("echo > /no/file", "/no/file: no such file or directory"),
         ("echo > /tmp", "/tmp: is a directory"),
@@ -58,6 +58,174 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
         .expect_status(0)?
         .expect_stdout(&format!("{expected}end\n"))?;
     Ok(())
+}
+
+/// What is beyond the shell's own language a POSIX shell runs: each command as one job, with what earlier ones have left.
+pub(crate) fn posix(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = r#"
+X=1; Y='a  b'
+echo $X "$Y"
+for f in /etc/pass* /etc/grou*; do echo $f; done
+for i in 1 2
+do
+  echo loop $i
+done
+mkdir /tmp/d; cd /tmp/d && pwd
+(cd /; pwd); pwd
+cd .. && cd d/.. && echo $X | tr 1 2; pwd
+ps | grep -c 'checkpoint$'
+false && echo no || echo yes
+false
+echo status $?
+sh -c 'exit 3' | cat; echo $?
+sh -c 'exit 3' ; echo "$?"
+cat <<END | tr a-z A-Z
+here $X
+END
+export Z=3; env | grep '^Z='
+> empty; [ -s empty ] || echo empty
+(sleep 100 | cat) &
+jobs
+kill %1
+jobs
+if [ $X = 1 ]; then exit_status() { return $1; }; exit_status 4; fi
+"#;
+    let output = ctx.run(Run::script(script))?;
+    let expected = [
+        "1 a  b",
+        "/etc/passwd",
+        "/etc/group",
+        "loop 1",
+        "loop 2",
+        "/tmp/d",
+        "/",
+        "/tmp/d",
+        "2",
+        "/tmp",
+        "1",
+        "yes",
+        "status 1",
+        "0",
+        "3",
+        "HERE 1",
+        "Z=3",
+        "empty",
+        "[1] running  (sleep 100 | cat)",
+        "",
+    ];
+    output
+        .expect_status(4)?
+        .expect_stdout(&expected.join("\n"))?;
+    Ok(())
+}
+
+/// The same at the console: commands of several lines, and jobs of several processes.
+pub(crate) fn posix_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "for i in 1 2; do\r")
+        .type_after("> ", "echo no $i; done\x03")
+        .type_after("$ ", "for i in 1 2; do\r")
+        .type_after("> ", "echo loop-$i; done\r")
+        .type_after("loop-2\n", "")
+        .type_after("$ ", "sleep 100 | cat\r")
+        .type_after("sleep 100 | cat\n", "\x1a")
+        .type_after("[1] stopped  sleep 100 | cat\n", "jobs; X=5\r")
+        .type_after("[1] stopped  sleep 100 | cat\n", "fg\r")
+        .type_after("sleep 100 | cat\n", "\x03")
+        .type_after(
+            "$ ",
+            "exit_with() { return $1; }; ps | grep -c sleep; exit_with $X\r",
+        )
+        .type_after("0\n", "")
+        .type_after("$ ", "(exit $X)\r")
+        .type_after("$ ", "exit\r");
+    let output = ctx.run(run)?;
+    output.expect_status(5)?;
+    let text = output.text();
+    match text.contains("no 1") || !text.contains("loop-1") {
+        true => Err(format!("a line that was given up was run:\n{text}")),
+        false => Ok(()),
+    }
+}
+
+/// A shell of Linux has job control of its own: what is typed as Ctrl-C or Ctrl-Z is for its foreground group.
+pub(crate) fn linux_shell_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "busybox sh\r")
+        .type_after("# ", "echo go\"\"-1; sleep 100\r")
+        .type_after("go-1", "\x03")
+        .type_after("# ", "echo st-$?; sh -c 'echo go\"\"-2; exec sleep 100'\r")
+        .type_after("st-130", "")
+        .type_after("go-2", "\x1a")
+        .type_after("Stopped", "")
+        .type_after("# ", "hello from-sh\r")
+        .type_after("hello, from-sh", "")
+        .type_after("# ", "exit 6\r")
+        .type_after("You have stopped jobs", "")
+        .type_after("# ", "exit 6\r")
+        .type_after("$ ", "exit\r");
+    let output = ctx.run(run)?;
+    output.expect_status(6)?;
+    Ok(())
+}
+
+/// Linux programs start native ones, which have the power that the line was given, and none more.
+pub(crate) fn native_from_linux(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = r#"
+sh -c 'hello there; tools false; echo $?; tools exit-nowhere 2> /dev/null; echo $?'
+hello piped | tr a-z A-Z
+sh -c 'echo carried | tools cat | tr a-z A-Z; tools cat < /etc/group | wc -l'
+sh -c 'tools echo one > /tmp/f; tools echo two >> /tmp/f; cat /tmp/f'
+cd /tmp; sh -c 'cd /etc; tools ls' | grep passwd
+ls /run | wc -l
+tools sleep 100 &
+ps | grep 'sleep 100$' | tr -s ' ' | cut -d' ' -f3 > /tmp/n
+checkpoint native:$(cat /tmp/n) /tmp/image; echo untrusted $?
+trust checkpoint native:$(cat /tmp/n) /tmp/image && echo trusted
+kill %1
+trust restore /tmp/image | sed 's/:[0-9]*//'
+ps | grep -c 'tools sleep 100$'
+sh -c 'tools sleep 200 & sleep 0.3; kill $!; wait $!; echo $?'
+sh -c 'exec tools sleep 300' &
+sleep 0.2
+checkpoint %1 /tmp/stands
+kill %1
+ps | grep -c 'sleep [23]00$'
+sh -c 'for i in $(seq 20); do tools sleep 1 & p="$p $!"; done; for q in $p; do wait $q || echo refused; done 2> /dev/null' 2> /dev/null
+"#;
+    let output = ctx.run(Run::script(script))?;
+    let lines = [
+        "hello, there",
+        "1",
+        "2",
+        "HELLO, PIPED",
+        "CARRIED",
+        "1",
+        "one",
+        "two",
+        "passwd",
+        "1",
+        "untrusted 1",
+        "trusted",
+        "native  tools sleep 100",
+        "1",
+        "143",
+        "0",
+    ];
+    let text = output.text();
+    let mut rest = text.lines();
+    for line in lines {
+        if !rest.any(|shown| shown == line) {
+            return Err(format!("'{line}' is missing:\n{text}"));
+        }
+    }
+    let refused = rest.filter(|line| *line == "refused").count();
+    match refused {
+        4 => Ok(()),
+        _ => Err(format!(
+            "{refused} of 20 native programs were refused:\n{text}"
+        )),
+    }
 }
 
 /// The status of a script is that of `exit`, or of its last command.

@@ -115,11 +115,22 @@ impl Shell {
             }
         }
         let mut output = Output::new();
-        let result = (builtin.run)(self, &command.words[1..], &mut output);
+        let result = self.builtin_into(builtin, command, &mut output);
         match deliver(&target, &output) {
-            Ok(()) => {}
-            Err(error) => return Err(format!("{name}: {}", error.text()).into()),
+            Ok(()) => result,
+            Err(error) => Err(format!("{name}: {}", error.text()).into()),
         }
+    }
+
+    /// Runs a builtin, whose output is to go elsewhere.
+    pub(crate) fn builtin_into(
+        &mut self,
+        builtin: &Builtin,
+        command: &Command,
+        output: &mut Output,
+    ) -> Result<u8, Failure> {
+        let name = builtin.name;
+        let result = (builtin.run)(self, &command.words[1..], output);
         result.map_err(|failure| {
             let sentence = match failure.status {
                 USAGE if failure.sentence.is_empty() => format!("usage: {name} {}", builtin.usage),
@@ -266,9 +277,9 @@ fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure>
     output.push_str(
         "Small programs:\n  cat cmp cp false ln ls mkdir mv rm rmdir sleep touch true\n\
          Other names are programs in /bin (try ls /bin), names with a slash are paths.\n\
-         A JOB is %1, %2, ... A line is commands with ; or & between them; < > >> and 2> redirect\n\
-         to files; 'quotes', \"quotes\" and \\ keep characters from meaning something; # begins a\n\
-         comment. Ctrl-C ends the command in the foreground, Ctrl-Z stops it.\n",
+         A JOB is %1, %2, ... Pipes, variables, patterns of file names, loops and all else of a POSIX\n\
+         shell are run by one (bash, dash or busybox's), as one job; variables and the directory are\n\
+         kept. Ctrl-C ends the command in the foreground, Ctrl-Z stops it.\n",
     );
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! The shell and its small programs, as far as they can do without a machine.
 //!
-//! * [`parse`] turns a line into commands with words and redirections.
+//! * [`line`] cuts what is typed into commands, and says which of them a POSIX shell runs.
+//! * [`parse`] turns the others into words and redirections.
 //! * [`editor`] is the line editor: keys in, text for the terminal out.
 //! * [`jobs`] is the table of jobs and their numbers.
 //! * [`text`] has the small things: paths, durations, dates, ELF headers.
@@ -13,5 +14,6 @@ extern crate alloc;
 
 pub mod editor;
 pub mod jobs;
+pub mod line;
 pub mod parse;
 pub mod text;

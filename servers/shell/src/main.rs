@@ -8,12 +8,14 @@
 //!
 //! * [`builtins`] has the commands that are part of the shell.
 //! * [`programs`] finds, starts and waits for programs.
+//! * [`posix`] hands to a POSIX shell what is beyond this one's language.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 mod builtins;
+mod posix;
 mod programs;
 
 use alloc::format;
@@ -21,7 +23,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use fermata_shell::editor::{Action, Editor};
 use fermata_shell::jobs::{Jobs, Manager, State};
-use fermata_shell::parse::{parse, Command};
+use fermata_shell::line::{self, Item, What, When};
+use fermata_shell::parse::Command;
 use programs::Managers;
 use proto::Error;
 use rt::console::{self, Event, Mode};
@@ -46,6 +49,19 @@ const NOBODY: console::Job = 0;
 
 /// How long to wait for the last output to leave the machine, in nanoseconds.
 const DRAIN: u64 = 60_000_000_000;
+
+/// Most bytes of a command of several lines.
+const MAX_TEXT: usize = 64 << 10;
+
+/// What came of reading a line from the console.
+enum Typed {
+    /// A line.
+    Line(String),
+    /// It was given up by Ctrl-C.
+    Cancelled,
+    /// The end of input.
+    End,
+}
 
 /// Why a command failed: its exit status, and a sentence for the console, unless all is said.
 #[derive(Debug)]
@@ -77,6 +93,8 @@ struct Shell {
     cwd: String,
     jobs: Jobs,
     managers: Managers,
+    /// The POSIX shell, when it has been looked for.
+    posix: Option<&'static str>,
     /// Control of the console.
     console: ConsoleControlClient,
     /// Exit status of the last command.
@@ -103,29 +121,55 @@ impl Shell {
             cwd: "/".into(),
             jobs: Jobs::new(),
             managers: Managers::new(thread),
+            posix: None,
             console,
             status: 0,
             exit: None,
         })
     }
 
-    /// Runs a line; its status is that of the last command.
-    fn line(&mut self, line: &str) {
-        let commands = match parse(line) {
-            Ok(commands) => commands,
+    /// Runs the commands of a text; the status is that of the last one. False, and nothing is run: it goes on in the next line, unless it is
+    /// the `last`.
+    fn run(&mut self, text: &str, last: bool) -> bool {
+        let items = match line::read(text, last, |name| builtins::find(name).is_some()) {
+            Ok(Some(items)) => items,
+            Ok(None) => return false,
             Err(sentence) => {
                 say(&format!("shell: {sentence}\n"));
                 self.status = USAGE;
-                return;
+                return true;
             }
         };
-        for command in commands {
-            self.status = self.command(&command);
+        for item in items {
+            match item.when {
+                When::Success if self.status != 0 => continue,
+                When::Failure if self.status == 0 => continue,
+                _ => {}
+            }
+            self.status = self.item(&item);
             // Ctrl-C ends the whole line.
             if self.exit.is_some() || self.status == INTERRUPTED {
-                return;
+                break;
             }
         }
+        true
+    }
+
+    fn item(&mut self, item: &Item) -> u8 {
+        let result = match &item.what {
+            What::Own(command) => return self.command(command),
+            What::Piped(command, rest) => self.piped(command, rest, item.background),
+            What::Posix(text) => match text.strip_prefix("time ") {
+                Some(text) if !item.background => {
+                    return self.time(|shell| {
+                        let result = shell.posix(text, false, None);
+                        shell.told(result)
+                    })
+                }
+                _ => self.posix(text, item.background, None),
+            },
+        };
+        self.told(result)
     }
 
     fn command(&mut self, command: &Command) -> u8 {
@@ -133,7 +177,9 @@ impl Shell {
             return 0;
         };
         if name == "time" && command.words.len() > 1 && !command.background {
-            return self.time(command);
+            let mut timed = command.clone();
+            timed.words.remove(0);
+            return self.time(|shell| shell.command(&timed));
         }
         if name == "trust" && command.words.len() > 1 {
             let mut trusted = command.clone();
@@ -163,13 +209,11 @@ impl Shell {
         }
     }
 
-    /// Runs the command behind `time`, and tells how long it took. On a machine that counts
+    /// Runs what stands behind `time`, and tells how long it took. On a machine that counts
     /// instructions a nanosecond is an instruction.
-    fn time(&mut self, command: &Command) -> u8 {
-        let mut timed = command.clone();
-        timed.words.remove(0);
+    fn time(&mut self, run: impl FnOnce(&mut Self) -> u8) -> u8 {
         let start = rt::time::now();
-        let status = self.command(&timed);
+        let status = run(self);
         let ns = rt::time::now().saturating_sub(start);
         say(&format!(
             "{}.{:09} s\n",
@@ -236,47 +280,65 @@ impl Shell {
             let _ = self.console.set_mode(Mode::Raw);
             // Events for a command that has just ended are dropped.
             while let Ok(Event::Interrupt | Event::Suspend) = self.console.take_event() {}
-            let line = self.read_line(&mut editor);
-            let _ = self.console.set_mode(Mode::Cooked);
-            match line {
-                Some(line) => self.line(&line),
-                None => self.exit = Some(self.status),
+            let mut text = String::new();
+            loop {
+                let prompt = match text.is_empty() {
+                    true => format!("fermata:{}$ ", self.cwd),
+                    false => "> ".to_string(),
+                };
+                let line = self.read_line(&mut editor, &prompt);
+                let _ = self.console.set_mode(Mode::Cooked);
+                match line {
+                    Typed::Line(line) => text.push_str(&line),
+                    Typed::Cancelled => break,
+                    Typed::End if text.is_empty() => {
+                        self.exit = Some(self.status);
+                        break;
+                    }
+                    Typed::End => {
+                        self.run(&text, true);
+                        break;
+                    }
+                }
+                if self.run(&text, text.len() > MAX_TEXT) {
+                    break;
+                }
+                text.push('\n');
+                let _ = self.console.set_mode(Mode::Raw);
             }
         }
     }
 
-    /// A line from the console; none at the end of input.
-    fn read_line(&mut self, editor: &mut Editor) -> Option<String> {
+    /// A line from the console.
+    fn read_line(&mut self, editor: &mut Editor, prompt: &str) -> Typed {
+        say(&editor.begin(prompt));
         loop {
-            say(&editor.begin(&format!("fermata:{}$ ", self.cwd)));
-            loop {
-                // One key at a time: what comes after the line belongs to the command.
-                let mut key = [0];
-                match self.console.read_keys(&mut key) {
-                    Ok(1) => {}
-                    Ok(_) => return None,
-                    Err(Error::WouldBlock) => {
-                        sys::thread_wait_interrupt();
-                        continue;
-                    }
-                    Err(_) => return None,
+            // One key at a time: what comes after the line belongs to the command.
+            let mut key = [0];
+            match self.console.read_keys(&mut key) {
+                Ok(1) => {}
+                Ok(_) => return Typed::End,
+                Err(Error::WouldBlock) => {
+                    sys::thread_wait_interrupt();
+                    continue;
                 }
-                match editor.feed(key[0]) {
-                    Action::Show(text) if text.is_empty() => {}
-                    Action::Show(text) => say(&text),
-                    Action::Line(line, text) => {
-                        say(&text);
-                        return Some(line);
-                    }
-                    Action::Cancel(text) => {
-                        say(&text);
-                        self.status = INTERRUPTED;
-                        break;
-                    }
-                    Action::End(text) => {
-                        say(&text);
-                        return None;
-                    }
+                Err(_) => return Typed::End,
+            }
+            match editor.feed(key[0]) {
+                Action::Show(text) if text.is_empty() => {}
+                Action::Show(text) => say(&text),
+                Action::Line(line, text) => {
+                    say(&text);
+                    return Typed::Line(line);
+                }
+                Action::Cancel(text) => {
+                    say(&text);
+                    self.status = INTERRUPTED;
+                    return Typed::Cancelled;
+                }
+                Action::End(text) => {
+                    say(&text);
+                    return Typed::End;
                 }
             }
         }
@@ -292,8 +354,14 @@ impl Shell {
                 return;
             }
         };
-        for line in text.split(|byte| *byte == b'\n') {
-            self.line(String::from_utf8_lossy(line).trim_end_matches('\r'));
+        let mut lines = text.split(|byte| *byte == b'\n').peekable();
+        let mut text = String::new();
+        while let Some(line) = lines.next() {
+            text.push_str(String::from_utf8_lossy(line).trim_end_matches('\r'));
+            match self.run(&text, lines.peek().is_none() || text.len() > MAX_TEXT) {
+                true => text.clear(),
+                false => text.push('\n'),
+            }
             if self.exit.is_some() {
                 return;
             }

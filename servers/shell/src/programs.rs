@@ -20,16 +20,51 @@ use services::process::{Info, Pid, Start, Status, Stdio};
 use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
 /// Where programs are that are called by their name alone.
-const BIN: &str = "/bin";
+const DIRECTORIES: [&str; 3] = ["/bin", "/sbin", "/usr/local/bin"];
 /// The program behind [`TOOLS`].
 const TOOLS_PATH: &str = "/sbin/tools";
-/// Small programs of the shell's own. They come before those in [`BIN`].
-const TOOLS: [&str; 15] = [
-    "cat", "cmp", "cp", "date", "echo", "false", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "sleep",
-    "touch", "true",
+/// Small programs of the shell's own, and the letters of their options. They come before those in [`DIRECTORIES`], which are meant when
+/// other options are given.
+const TOOLS: [(&str, &str); 15] = [
+    ("cat", "u"),
+    ("cmp", ""),
+    ("cp", ""),
+    ("date", ""),
+    ("echo", "n"),
+    ("false", ""),
+    ("ln", "s"),
+    ("ls", "al1d"),
+    ("mkdir", "p"),
+    ("mv", ""),
+    ("rm", "rRf"),
+    ("rmdir", ""),
+    ("sleep", ""),
+    ("touch", ""),
+    ("true", ""),
 ];
+
+/// Whether a command is one of the shell's own small programs.
+fn is_tool(words: &[String]) -> bool {
+    let Some((name, arguments)) = words.split_first() else {
+        return false;
+    };
+    let Some((_, known)) = TOOLS.iter().find(|(tool, _)| tool == name) else {
+        return false;
+    };
+    let mut options = arguments.iter().take_while(|word| *word != "--");
+    options.all(|word| match word.strip_prefix('-') {
+        Some(letters) => letters.chars().all(|letter| known.contains(letter)),
+        // With a `+` the date has a format.
+        None => name != "date" || !word.starts_with('+'),
+    })
+}
+
 /// The environment of programs.
-const ENVIRONMENT: [&str; 3] = ["PATH=/bin:/sbin", "HOME=/", "TERM=vt100"];
+const ENVIRONMENT: [&str; 3] = [
+    "PATH=/usr/local/bin:/usr/bin:/usr/sbin",
+    "HOME=/",
+    "TERM=vt100",
+];
 /// How long to wait for a server to be there, in nanoseconds: the machine may just have started.
 const PATIENCE: u64 = 5_000_000_000;
 
@@ -132,26 +167,54 @@ pub(crate) enum Wait {
     Suspend,
 }
 
-/// What is needed to start a program.
+/// A program that is to be started.
+pub(crate) struct Request<'a> {
+    /// As the user called it.
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) manager: Manager,
+    pub(crate) args: Vec<String>,
+    /// What its environment has beside the usual.
+    pub(crate) env: Option<String>,
+    pub(crate) stdio: Vec<Stdio>,
+    /// What the user has typed.
+    pub(crate) source: &'a str,
+    pub(crate) background: bool,
+    /// Whether it gets what the shell has: the system port.
+    pub(crate) trusted: bool,
+}
+
+/// Where a program is.
 struct Program {
     path: String,
     manager: Manager,
 }
 
 impl Shell {
-    /// Finds the program that `name` means.
-    fn find_program(&self, name: &str) -> Result<Program, Failure> {
-        if TOOLS.contains(&name) {
+    /// Finds the program that a command means.
+    fn find_program(&self, words: &[String]) -> Result<Program, Failure> {
+        let name = words[0].as_str();
+        let other = || {
+            DIRECTORIES
+                .iter()
+                .any(|directory| fs::stat(&join(directory, name), true).is_ok())
+        };
+        let is_named = TOOLS.iter().any(|(tool, _)| *tool == name);
+        if is_tool(words) || is_named && !other() {
             return Ok(Program {
                 path: TOOLS_PATH.into(),
                 manager: Manager::Native,
             });
         }
         let by_path = name.contains('/');
+        let is_there = |path: &String| fs::stat(path, true).is_ok();
         let path = if by_path {
             absolute_path(&self.cwd, name)
         } else {
-            join(BIN, name)
+            let mut paths = DIRECTORIES.iter().map(|directory| join(directory, name));
+            paths
+                .find(is_there)
+                .unwrap_or_else(|| join(DIRECTORIES[0], name))
         };
         let refused = |text: &str| {
             Err(Failure {
@@ -243,19 +306,38 @@ impl Shell {
     /// the shell has: the system port.
     pub(crate) fn program(&mut self, command: &Command, trusted: bool) -> Result<u8, Failure> {
         let name = command.words[0].as_str();
-        let program = self.find_program(name)?;
-        let start = Start {
+        let program = self.find_program(&command.words)?;
+        self.start(&Request {
+            name,
+            path: &program.path,
+            manager: program.manager,
             args: command.words.clone(),
-            env: ENVIRONMENT.iter().map(ToString::to_string).collect(),
+            env: None,
             stdio: self.streams(command)?,
+            source: &command.source,
+            background: command.background,
+            trusted,
+        })
+    }
+
+    /// Starts a program; waits for it unless it runs in the background.
+    pub(crate) fn start(&mut self, request: &Request) -> Result<u8, Failure> {
+        let Request { name, manager, .. } = *request;
+        let start = Start {
+            args: request.args.clone(),
+            env: ENVIRONMENT
+                .iter()
+                .map(ToString::to_string)
+                .chain(request.env.clone())
+                .collect(),
+            stdio: request.stdio.clone(),
             cwd: self.cwd.clone(),
         };
-        let manager = program.manager;
-        let system = rt::system::port().ok().filter(|_| trusted);
+        let system = rt::system::port().ok().filter(|_| request.trusted);
         let passed: Vec<&RefAt> = system.iter().collect();
         let spawned = match self.managers.get(manager) {
             Ok(client) => client
-                .spawn(&program.path, &start, &passed)
+                .spawn(request.path, &start, &passed)
                 .map(|process| self.managers.hold(manager, process)),
             Err(_) => {
                 let sentence = format!("{name}: the server '{}' is not there", manager.name());
@@ -275,11 +357,11 @@ impl Shell {
             };
             Failure::new(NOT_EXECUTABLE, sentence)
         })?;
-        if command.background {
-            self.add_job(manager, pid, &command.source, State::Running);
+        if request.background {
+            self.add_job(manager, pid, request.source, State::Running);
             return Ok(0);
         }
-        Ok(self.foreground(manager, pid, &command.source, None))
+        Ok(self.foreground(manager, pid, request.source, None))
     }
 
     /// Waits for a process in the foreground, which may be the job `number` already. Returns its
@@ -343,6 +425,14 @@ impl Shell {
         wait
     }
 
+    /// Tells a process what was typed: whether it gets it.
+    fn tell(&self, manager: Manager, pid: Pid, suspend: bool) -> bool {
+        let process = self.managers.process(manager, pid);
+        process
+            .and_then(|process| process.typed(suspend))
+            .unwrap_or(false)
+    }
+
     fn wait_until(&mut self, manager: Manager, pid: Pid) -> Wait {
         let watched = self.managers.watch(manager, pid).is_ok();
         loop {
@@ -354,7 +444,9 @@ impl Shell {
                 None => return Wait::Ended(137),
             }
             match self.console.take_event() {
+                Ok(Event::Interrupt) if self.tell(manager, pid, false) => {}
                 Ok(Event::Interrupt) => return Wait::Interrupt,
+                Ok(Event::Suspend) if self.tell(manager, pid, true) => {}
                 Ok(Event::Suspend) => return Wait::Suspend,
                 _ => {}
             }

@@ -62,6 +62,7 @@ fn main() -> u8 {
     };
     let result = match name {
         "cat" => cat(arguments),
+        "checkpoint" => checkpoint(arguments),
         "cmp" => cmp(arguments),
         "cp" => cp(arguments),
         "date" => today(arguments),
@@ -71,6 +72,7 @@ fn main() -> u8 {
         "ls" => ls(arguments),
         "mkdir" => mkdir(arguments),
         "mv" => mv(arguments),
+        "restore" => restore(arguments),
         "rm" => rm(arguments),
         "rmdir" => each(name, arguments, |path| fs::rmdir(&place(path))),
         "sleep" => sleep(arguments),
@@ -113,6 +115,51 @@ fn today(arguments: &[String]) -> Done {
     }
     let seconds = rt::time::date().map_err(about("the clock"))? / 1_000_000_000;
     println!("{}:{:02} UTC", date(seconds), seconds % 60);
+    Ok(())
+}
+
+/// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. It needs the system
+/// port, which a program gets that is called by `trust`.
+fn checkpoint(arguments: &[String]) -> Done {
+    let wrong = || usage("checkpoint [-v] KIND:NUMBER... FILE");
+    let (found, arguments) = options(arguments, "v").map_err(Failure::Usage)?;
+    let Some((file, words)) = arguments
+        .split_last()
+        .filter(|(_, words)| !words.is_empty())
+    else {
+        return Err(wrong());
+    };
+    let mut processes = Vec::new();
+    for word in words {
+        let (manager, pid) = word.split_once(':').ok_or_else(wrong)?;
+        let pid = pid.parse().map_err(|_| wrong())?;
+        let process = rt::system::supervisor(manager).and_then(|all| all.process(pid));
+        processes.push(process.map_err(about(word))?);
+    }
+    let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
+    let saved = rt::checkpoint::save(&ports, &place(file)).map_err(|why| {
+        say("checkpoint", &why);
+        Failure::Status(1)
+    })?;
+    if found.contains('v') {
+        println!("{file}: {} bytes", saved.bytes);
+        saved.doing.iter().for_each(|doing| println!("  {doing}"));
+    }
+    Ok(())
+}
+
+/// Starts the processes that were saved in a file, which go on without this program.
+fn restore(arguments: &[String]) -> Done {
+    let [file] = arguments else {
+        return Err(usage("restore FILE"));
+    };
+    let restored = rt::checkpoint::restore(&place(file)).map_err(|why| {
+        say("restore", &why);
+        Failure::Status(1)
+    })?;
+    for (manager, name, process) in restored {
+        println!("{manager}:{}  {name}", process.pid());
+    }
     Ok(())
 }
 

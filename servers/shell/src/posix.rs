@@ -1,0 +1,154 @@
+//! What is beyond the shell's own language: a POSIX shell runs it, as one job.
+//!
+//! Each command is a process of its own. Variables and the working directory go from one to the next by two files, which that shell writes at its
+//! end and reads at its beginning: this one does not look at the variables. Functions and aliases last for one command.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_shell::jobs::Manager;
+use fermata_shell::parse::Command;
+use fermata_shell::text::clean_path;
+use proto::Error;
+use rt::fs::{self, mode, File, Flags};
+use services::process::Stdio;
+
+use crate::programs::Request;
+use crate::{builtins, Failure, Shell, NOT_EXECUTABLE};
+
+/// POSIX shells, the one that is taken first: what a user brings is liked better.
+const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
+/// Where the state is that goes from one command to the next.
+const DIRECTORY: &str = "/run/shell";
+/// What the shell is called with: what it does stands in a variable, so that lists of processes show the command.
+const START: &str = "eval \"$RUN\"";
+/// What the shell does first: `$1` is the command, `$2` the directory, `$3` the last status.
+const BEGIN: &str = "unset RUN; cd \"$2\"; ";
+/// It reads what earlier commands have set, which anybody could have written: not in a command that is trusted. What this one sets is
+/// exported, and so is known to the next one.
+const READ: &str = "[ -f /run/shell/variables ] && . /run/shell/variables; cd \"$2\" && set -a; ";
+/// And does at its end, if it is not in the background.
+const KEEP: &str =
+    "trap '{ export -p > /run/shell/variables; pwd > /run/shell/directory; } 2> /dev/null' EXIT; ";
+/// The command itself.
+const RUN: &str = "eval \"set --; $1
+\"";
+/// The command, if it asks for the last status.
+const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1
+\"";
+
+impl Shell {
+    /// Has a POSIX shell run a text. Its input may come from a file.
+    pub(crate) fn posix(
+        &mut self,
+        text: &str,
+        background: bool,
+        input: Option<String>,
+    ) -> Result<u8, Failure> {
+        let source = text;
+        let (text, trusted) = match text.strip_prefix("trust ") {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let shell = self.posix_shell()?;
+        let mut script = format!("RUN={BEGIN}");
+        if !trusted {
+            script.push_str(READ);
+        }
+        let keeps = !background && !trusted;
+        if keeps {
+            // Without the directory nothing is kept, and the command runs.
+            let _ = fs::mkdir(DIRECTORY, 0o755);
+            script.push_str(KEEP);
+        }
+        let asks = text.contains("$?") || text.contains("${?");
+        script.push_str(if asks { RUN_WITH_STATUS } else { RUN });
+        let status = self.status.to_string();
+        let cwd = self.cwd.clone();
+        let args: Vec<String> = ["sh", "-c", START, "sh", text, &cwd, &status]
+            .into_iter()
+            .map(ToString::to_string)
+            .collect();
+        let mut stdio = vec![Stdio::Console; 3];
+        if let Some(path) = input {
+            stdio[0] = Stdio::File {
+                path,
+                append: false,
+            };
+        }
+        let status = self.start(&Request {
+            name: "sh",
+            path: shell,
+            manager: Manager::Linux,
+            args,
+            env: Some(script),
+            stdio,
+            source,
+            background,
+            trusted,
+        })?;
+        if keeps {
+            self.follow();
+        }
+        Ok(status)
+    }
+
+    /// The working directory is the one in which the command has ended.
+    fn follow(&mut self) {
+        let path = format!("{DIRECTORY}/directory");
+        let Ok(text) = fs::read_all(&path) else {
+            return;
+        };
+        let directory = String::from_utf8_lossy(&text);
+        let directory = directory.trim_end_matches('\n');
+        let is_directory = |path: &str| {
+            fs::stat(path, true).is_ok_and(|attr| attr.mode & mode::TYPE == mode::DIRECTORY)
+        };
+        if directory != self.cwd && directory.starts_with('/') && is_directory(directory) {
+            self.cwd = clean_path("/", directory);
+        }
+    }
+
+    /// The path of the POSIX shell.
+    fn posix_shell(&mut self) -> Result<&'static str, Failure> {
+        if let Some(shell) = self.posix {
+            return Ok(shell);
+        }
+        let found = SHELLS.into_iter().find(|path| fs::stat(path, true).is_ok());
+        self.posix = found;
+        let sentence = "shell: this needs /bin/sh, which is not there".to_string();
+        found.ok_or(Failure::new(NOT_EXECUTABLE, sentence))
+    }
+
+    /// Runs a command of the shell, and has a POSIX shell run the rest with what it prints as input.
+    pub(crate) fn piped(
+        &mut self,
+        command: &Command,
+        rest: &str,
+        background: bool,
+    ) -> Result<u8, Failure> {
+        let Some(builtin) = builtins::find(&command.words[0]) else {
+            return Ok(0);
+        };
+        let mut output = String::new();
+        let result = self.builtin_into(builtin, command, &mut output);
+        // What it could not do it says, and the rest gets what there is.
+        self.told(result);
+        let path = format!("{DIRECTORY}/input");
+        let flags = Flags {
+            create: true,
+            truncate: true,
+            ..Flags::default()
+        };
+        let write = || -> Result<(), Error> {
+            match fs::mkdir(DIRECTORY, 0o755) {
+                Ok(()) | Err(Error::Exists) => {}
+                Err(error) => return Err(error),
+            }
+            File::open(&path, flags, 0o644)?.write_all(0, output.as_bytes())
+        };
+        write().map_err(|error| Failure::from(format!("{path}: {}", error.text())))?;
+        self.posix(rest, background, Some(path))
+    }
+}
