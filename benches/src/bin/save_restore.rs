@@ -93,7 +93,7 @@ fn sleep(held: &mut [u64]) -> u8 {
 /// Writes to its memory and reads its clock until it has stood still, and `LATER` after that. Says for how long it did so, and the longest time later, both in
 /// nanoseconds.
 fn watch(held: &mut [u64]) -> u8 {
-    let most = held.len().min(WRITTEN / 8).max(1);
+    let most = held.len().clamp(1, WRITTEN / 8);
     let (mut first, mut longest, mut end) = (0, 0, u64::MAX);
     let (mut last, mut at) = (time::now(), 0);
     while last < end {
