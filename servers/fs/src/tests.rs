@@ -435,7 +435,7 @@ fn devices_are_there() {
     assert_eq!(fs.read(console.ino, 0, 1), Err(Error::Unsupported));
     assert_eq!(
         names(&mut fs, "/dev"),
-        [".", "..", "console", "tty", "null"]
+        [".", "..", "console", "tty", "null", "shm"]
     );
 }
 

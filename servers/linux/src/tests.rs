@@ -557,6 +557,8 @@ fn a_file_without_a_name_comes_back_with_its_contents() {
 fn a_missing_file_is_named() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
+    // One that is open to be written is in the image.
+    process.files().fds[&4].description.borrow_mut().flags = 0;
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
     host.session.unlink("/tmp/file").unwrap();

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
-use services::fs::{mode, Flags};
+use services::fs::{mode, Attr, Flags};
 
 use super::{room, NONSENSE};
 use crate::files::{Reply, Request};
@@ -19,6 +19,9 @@ pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Most bytes of files with names that are saved of a tree.
 pub const MAX_CARRIED: u64 = 3 << 20;
 
+/// When a file was read and when it was written, in nanoseconds.
+type Times = (u64, u64);
+
 /// An open file.
 #[derive(Serialize, Deserialize)]
 pub(super) enum SavedFile {
@@ -29,6 +32,8 @@ pub(super) enum SavedFile {
         path: String,
         written: bool,
         mode: u32,
+        /// When it was read and written.
+        times: Times,
         contents: Vec<u8>,
     },
     /// It has no name any more.
@@ -53,7 +58,8 @@ impl SavedFile {
         let (Some(left), Kind::File { .. }) = (carried, kind) else {
             return Ok(SavedFile::Named(path));
         };
-        let (mode, size) = attributes(host, ino)?;
+        let attr = attributes(host, ino)?;
+        let size = attr.size;
         if size > *left {
             host.log(&format!(
                 "{path}: has {size} bytes, of which an image can hold {left}, so it is not in it"
@@ -61,11 +67,12 @@ impl SavedFile {
             return Ok(SavedFile::Named(path));
         }
         *left -= size;
-        let contents = read(host, ino, size)?;
+        let contents = read(host, &attr)?;
         Ok(SavedFile::Carried {
             path,
             written,
-            mode,
+            mode: attr.mode & 0o7777,
+            times: (attr.atime_ns, attr.mtime_ns),
             contents,
         })
     }
@@ -101,18 +108,30 @@ fn is_path(path: &str) -> bool {
     path::is_sound(path) && names.all(|name| name != "." && name != "..")
 }
 
-/// Mode and size of an open file.
-fn attributes(host: &mut dyn Host, ino: u64) -> Result<(u32, u64), String> {
+/// Attributes of an open file.
+fn attributes(host: &mut dyn Host, ino: u64) -> Result<Attr, String> {
     match host.fs(&Request::StatIno { ino }, &[], &mut []) {
-        Ok((Reply::Attr(attr), _)) => Ok((attr.mode & 0o7777, attr.size)),
+        Ok((Reply::Attr(attr), _)) => Ok(attr),
         _ => Err("an open file cannot be found".to_string()),
     }
 }
 
-/// What is in an open file.
-fn read(host: &mut dyn Host, ino: u64, size: u64) -> Result<Vec<u8>, String> {
-    room(host, size)?;
-    let mut contents = alloc::vec![0; size as usize];
+/// Has an open file say that it was read and written at these times.
+fn set_times(host: &mut dyn Host, ino: u64, (atime_ns, mtime_ns): Times) {
+    let request = Request::Utimens {
+        ino,
+        atime_ns,
+        mtime_ns,
+    };
+    // It is as good without.
+    let _ = host.fs(&request, &[], &mut []);
+}
+
+/// What is in an open file with these attributes, which does not say afterwards that it was read: programs see that.
+fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
+    room(host, attr.size)?;
+    let ino = attr.ino;
+    let mut contents = alloc::vec![0; attr.size as usize];
     let mut done = 0;
     while done < contents.len() {
         let length = (contents.len() - done).min(proto::MAX_BULK);
@@ -126,6 +145,7 @@ fn read(host: &mut dyn Host, ino: u64, size: u64) -> Result<Vec<u8>, String> {
             _ => return Err("an open file cannot be read".to_string()),
         }
     }
+    set_times(host, ino, (attr.atime_ns, attr.mtime_ns));
     Ok(contents)
 }
 
@@ -133,14 +153,18 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
     if let Kind::Directory { .. } = kind {
         return Err("an open directory has been removed, so it cannot be saved".to_string());
     }
-    let (mode, size) = attributes(host, ino)?;
-    if size > MAX_UNLINKED {
+    let attr = attributes(host, ino)?;
+    if attr.size > MAX_UNLINKED {
         return Err(format!(
-            "an open file without a name has {size} bytes; at most {MAX_UNLINKED} can be saved"
+            "an open file without a name has {} bytes; at most {MAX_UNLINKED} can be saved",
+            attr.size
         ));
     }
-    let contents = read(host, ino, size)?;
-    Ok(SavedFile::Unlinked { mode, contents })
+    let contents = read(host, &attr)?;
+    Ok(SavedFile::Unlinked {
+        mode: attr.mode & 0o7777,
+        contents,
+    })
 }
 
 /// Files of an image that are open again.
@@ -167,10 +191,11 @@ impl Opened {
                 path,
                 written,
                 mode,
+                times,
                 contents,
             } => {
                 let hint = format!("{hint}-{}", self.files.len());
-                put_back(host, (&path, written), (&hint, mode), &contents)?;
+                put_back(host, (&path, written), (&hint, mode, times), &contents)?;
                 self.open_named(host, &path, kinds)?
             }
             SavedFile::Unlinked { mode, contents } => {
@@ -271,11 +296,15 @@ pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String
 fn put_back(
     host: &mut dyn Host,
     (path, written): (&str, bool),
-    (hint, mode): (&str, u32),
+    (hint, mode, times): (&str, u32, Times),
     contents: &[u8],
 ) -> Result<(), String> {
     if let Ok((ino, found)) = open(host, path) {
-        let same = found & mode::TYPE != mode::FILE || is_in(host, ino, contents);
+        let is_file = found & mode::TYPE == mode::FILE;
+        let same = !is_file || is_in(host, ino, contents);
+        if is_file && same && written {
+            set_times(host, ino, times);
+        }
         let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         if !same && !written {
             host.log(&format!(
@@ -297,6 +326,7 @@ fn put_back(
     };
     let (from, ino) = made.map_err(failed)?;
     let written = write(host, ino, contents);
+    set_times(host, ino, times);
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     let to = path.to_string();
     let renaming = Request::Rename {
@@ -321,9 +351,9 @@ fn make_directories(host: &mut dyn Host, directory: &str) {
 
 /// Whether this and nothing else is in a file.
 fn is_in(host: &mut dyn Host, ino: u64, contents: &[u8]) -> bool {
-    let size = attributes(host, ino).map(|(_, size)| size);
-    size == Ok(contents.len() as u64)
-        && read(host, ino, contents.len() as u64).is_ok_and(|found| found == contents)
+    let attr = attributes(host, ino);
+    let alike = attr.ok().filter(|attr| attr.size == contents.len() as u64);
+    alike.is_some_and(|attr| read(host, &attr).is_ok_and(|found| found == contents))
 }
 
 /// Makes a new file in a directory: its path, and its inode number. A name that is taken belongs to another file, so the next one
