@@ -185,10 +185,11 @@ static void many(void) {
         dup2(open("/dev/zero", O_RDONLY), 33);
         pthread_create(&id, 0, thread, 0);
         write(ends[1], "x", 1);
-        /* It runs, whenever somebody looks. */
-        for (volatile int on = 1; on;) {}
+        for (;;) pause();
     }
     read(ends[0], name, 1);
+    /* It sleeps by now. */
+    usleep(300000);
     sprintf(name, "%d", child);
     has("/proc", name);
     sprintf(path, "/proc/%d/stat", child);
