@@ -112,7 +112,9 @@ ls /tmp
         "with busybox sh -c (sleep 0.2; echo through) > /tmp/fifo (",
     ];
     let files = text.lines().skip_while(|line| *line != "through");
-    let files = files.skip(1).take_while(|line| !line.starts_with("instructions: "));
+    let files = files
+        .skip(1)
+        .take_while(|line| !line.starts_with("instructions: "));
     let files: Vec<&str> = files.collect();
     if !told.iter().all(|part| text.contains(part)) || files != ["fifo", "out"] {
         return Err(text);
