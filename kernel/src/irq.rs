@@ -138,7 +138,9 @@ pub(crate) fn timer(k: K, floor: u8) {
         };
         time_out(k, t);
     }
-    cpu.deadlines.put_off(now, floor);
+    if let Some(priority) = cpu.deadlines.put_off(now, floor) {
+        cpu.sched.is_put_off(priority);
+    }
     cpu.sched.tick(now);
 }
 

@@ -32,9 +32,9 @@ pub(crate) struct Scheduler {
     /// For each priority: the rest, in nanoseconds, of the slice of the first thread in its ready queue, if
     /// that thread was preempted by one of a higher priority; otherwise 0.
     left: [Cell<u64>; PRIORITIES as usize],
-    /// The priority of ready threads whose turn was due while a thread of a higher priority ran, perhaps on
-    /// behalf of a thread of that priority: this one then goes behind them. [`Scheduler::NOBODY`] if there are
-    /// none.
+    /// The highest priority of threads whose turn, or whose deadline, was due while a thread of a higher priority
+    /// ran, perhaps on behalf of a thread of that priority or of a lower one: this one then goes behind them, and
+    /// the processor is not handed off to it. [`Scheduler::NOBODY`] if there are none.
     overdue: Cell<u8>,
     /// When the timer will ring, in nanoseconds on the machine's clock. It may ring before there is anything to
     /// do: to find that out then is cheaper than to set the timer whenever a slice begins.
@@ -53,8 +53,10 @@ impl Scheduler {
     const YIELDED: u64 = 1 << 34;
     /// Notices are to be delivered to servers ([`crate::object::port::Notices`]).
     const NOTICES: u64 = 1 << 35;
+    /// A deadline was put off, so that who runs next is chosen on the general way.
+    const DUE: u64 = 1 << 36;
     /// Stands for no priority in `overdue`.
-    const NOBODY: u8 = u8::MAX;
+    const NOBODY: u8 = 0;
     /// All bits that say that some thread is ready.
     const READY: u64 = Self::RUNG - 1;
 
@@ -207,7 +209,7 @@ impl Scheduler {
     /// Whether the processor may be handed off to this thread, whose wait a reply ends.
     #[inline(always)]
     pub(crate) fn comes_next(&self, t: &Thread) -> bool {
-        !self.somebody_above(t) && self.overdue.get() != t.priority.get()
+        !self.somebody_above(t) && t.priority.get() > self.overdue.get()
     }
 
     /// Notes that notices have to be delivered before the trap ends.
@@ -371,6 +373,7 @@ impl Scheduler {
     fn take_turn(&self, k: K, p: u8) {
         if p <= self.overdue.get() {
             self.overdue.set(Self::NOBODY);
+            self.lower(Self::DUE);
         }
         let slice = match self.left[usize::from(p)].get() {
             0 => SLICE,
@@ -409,6 +412,18 @@ impl Scheduler {
         hal::time_of(self.slice_began.get()).saturating_add(self.slice.get())
     }
 
+    /// Notes that threads of this priority, below that of the running thread, are due: whom it hands the processor
+    /// to must be above them.
+    fn is_due(&self, priority: u8) {
+        self.overdue.set(self.overdue.get().max(priority));
+    }
+
+    /// Notes that a deadline of this priority, below that of the running thread, was put off.
+    pub(crate) fn is_put_off(&self, priority: u8) {
+        self.is_due(priority);
+        self.raise(Self::DUE);
+    }
+
     /// Sets the timer again for the running thread, which goes on after the timer has rung.
     #[cold]
     fn extend_slice(&self, k: K, t: &Thread) {
@@ -417,9 +432,9 @@ impl Scheduler {
         // set to a time that has passed and ring at once, again and again.
         if hal::now() >= self.slice_end() {
             // It may be a server at work for a thread of a lower priority, and that thread's turn has ended.
-            let others = self.has(Self::READY);
-            self.overdue
-                .set(if others { self.top.get() } else { Self::NOBODY });
+            if self.has(Self::READY) {
+                self.is_due(self.top.get());
+            }
             self.begin_slice(k, SLICE, priority);
         } else {
             self.keep_time(k, priority);

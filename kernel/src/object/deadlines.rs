@@ -263,17 +263,18 @@ impl Deadlines {
         firsts.find(|t| t.deadline.at() <= now)
     }
 
-    /// Puts off the deadlines below the priority `floor`, that of the running thread, if any of them has come.
-    pub(crate) fn put_off(&self, now: u64, floor: u8) {
-        let due = self
-            .firsts(0)
-            .any(|(p, t)| p < floor && t.deadline.at() <= now);
-        let (floor, again) = if due {
+    /// Puts off the deadlines below the priority `floor`, that of the running thread, if any of them has come. Returns
+    /// the highest priority of those that have.
+    pub(crate) fn put_off(&self, now: u64, floor: u8) -> Option<u8> {
+        let mut firsts = self.firsts(0);
+        let due = firsts.find(|(p, t)| *p < floor && t.deadline.at() <= now);
+        let (floor, again) = if due.is_some() {
             (floor, now + PUT_OFF)
         } else {
             (0, u64::MAX)
         };
         self.look_from(floor, again);
+        due.map(|(p, _)| p)
     }
 
     fn look_from(&self, floor: u8, again: u64) {

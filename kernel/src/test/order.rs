@@ -38,9 +38,15 @@ fn world() -> World {
 }
 
 fn world_of(frames: u32) -> World {
+    let w = world_without(frames);
+    w.thread(0, spin(), 1);
+    w
+}
+
+/// The same, but that the processor sleeps when no thread is ready.
+fn world_without(frames: u32) -> World {
     let w = World::with_frames(frames);
     w.checked.set(false);
-    w.thread(0, spin(), 1);
     w
 }
 
@@ -274,6 +280,24 @@ fn deadlines_of_less_important_threads_are_put_off() {
     assert!((0..100).all(told), "each is told when nobody is above it");
 }
 
+/// A thread whose deadline comes while a server works for one of a lower priority is told when the server has answered,
+/// though that one calls it again at once and the timer only ever rings in the server.
+#[test]
+fn who_calls_a_server_holds_up_no_deadline_above_it() {
+    // With five bytes the caller is an heir, if nobody else is ready.
+    for (bytes, w) in [(8, world()), (5, world()), (5, world_without(96))] {
+        let (calls, server) = caller_and_server(&w, bytes, 1000);
+        let out = w.page();
+        let at = after(20_000);
+        let sleeps = sleeps([at]).store(move |_| (out, 1));
+        w.thread(0, sleeps.end(), 8);
+        turns(&w, &[calls, server], 10_000);
+        assert!(hal::now() < at, "its time has not come");
+        turns(&w, &[calls, server], 14_000);
+        assert_eq!(w.peek(out), 1, "with messages of {bytes} bytes");
+    }
+}
+
 /// A thread that gets another priority goes behind those that have it already.
 #[test]
 fn who_is_raised_goes_behind_its_new_equals() {
@@ -328,27 +352,8 @@ fn who_calls_a_server_passes_its_turn_on() {
 /// runs.
 fn callers_have_equal_parts(bytes: u8) {
     let w = world();
-    let set = w.create(Call::PortsetCreate);
-    let (_, port) = w.port(set, 7);
-    let serve = Program::new().call(
-        Call::ServerWaitReceiveShort,
-        &[(A0, set), (A10, 0), (A9, 0)],
-    );
-    let again = serve.len();
-    let serve = (0..SLICE / 10).fold(serve, |p, _| p.op(|_| ()));
-    let serve = serve
-        .call_short(
-            Call::ReplyWaitReceiveShort,
-            0,
-            &[(A0, set), (A10, 0), (A9, 0)],
-        )
-        .jump(again);
-    let server = w.thread(0, serve, 9);
-    begin(&w);
-    let calls = Program::new()
-        .call_short(Call::CallShort, bytes.into(), &[(A0, port), (A9, 0)])
-        .jump(0);
-    let t = [w.thread(0, calls, 7), w.thread(0, spin(), 7), server];
+    let (calls, server) = caller_and_server(&w, bytes, SLICE / 10);
+    let t = [calls, w.thread(0, spin(), 7), server];
     let turns = turns(&w, &t, 8 * SLICE);
     let of = |n| -> u64 {
         let of = turns.iter().filter(|turn| turn.0 == n);
@@ -359,4 +364,31 @@ fn callers_have_equal_parts(bytes: u8) {
         calls >= 3 * SLICE && other >= 3 * SLICE,
         "equal parts with messages of {bytes} bytes: {calls} and {other} steps"
     );
+}
+
+/// A thread of priority 7 that calls a server of priority 9 again and again, with a message of so many bytes, and the server,
+/// which works for so many steps each time.
+fn caller_and_server(w: &World, bytes: u8, work: u64) -> (u64, u64) {
+    let set = w.create(Call::PortsetCreate);
+    let (_, port) = w.port(set, 7);
+    let serve = Program::new().call(
+        Call::ServerWaitReceiveShort,
+        &[(A0, set), (A10, 0), (A9, 0)],
+    );
+    let again = serve.len();
+    let serve = (0..work).fold(serve, |p, _| p.op(|_| ()));
+    let serve = serve
+        .call_short(
+            Call::ReplyWaitReceiveShort,
+            0,
+            &[(A0, set), (A10, 0), (A9, 0)],
+        )
+        .jump(again);
+    let server = w.thread(0, serve, 9);
+    let calls = Program::new()
+        .call_short(Call::CallShort, bytes.into(), &[(A0, port), (A9, 0)])
+        .jump(0);
+    let calls = w.thread(0, calls, 7);
+    begin(w);
+    (calls, server)
 }
