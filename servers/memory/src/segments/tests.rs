@@ -823,7 +823,12 @@ fn a_copy_without_memory_is_not_intact() {
     w.objects(a, 0, 1);
     w.objects(a, PAGES, 1);
     w.objects(a, 2 * PAGES, 1);
-    assert_eq!(w.freeze(a, copies), Err(NO_MEMORY));
+    let refused = w.freeze(a, copies);
+    assert_eq!(
+        refused,
+        Err(NO_MEMORY),
+        "a copy that would have to lack what has objects"
+    );
     w.segments.end_account(copies);
     w.reap_all();
     assert_eq!(w.access(a, 3 * PAGES, Some(1)), Ok(1));

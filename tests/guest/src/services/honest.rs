@@ -40,8 +40,7 @@ const fn health_check(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// Init may search a listed process's pages for 10 to 41 M, which is too long; what the checkpointer does for a program takes turns with
-/// other programs.
+/// At most 30 M in fifteen seeds: what the checkpointer does for a program takes turns with other programs.
 const SERVER: u64 = 100 * M;
 /// Each of the six requests takes its turn among programs.
 const NETWORK: u64 = 200 * M;

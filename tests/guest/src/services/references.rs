@@ -140,10 +140,10 @@ impl ReferencePool {
         for known in [
             *silent.port,
             *silent.region,
-            rt::start::NAMES,
-            rt::start::MEMORY,
-            rt::start::SPACE,
-            rt::start::THREAD,
+            rt::start::names(),
+            rt::start::memory(),
+            rt::start::space(),
+            rt::start::thread(),
         ] {
             pool.push(known.copy().map_err(error)?);
         }

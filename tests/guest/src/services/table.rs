@@ -42,10 +42,10 @@ pub struct Service {
 
 /// All services, of which those of devices are there if the machine has these. Ports that they hand out are asked by the same rows.
 pub const SERVICES: [Service; 13] = [
-    service("memory", || copy(rt::start::MEMORY), |w, _| w.memory()),
+    service("memory", || copy(rt::start::memory()), |w, _| w.memory()),
     Service {
         answers: false,
-        ..service("names", || copy(rt::start::NAMES), |w, _| w.names())
+        ..service("names", || copy(rt::start::names()), |w, _| w.names())
     },
     service("native", || lookup("native"), |w, _| w.native()),
     service("linux", || lookup("linux"), |w, _| w.linux()),
@@ -316,8 +316,8 @@ impl Writer {
             1 | 2 => format!("hostile-{}", self.random.below(40)),
             _ => self.text(5000),
         };
-        let port = self.reference(rt::start::MEMORY);
-        let control = self.reference(rt::start::MEMORY);
+        let port = self.reference(rt::start::memory());
+        let control = self.reference(rt::start::memory());
         // In the order of the trait.
         let (method, status, refs): (u16, Option<u64>, &[RefAt]) = match self.random.below(200) {
             0 => (1, Some(self.random.below(256)), &[]),
@@ -407,7 +407,7 @@ impl Writer {
     }
 
     fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
-        let own = self.reference(rt::start::NAMES);
+        let own = self.reference(rt::start::names());
         let passed = self.pool.any(&mut self.random);
         let knock = if self.given[service].is_empty() {
             60
@@ -677,7 +677,7 @@ impl Writer {
             waits: false,
             header,
             bulk: Vec::new(),
-            refs: [self.reference(rt::start::NAMES)].to_vec(),
+            refs: [self.reference(rt::start::names())].to_vec(),
         }
     }
 

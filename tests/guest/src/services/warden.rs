@@ -20,6 +20,10 @@ use services::process::{Start, Status, Stdio};
 /// Hostile clients at a time.
 const CLIENTS: usize = 4;
 /// Above them, below all servers: what it waits for is the work of servers.
+/// When what hostile clients had open is closed at the latest after they have been killed, and how often that is looked at, in
+/// nanoseconds.
+const CLOSED: u64 = 20_000_000;
+const MOMENT: u64 = 1_000_000;
 const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM + 1;
 /// Nanoseconds between two health checks, at most.
 const PAUSE: u64 = 1_000_000;
@@ -47,7 +51,7 @@ const NURSERY: &str = "nursery";
 
 /// The program whose job is that of the hostile clients: gives others the power to start processes in its name.
 pub fn nurse() -> u8 {
-    if rt::names::register_with(NURSERY, &rt::start::NAMES, &rt::start::NAMES).is_err() {
+    if rt::names::register_with(NURSERY, &rt::start::names(), &rt::start::names()).is_err() {
         return 1;
     }
     loop {
@@ -416,7 +420,13 @@ fn play(play: &Play) -> Result<(), Sentence> {
         remove(&stray)?;
     }
     at_places(make)?;
-    let after = Files::now()?;
+    // What was open when its holder was killed is closed a moment later.
+    let end = time::now() + CLOSED;
+    let mut after = Files::now()?;
+    while before.expect(&after).is_err() && time::now() < end {
+        time::sleep(MOMENT);
+        after = Files::now()?;
+    }
     at_places(rt::fs::rmdir)?;
     before.expect(&after)
 }
