@@ -49,6 +49,33 @@ pub const PAGE_SIZE: u64 = 4096;
 /// First address beyond what a program can map.
 pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
 
+/// The addresses of collocated spaces: programs that run in the kernel's half of the machine, in ring 1, though at
+/// addresses below [`USER_END`] (Draves and Cutshall, Unifying the User and Kernel Environments, section 4).
+///
+/// Each has a *place* of its own, and no addresses outside it. No other space has addresses here.
+pub mod collocated {
+    use crate::{PAGE_SIZE, USER_END};
+
+    /// The first address of the first place.
+    pub const START: u64 = 0x0000_4000_0000_0000;
+    /// Bytes of a place.
+    pub const SIZE: u64 = 4 << 40;
+    /// The number of places.
+    pub const COUNT: u64 = 16;
+
+    const _: () = assert!(START + COUNT * SIZE == USER_END + PAGE_SIZE);
+
+    /// The addresses of a place: the first, and the end.
+    #[must_use]
+    pub const fn range(place: u64) -> (u64, u64) {
+        let end = START + (place + 1) * SIZE;
+        (
+            START + place * SIZE,
+            if end > USER_END { USER_END } else { end },
+        )
+    }
+}
+
 /// Bytes that an object occupies in the memory of the program that owns it.
 ///
 /// The address of an object is its handle. While the object exists these bytes belong to the

@@ -128,6 +128,44 @@ mod image {
         syscall
         jmp 1b
 
+        // In ring 1: registers, its own memory, and what it must not do, at which the kernel steps on.
+        .global program_inner
+    program_inner:
+        mov eax, 1
+        syscall
+        mov ecx, cs
+        and ecx, 3
+        cmp ecx, 1
+        jne bad
+        mov [rbx], rsp
+        cmp [rbx], rsp
+        jne bad
+        // A page of user mode, and its code.
+        mov rcx, [rdi]
+        nop
+        jmp rdi
+        nop
+        // A page of its own that may only be read.
+        mov [rsi], rsp
+        nop
+        cli
+        nop
+        in al, 0x60
+        nop
+        mov rcx, cr3
+        jmp good
+
+        // In ring 3: the memory of ring 1.
+        .global program_outer
+    program_outer:
+        mov rcx, [rbx]
+        nop
+        mov [rbx], rcx
+        nop
+        jmp rbx
+        nop
+        jmp good
+
         // Exceptions that the kernel steps over.
         .global program_exceptions
     program_exceptions:
@@ -346,6 +384,8 @@ mod image {
         static program_memory: u8;
         static program_read: u8;
         static program_exceptions: u8;
+        static program_inner: u8;
+        static program_outer: u8;
         static program_wild: u8;
         static program_flags: u8;
         static program_steps: u8;
@@ -370,6 +410,11 @@ mod image {
     const CODE: u64 = 0x40_0000;
     const STACK: u64 = 0x50_0000;
     const DATA: u64 = 0x60_0000;
+    const SECRET: u64 = 0x70_0000;
+    /// The thread that is collocated, its place, and the place's first address.
+    const INNER: usize = 2;
+    const PLACE: u64 = 3;
+    const INSIDE: u64 = abi::collocated::range(PLACE).0;
     const R: u64 = access::READ;
     const W: u64 = access::WRITE;
     const X: u64 = access::EXECUTE;
@@ -379,6 +424,8 @@ mod image {
     struct Machine {
         threads: &'static [Thread],
         table: PageTable,
+        /// That of the third thread, which is collocated.
+        inner: PageTable,
         /// Frames for tests to use.
         frames: Cell<u32>,
         test: Cell<usize>,
@@ -418,6 +465,13 @@ mod image {
             ("changed_translations", &program_read, changed_translations),
             ("translations", &program_call, translations),
             ("translation_budget", &program_call, translation_budget),
+            ("collocated", &program_call, collocated),
+            ("collocated_registers", &program_call, collocated_registers),
+            (
+                "collocated_from_below",
+                &program_call,
+                collocated_from_below,
+            ),
             ("exceptions", &program_exceptions, exceptions),
             ("wild_jump", &program_wild, wild_jump),
             ("flags", &program_flags, flags),
@@ -461,9 +515,10 @@ mod image {
         /// Makes the thread begin the program.
         fn begin(&self, thread: usize, program: &'static u8) {
             let start = &raw const programs_start as u64;
+            let inside = if thread == INNER { INSIDE } else { 0 };
             self.threads[thread].set_registers(&Registers {
-                rip: CODE + (core::ptr::from_ref(program) as u64 - start),
-                rsp: STACK + PAGE_SIZE - 64 - 1024 * thread as u64,
+                rip: inside + CODE + (core::ptr::from_ref(program) as u64 - start),
+                rsp: inside + STACK + PAGE_SIZE - 64 - 1024 * thread as u64,
                 rflags: 2,
                 ..Registers::default()
             });
@@ -493,7 +548,6 @@ mod image {
                 thread.set_ports(0);
             }
             self.begin(0, program);
-            self.table.activate();
             &self.threads[0]
         }
 
@@ -554,7 +608,8 @@ mod image {
         }
 
         fn trap(&'static self, context: &'static Thread, trap: Trap) -> &'static Thread {
-            let thread = usize::from(!core::ptr::eq(context, &self.threads[0]));
+            let is = |thread: &Thread| core::ptr::eq(context, thread);
+            let thread = self.threads.iter().position(is).expect("a thread");
             let (name, _, test) = TESTS[self.test.get()];
             let next = test(self, thread, trap);
             self.step.set(self.step.get() + 1);
@@ -598,7 +653,7 @@ mod image {
     }
 
     fn main() -> ! {
-        let threads = hal::alloc_slice(2, |_| Thread(Context::new())).expect("memory");
+        let threads = hal::alloc_slice(3, |_| Thread(Context::new())).expect("memory");
         let mut frames = 0;
         hal::free_ranges(&mut |start, size| {
             if size >= 64 * PAGE_SIZE {
@@ -608,6 +663,7 @@ mod image {
         let machine = hal::alloc_slice(1, |_| Machine {
             threads,
             table: PageTable::new(),
+            inner: PageTable::new(),
             frames: Cell::new(frames),
             test: Cell::new(0),
             step: Cell::new(0),
@@ -616,6 +672,11 @@ mod image {
             campaign: Campaign::new(),
         });
         let machine = &machine.expect("memory")[0];
+        machine.inner.collocate(PLACE).expect("a place");
+        for thread in threads {
+            thread.set_table(&machine.table);
+        }
+        threads[INNER].set_table(&machine.inner);
         // SAFETY: the linker's own symbols around bytes that nobody writes.
         let programs = unsafe {
             let (start, end) = (&raw const programs_start, &raw const programs_end);
@@ -626,6 +687,11 @@ mod image {
         hal::write_bytes(code, 0, programs);
         machine.map(CODE, code, R | X);
         machine.map(STACK, machine.frame(), R | W);
+        for (page, rights) in [(CODE, R | X), (STACK, R | W), (DATA, R | W), (SECRET, 0)] {
+            let pfn = if page == CODE { code } else { machine.frame() };
+            let inserted = machine.inner.insert(INSIDE + page, pfn, rights, false);
+            inserted.expect("a translation");
+        }
         hal::start(machine, machine.begin_test())
     }
 
@@ -812,7 +878,7 @@ mod image {
                 R | W | access::OBJECTS,
             );
         }
-        let far = 0x7fff_ffff_e000;
+        let far = abi::collocated::START - 2 * PAGE_SIZE;
         machine.map(far, frame, X);
         // Four leaves and one table above them, three for the far page.
         if table.pages() != before + 8 {
@@ -854,7 +920,6 @@ mod image {
             return Failed("more than there is");
         }
         let pages = other.pages();
-        other.activate();
         other.clear();
         third.clear();
         if other.pages() != 0 || third.pages() != 0 || other.lookup(0).is_some() {
@@ -872,8 +937,110 @@ mod image {
         }
         hal::log(format_args!("machine: {pages} table pages"));
         again.clear();
-        machine.table.activate();
         Passed
+    }
+
+    /// What a collocated thread can do, and what it cannot: all that a program cannot, and reach pages of programs.
+    fn collocated(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let fault = |address, write, execute, present| Trap::PageFault {
+            address,
+            write,
+            execute,
+            present,
+        };
+        let refused = Trap::Exception {
+            vector: 13,
+            error: 0,
+        };
+        let length = match machine.step.get() {
+            // The first thread stays loaded: the page of its stack is there.
+            0 => {
+                // SAFETY: only its address is used.
+                machine.begin(INNER, unsafe { &program_inner });
+                let frame = &machine.threads[INNER].frame;
+                frame.rbx.set(INSIDE + DATA);
+                frame.rsi.set(INSIDE + CODE);
+                frame.rdi.set(STACK);
+                return Run(INNER);
+            }
+            _ if thread != INNER => return Failed("another thread"),
+            1 if trap == Trap::Syscall && !machine.threads[thread].is_full() => 2,
+            2 if trap == fault(STACK, false, false, true) => 3,
+            3 if trap == fault(STACK, false, true, true) => {
+                // The jump has been made.
+                let rip = &machine.threads[thread].frame.rip;
+                rip.set(machine.word.get() + 3);
+                0
+            }
+            4 if trap == fault(INSIDE + CODE, true, false, true) => 3,
+            5 | 6 | 7 if trap == refused => [1, 2, 3][machine.step.get() as usize - 5],
+            8 => return ended(machine, thread, trap),
+            _ => return Failed("another trap"),
+        };
+        machine.advance(thread, length);
+        let rip = machine.threads[thread].frame.rip.get();
+        machine.word.set(rip);
+        Run(thread)
+    }
+
+    /// The registers of a collocated thread: as in `registers`, also when others run in between.
+    fn collocated_registers(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        match machine.step.get() {
+            0 => {
+                // SAFETY: only its address is used.
+                machine.begin(INNER, unsafe { &program_registers });
+                return Run(INNER);
+            }
+            1 if trap == Trap::Syscall && thread == INNER => {
+                let frame = &machine.threads[thread].frame;
+                for register in [
+                    &frame.rbx, &frame.rdx, &frame.rsi, &frame.rdi, &frame.rbp, &frame.r8,
+                    &frame.r9, &frame.r10, &frame.r12, &frame.r13, &frame.r14, &frame.r15,
+                ] {
+                    register.set(register.get() + 1000);
+                }
+                frame.rax.set(1000);
+                machine.advance(thread, 2);
+                machine.advance(0, 2);
+                return Run(0);
+            }
+            2 if thread == 0 => return Run(INNER),
+            3 => ended(machine, thread, trap),
+            _ => Failed("another trap"),
+        }
+    }
+
+    /// A program sees nothing of a collocated thread's memory, whatever stands in its translations.
+    fn collocated_from_below(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let address = [DATA, CODE, SECRET].map(|page| INSIDE + page);
+        let context = &machine.threads[thread];
+        let begin = |address| {
+            // SAFETY: only its address is used.
+            machine.begin(thread, unsafe { &program_outer });
+            context.frame.rbx.set(address);
+            Run(thread)
+        };
+        let Some(step) = machine.step.get().checked_sub(1) else {
+            return begin(address[0]);
+        };
+        let (round, step) = (step as usize / 3, step as usize % 3);
+        let wanted = Trap::PageFault {
+            address: address[round],
+            write: step == 1,
+            execute: step == 2,
+            present: address[round] != INSIDE + SECRET,
+        };
+        if trap != wanted {
+            return Failed("another trap");
+        }
+        if step < 2 {
+            machine.advance(thread, 3);
+            return Run(thread);
+        }
+        match address.get(round + 1) {
+            Some(next) => begin(*next),
+            None => Passed,
+        }
     }
 
     fn exceptions(machine: &'static Machine, thread: usize, trap: Trap) -> Next {

@@ -24,6 +24,8 @@ pub struct Context {
     pub(crate) needs: Needs,
     /// The thread's tag ([`abi::state::ThreadState`]). The machine does nothing with it.
     pub tag: Cell<u64>,
+    /// Where the root of the page table stands that must be loaded while the thread runs.
+    pub(crate) table: Cell<machine::Root>,
     pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
 
@@ -79,9 +81,8 @@ pub(crate) struct OnStack {
 /// different places, which may interrupt one another.
 #[repr(C, align(4))]
 pub(crate) struct Needs {
-    /// 1: every register must be restored; the exit code then sets this to 0. 0: the thread is in user mode or
-    /// in a system call, and the registers that a call loses are dead.
-    pub(crate) full: Cell<u8>,
+    /// [`needs::FULL`] and [`needs::INNER`].
+    pub(crate) way: Cell<u8>,
     /// 1: the thread has used the FPU since its state was made or set, and needs its registers loaded.
     pub(crate) has_fpu: Cell<u8>,
     /// The number of its set of I/O ports; 0: none.
@@ -89,10 +90,15 @@ pub(crate) struct Needs {
 }
 
 /// The parts of [`Needs`] as bits of the word.
-#[cfg(target_os = "none")]
 pub(crate) mod needs {
+    /// Every register must be restored; the exit code then clears this. Otherwise the thread is in user mode or in
+    /// a system call, and the registers that a call loses are dead.
     pub(crate) const FULL: u32 = 1;
+    /// The thread is collocated: it goes on in ring 1.
+    pub(crate) const INNER: u32 = 2;
+    #[cfg(target_os = "none")]
     pub(crate) const HAS_FPU: u32 = 1 << 8;
+    #[cfg(target_os = "none")]
     pub(crate) const PORTS_SHIFT: u32 = 16;
 }
 
@@ -207,11 +213,12 @@ impl Context {
             frame: machine::Frame::default(),
             flags: Cell::new(ROLES.fixed_flags as u32),
             needs: Needs {
-                full: Cell::new(1),
+                way: Cell::new(needs::FULL as u8),
                 has_fpu: Cell::new(0),
                 ports: Cell::new(0),
             },
             tag: zero(),
+            table: Cell::new(machine::no_root()),
             stack: core::array::from_fn(|_| OnStack {
                 top: Cell::new(machine::cpu_stack_top()),
                 activation: zero(),
@@ -263,20 +270,23 @@ impl Context {
     /// thread is in user mode or in a system call, and the registers that a call loses are dead.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.needs.full.get() != 0
+        u32::from(self.needs.way.get()) & needs::FULL != 0
     }
 
     /// Sets whether it [is full](Context::is_full).
     #[inline(always)]
     pub fn set_full(&self, full: bool) {
-        self.needs.full.set(full.into());
+        self.set_way(needs::FULL, full);
     }
 
-    /// Sets the control registers of the thread (of the flags only those that a program can change) and keeps
-    /// the others. Panics if [`user_pc_ok`] refuses the `pc`, so the caller must have asked it.
-    #[inline]
-    pub fn set_control(&self, pc: u64, sp: u64, flags: u64) {
-        assert!(user_pc_ok(pc), "an address that was not checked");
+    #[inline(always)]
+    fn set_way(&self, bit: u32, on: bool) {
+        let others = self.needs.way.get() & !(bit as u8);
+        self.needs.way.set(others | if on { bit as u8 } else { 0 });
+    }
+
+    /// Fills the registers that the call in which the thread is has lost, so that every register counts.
+    fn fill(&self) {
         if !self.is_full() {
             // As `registers` shows them.
             for &(register, lost) in ROLES.lost {
@@ -284,6 +294,29 @@ impl Context {
             }
             self.set_full(true);
         }
+    }
+
+    /// Sets the page table that translates for the thread when it next runs. A collocated table translates in
+    /// every other one: its thread runs with the one that happens to be loaded, of which it can reach nothing.
+    pub fn set_table(&self, table: &'static crate::PageTable) {
+        // The exit code looks at the table of a thread that goes on only if every register counts.
+        self.fill();
+        self.table.set(table.root_of());
+        self.set_way(needs::INNER, table.is_collocated());
+    }
+
+    /// Whether [`Context::set_table`] was given this one.
+    pub fn has_table(&self, table: &'static crate::PageTable) -> bool {
+        table.is_root(self.table.get())
+            && (u32::from(self.needs.way.get()) & needs::INNER != 0) == table.is_collocated()
+    }
+
+    /// Sets the control registers of the thread (of the flags only those that a program can change) and keeps
+    /// the others. Panics if [`user_pc_ok`] refuses the `pc`, so the caller must have asked it.
+    #[inline]
+    pub fn set_control(&self, pc: u64, sp: u64, flags: u64) {
+        assert!(user_pc_ok(pc), "an address that was not checked");
+        self.fill();
         self.pc().set(pc);
         self.sp().set(sp);
         self.set_flags(flags);

@@ -44,6 +44,28 @@ pub(crate) fn invariants(k: K) {
     kept(k);
     ports(k);
     io_ports(k);
+    places(k);
+}
+
+/// A place is one living space's, which has no mapping outside it.
+fn places(k: K) {
+    for space in k.spaces.iter() {
+        let place = k.places.of(space);
+        assert_eq!(
+            place.is_some(),
+            space.table.is_collocated(),
+            "a space and its place"
+        );
+        let lives = space.head().phase() != Phase::Free;
+        assert!(
+            place.is_none() || lives,
+            "a place of a space that has ended"
+        );
+        space.mappings.each(&|m| {
+            let (start, size) = (m.start.get(), m.size.get());
+            assert!(space.holds(start, size), "a mapping outside its place");
+        });
+    }
 }
 
 /// Every range of I/O ports that was granted is one living space's.
@@ -148,6 +170,8 @@ fn threads(k: K) {
             "goes on without a body or in a stop",
         );
         must(!may_run || run != Run::Stopped, "stopped without a stop");
+        let own = |space: &'static object::space::Space| t.ctx.has_table(&space.table);
+        must(t.space().is_none_or(own), "sees another space's memory");
         let queue = match run {
             Run::Stopped => None,
             Run::Running => {

@@ -12,6 +12,7 @@ use crate::object::deadlines::Deadlines;
 use crate::object::io_ports::IoPorts;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
+use crate::object::places::Places;
 use crate::object::port::{Notices, Port, Portset};
 use crate::object::reference::Reference;
 use crate::object::region::Region;
@@ -47,6 +48,7 @@ pub struct Kernel {
     pub(crate) notices: Notices,
     pub(crate) irqs: Irqs,
     pub(crate) io_ports: IoPorts,
+    pub(crate) places: Places,
     pub(crate) lock: exec::Lock,
     cpu: Cpu,
     pub(crate) counters: Counters,
@@ -143,6 +145,7 @@ impl Kernel {
                 notices: Notices::new(),
                 irqs: Irqs::new(),
                 io_ports: IoPorts::new(),
+                places: Places::new(),
                 lock: exec::Lock::new(),
                 cpu: Cpu {
                     sched: Scheduler::new(),

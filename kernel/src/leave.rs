@@ -53,14 +53,14 @@ impl Kernel {
         }
     }
 
-    /// Switches the processor to another thread: its space and its stack.
+    /// Switches the processor to another thread and its stack. The machine loads its translations when it leaves the
+    /// kernel.
     #[inline]
     pub(crate) fn switch_to(
         &'static self,
         from: &'static Thread,
         to: &'static Thread,
     ) -> &'static Thread {
-        self.activate_space(from, to);
         switch(self, from, to)
     }
 
@@ -74,7 +74,6 @@ impl Kernel {
         if SWITCHES_STACKS || CONFIG.counters {
             return self.switch_to(from, to);
         }
-        self.activate_space(from, to);
         to
     }
 
@@ -111,19 +110,9 @@ impl Kernel {
         self.schedule(from)
     }
 
-    /// Activates the address space of `to`, which runs after `from`.
-    #[inline(always)]
-    pub(crate) fn activate_space(&self, from: &'static Thread, to: &'static Thread) {
-        let space = to.space_or_nowhere();
-        if !core::ptr::eq(from.space_or_nowhere(), space) {
-            space.table.activate();
-        }
-    }
-
     /// Makes `t` the first thread that runs.
     pub(crate) fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
         exec::begin(self, t);
-        t.space_or_nowhere().table.activate();
     }
 }

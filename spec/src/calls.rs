@@ -7,7 +7,7 @@
 use crate::object::{Body, Phase, Source, Target};
 use crate::wait::{Hint, Status, Waiting};
 use crate::{rights, Handled, Id, Outcome, Stop, System};
-use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE, PRIORITIES, TYPES};
+use abi::{access, collocated, Call, Code, RefKind, Type, PAGE_SIZE, PRIORITIES, TYPES};
 
 /// Who makes a call, from where, and its parameters in order.
 #[derive(Clone, Copy)]
@@ -73,6 +73,7 @@ impl System {
             Call::DeviceMapPhysical => self.device_map_physical(c),
             Call::DeviceDetachInterrupt => self.device_detach_interrupt(c),
             Call::DeviceRevokePorts => self.device_revoke_ports(c),
+            Call::DeviceCollocate => self.device_collocate(c),
             Call::ServerRelease => self.server_release(c),
             // All others are sequences of stages, which their names say.
             _ => self.ipc(t, call),
@@ -510,6 +511,30 @@ impl System {
         let at = ports.iter().position(|&range| range == (c.c, c.d));
         let at = at.ok_or(Stop::Code(Code::NotFound))?;
         ports.swap_remove(at);
+        self.done(c)
+    }
+
+    fn device_collocate(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let space = self.find_open_target(c.space, c.b, Type::Space)?;
+        let place = c.c;
+        if place >= collocated::COUNT {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        let someone_there = self
+            .objects
+            .values()
+            .any(|o| matches!(&o.body, Body::Space(s) if s.place == Some(place)));
+        let somebody_in_it = self
+            .objects
+            .values()
+            .any(|o| matches!(&o.body, Body::Thread(t) if t.space == Some(space)));
+        let something_in_it = self.mappings_of(space).next().is_some();
+        let placed = self.space(space).place.is_some();
+        if someone_there || somebody_in_it || something_in_it || placed {
+            return Err(Stop::Code(Code::InUse));
+        }
+        self.space_mut(space).place = Some(place);
         self.done(c)
     }
 

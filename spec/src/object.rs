@@ -126,6 +126,8 @@ pub struct Space {
     pub account: usize,
     /// I/O ports that it may use: first and count.
     pub ports: Vec<(u64, u64)>,
+    /// Its place among collocated spaces, which no other living space has.
+    pub place: Option<u64>,
 }
 
 /// One end of a connection. The connection exists while both ends name each other.

@@ -8,7 +8,7 @@ use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Hint, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
 use abi::state::{port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
-use abi::{Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
+use abi::{collocated, Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
 
 const INVALID: Stop = Stop::Code(Code::Invalid);
 
@@ -166,6 +166,13 @@ impl System {
         let inert = size == 0 || region.is_none() || space.is_none();
         let (region, space) = if inert { (None, None) } else { (region, space) };
         if let Some(space) = space {
+            let (from, to) = match self.space(space).place {
+                Some(place) => collocated::range(place),
+                None => (0, collocated::START),
+            };
+            if start < from || start + size > to {
+                return Err(INVALID);
+            }
             let taken =
                 |(other, s, n): (Id, u64, u64)| other != id && s < start + size && start < s + n;
             if self.mappings_of(space).any(taken) {

@@ -14,6 +14,7 @@ mod inspect;
 mod legacy;
 mod linux;
 mod net;
+mod place;
 mod shell;
 mod trees;
 
@@ -47,6 +48,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_console", linux::console),
     scenario("linux_memory_runs_out", linux::memory_runs_out),
     scenario("linux_packages", linux::packages),
+    scenario("place_servers", place::servers),
+    scenario("place_checkpoints", place::checkpoints),
     scenario("shell_language", shell::language),
     scenario("shell_refusals", shell::refusals),
     scenario("shell_statuses", shell::statuses),

@@ -18,6 +18,7 @@ use xtask_build::project::Project;
 use xtask_build::{image, linux, program};
 use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
+use xtask_machine::place::Place;
 use xtask_machine::signals;
 use xtask_machine::terminal::{self, RawMode};
 use xtask_machine::{self as machine, Add, End, Get, Operator, Options, Typed};
@@ -60,6 +61,14 @@ pub(crate) struct RunOptions {
     /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
+    /// Where services run: fs=kernel,linux=kernel. process: in spaces of their own, as all do otherwise; kernel: in ring 1, with the
+    /// kernel's translations, and trusted as the kernel is. The same binary either way; may be repeated
+    #[arg(
+        long = "place",
+        value_name = "SERVICE=process|kernel,...",
+        value_delimiter = ','
+    )]
+    places: Vec<Place>,
     /// Memory of the machine, at least 48 [default: 512, and more if packages need it]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(48..=65_536))]
     memory: Option<u32>,
@@ -342,6 +351,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         memory,
         timeout: options.timeout,
         deterministic: options.deterministic,
+        places: options.places,
         words: [("verbose", options.verbose), ("trace", options.trace)]
             .into_iter()
             .filter(|(_, is_set)| *is_set)

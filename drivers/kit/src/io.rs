@@ -3,7 +3,7 @@ use crate::set::{ask, Set};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 use interface::Error;
-use rt::start::SPACE;
+use rt::start::space;
 use services::device::{Function, Place};
 
 /// Most ranges of a driver.
@@ -48,11 +48,11 @@ fn alloc(first: u64, count: u64) -> Result<(), Error> {
     let free = free.ok_or(Error::Limit)?;
     let (start, end) = ask(|set| match base(set, first, count) {
         Some((function, index, start, size)) => {
-            set.devices.grant_base(function, index, &SPACE)?;
+            set.devices.grant_base(function, index, &space())?;
             Ok((start, start + size))
         }
         None => {
-            set.devices.grant_ports(first, count, &SPACE)?;
+            set.devices.grant_ports(first, count, &space())?;
             Ok((first, first + count))
         }
     })?;

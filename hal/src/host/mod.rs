@@ -11,8 +11,8 @@ pub use registers::Frame;
 use crate::context::context_of;
 use crate::mask::{Level, MaskMethod};
 use crate::{Context, Kernel, Pfn, Trap};
-use abi::PAGE_SIZE;
-use core::cell::RefCell;
+use abi::{collocated, PAGE_SIZE};
+use core::cell::{Cell, RefCell};
 use core::fmt::Arguments;
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
@@ -52,12 +52,13 @@ struct Machine {
     command_line: &'static str,
     log: Vec<String>,
     kernel: Option<Rc<dyn Fn(Trap)>>,
-    /// The address of the active page table, for comparison only.
-    active: usize,
     /// The number of times that each event came.
     events: [u64; EVENTS as usize],
     /// See [`accesses`].
     accesses: u64,
+    /// The page table that is loaded, and how often one has been.
+    loaded: Root,
+    loads: u64,
 }
 
 impl Machine {
@@ -78,9 +79,10 @@ impl Machine {
             command_line: "",
             log: Vec::new(),
             kernel: None,
-            active: 0,
             events: [0; EVENTS as usize],
             accesses: 0,
+            loaded: 0,
+            loads: 0,
         }
     }
 
@@ -373,6 +375,8 @@ pub struct PageTable {
     /// The number of entries in use of each table page; a table page is named by its level and the address
     /// divided by the bytes that it covers. The root has level 4.
     tables: RefCell<BTreeMap<(u32, u64), u32>>,
+    /// The number of its place, if it is collocated.
+    place: Cell<Option<u64>>,
 }
 
 impl PageTable {
@@ -381,6 +385,16 @@ impl PageTable {
         PageTable {
             entries: RefCell::new(BTreeMap::new()),
             tables: RefCell::new(BTreeMap::new()),
+            place: Cell::new(None),
+        }
+    }
+
+    /// The number of levels of tables that are its own: all places share the upper two.
+    fn levels(&self) -> u32 {
+        if self.is_collocated() {
+            2
+        } else {
+            4
         }
     }
 
@@ -397,13 +411,17 @@ impl PageTable {
     /// Maps the page around `address`, in place of what was there. Rights are of
     /// [`abi::access`]. `None`: no memory for a table page, nothing changed.
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
-        assert!(address < abi::USER_END, "not a user address: {address:#x}");
+        let (start, end) = self.reach();
+        assert!(
+            (start..end).contains(&address),
+            "not an address of this space: {address:#x}"
+        );
         assert!(
             user_frame(pfn) || device && device_frame(pfn),
             "not for users: {pfn:?}"
         );
         let mut tables = self.tables.borrow_mut();
-        let missing = (1..=4)
+        let missing = (1..=self.levels())
             .filter(|&l| !tables.contains_key(&Self::key(l, address)))
             .count();
         with(|m| {
@@ -419,7 +437,7 @@ impl PageTable {
             .borrow_mut()
             .insert(address / PAGE_SIZE, (pfn, rights));
         let mut new_below = old.is_none();
-        for level in 1..=4 {
+        for level in 1..=self.levels() {
             let new_here = !tables.contains_key(&Self::key(level, address));
             *tables.entry(Self::key(level, address)).or_insert(0) += u32::from(new_below);
             new_below = new_here;
@@ -445,7 +463,7 @@ impl PageTable {
         let mut tables = self.tables.borrow_mut();
         for page in pages {
             self.entries.borrow_mut().remove(&page);
-            for level in 1..=4 {
+            for level in 1..=self.levels() {
                 let key = Self::key(level, page * PAGE_SIZE);
                 let used = tables
                     .get_mut(&key)
@@ -463,7 +481,8 @@ impl PageTable {
 
     /// Removes everything and gives back every table page.
     pub fn clear(&self) {
-        self.remove(0, abi::USER_END);
+        let (start, end) = self.reach();
+        self.remove(start, end);
     }
 
     /// The number of table pages that it holds.
@@ -471,28 +490,54 @@ impl PageTable {
         self.tables.borrow().len() as u32
     }
 
-    /// Makes this the active page table.
-    pub fn activate(&self) {
-        with(|m| {
-            m.active = core::ptr::from_ref(self) as usize;
-            m.accesses += 1;
-        });
+    /// Its name in a context.
+    pub(crate) fn root_of(&'static self) -> Root {
+        if self.is_collocated() {
+            0
+        } else {
+            core::ptr::from_ref(self) as usize
+        }
     }
 
-    /// As [`PageTable::activate`], for a page table that was activated before.
-    pub fn keep_active(&self) {
-        assert!(self.is_active(), "another space's translations");
+    /// Whether a context names it so.
+    pub(crate) fn is_root(&'static self, root: Root) -> bool {
+        self.root_of() == root
     }
 
-    /// Whether this is the active page table.
-    pub fn is_active(&self) -> bool {
-        with(|m| m.active == core::ptr::from_ref(self) as usize)
+    /// Makes it the page table of a place ([`abi::collocated`]). `None`: there is no such place, or the table has
+    /// translations.
+    pub fn collocate(&self, place: u64) -> Option<()> {
+        if place >= collocated::COUNT || self.pages() > 0 || self.is_collocated() {
+            return None;
+        }
+        self.place.set(Some(place));
+        Some(())
+    }
+
+    /// Whether it is that of a place.
+    pub fn is_collocated(&self) -> bool {
+        self.place.get().is_some()
+    }
+
+    /// Clears it, and makes it an ordinary table.
+    pub fn leave_place(&self) {
+        self.clear();
+        self.place.set(None);
+    }
+
+    /// Its addresses: the first, and the end.
+    pub fn reach(&self) -> (u64, u64) {
+        let place = self.place.get();
+        place.map_or((0, collocated::START), collocated::range)
     }
 }
 
-/// Deactivates users' page tables: no user memory is translated until the next [`PageTable::activate`].
-pub fn activate_none() {
-    with(|m| m.active = 0);
+/// The address of a page table, for comparison only; 0: whichever is loaded.
+pub(crate) type Root = usize;
+
+/// The page table of a thread that has none.
+pub(crate) fn no_root() -> Root {
+    0
 }
 
 /// A kernel stack.
@@ -660,11 +705,24 @@ pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     with(|m| m.ports = (number, ranges.to_vec()));
 }
 
-/// Does what the machine does before it runs a thread: loads the thread's I/O ports.
+/// Does what the machine does before it runs a thread: loads the thread's I/O ports and page table.
 pub fn enter_user<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
+    let root = context_of::<K>(thread).table.get();
+    with(|m| {
+        if root != 0 && m.loaded != root {
+            m.loaded = root;
+            m.loads += 1;
+            m.accesses += 1;
+        }
+    });
     if with(|m| m.ports.0) != context_of::<K>(thread).ports() {
         kernel.change_ports(thread);
     }
+}
+
+/// How often a page table has been loaded.
+pub fn loads() -> u64 {
+    with(|m| m.loads)
 }
 
 /// Calls `f` for each range (start, size) of free user memory.

@@ -353,6 +353,12 @@ fn set_up_processor() {
     super::fpu::init();
 }
 
+/// Whether code in the kernel's rings can neither execute nor, unless it asks to, read or write pages of user mode.
+pub(crate) fn keeps_rings_apart() -> bool {
+    let features = __cpuid_count(7, 0).ebx;
+    features & 1 << 7 != 0 && features & 1 << 20 != 0
+}
+
 /// Physical start and size of the boot archive.
 pub fn archive() -> (u64, u64) {
     let archive = ARCHIVE.0.get();

@@ -31,7 +31,7 @@ pub(super) struct Cpu {
     /// The time for which the timer is set, in nanoseconds; `u64::MAX`: none.
     pub(super) deadline: Cell<u64>,
     pub(super) ports: LoadedPorts,
-    pub(super) segments: [Cell<u64>; 8],
+    pub(super) segments: [Cell<u64>; 10],
     pub(super) task: TaskState,
 }
 

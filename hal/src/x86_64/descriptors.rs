@@ -16,6 +16,9 @@ const SYSRET_BASE: u16 = 0x18 | 3;
 pub(super) const USER_DATA: u16 = 0x20 | 3;
 pub(super) const USER_CODE: u16 = 0x28 | 3;
 const TASK: u16 = 0x30;
+/// The segments of collocated programs, which run in ring 1.
+pub(super) const INNER_CODE: u16 = 0x40 | 1;
+pub(super) const INNER_DATA: u16 = 0x48 | 1;
 
 /// The size and number of interrupt stacks, for traps that may come at any instant or with a bad stack pointer.
 /// They must hold only what the entry code moves away at once, and what `die` needs.
@@ -72,7 +75,7 @@ impl TaskState {
     clippy::declare_interior_mutable_const,
     reason = "each processor has its own"
 )]
-pub(super) const SEGMENTS: [Cell<u64>; 8] = [
+pub(super) const SEGMENTS: [Cell<u64>; 10] = [
     Cell::new(0),
     // Present, 64-bit code; present, writable data.
     Cell::new(0x00af_9b00_0000_ffff),
@@ -83,6 +86,9 @@ pub(super) const SEGMENTS: [Cell<u64>; 8] = [
     Cell::new(0x00af_fb00_0000_ffff),
     Cell::new(0),
     Cell::new(0),
+    // The same for privilege level 1, code first.
+    Cell::new(0x00af_bb00_0000_ffff),
+    Cell::new(0x00cf_b300_0000_ffff),
 ];
 
 /// An entry of the interrupt descriptor table.

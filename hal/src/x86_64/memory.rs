@@ -24,7 +24,7 @@
 use super::boot::Found;
 use super::instructions::set_cr3;
 use super::Global;
-use crate::Pfn;
+use crate::{NarrowRef, Pfn};
 use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use core::arch::asm;
@@ -323,9 +323,19 @@ pub(super) fn kernel_root() -> u64 {
     MEMORY.0.root.get()
 }
 
-/// The entry of the kernel's root table at `index`, of its upper half.
+/// The entry of the kernel's root table at `index`: one of a collocated place, 0 if nobody ever had that, or one of its upper half.
 pub(super) fn kernel_root_entry(index: usize) -> u64 {
     entry_of(MEMORY.0.root.get(), index).get()
+}
+
+/// Sets an entry of the kernel's root table, which roots that are made from now on copy.
+pub(super) fn set_kernel_root_entry(index: usize, entry: u64) {
+    entry_of(MEMORY.0.root.get(), index).set(entry);
+}
+
+/// Where the kernel's own root stands, for threads without a page table.
+pub(crate) fn no_root() -> NarrowRef<Cell<u64>> {
+    NarrowRef::of(&MEMORY.0.root)
 }
 
 /// An entry of one of the kernel's own tables.

@@ -40,7 +40,7 @@ pub use memory::{
     alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_array,
     read_bytes, read_word, read_words, user_frame, write_bytes, write_word, write_words,
 };
-pub use paging::{activate_none, PageTable};
+pub use paging::PageTable;
 pub use registers::Frame;
 pub use serial::{die, log};
 pub use stack::{
@@ -50,8 +50,11 @@ pub use stack::{
 pub use time::{now, set_timer, ticks, time_of};
 pub use trap::start;
 
+pub(crate) use boot::keeps_rings_apart;
 pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
 pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
+pub(crate) use memory::no_root;
+pub(crate) use paging::Root;
 pub(crate) use stack::{cpu_stack_top, set_stack};
 pub(crate) use trap::OWN_STACKS;
 

@@ -9,6 +9,10 @@
 //! caches). Hence a removal has three steps, in this order: the entries of all levels are cleared; the
 //! processor is told to forget them; only then may a table page that was given back get new entries. The tests
 //! in `paging_model.rs` run this file on a model of a processor that keeps all that it may.
+//!
+//! The place of a collocated space (`abi::collocated`) is some tables of the third level, to which every root leads by
+//! entries without the bit for user mode: ring 3 faults there, whatever stands below. They are made when the place is
+//! first taken, and stay. A collocated space has no root.
 
 use super::instructions::{cr3, invlpg, set_cr3};
 use super::memory::{
@@ -16,8 +20,8 @@ use super::memory::{
     WRITABLE,
 };
 use super::Global;
-use crate::{device_frame, user_frame, Pfn};
-use abi::{access, PAGE_SIZE, USER_END};
+use crate::{device_frame, user_frame, NarrowRef, Pfn};
+use abi::{access, collocated, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 
 /// The position of an entry's rights, as in [`abi::access`], in bits that the processor ignores.
@@ -96,6 +100,13 @@ impl Table {
         unsafe { table_word(self.0, index) }
     }
 
+    /// The table below this one of `level` on the way to an address, if there is one.
+    #[inline(always)]
+    fn below(self, address: u64, level: u32) -> Option<Table> {
+        let entry = self.entry(index(address, level)).get();
+        (entry != 0).then(|| Table::of(entry))
+    }
+
     /// The number of entries in use. In a root, only users' entries count.
     fn count(self) -> &'static Cell<u32> {
         &BUDGET.0.notes.get()[self.index() as usize]
@@ -137,6 +148,8 @@ impl Table {
 pub struct PageTable {
     /// The root table's physical address; that of the kernel's own root while there is none.
     root: Cell<u64>,
+    /// Number of its place, plus 1, if it is collocated; it then never has a root of its own.
+    place: Cell<u32>,
     pages: Cell<u32>,
     /// A cache of tables of the lowest level that were used lately.
     leaves: [Leaf; LEAVES],
@@ -160,14 +173,15 @@ fn range_of(address: u64) -> u64 {
     address >> 21
 }
 
-/// The bits of an entry for each combination of rights of [`abi::access`].
+/// The bits of an entry for each combination of rights of [`abi::access`]. What cannot be accessed is not present: at a
+/// collocated place the bit for user mode keeps nobody out.
 static RIGHTS: [u64; access::ALL as usize + 1] = {
     let mut all = [0; access::ALL as usize + 1];
     let mut rights = 0;
     while rights <= access::ALL {
         let mut bits = rights << RIGHTS_SHIFT;
         if rights & (access::READ | access::WRITE | access::EXECUTE) != 0 {
-            bits |= USER;
+            bits |= PRESENT | USER;
         }
         if rights & access::WRITE != 0 {
             bits |= WRITABLE;
@@ -187,9 +201,18 @@ impl Default for PageTable {
     }
 }
 
+/// The entries of a root that are the same in all: the places of collocated spaces, and the kernel's half.
+const KERNEL_ENTRIES: core::ops::Range<usize> = 128..512;
+const _: () = assert!(index(collocated::START, 4) == KERNEL_ENTRIES.start);
+/// The addresses to which an entry of a root leads.
+const REACH: u64 = 1 << 39;
+
+/// Where the root of a page table stands, which changes with it.
+pub(crate) type Root = NarrowRef<Cell<u64>>;
+
 /// The index of the entry for `address` in a table of `level`.
 #[inline]
-fn index(address: u64, level: u32) -> usize {
+const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * (level - 1)) & 511) as usize
 }
 
@@ -198,6 +221,7 @@ impl PageTable {
     pub fn new() -> PageTable {
         PageTable {
             root: Cell::new(memory::kernel_root()),
+            place: Cell::new(0),
             pages: Cell::new(0),
             leaves: [const {
                 Leaf {
@@ -214,8 +238,74 @@ impl PageTable {
         (root != memory::kernel_root()).then(|| Table::of(root))
     }
 
+    /// Whether the processor may know its translations: those of a place stand in every root.
     fn loaded(&self) -> bool {
-        self.root.get() == cr3()
+        self.root.get() == cr3() || self.is_collocated()
+    }
+
+    /// Where its root stands, for the exit code. For threads of a collocated table it loads none: the table goes along with
+    /// whatever is loaded.
+    pub(crate) fn root_of(&'static self) -> Root {
+        NarrowRef::of(&self.root)
+    }
+
+    /// Whether a context names it so.
+    pub(crate) fn is_root(&'static self, root: Root) -> bool {
+        self.root_of() == root
+    }
+
+    /// Makes it the page table of a place ([`abi::collocated`]): its addresses are those of the place, and what it
+    /// translates is there for ring 1 whichever table is loaded, in every table that had no page until now; the caller
+    /// clears the others. `None`: there is no such place, no memory for its tables, the table has translations, or the processor
+    /// does not keep ring 1 away from pages of user mode (SMEP and SMAP). The caller sees to it that no other table has the place.
+    pub fn collocate(&self, place: u64) -> Option<()> {
+        let apart = super::keeps_rings_apart();
+        if place >= collocated::COUNT || !apart || self.pages.get() > 0 || self.is_collocated() {
+            return None;
+        }
+        let (start, end) = collocated::range(place);
+        for i in index(start, 4)..=index(end - 1, 4) {
+            if memory::kernel_root_entry(i) == 0 {
+                let way = PRESENT | WRITABLE | ACCESSED;
+                memory::set_kernel_root_entry(i, Table::take()?.physical() | way);
+            }
+        }
+        self.place.set(place as u32 + 1);
+        Some(())
+    }
+
+    /// Whether it is that of a place.
+    #[inline(always)]
+    pub fn is_collocated(&self) -> bool {
+        self.place.get() != 0
+    }
+
+    /// Clears it, and makes it an ordinary table.
+    pub fn leave_place(&self) {
+        self.clear();
+        self.place.set(0);
+    }
+
+    /// Its addresses: the first, and the end.
+    pub fn reach(&self) -> (u64, u64) {
+        match self.place.get().checked_sub(1) {
+            Some(place) => collocated::range(place.into()),
+            None => (0, collocated::START),
+        }
+    }
+
+    fn reaches(&self, address: u64) -> bool {
+        let (start, end) = self.reach();
+        (start..end).contains(&address)
+    }
+
+    /// The highest of its tables on the way to an address that it reaches, with its level.
+    fn top(&self, address: u64) -> Option<(Table, u32)> {
+        if self.is_collocated() {
+            let entry = memory::kernel_root_entry(index(address, 4));
+            return Some((Table::of(entry), 3));
+        }
+        Some((self.root()?, 4))
     }
 
     fn take(&self) -> Option<Table> {
@@ -244,17 +334,18 @@ impl PageTable {
 
     #[inline(never)]
     fn find_leaf(&self, address: u64) -> Option<Table> {
-        if address >= USER_END {
+        // Loops of constant length: this is on the way of each message to a page that was not used lately.
+        let table = if self.is_collocated() {
+            let (top, _) = self.top(address).filter(|_| self.reaches(address))?;
+            [3, 2]
+                .into_iter()
+                .try_fold(top, |table, level| table.below(address, level))?
+        } else if address < collocated::START {
+            let mut levels = [4, 3, 2].into_iter();
+            levels.try_fold(self.root()?, |table, level| table.below(address, level))?
+        } else {
             return None;
-        }
-        let mut table = self.root()?;
-        for level in [4, 3, 2] {
-            let entry = table.entry(index(address, level)).get();
-            if entry == 0 {
-                return None;
-            }
-            table = Table::of(entry);
-        }
+        };
         self.note_leaf(address, table);
         Some(table)
     }
@@ -296,7 +387,7 @@ impl PageTable {
             Some(table) => table,
             None => self.make_leaf(address)?,
         };
-        let mut new = (u64::from(pfn.0) * PAGE_SIZE) | ACCESSED | DIRTY | PRESENT;
+        let mut new = (u64::from(pfn.0) * PAGE_SIZE) | ACCESSED | DIRTY;
         new |= RIGHTS[(rights & access::ALL) as usize];
         if device {
             new |= UNCACHED;
@@ -313,12 +404,15 @@ impl PageTable {
     /// Adds the tables that are missing above a page.
     #[inline(never)]
     fn make_leaf(&self, address: u64) -> Option<Table> {
-        assert!(address < USER_END, "not a user address: {address:#x}");
-        let mut table = match self.root() {
-            Some(root) => root,
-            None => self.make_root()?,
+        assert!(
+            self.reaches(address),
+            "not an address of this space: {address:#x}"
+        );
+        let (mut table, top) = match self.top(address) {
+            Some(top) => top,
+            None => (self.make_root()?, 4),
         };
-        for level in [4, 3, 2] {
+        for level in (2..=top).rev() {
             let entry = table.entry(index(address, level));
             if entry.get() == 0 {
                 // When a deeper table is missing too, this one may stay behind empty: it is
@@ -334,7 +428,7 @@ impl PageTable {
 
     fn make_root(&self) -> Option<Table> {
         let root = self.take()?;
-        for i in 256..512 {
+        for i in KERNEL_ENTRIES {
             root.entry(i).set(memory::kernel_root_entry(i));
         }
         self.root.set(root.physical());
@@ -373,7 +467,11 @@ impl PageTable {
             from.is_multiple_of(PAGE_SIZE) && to.is_multiple_of(PAGE_SIZE),
             "parts of pages"
         );
-        let Some(root) = self.root() else { return 0 };
+        let (start, end) = self.reach();
+        let (start, end) = (from.max(start), to.min(end));
+        if start >= end || self.top(start).is_none() {
+            return 0;
+        }
         let loaded = self.loaded();
         let mut removal = Removal {
             table: self,
@@ -381,14 +479,22 @@ impl PageTable {
             removed: 0,
             freed: 0,
         };
-        removal.remove(root, 4, from, to.min(USER_END));
+        let mut at = start;
+        while at < end {
+            let Some((top, level)) = self.top(at) else {
+                break;
+            };
+            let next = (at & !(REACH - 1)) + if level == 4 { collocated::START } else { REACH };
+            removal.remove(top, level, at, end.min(next));
+            at = next;
+        }
         if loaded {
             if removal.removed > FLUSH_SINGLY {
-                load(root.physical());
+                load(cr3());
             } else if removal.freed > 0 {
                 // The pages are flushed one by one, but the processor may have seen the way to their tables
                 // again since. Invalidating any one address makes it forget all such ways.
-                invlpg(from);
+                invlpg(start);
             }
         }
         removal.removed
@@ -396,6 +502,11 @@ impl PageTable {
 
     /// Removes everything and gives back every table page.
     pub fn clear(&self) {
+        if self.is_collocated() {
+            let (start, end) = self.reach();
+            self.remove_pages(start, end);
+            return;
+        }
         let Some(root) = self.root() else { return };
         if self.loaded() {
             activate_none();
@@ -406,8 +517,8 @@ impl PageTable {
             removed: 0,
             freed: 0,
         };
-        removal.remove(root, 4, 0, USER_END);
-        for i in 256..512 {
+        removal.remove(root, 4, 0, collocated::START);
+        for i in KERNEL_ENTRIES {
             root.entry(i).set(0);
         }
         self.root.set(memory::kernel_root());
@@ -419,29 +530,20 @@ impl PageTable {
         self.pages.get()
     }
 
-    /// Makes this the active page table. If it has no translations yet, the kernel's own root is loaded
-    /// instead: see [`PageTable::keep_active`].
-    #[inline(always)]
+    /// Loads it, as the exit code does; the kernel's own root while it has none.
+    #[cfg(test)]
     pub fn activate(&self) {
         load(self.root.get());
-    }
-
-    /// As [`PageTable::activate`], for a page table that was activated before, perhaps while it was empty.
-    #[inline]
-    pub fn keep_active(&self) {
-        if !self.loaded() {
-            self.activate();
-        }
     }
 }
 
 /// The byte at an address of users' memory, by the active page table.
 pub(super) fn byte_in_use(address: u64) -> Option<u8> {
     let root = cr3();
-    if address >= USER_END || root == memory::kernel_root() {
+    if address >= USER_END {
         return None;
     }
-    // In all other cases CR3 holds the root of a `PageTable`.
+    // The kernel's own root has entries of the same form.
     let mut table = Table::of(root);
     for level in [4, 3, 2] {
         let entry = table.entry(index(address, level)).get();
@@ -458,8 +560,8 @@ pub(super) fn byte_in_use(address: u64) -> Option<u8> {
     Some(byte[0])
 }
 
-/// Deactivates users' page tables: no user memory is translated until the next [`PageTable::activate`].
-pub fn activate_none() {
+/// Loads the kernel's own root: no user memory is translated until the exit code loads a root.
+fn activate_none() {
     load(memory::kernel_root());
 }
 

@@ -12,7 +12,7 @@
 //! After each operation it must know nothing that the tables do not say.
 
 use crate::{host, Pfn};
-use abi::{access, PAGE_SIZE, USER_END};
+use abi::{access, collocated, PAGE_SIZE, USER_END};
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
@@ -37,12 +37,22 @@ const BASE: u64 = 0x1000_0000;
 /// The kernel's own root, which translates nothing for users.
 const KERNEL_ROOT: u64 = 0x7000;
 
+/// The indices of the root's entries for places of collocated spaces.
+const PLACES: core::ops::Range<usize> = 128..256;
+
+/// The model's processor has SMEP and SMAP.
+fn keeps_rings_apart() -> bool {
+    true
+}
+
 /// A way to a table: its level, the number of the range that it translates, its address.
 type Way = (u32, u64, u64);
 
 struct Processor {
     words: RefCell<Vec<&'static [Cell<u64>]>>,
     cr3: Cell<u64>,
+    /// The entries of the kernel's own root for places of collocated spaces, which every other root has too.
+    places: [Cell<u64>; PLACES.end - PLACES.start],
     /// Page number and entry.
     translations: RefCell<BTreeSet<(u64, u64)>>,
     ways: RefCell<BTreeSet<Way>>,
@@ -55,6 +65,7 @@ struct Processor {
 static PROCESSOR: Global<Processor> = Global(Processor {
     words: RefCell::new(Vec::new()),
     cr3: Cell::new(KERNEL_ROOT),
+    places: [const { Cell::new(0) }; PLACES.end - PLACES.start],
     translations: RefCell::new(BTreeSet::new()),
     ways: RefCell::new(BTreeSet::new()),
     touched: Cell::new(0),
@@ -72,7 +83,13 @@ impl Processor {
     fn look(&self) {
         let mut ways = self.ways.borrow_mut();
         let mut left: Vec<Way> = ways.iter().copied().collect();
-        if self.cr3.get() != KERNEL_ROOT {
+        if self.cr3.get() == KERNEL_ROOT {
+            for (i, entry) in PLACES.zip(&self.places) {
+                if entry.get() != 0 {
+                    left.push((3, i as u64, entry.get() & memory::ADDRESS));
+                }
+            }
+        } else {
             left.push((4, 0, self.cr3.get()));
         }
         while let Some((level, range, table)) = left.pop() {
@@ -99,10 +116,12 @@ impl Processor {
         let mut table = self.cr3.get();
         let mut entry = 0;
         for l in (level..=4).rev() {
-            if table == KERNEL_ROOT {
-                return 0;
-            }
-            entry = word(table, (range >> (9 * (l - level)) & 511) as usize).get();
+            let index = (range >> (9 * (l - level)) & 511) as usize;
+            entry = if table != KERNEL_ROOT {
+                word(table, index).get()
+            } else {
+                memory::kernel_root_entry(index)
+            };
             if entry & memory::PRESENT == 0 {
                 return 0;
             }
@@ -191,8 +210,14 @@ mod memory {
         KERNEL_ROOT
     }
 
-    pub(super) fn kernel_root_entry(_: usize) -> u64 {
-        0
+    pub(super) fn kernel_root_entry(index: usize) -> u64 {
+        let place = index.checked_sub(PLACES.start);
+        let place = place.and_then(|place| PROCESSOR.0.places.get(place));
+        place.map_or(0, Cell::get)
+    }
+
+    pub(super) fn set_kernel_root_entry(index: usize, entry: u64) {
+        PROCESSOR.0.places[index - PLACES.start].set(entry);
     }
 
     /// # Safety
@@ -225,6 +250,7 @@ fn fresh() -> MutexGuard<'static, ()> {
     processor.cr3.set(KERNEL_ROOT);
     processor.translations.borrow_mut().clear();
     processor.ways.borrow_mut().clear();
+    processor.places.iter().for_each(|entry| entry.set(0));
     paging::begin_anew(BASE, TABLES);
     turn
 }
@@ -259,7 +285,6 @@ fn a_removed_page_is_forgotten_with_the_way_to_it() {
         assert_eq!(table.pages(), 1, "tables without entries go back");
         // The tables are reused for other addresses.
         fill(&other, 0x123_4567_8000, 3);
-        step(|| table.keep_active());
         step(|| other.clear());
         step(|| table.clear());
     }
@@ -281,8 +306,12 @@ fn a_replaced_page_is_forgotten() {
 #[test]
 fn any_order_of_changes_leaves_nothing_behind() {
     let _turn = fresh();
-    let tables = [PageTable::new(), PageTable::new()];
-    let mut pages = [const { std::collections::BTreeMap::new() }; 2];
+    let tables = [0; 4].map(|_| PageTable::new());
+    let places = [1, 15];
+    for (table, place) in tables[2..].iter().zip(places) {
+        table.collocate(place).expect("a place");
+    }
+    let mut pages = [const { std::collections::BTreeMap::new() }; 4];
     let mut random = fastrand::Rng::with_seed(1);
     let mut dice = move |n: u64| random.u64(..n);
     // Few ranges, so that tables of every level come and go.
@@ -291,12 +320,17 @@ fn any_order_of_changes_leaves_nothing_behind() {
         0x1f_8000,
         0x3fff_8000,
         0x7f_ffff_8000,
-        USER_END - 0x40_0000,
+        collocated::START - 0x40_0000,
     ];
-    for i in 0..1500 {
-        let which = dice(2) as usize;
+    for i in 0..3000 {
+        let which = dice(4) as usize;
         let (table, known) = (&tables[which], &mut pages[which]);
-        let from = starts[dice(5) as usize] + dice(24) * PAGE_SIZE;
+        let start = match which {
+            0 | 1 => starts[dice(5) as usize],
+            // Not in the last page of all, which is no program's.
+            _ => collocated::range(places[which - 2]).0 + dice(2) * 0x3fff_8000,
+        };
+        let from = start + dice(24) * PAGE_SIZE;
         let count = [1, 1, 3, 17, 600][dice(5) as usize];
         match dice(8) {
             0..4 => step(|| {
@@ -316,7 +350,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
                     known.remove(&page);
                 }
             }
-            _ => step(|| table.activate()),
+            _ => step(|| tables[which % 2].activate()),
         }
         let found = |page: u64| known.get(&page).copied();
         for page in (0..30).map(|page| from + page * PAGE_SIZE) {
@@ -324,11 +358,53 @@ fn any_order_of_changes_leaves_nothing_behind() {
         }
     }
     tables.iter().for_each(|table| step(|| table.clear()));
-    assert_eq!(
-        tables[0].pages() + tables[1].pages(),
-        0,
-        "clear leaves tables"
+    let left: u32 = tables.iter().map(PageTable::pages).sum();
+    assert_eq!(left, 0, "clear leaves tables");
+}
+
+/// The translations of a place are there whichever table is loaded, are nobody else's, and go from all.
+#[test]
+fn a_place_is_the_same_in_all_tables() {
+    let _turn = fresh();
+    let (inner, other) = (PageTable::new(), PageTable::new());
+    let (at, end) = collocated::range(2);
+    assert!(
+        inner.collocate(collocated::COUNT).is_none(),
+        "no such place"
     );
+    inner.collocate(2).expect("a place");
+    fill(&other, AT, 3);
+    assert!(inner.collocate(3).is_none(), "a second place");
+    assert!(other.collocate(3).is_none(), "a table in use");
+    step(|| fill(&inner, at, 20));
+    assert_eq!(inner.pages(), 2, "the upper tables are everybody's");
+    let entry = || PROCESSOR.0.entry(1, at / PAGE_SIZE);
+    let shown = entry();
+    assert!(
+        shown & memory::PRESENT != 0
+            && shown & memory::ADDRESS == u64::from(frame(0).0) * PAGE_SIZE
+    );
+    for entry in &PROCESSOR.0.places {
+        assert_eq!(entry.get() & memory::USER, 0, "ring 3 is kept out");
+    }
+    step(|| other.activate());
+    assert_eq!(entry(), shown, "in another table");
+    assert!(other.lookup(at).is_none() && inner.lookup(AT).is_none());
+    assert_eq!(step(|| other.remove(0, USER_END)), 3, "its own only");
+    assert_eq!(step(|| inner.remove(0, at)), 0, "nothing outside its place");
+    assert_eq!(step(|| inner.remove(at, end)), 20, "all that it had");
+    assert_eq!(entry(), 0, "gone from all");
+    let last = collocated::range(2).1 - 3 * PAGE_SIZE;
+    step(|| fill(&inner, at, 5));
+    step(|| fill(&inner, last, 3));
+    step(|| inner.leave_place());
+    assert_eq!(PROCESSOR.0.entry(1, last / PAGE_SIZE), 0);
+    assert_eq!(
+        (entry(), inner.pages()),
+        (0, 0),
+        "a place that is left is empty"
+    );
+    step(|| other.clear());
 }
 
 /// The costs of an operation: words touched, pages invalidated one by one, and CR3 loads.

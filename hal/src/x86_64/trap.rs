@@ -11,7 +11,7 @@
 //! says so while user mode runs.
 
 use super::cpu::{cpu, Cpu, CPU};
-use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
+use super::descriptors::{INNER_CODE, INNER_DATA, KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::{switch_fpu, use_fpu, LOADED};
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::mask::{self, FLAG};
@@ -20,7 +20,7 @@ use super::serial::{die, die_at};
 use super::stack::{CPU_STACKS, CPU_STACK_END};
 use super::{interrupts, stack, time, Global};
 use crate::context::context_of;
-use crate::context::needs::{FULL, HAS_FPU, PORTS_SHIFT};
+use crate::context::needs::{FULL, HAS_FPU, INNER, PORTS_SHIFT};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::any::TypeId;
@@ -39,6 +39,9 @@ const MACHINE_CHECK: u64 = 18;
 
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
+
+/// The flag that checks alignment, and lets the kernel's rings reach pages of user mode.
+const ALIGNMENT: u32 = 1 << 18;
 
 /// 1 if interrupts are masked by the byte in [`Cpu`] and the flag stays on, 0 otherwise.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
@@ -245,6 +248,19 @@ macro_rules! to_stack {
     };
 }
 
+/// Loads the root table of the context in `rax`, if another one is loaded, or its root has just been made.
+macro_rules! to_table {
+    () => {
+        "movsxd rcx, dword ptr [rax + {table}]
+        mov rcx, [rcx]
+        mov rdx, cr3
+        cmp rcx, rdx
+        je 22f
+        mov cr3, rcx
+        22:"
+    };
+}
+
 /// The end of the exit code with `sysretq`, with the context in `rax`.
 macro_rules! to_user {
     () => {
@@ -348,9 +364,10 @@ unsafe extern "C" fn syscall_entry() {
         "hal_resume:",
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
-        // The same context that came in: its segment bases, ports and FPU are still loaded.
+        // The same context that came in: its segment bases, ports, FPU and translations are still loaded, unless a
+        // fault has made the first of these.
         "cmp byte ptr [rax + {needs}], 0",
-        "jne 6f",
+        "jne 3f",
         to_user!(),
         // Another context. From here on it has no activation in the kernel.
         "4:",
@@ -363,6 +380,7 @@ unsafe extern "C" fn syscall_entry() {
         "cmp ecx, [rip + {cpu} + {plain}]",
         "jne 5f",
         "2:",
+        to_table!(),
         "mov rcx, [rax + {fs_base}]",
         "wrfsbase rcx",
         "mov rdx, [rax + {gs_base}]",
@@ -371,10 +389,10 @@ unsafe extern "C" fn syscall_entry() {
         "5:",
         "mov edx, [rip + {cpu} + {plain}]",
         "xor edx, ecx",
-        "cmp edx, {full}",
-        "je 6f",
+        "test edx, ~{way}",
+        "jz 3f",
         // `plain` becomes the context's needs, with `LOADED` if it uses the FPU.
-        "and ecx, ~{full}",
+        "and ecx, ~{way}",
         "mov ebx, ecx",
         "and ebx, {has_fpu}",
         "add ecx, ebx",
@@ -391,8 +409,12 @@ unsafe extern "C" fn syscall_entry() {
         "5:",
         "cmp byte ptr [rax + {needs}], 0",
         "je 2b",
-        // All registers, by `iretq`. To an address that is not canonical that would fault in the kernel.
-        "6:",
+        // All registers, by `iretq`.
+        "3:",
+        "test byte ptr [rax + {needs}], {inner}",
+        "jnz 10f",
+        to_table!(),
+        // To an address that is not canonical `iretq` would fault in the kernel.
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
         "shr rdx, 47",
@@ -408,6 +430,7 @@ unsafe extern "C" fn syscall_entry() {
         "mov edx, [rax + {rflags}]",
         "push rdx",
         "push {user_code}",
+        "11:",
         "push rcx",
         "mov rbx, [rax + {rbx}]",
         "mov rcx, [rax + {rcx}]",
@@ -429,12 +452,38 @@ unsafe extern "C" fn syscall_entry() {
         "cmp rdx, 0x1ffff",
         "je 9b",
         // The thread gets the fault instead.
+        "13:",
         to_stack!("rax"),
         "mov rdi, rax",
         "mov esi, {protection}",
         "xor edx, edx",
         "call {from_user}",
         "jmp hal_resume",
+        // To ring 1. It needs no root table: its translations are in all.
+        "10:",
+        "mov rcx, [rax + {rip}]",
+        "mov rdx, rcx",
+        "shr rdx, 47",
+        "jnz 13b",
+        "mov rdx, [rax + {fs_base}]",
+        "wrfsbase rdx",
+        "mov rdx, [rax + {gs_base}]",
+        "wrgsbase rdx",
+        // After a call, the registers that `sysretq` would leave.
+        "mov edx, [rax + {rflags}]",
+        "test byte ptr [rax + {needs}], {full}",
+        "jnz 12f",
+        "mov [rax + {rcx}], rcx",
+        "mov [rax + {r11}], rdx",
+        "12:",
+        "mov byte ptr [rax + {needs}], {inner}",
+        // Without AC no access of the kernel's rings reaches a page of user mode.
+        "and edx, ~{alignment}",
+        "push {inner_data}",
+        "push qword ptr [rax + {rsp}]",
+        "push rdx",
+        "push {inner_code}",
+        "jmp 11b",
         user_rsp = const offset_of!(Cpu, user_rsp),
         kernel = const offset_of!(Cpu, kernel),
         syscall = const offset_of!(Cpu, syscall),
@@ -444,6 +493,12 @@ unsafe extern "C" fn syscall_entry() {
         switch_fpu = sym switch_fpu,
         ports = const PORTS_SHIFT,
         full = const FULL,
+        inner = const INNER,
+        way = const FULL | INNER,
+        table = const offset_of!(Context, table),
+        alignment = const ALIGNMENT,
+        inner_data = const INNER_DATA,
+        inner_code = const INNER_CODE,
         activation = const stack::ACTIVATION,
         user_data = const USER_DATA,
         user_code = const USER_CODE,
@@ -493,7 +548,7 @@ unsafe extern "C" fn common() {
         "mov [rax + {fs_base}], rcx",
         "rdgsbase rcx",
         "mov [rax + {gs_base}], rcx",
-        "mov byte ptr [rax + {needs}], 1",
+        "or byte ptr [rax + {needs}], 1",
         to_stack!("rax"),
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",

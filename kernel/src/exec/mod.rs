@@ -153,7 +153,6 @@ impl Kernel {
         }
         counters::blocked(holder, Kind::Kept);
         probe::preempted();
-        self.activate_space(holder, next);
         hal::switch_stack(&holder.ctx, &next.ctx);
     }
 }

@@ -312,7 +312,6 @@ fn switch_to<F: Form>(
         return k.exit_trap_to(t, to);
     }
     counters::blocked(t, counters::Kind::HandedOff);
-    k.activate_space(t, to);
     message.transfer(route, t, to)
 }
 

@@ -43,8 +43,7 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
         return k.exit_trap(t);
     };
     match memory::make_present(k, space, address, need) {
-        // If this is the table's first page, there was no table that the processor could have loaded.
-        Ok(_) | Err(Stop::Device(..)) => space.table.keep_active(),
+        Ok(_) | Err(Stop::Device(..)) => {}
         // There is no memory even for the tables of one page, and no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {

@@ -20,6 +20,7 @@ pub(crate) mod io_ports;
 mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;
+pub(crate) mod places;
 pub(crate) mod port;
 pub(crate) mod reference;
 pub(crate) mod region;

@@ -10,7 +10,7 @@ use super::tree::Mappings;
 use super::{Handles, Header, NonNullLink, Object, Phase, Table, Target};
 use crate::stop::{Access, Stop};
 use crate::K;
-use abi::{Type, PAGE_SIZE, USER_END};
+use abi::{collocated, Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 use hal::{NarrowCell, PageTable, Pfn};
 
@@ -271,6 +271,17 @@ impl Space {
         }
     }
 
+    /// Whether all addresses of the range can be this space's.
+    #[inline(always)]
+    pub(crate) fn holds(&self, start: u64, size: u64) -> bool {
+        // The range is one of users' addresses, so that the sum does not overflow.
+        if !self.table.is_collocated() {
+            return start + size <= collocated::START;
+        }
+        let (from, to) = self.table.reach();
+        from <= start && start + size <= to
+    }
+
     /// Clears its page table and returns the table's pages. Walks fill it again.
     pub(crate) fn empty_table(&self, k: K) {
         self.table.clear();
@@ -393,6 +404,7 @@ impl Object for Space {
         }
         self.mappings.clear(k);
         k.io_ports.revoke_all(self);
+        k.places.take(self);
         if let Some(account) = self.account.take() {
             account.close(k);
         }

@@ -537,6 +537,7 @@ impl Thread {
         self.prev_in_space.set(None);
         self.space.set(NarrowRef::of(space.unwrap_or(k.nowhere)));
         self.ctx.set_ports(space.map_or(0, Space::ports_number));
+        self.ctx.set_table(&self.space_or_nowhere().table);
         self.note_space(k);
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));

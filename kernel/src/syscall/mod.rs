@@ -219,6 +219,7 @@ handlers! { a:
     DeviceMapPhysical => device_map_physical(a),
     DeviceDetachInterrupt => device_detach_interrupt(a),
     DeviceRevokePorts => device_revoke_ports(a),
+    DeviceCollocate => device_collocate(a),
     ServerRelease => ipc::release(a.t),
 }
 
@@ -598,6 +599,13 @@ fn device_revoke_ports(a: Args) -> Handled {
     }
     ports_changed(a, space);
     a.done()
+}
+
+fn device_collocate(a: Args) -> Handled {
+    authority(a)?;
+    let space = handle::find_open_target::<Space>(a.k, a.space, a.b())?;
+    let code = a.k.places.give(a.k, a.c(), space);
+    a.code(code)
 }
 
 /// The space has other I/O ports than before. They are loaded when a thread of it next runs; now, if it is the

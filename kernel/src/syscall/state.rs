@@ -151,6 +151,9 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     rights(protection)?;
     page_range(start, size, USER_END)?;
     page_range(offset, size, !(PAGE_SIZE - 1))?;
+    if size > 0 && region.is_some() && space.is_some_and(|space| !space.holds(start, size)) {
+        return Err(invalid());
+    }
     object::opening(a.k, a.t, m.head())?;
     let state = [start, size, offset, protection];
     let change = match region.zip(space).filter(|_| size > 0) {

@@ -629,6 +629,12 @@ pub(super) fn device(met: &mut Met) {
     assert!(hal::host::ports().contains(&(0x3f8, 8)));
     met.is(&w, revoke, &[key, space, 0x3f8, 8], Code::Ok);
     assert_eq!(hal::host::ports(), [], "ports that were taken away");
+    let (collocate, (_, empty)) = (Call::DeviceCollocate, w.space(1 << 14, 0, 0));
+    met.is(&w, collocate, &[none, empty, 0], Code::Denied);
+    met.is(&w, collocate, &[key, dead, 0], Code::Dead);
+    met.is(&w, collocate, &[key, space, 0], Code::InUse);
+    met.is(&w, collocate, &[key, empty, u64::MAX], Code::Invalid);
+    met.is(&w, collocate, &[key, empty, 0], Code::Ok);
     let physical = Call::DeviceMapPhysical;
     // The end of the addresses that the processor has.
     let end = u64::from(hal::host::END_FRAME) * PAGE_SIZE;
@@ -829,6 +835,7 @@ impl Ready {
                 w.ok(Call::DeviceGrantPorts, &[boot::AUTHORITY, a[1], a[2], a[3]]);
             }
             Call::DeviceMapPhysical => (a[2], a[3]) = (1 << 30, PAGE_SIZE),
+            Call::DeviceCollocate => a[2] = 3,
             Call::MappingSetState => w.words(a[1], &[0x7000_0000, PAGE_SIZE, 0, access::READ]),
             Call::RegionSetState => w.words(a[1], &[RAM, PAGE_SIZE, access::ALL]),
             Call::SpaceSetState => w.words(a[1], &[0, 1 << 14, 0, 0, 31]),

@@ -588,10 +588,14 @@ impl Generator {
             Type::Reference => vec![self.random.below(13)],
             Type::Mapping | Type::Region => {
                 let page = self.random.below(3) * PAGE_SIZE;
-                let start = self
-                    .random
-                    .one_of(&[HOLE, KEPT, DATA, 0x50_0000, 0x50_0000])
-                    + page;
+                let start = self.random.one_of(&[
+                    HOLE,
+                    KEPT,
+                    DATA,
+                    0x50_0000,
+                    0x50_0000,
+                    abi::collocated::range(1).0,
+                ]) + page;
                 let size = self.random.one_of(&[0, 1, 1, 2, 4]) * PAGE_SIZE;
                 let offset = self.random.below(5) * PAGE_SIZE;
                 let mut words = vec![start, size];
@@ -784,6 +788,7 @@ impl Generator {
                     END - PAGE_SIZE,
                 ])
             }
+            (Call::DeviceCollocate, _) => self.random.one_of(&[0, 1, 1, 1, 2, 15, 16]),
             (Call::DeviceMapPhysical, _) => self.random.one_of(&[PAGE_SIZE, 2 * PAGE_SIZE, 5, 0]),
             _ => self.random.below(16),
         }
@@ -943,6 +948,12 @@ const RARE: &[&str] = &[
      c touch kept 1
      a server_send_wait_receive a0=q0 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=0x100
      c touch kept 1",
+    // And one that gets a call next.
+    "a server_wait_receive a0=q0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
+     b client_connect_send_over a0=r_p0 a1=0 a2=0 a3=0 a4=0 a5=0
+     a server_ack
+     c call a0=r_p0 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
+     a server_send_wait_receive a0=q0 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=0x100",
     // A reference that is taken apart twice.
     "a reference_destroy a0=n0 a1=n1
      a reference_destroy a0=n0 a1=n2",

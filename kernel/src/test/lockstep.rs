@@ -199,6 +199,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     keeper: id(named(of.keeper.get()).1),
                     account: account(&mut s, of.account.get().expect("it has one")),
                     ports: Vec::new(),
+                    place: None,
                 })
             }
             Target::Thread(t) => {
@@ -686,7 +687,8 @@ impl<'w> Lockstep<'w> {
                 same("keeper", named(s.keeper.get()).1, self.lives(model.keeper))?;
                 same("quota", account.quota(), books.quota)?;
                 same("use", account.used(), books.used)?;
-                same("ports", &ports, &granted)
+                same("ports", &ports, &granted)?;
+                same("place", self.w.k.places.of(s), model.place)
             }
             (Body::Thread(model), Target::Thread(t)) => self.frames(model, t.get().ok_or("gone")?),
             (Body::Reference(model), Target::Reference(r)) => {

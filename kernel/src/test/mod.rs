@@ -8,7 +8,7 @@
 //! `counters` (what is counted), `fuzz` (random programs, beside the specification), `model` (trees, accounts,
 //! deadlines against simple models), `order` (who runs next, and for how long), `limits` (where ranges, lists
 //! and hierarchies end), `remains` (what is not left behind when something ends or changes), `cost` (what calls
-//! cost, counted in accesses of the machine), `devices` (lines and ports), `regress` (what has been wrong
+//! cost, counted in accesses of the machine), `devices` (lines and ports), `places` (collocated spaces), `regress` (what has been wrong
 //! once).
 
 mod calls;
@@ -24,6 +24,7 @@ mod limits;
 mod lockstep;
 mod model;
 mod order;
+mod places;
 mod regress;
 mod remains;
 mod sequence;

@@ -81,6 +81,8 @@ pub(super) const SLOTS: &[(&str, Option<Type>)] = &[
     ("f1", None),
     ("f2", None),
     ("f3", None),
+    ("s2", Some(Type::Space)),
+    ("r_s2", Some(Type::Reference)),
 ];
 
 /// The slot of that name.
@@ -372,6 +374,7 @@ impl Scene {
             (Call::PortReference, "p1", "r_p1"),
             (Call::SpaceReference, "s0", "r_s0"),
             (Call::SpaceReference, "s1", "r_s1"),
+            (Call::SpaceReference, "s2", "r_s2"),
             (Call::RegionReference, "h0", "r_h0"),
             (Call::RegionReference, "h1", "r_h1"),
             (Call::ThreadReference, "ta", "r_ta"),

@@ -110,7 +110,7 @@ fn serve_interrupts() {
 /// Gets the ports and the interrupt from the device server, at the door that init passed on: the session that holds them.
 fn attach(door: RefAt) -> Result<DevicesClient, Error> {
     let mut devices = DevicesClient::open_known(&door)?;
-    devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::SPACE)?;
+    devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::space())?;
     let interactive = !rt::start().args.iter().any(|argument| argument == "script");
     *SHARED.lock() = Some(Shared {
         console: Terminal::new(Com1, interactive),

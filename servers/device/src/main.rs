@@ -657,7 +657,7 @@ impl DeviceControl for Control {
 fn set_up() -> Result<Shared, Error> {
     let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
     let authority = passed(0)?;
-    let space = rt::start::SPACE.handle();
+    let space = rt::start::space().handle();
     for (first, count) in [(ADDRESS, 8), (CLOCK, 2)] {
         let code = sys::device_grant_ports(authority.handle(), space, u64::from(first), count);
         rt::obj::done(code).map_err(rt::error_of)?;

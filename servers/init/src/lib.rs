@@ -163,6 +163,9 @@ pub struct Options {
     pub program_ceiling: Option<u64>,
     /// The address of the machine in its network, and the bits of that, for the server that knows how to read it.
     pub address: Option<String>,
+    /// Which services run in the kernel's rings, in a place among collocated spaces, by name or for `all`. The last that
+    /// concerns a service counts.
+    pub places: Vec<(String, bool)>,
 }
 
 impl Options {
@@ -182,6 +185,11 @@ impl Options {
                 ("program-ceiling", most) => {
                     let valid = |most: &u64| *most < abi::PRIORITIES.into();
                     options.program_ceiling = most.parse().ok().filter(valid);
+                }
+                ("place", places) => {
+                    let placed = places.split(',').filter_map(|one| one.split_once('='));
+                    let placed = placed.map(|(name, place)| (name.to_string(), place == "kernel"));
+                    options.places.extend(placed);
                 }
                 ("address", address) => options.address = Some(address.to_string()),
                 ("test", "") => options.test = true,

@@ -29,7 +29,7 @@ use core::iter;
 use drivers::Drivers;
 use fermata_init::{Frames, Options};
 use first::ROOT;
-use native::{complaint, Launch, Manager, Processes, Serving};
+use native::{complaint, Collocated, Launch, Manager, Processes, Serving};
 use proto::layout::{
     HEAP_START, PRIORITY_FILES, PRIORITY_MEMORY, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL,
 };
@@ -209,6 +209,10 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
             PRIORITY_PROGRAM
         }),
         Drivers::default(),
+        Collocated {
+            authority,
+            services: options.places.clone(),
+        },
     );
     let processes =
         Processes::start(manager, PRIORITY).map_err(|error| error.text().to_string())?;

@@ -124,6 +124,24 @@ pub(crate) struct Manager {
     ceiling: u64,
     /// Starts drivers anew.
     drivers: Drivers,
+    collocated: Collocated,
+}
+
+/// The services that are collocated, as boot said, and what it takes to do so.
+pub(crate) struct Collocated {
+    /// The device authority.
+    pub(crate) authority: RefAt,
+    /// See [`fermata_init::Options::places`].
+    pub(crate) services: Vec<(String, bool)>,
+}
+
+impl Collocated {
+    /// Whether the server of this service is to run in the kernel. A program without a reserved name never is.
+    fn has(&self, service: Option<&str>) -> bool {
+        let concerns = |name: &str| name == "all" || Some(name) == service;
+        let last = self.services.iter().rfind(|(name, _)| concerns(name));
+        service.is_some() && last.is_some_and(|(_, in_kernel)| *in_kernel)
+    }
 }
 
 /// The manager, which several threads use.
@@ -202,6 +220,7 @@ impl Manager {
         quota: u64,
         ceiling: u64,
         drivers: Drivers,
+        collocated: Collocated,
     ) -> Self {
         let total = rt::memory::machine_usage(&supervisor).map_or(0, |usage| usage.total);
         Manager {
@@ -217,6 +236,7 @@ impl Manager {
             quota,
             ceiling,
             drivers,
+            collocated,
         }
     }
 

@@ -3,13 +3,14 @@
 //!
 //! * [`sys`]: one function per kernel call, through the one [`gate`]; [`short`]: messages in registers;
 //! * [`obj`]: kernel objects as owned types, in [`slots`];
-//! * [`sync`], [`time`].
+//! * [`place`]: where the program is; [`sync`], [`time`].
 #![no_std]
 
 extern crate alloc;
 
 pub mod gate;
 pub mod obj;
+pub mod place;
 pub mod short;
 pub mod slots;
 pub mod sync;

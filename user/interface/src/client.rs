@@ -143,7 +143,7 @@ impl Session {
     /// Those of [`Session::open`], and [`Error::Limit`] if this program's job has as many sessions with the service
     /// as it may have.
     pub fn open_known(door: &RefAt, id: u64) -> Result<Self, Error> {
-        Self::open_as(door, id, RefAt(START_NAMES))
+        Self::open_as(door, id, RefAt(base::place::at(START_NAMES)))
     }
 
     /// As [`Session::open_known`], for the client whose own port at init is `who`.

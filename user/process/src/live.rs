@@ -52,6 +52,8 @@ pub struct Process {
     next_thread: Cell<u64>,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
+    /// The address of its memory's first byte: 0 unless it is collocated.
+    base: u64,
     /// The account of its last frozen copy.
     copy: RefCell<Option<Ref>>,
 }
@@ -226,8 +228,31 @@ impl Process {
             control_present: 0,
             next_thread: Cell::new(CONTROL_THREADS),
             space_ref,
+            base: 0,
             copy: RefCell::new(None),
         })
+    }
+
+    /// Puts the process, which has no mapping and has never run, at the first free place among collocated ones: it runs in
+    /// ring 1, and its memory begins at the place's first address. That takes the device authority.
+    pub fn collocate(&mut self, authority: &RefAt) -> Result<(), Error> {
+        for place in 0..abi::collocated::COUNT {
+            match rt::sys::device_collocate(authority.handle(), self.space_ref.handle(), place) {
+                Code::Ok => {
+                    self.base = abi::collocated::range(place).0;
+                    return Ok(());
+                }
+                Code::InUse => {}
+                code => return Err(error_of(code)),
+            }
+        }
+        Err(Error::Limit)
+    }
+
+    /// The address of its memory's first byte.
+    #[must_use]
+    pub const fn base(&self) -> u64 {
+        self.base
     }
 
     /// Makes the control segment present up to this offset, as [`Process::ensure`] does for memory.
@@ -557,7 +582,7 @@ impl Process {
             } else {
                 pages.rights
             };
-            self.map(pages.start, pages.size, pages.start, rights)?;
+            self.map(self.base + pages.start, pages.size, pages.start, rights)?;
         }
         Ok(())
     }
@@ -620,6 +645,9 @@ impl Process {
     /// that are there.
     #[must_use]
     pub fn is_call(&self, rip: u64) -> bool {
+        let Some(rip) = rip.checked_sub(self.base) else {
+            return false;
+        };
         let page = rip & !(PAGE_SIZE - 1);
         let last = rip.wrapping_add(1) & !(PAGE_SIZE - 1);
         for page in [page, last] {

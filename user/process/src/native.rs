@@ -36,8 +36,8 @@ pub const fn loading(size: u64) -> Loading {
 pub fn start(process: &mut Process, plan: &Plan, priority: u64) -> Result<(), Error> {
     process.map_all(plan, OBJECTS)?;
     let registers = Registers {
-        rip: plan.entry,
-        rsp: STACK_TOP - 16,
+        rip: process.base() + plan.entry,
+        rsp: process.base() + STACK_TOP - 16,
         rflags: 0x202,
         ..Registers::default()
     };
@@ -58,7 +58,8 @@ pub fn furnish(
         (HEAP_START, HEAP_END - HEAP_START),
         (STACK_TOP - STACK_SIZE, STACK_SIZE),
     ] {
-        process.map(first, size, first, rights).map_err(plain)?;
+        let address = process.base() + first;
+        process.map(address, size, first, rights).map_err(plain)?;
     }
 
     let info = postcard::to_allocvec(start).map_err(|_| plain(Error::NoMemory))?;

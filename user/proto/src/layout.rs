@@ -10,6 +10,9 @@
 //!
 //! So two region references are all that a checkpointer needs: `region_search` finds every object
 //! of the process and every page in these two segments.
+//!
+//! All addresses here are offsets from where the memory of the process begins: 0, but in a collocated one, whose addresses
+//! are those of a place among collocated spaces ([`abi::collocated`]), the first of these.
 
 /// Size of every memory segment: all addresses of a process are below.
 pub const MEMORY_SIZE: u64 = 1 << 36;
@@ -78,3 +81,5 @@ pub const STACK_TOP: u64 = 0x7000_0000;
 pub const STACK_SIZE: u64 = 0x40_0000;
 /// Addresses from here on are free for mapping regions of others.
 pub const WINDOWS: u64 = 0x1000_0000_0000;
+/// The same in a collocated process, whose place is smaller.
+pub const COLLOCATED_WINDOWS: u64 = 0x1_0000_0000;

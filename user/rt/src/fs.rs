@@ -10,7 +10,6 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use proto::layout::START_NAMES;
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
 use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM};
@@ -63,7 +62,7 @@ impl Doors {
                 // Its server is about to be another one.
                 return true;
             }
-            self.door = found.ok().map(|door| (door, RefAt(START_NAMES)));
+            self.door = found.ok().map(|door| (door, crate::start::names()));
         }
         self.door.is_some()
     }
@@ -92,7 +91,7 @@ impl Servers for Doors {
                 let until = if self.disk && !died { 0 } else { deadline };
                 match crate::names::wait_for(self.name, until) {
                     Err(Error::Broken) if crate::time::now() < deadline => died = true,
-                    door => self.door = Some((door?, RefAt(START_NAMES))),
+                    door => self.door = Some((door?, crate::start::names())),
                 }
             }
             let Some((door, own)) = &self.door else {

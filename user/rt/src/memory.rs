@@ -1,6 +1,6 @@
 //! Client of the memory server.
 use crate::obj::{Ref, RefAt};
-use crate::start::{MEMORY, SEGMENT};
+use crate::start::{memory, segment};
 use crate::sync::Mutex;
 use interface::client::Asked;
 use interface::Session;
@@ -42,10 +42,11 @@ impl From<(u64, u64, u64)> for Usage {
 
 /// The program's own account: a session that it has from the start. Where the program is restored the reference names its
 /// new account.
-static ACCOUNT: Mutex<AccountClient> = Mutex::new(AccountClient::resume(Session::at(MEMORY)));
+static ACCOUNT: Mutex<Option<AccountClient>> = Mutex::new(None);
 
 fn with_account<T>(ask: impl FnOnce(&mut AccountClient) -> Result<T, Error>) -> Result<T, Error> {
-    ask(&mut ACCOUNT.lock())
+    let mut account = ACCOUNT.lock();
+    ask(account.get_or_insert_with(|| AccountClient::resume(Session::at(memory()))))
 }
 
 /// A new segment of `size` bytes, a multiple of the page size, in the program's own account.
@@ -148,7 +149,7 @@ pub fn machine_usage(supervisor: &RefAt) -> Result<Usage, Error> {
 /// before is not. `NoMemory`, and no change, if that much is not to be had now. Allocates nothing and takes no lock: the heap
 /// asks.
 pub(crate) fn reserve(size: u64) -> Result<(), Error> {
-    AccountClient::resume(Session::beside(MEMORY)).reserve(size)
+    AccountClient::resume(Session::beside(memory())).reserve(size)
 }
 
 /// Gives the pages of a range back, by control port; they read as zero afterwards. Allocates nothing.
@@ -232,13 +233,13 @@ pub fn destroy(control: &RefAt) -> Result<(), Error> {
 
 /// Whether the program has the control port of its own memory, as servers do.
 pub(crate) fn has_own() -> bool {
-    SEGMENT.kind() != abi::RefKind::Null
+    segment().kind() != abi::RefKind::Null
 }
 
 /// Gives pages of the program's own memory back, if it may: whether that was done. For the heap.
-pub(crate) fn discard_own(offset: u64, size: u64) -> bool {
+pub(crate) fn discard_own(address: u64, size: u64) -> bool {
     // The pages that go are free memory of the heap.
-    discard(&SEGMENT, offset, size).is_ok()
+    discard(&segment(), address - base::place::start(), size).is_ok()
 }
 
 impl Segment {

@@ -1,15 +1,17 @@
 //! Client of the name service.
 use crate::obj::{Port, Ref, RefAt};
-use crate::start::NAMES;
+use crate::start::names;
 use proto::Error;
 use services::names::NamesClient;
 
 /// The program's own port at init.
-pub(crate) const INIT: NamesClient = NamesClient::at(NAMES);
+pub(crate) fn init() -> NamesClient {
+    NamesClient::at(names())
+}
 
 /// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server has ended, and is started anew.
 pub fn lookup(name: &str) -> Result<Ref, Error> {
-    INIT.lookup(name)
+    init().lookup(name)
 }
 
 /// As [`lookup`], but waits until the name is there or the deadline passes.
@@ -27,20 +29,20 @@ pub fn wait_for(name: &str, deadline: u64) -> Result<Ref, Error> {
 /// Makes the port known by that name, as long as this process lives.
 pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     let reference = port.reference().map_err(crate::error_of)?;
-    INIT.register(&reference, name)
+    init().register(&reference, name)
 }
 
 /// As [`register`], for a server that has a port by which it is controlled: that goes to init.
 pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Error> {
-    INIT.register_with(port, control, name)
+    init().register_with(port, control, name)
 }
 
 /// For a server: the port by which another one is controlled that it uses, by the boot manifest.
 pub fn control(server: &str) -> Result<Ref, Error> {
-    INIT.control(server)
+    init().control(server)
 }
 
 /// For a server: the job of the client whose own port at init this is; 0 for servers, the shell and init.
 pub fn job_of(client: &RefAt) -> Result<u32, Error> {
-    INIT.job(client)
+    init().job(client)
 }

@@ -1,9 +1,9 @@
 //! Client of the process managers, and the end of one's own process.
 //!
 //! A [`Client`] starts programs; what comes back is a [`Process`], the power over it.
-use crate::names::INIT;
+use crate::names::init;
 use crate::obj::{Ref, RefAt};
-use crate::start::NAMES;
+use crate::start::names;
 use crate::sync::Mutex;
 use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 pub fn exit(status: u8) -> ! {
     loop {
         // There is no reply: the process ends while it waits for one.
-        let _ = INIT.exit(status);
+        let _ = init().exit(status);
         crate::time::sleep(10_000_000);
     }
 }
@@ -41,7 +41,7 @@ impl Client {
 
     /// Starts a program; `refs` are passed on to it (by the manager `native`).
     pub fn spawn(&self, path: &str, start: &Start, refs: &[&RefAt]) -> Result<Process, Error> {
-        self.spawn_for(&NAMES, path, start, refs)
+        self.spawn_for(&names(), path, start, refs)
     }
 
     /// As [`Client::spawn`], for the job of the process whose port at init is `owner`.

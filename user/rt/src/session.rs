@@ -3,7 +3,6 @@
 use crate::obj::{Ref, RefAt};
 use crate::sync::{Lazy, Mutex};
 use interface::Session;
-use proto::layout::START_NAMES;
 use proto::Error;
 
 /// How long to wait for a service to be there, in nanoseconds.
@@ -35,7 +34,7 @@ impl Door {
     fn get(&self) -> Result<&'static (Ref, RefAt), Error> {
         self.found.get(|| {
             let door = crate::names::wait_for(self.name, crate::time::now() + PATIENCE)?;
-            Ok((door, RefAt(START_NAMES)))
+            Ok((door, crate::start::names()))
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::heap;
 use crate::obj::RefAt;
 use crate::sync::Lazy;
 use abi::PAGE_SIZE;
+use base::place::at;
 use proto::layout::{
     HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MEMORY, START_NAMES,
     START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
@@ -21,22 +22,23 @@ const SMALL_BLOCKS: u64 = 256 << 20;
 /// Sets up what a usual program has. Called once by the start code.
 pub fn begin() {
     // SAFETY: the start area is mapped readable in every usual program.
-    let limit = unsafe { (START_HEAP as *const u64).read_volatile() };
+    let limit = unsafe { (at(START_HEAP) as *const u64).read_volatile() };
     let size = match limit {
         0 => HEAP_END - HEAP_START,
         limit => limit.min(HEAP_END - HEAP_START),
     };
     let slots = (size / 8 / PAGE_SIZE * PAGE_SIZE).min(SLOT_BYTES);
     let large = if limit == 0 { SMALL_BLOCKS } else { size };
+    let start = at(HEAP_START);
     // SAFETY: the first thing that a program does; its memory segment is mapped there.
-    unsafe { heap::init(HEAP_START, HEAP_START + size, slots, HEAP_START + large) };
+    unsafe { heap::init(start, start + size, slots, start + large) };
 }
 
 /// The priority that the first thread was started with.
 #[must_use]
 pub fn priority() -> u64 {
     // SAFETY: as in `begin`.
-    let priority = unsafe { (START_PRIORITY as *const u64).read_volatile() };
+    let priority = unsafe { (at(START_PRIORITY) as *const u64).read_volatile() };
     priority.min(u64::from(abi::PRIORITIES) - 1)
 }
 
@@ -53,31 +55,55 @@ pub fn start() -> &'static Start {
 
 fn read() -> Option<Start> {
     // SAFETY: the start area is mapped readable in every usual program.
-    let length = unsafe { (START_INFO as *const u64).read_volatile() };
+    let length = unsafe { (at(START_INFO) as *const u64).read_volatile() };
     if length > START_PAGE + START_SIZE - START_INFO - 8 {
         return None;
     }
     // SAFETY: within the start area, which nobody writes.
     let bytes =
-        unsafe { core::slice::from_raw_parts((START_INFO + 8) as *const u8, length as usize) };
+        unsafe { core::slice::from_raw_parts(at(START_INFO + 8) as *const u8, length as usize) };
     postcard::from_bytes(bytes).ok()
 }
 
 /// The program's own port at init: names, and its end.
-pub const NAMES: RefAt = RefAt(START_NAMES);
+#[must_use]
+#[inline(always)]
+pub fn names() -> RefAt {
+    RefAt(at(START_NAMES))
+}
+
 /// The program's memory account, a port of the memory server.
-pub const MEMORY: RefAt = RefAt(START_MEMORY);
+#[must_use]
+#[inline(always)]
+pub fn memory() -> RefAt {
+    RefAt(at(START_MEMORY))
+}
+
 /// The process's own space.
-pub const SPACE: RefAt = RefAt(START_SPACE);
+#[must_use]
+#[inline(always)]
+pub fn space() -> RefAt {
+    RefAt(at(START_SPACE))
+}
+
 /// The first thread.
-pub const THREAD: RefAt = RefAt(START_THREAD);
+#[must_use]
+#[inline(always)]
+pub fn thread() -> RefAt {
+    RefAt(at(START_THREAD))
+}
+
 /// The control port of the program's memory; names nothing except in servers.
-pub const SEGMENT: RefAt = RefAt(START_SEGMENT);
+#[must_use]
+#[inline(always)]
+pub fn segment() -> RefAt {
+    RefAt(at(START_SEGMENT))
+}
 
 /// The `index`th further reference that whoever started the program passed on.
 #[must_use]
 pub fn passed(index: usize) -> Option<RefAt> {
-    ((index as u64) < MAX_PASSED).then_some(RefAt(START_PASSED + index as u64 * abi::OBJECT_SIZE))
+    ((index as u64) < MAX_PASSED).then(|| RefAt(at(START_PASSED + index as u64 * abi::OBJECT_SIZE)))
 }
 
 /// The ELF note that every native program carries.

@@ -4,7 +4,7 @@
 //! its function returns it marks itself finished and waits for ever; the next `spawn` takes it
 //! apart.
 use crate::obj::{Ref, Thread, ThreadAt};
-use crate::start::THREAD;
+use crate::start::thread;
 use crate::sync::{below, Mutex};
 use crate::sys;
 use abi::state::{Registers, ThreadState};
@@ -201,6 +201,6 @@ pub fn current() -> Result<Ref, Code> {
         .cloned();
     match known {
         Some(block) => JoinlessThread(block).reference(),
-        None => THREAD.copy(),
+        None => thread().copy(),
     }
 }

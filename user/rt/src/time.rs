@@ -5,7 +5,7 @@ use proto::Error;
 
 /// The date: nanoseconds since the beginning of 1970, UTC. `NotFound` if the machine does not know it.
 pub fn date() -> Result<u64, Error> {
-    crate::names::INIT.date()
+    crate::names::init().date()
 }
 
 /// What is added to [`now`] to have the date; 0 if the machine does not know that. For servers: they are never restored, so it stays.

@@ -2,13 +2,13 @@
 use crate::obj::{Mapping, RefAt};
 use crate::sync::Mutex;
 use abi::state::MappingState;
-use abi::{PAGE_SIZE, USER_END};
+use abi::{collocated, PAGE_SIZE};
 use alloc::collections::BTreeMap;
 use core::sync::atomic::{AtomicU32, Ordering};
-use proto::layout::WINDOWS;
+use proto::layout::{COLLOCATED_WINDOWS, WINDOWS};
 use proto::Error;
 
-/// Which addresses above [`WINDOWS`] are free: start to size. The pure part, tested on the host.
+/// Which addresses for windows are free: start to size. The pure part, tested on the host.
 #[derive(Debug)]
 pub struct Ranges {
     free: BTreeMap<u64, u64>,
@@ -70,7 +70,15 @@ pub fn take_addresses(size: u64, align: u64) -> Option<u64> {
     let mut ranges = RANGES.lock();
     let ranges = ranges.get_or_insert_with(|| {
         let mut ranges = Ranges::new();
-        ranges.give(WINDOWS, USER_END - WINDOWS);
+        let (start, end) = match base::place::start() {
+            0 => (WINDOWS, collocated::START),
+            base => (
+                base + COLLOCATED_WINDOWS,
+                // Not the very last page of all.
+                base + collocated::SIZE - PAGE_SIZE,
+            ),
+        };
+        ranges.give(start, end - start);
         ranges
     });
     ranges.take(size, align)

@@ -9,6 +9,7 @@ use xtask_build::error::Error;
 use xtask_build::image::Images;
 use xtask_build::project::temp_dir;
 use xtask_machine::control::Event;
+use xtask_machine::place::Place;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Plugin};
 
 /// Host time after which a machine is stopped.
@@ -44,6 +45,8 @@ pub(super) struct Boot {
     memory: u32,
     /// Percent of the kernel's memory that a program may use.
     quota: u32,
+    /// Where servers run.
+    places: &'static [Place],
 }
 
 const fn boot(what: &'static str, programs: &'static [&'static str], look: Look) -> Boot {
@@ -54,6 +57,7 @@ const fn boot(what: &'static str, programs: &'static [&'static str], look: Look)
         memory: 512,
         // To create many objects.
         quota: 10,
+        places: &[],
     }
 }
 
@@ -233,6 +237,14 @@ struct Outputs {
 }
 
 impl Boot {
+    /// The same, with servers in these places. Called once or twice in the life of the tool.
+    pub(super) fn placed(&self, places: &[Place]) -> Boot {
+        Boot {
+            places: places.to_vec().leak(),
+            ..self.clone()
+        }
+    }
+
     /// Runs the machine to its end. The filter is for the programs: parts of names, separated by
     /// commas.
     pub(super) fn run(
@@ -249,6 +261,7 @@ impl Boot {
         }
         script.push_str("exit 0\n");
         let mut options = Options::new(config);
+        options.places = self.places.to_vec();
         options.script = Some(script.into_bytes());
         options.memory = self.memory;
         options.words.push(format!("program-quota={}", self.quota));

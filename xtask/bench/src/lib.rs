@@ -39,6 +39,7 @@ use xtask_build::config::{Choice, Config};
 use xtask_build::error::{Error, BROKEN, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{finish, BuildTarget, Project};
+use xtask_machine::place::Place;
 use xtask_machine::signals;
 
 use boots::{Boot, Line, Session, Stretch};
@@ -65,8 +66,15 @@ pub struct BenchOptions {
     #[arg(long, value_name = "NAME", requires = "profile")]
     program: Option<String>,
     /// Make these counts the ones that `test` holds later ones against, and write docs/numbers.md
-    #[arg(long)]
+    #[arg(long, conflicts_with = "places")]
     pub update_thresholds: bool,
+    /// Where servers run, as for `run`: for the rows linux_... and checkpoint_...
+    #[arg(
+        long = "place",
+        value_name = "SERVICE=process|kernel,...",
+        value_delimiter = ','
+    )]
+    places: Vec<Place>,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas)
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,
@@ -306,7 +314,10 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
         let mut rows = Vec::new();
         results.attempt(
             &name,
-            || count(&images, config, &name, filter, &plugin),
+            || {
+                let boot = boots::COUNTS.placed(&options.places);
+                count(&boot, &images, config, &name, filter, &plugin)
+            },
             |found, results| {
                 rows = found.rows;
                 results.notes.extend(found.notes);
@@ -341,7 +352,8 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
             status: USAGE,
         });
     }
-    host_times(&images, filter, &plugin, &mut results)?;
+    let boot = boots::HOST_TIME.placed(&options.places);
+    host_times(&boot, &images, filter, &plugin, &mut results)?;
 
     report::print(&results);
     let directory = project.target.join("bench");
@@ -474,13 +486,14 @@ fn failures(session: &Session) -> Vec<String> {
 
 /// The boot that counts.
 fn count(
+    boot: &Boot,
     images: &Images,
     config: Config,
     label: &str,
     filter: &str,
     plugin: &Path,
 ) -> Result<(Counted, Vec<String>), Error> {
-    let session = boots::COUNTS.run(images, config, filter, plugin, &mut |line| {
+    let session = boot.run(images, config, filter, plugin, &mut |line| {
         show(label, line);
     })?;
     let failures = failures(&session);
@@ -766,6 +779,7 @@ fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
 
 /// The boots that take the host's time: all configurations in turn, several rounds.
 fn host_times(
+    boot: &Boot,
     images: &Images,
     filter: &str,
     plugin: &Path,
@@ -784,7 +798,7 @@ fn host_times(
             let name = config.name();
             eprintln!("{name}: host time, round {round} of {}", results.rounds);
             let of_round = |why: &str| format!("{name}: host time, round {round}: {why}");
-            match boots::HOST_TIME.run(images, *config, filter, plugin, &mut |_| {}) {
+            match boot.run(images, *config, filter, plugin, &mut |_| {}) {
                 Ok(session) => {
                     let failures = failures(&session);
                     add_times(times, session, failures.is_empty());

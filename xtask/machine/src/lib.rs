@@ -24,6 +24,7 @@ use xtask_build::project::temp_dir;
 pub mod control;
 pub mod disk;
 pub mod net;
+pub mod place;
 pub mod signals;
 pub mod terminal;
 #[cfg(test)]
@@ -117,6 +118,8 @@ pub struct Options {
     /// In host time.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
+    /// Where servers run.
+    pub places: Vec<place::Place>,
     /// More words for the kernel's command line.
     pub words: Vec<String>,
     /// The kernel that tells a counting emulator what happens, instead of the ordinary one.
@@ -158,6 +161,7 @@ impl Options {
             memory_file: None,
             timeout: None,
             deterministic: false,
+            places: Vec::new(),
             words: Vec::new(),
             counting: false,
             debug: false,
@@ -346,6 +350,10 @@ fn qemu(
         words.push("deterministic".into());
     }
     words.extend(options.net.address());
+    if !options.places.is_empty() {
+        let places: Vec<String> = options.places.iter().map(ToString::to_string).collect();
+        words.push(format!("place={}", places.join(",")));
+    }
     words.extend(options.words.iter().cloned());
 
     // Commas in a value of QEMU's are doubled.

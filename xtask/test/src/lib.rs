@@ -43,6 +43,7 @@ use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
 use xtask_docs::numbers;
 use xtask_machine::control::Event;
+use xtask_machine::place::Place;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End, Operator, Options};
 
@@ -60,6 +61,13 @@ pub struct TestOptions {
     /// Show the log of every machine
     #[arg(long)]
     verbose: bool,
+    /// Where the services of the guest's tests and of scenarios run, as for `run`
+    #[arg(
+        long = "place",
+        value_name = "SERVICE=process|kernel,...",
+        value_delimiter = ','
+    )]
+    places: Vec<Place>,
     /// With one of the cuts: the machine waits for a debugger on port 1234
     #[arg(long, requires = "filter")]
     debug: bool,
@@ -823,7 +831,10 @@ fn machine_tests(
                 let job = move || {
                     let outcome = match scenario.ignored {
                         Some(why) => Outcome::Ignored(why.into()),
-                        None => run_scenario(images, config, &name, scenario.run),
+                        None => {
+                            let ctx = Ctx::new(images, config).placed(&options.places);
+                            run_scenario_in(ctx, &name, scenario.run)
+                        }
                     };
                     add(report, &name, outcome);
                 };
@@ -868,7 +879,16 @@ fn run_scenario(
     name: &str,
     run: impl FnOnce(&mut Ctx) -> Result<(), String>,
 ) -> Outcome {
-    let mut ctx = Ctx::new(images, config);
+    let ctx = Ctx::new(images, config);
+    run_scenario_in(ctx, name, run)
+}
+
+/// Runs a scenario in these surroundings.
+fn run_scenario_in(
+    mut ctx: Ctx,
+    name: &str,
+    run: impl FnOnce(&mut Ctx) -> Result<(), String>,
+) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))
         .unwrap_or_else(|_| Err(PANIC.take().unwrap_or_else(|| "panicked".into())));
     let (notes, transcript) = ctx.finish();
@@ -914,6 +934,7 @@ fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mut
     let filter = test.filter.as_deref();
     let mut machine = Options::new(config);
     // By the clock of the host, a loaded host decides where the tests of cuts cut, and whether they cut at all.
+    machine.places.clone_from(&test.places);
     machine.deterministic = true;
     boot_tests(images, machine, &prefix, filter, test.verbose, report);
 }
@@ -926,6 +947,7 @@ fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: 
     let prefix = format!("forgetful/{}/", config.name());
     let filter = test.filter.as_deref();
     let mut machine = Options::new(config);
+    machine.places.clone_from(&test.places);
     machine.deterministic = true;
     let forgotten = boot_tests(images, machine, &prefix, filter, test.verbose, report);
     // Some tests alone need not block often.

@@ -19,6 +19,7 @@ use xtask_build::linux::Program;
 use xtask_build::project::Project;
 use xtask_machine::control::Event;
 use xtask_machine::net::Net;
+use xtask_machine::place::Place;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 
 use crate::packages;
@@ -43,6 +44,7 @@ pub struct Scenario {
 pub struct Ctx<'a> {
     images: &'a Images,
     config: Config,
+    places: Vec<Place>,
     notes: Vec<String>,
     /// The output of the machines so far, shown when the scenario fails.
     transcript: Vec<u8>,
@@ -213,6 +215,15 @@ impl Run {
         self
     }
 
+    /// With servers in these places, as `--place` says it.
+    pub fn place(mut self, places: &str) -> Self {
+        let places = places
+            .split(',')
+            .map(|place| place.parse().expect("a place"));
+        self.options.places = places.collect();
+        self
+    }
+
     /// With one more word on the kernel's command line.
     pub fn word(mut self, word: &str) -> Self {
         self.options.words.push(word.into());
@@ -226,9 +237,17 @@ impl<'a> Ctx<'a> {
         Self {
             images,
             config,
+            places: Vec::new(),
             notes: Vec::new(),
             transcript: Vec::new(),
         }
+    }
+
+    /// With servers in these places, unless a machine says otherwise.
+    #[must_use]
+    pub fn placed(mut self, places: &[Place]) -> Self {
+        self.places = places.to_vec();
+        self
     }
 
     /// The configuration that this run of the scenario is about.
@@ -290,6 +309,9 @@ impl<'a> Ctx<'a> {
 
     fn run_apart(&self, mut run: Run) -> Result<Output, Failure> {
         run.options.config = self.config;
+        if run.options.places.is_empty() {
+            run.options.places.clone_from(&self.places);
+        }
         let mut typist = Typist {
             shown: Vec::new(),
             seen: 0,

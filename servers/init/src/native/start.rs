@@ -115,6 +115,12 @@ impl Manager {
         };
         let supply = self.supply(launch.limits);
         let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
+        if self.collocated.has(launch.service) {
+            if let Err(error) = process.collocate(&self.collocated.authority) {
+                process.destroy();
+                return Err((error, "there is no place for it in the kernel"));
+            }
+        }
         let references = References {
             init: &own.reference,
             gives_back: launch.server,

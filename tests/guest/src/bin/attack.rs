@@ -92,7 +92,7 @@ fn main() -> u8 {
 fn service_ports() -> Result<Vec<(&'static str, Ref)>, Error> {
     let segment = rt::memory::create(CONTROL_SIZE)?;
     let mut ports = [
-        ("its account", rt::start::MEMORY.copy().map_err(code)?),
+        ("its account", rt::start::memory().copy().map_err(code)?),
         ("its segment", segment.control),
     ]
     .into_iter()
@@ -163,7 +163,7 @@ fn keeper_calls() -> Done {
     let failed = |_| Error::Broken;
     let mut ports = service_ports()?;
     let linux = Client::new("linux")?;
-    let adopted = linux.adopt(&*rt::start::NAMES.copy().map_err(code)?)?;
+    let adopted = linux.adopt(&*rt::start::names().copy().map_err(code)?)?;
     ports.push(("a Linux process", adopted.keeper));
     let start = Start {
         args: ["busybox", "sleep", "1000"]
@@ -342,7 +342,7 @@ fn power() -> Done {
     println!("power: a report: {}", said(rt::system::report("exit 0")));
     // No other port is the door of such sessions.
     for port in [
-        rt::start::NAMES.copy().map_err(code)?,
+        rt::start::names().copy().map_err(code)?,
         rt::names::lookup("native")?,
     ] {
         let refused = match SystemClient::open_known(&port) {
@@ -368,7 +368,7 @@ fn control() -> Done {
     let other = again("wait")?;
     let native = Client::new("native")?;
     println!("control: of its own: {}", said(native.verify(child.port())));
-    let own = rt::start::NAMES.copy().map_err(code)?;
+    let own = rt::start::names().copy().map_err(code)?;
     println!("control: of its own port: {}", said(native.verify(&own)));
     println!(
         "control: of a service: {}",
@@ -645,7 +645,7 @@ fn beside() -> Done {
 /// Processes that are begun to be rebuilt and never are, with parts that make no sense.
 fn part() -> Done {
     let native = Client::new("native")?;
-    let own = rt::start::NAMES.copy().map_err(code)?;
+    let own = rt::start::names().copy().map_err(code)?;
     println!(
         "part: for a port that is nobody's: {}",
         said(native.adopt(&*Ref::new().map_err(code)?))
@@ -693,7 +693,7 @@ fn strings() -> Done {
     }
     // A part: its form, no name, not stopped, and as many names as there is room for.
     let native = Client::new("native")?;
-    let own = rt::start::NAMES.copy().map_err(code)?;
+    let own = rt::start::names().copy().map_err(code)?;
     let part = |length: usize| {
         let mut part = [3, 0, 0, 0x80, 0x80, 1].to_vec();
         part.resize(length, 0);

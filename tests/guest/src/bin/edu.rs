@@ -277,7 +277,8 @@ impl Driver {
             self.devices.attach_line(LINE, &self.thread)?;
         }
         let (first, count) = PORTS[self.number];
-        self.devices.grant_ports(first, count, &rt::start::SPACE)?;
+        self.devices
+            .grant_ports(first, count, &rt::start::space())?;
         let mut device = Device {
             function,
             registers,
@@ -366,7 +367,10 @@ impl Driver {
     fn taken(&mut self, report: &mut String) -> Result<(), Error> {
         let own = self.device()?.function;
         let (other, _, _) = self.devices.function(1 - self.number as u64)?;
-        let (thread, space) = (self.thread.copy().map_err(rt::error_of)?, rt::start::SPACE);
+        let (thread, space) = (
+            self.thread.copy().map_err(rt::error_of)?,
+            rt::start::space(),
+        );
         let d = &mut self.devices;
         let mut try_it =
             |what: &str, ask: &mut dyn FnMut(&mut DevicesClient) -> Result<(), Error>| {
@@ -458,7 +462,7 @@ impl Driver {
     fn everything(&mut self, report: &mut String) -> Result<(), Error> {
         let device = self.device.take().ok_or(Error::NotFound)?;
         let thread = self.thread.copy().map_err(rt::error_of)?;
-        let space = rt::start::SPACE;
+        let space = rt::start::space();
         let d = &mut self.devices;
         let lines = (0..256)
             .filter(|line| d.attach_line(*line, &thread).is_ok())
@@ -522,7 +526,7 @@ impl Driver {
         d.detach_line(LINE)?;
         d.attach_line(LINE, &thread)?;
         d.revoke_ports(first, count)?;
-        d.grant_ports(first, count, &rt::start::SPACE)?;
+        d.grant_ports(first, count, &rt::start::space())?;
         d.release(function)?;
         let (function, registers) = self.claim()?;
         self.devices.reaches_memory(function)?;
@@ -545,7 +549,10 @@ impl Driver {
         };
         let gone = gone().map_err(rt::error_of)?;
         // One that was never made: an identity without a body is vacant.
-        let (space, thread) = (rt::start::SPACE, self.thread.copy().map_err(rt::error_of)?);
+        let (space, thread) = (
+            rt::start::space(),
+            self.thread.copy().map_err(rt::error_of)?,
+        );
         let d = &mut self.devices;
         d.detach_line(LINE)?;
         let (first, count) = PORTS[self.number];

@@ -16,7 +16,7 @@ use rt::fs;
 use rt::memory::{self, Segment};
 use rt::obj::{Ref, RefAt};
 use rt::process::{Client, Start};
-use rt::start::MEMORY;
+use rt::start::memory;
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
 use services::memory::AccountClient;
@@ -101,7 +101,7 @@ fn share() -> Result<(), Error> {
 
 /// Reserves all memory that it is given, touches none of it, and keeps it reserved.
 fn reserve() -> Result<(), Error> {
-    let mut account = AccountClient::resume(Session::beside(MEMORY));
+    let mut account = AccountClient::resume(Session::beside(memory()));
     let mut size = memory::usage()?.total;
     while account.reserve(size) == Err(Error::NoMemory) {
         size = size.checked_sub(CHUNK).ok_or(Error::NoMemory)?;
@@ -246,7 +246,7 @@ fn grow() -> Result<(), Error> {
 fn hold() -> Result<(), Error> {
     let name = rt::start().args.get(2).map_or("memory", String::as_str);
     let port = match name {
-        "memory" => MEMORY.copy().map_err(rt::error_of)?,
+        "memory" => memory().copy().map_err(rt::error_of)?,
         name => rt::names::lookup(name)?,
     };
     let code = connect(&port);

@@ -12,9 +12,7 @@ extern crate alloc;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::layout::START_NAMES;
 use rt::fs::{File, Flags};
-use rt::obj::RefAt;
 use rt::process::{Client, Start, Status, Stdio};
 use rt::proto::Error;
 use rt::{println, time};
@@ -76,7 +74,7 @@ fn read(path: &str) -> Result<(), Error> {
 
 fn others() -> Result<(), Error> {
     let door = rt::names::lookup("ext4")?;
-    let session = || FilesClient::open_as(&door, RefAt(START_NAMES));
+    let session = || FilesClient::open_as(&door, rt::start::names());
     let mut asked = 0;
     for file in 0..200 {
         let mut session = session()?;

@@ -331,6 +331,7 @@ fn word(call: Call, name: &str) -> u64 {
         (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "first") => IO_PORTS.0,
         (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "count") => IO_PORTS.1,
         (Call::DeviceMapPhysical, "start") => 0xb_8000,
+        (Call::DeviceCollocate, "place") => 2,
         (Call::DeviceMapPhysical, "size") => abi::PAGE_SIZE,
         _ => 0,
     }

@@ -157,7 +157,25 @@ guest_test!(EXCEPTION0002, bad_access);
 fn bad_access() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
-    let cases: [(extern "C" fn(u64), u64, u64); 3] = [
+    // What servers have that run in the kernel, if they do.
+    let inside = |place| abi::collocated::range(place).0;
+    let cases: [(extern "C" fn(u64), u64, u64); 7] = [
+        (
+            read_word,
+            inside(0) + proto::layout::PROGRAM_BASE,
+            abi::access::READ,
+        ),
+        (
+            write_word,
+            inside(1) + proto::layout::START_PAGE,
+            abi::access::WRITE,
+        ),
+        (
+            write_word,
+            inside(1) + proto::layout::HEAP_START,
+            abi::access::WRITE,
+        ),
+        (read_word, inside(15), abi::access::READ),
         (read_word, 0x1008, abi::access::READ),
         (write_word, 0x2010, abi::access::WRITE),
         (read_word, proto::layout::WINDOWS, abi::access::READ),

@@ -189,10 +189,10 @@ fn refusals() -> Outcome {
     let mut wrong = account(&segment.control, 1)?;
     check_eq!(wrong.create(PAGE_SIZE).map(drop), Err(Error::Unsupported));
     check!(
-        memory::discard(&rt::start::MEMORY, 0, PAGE_SIZE).is_err(),
+        memory::discard(&rt::start::memory(), 0, PAGE_SIZE).is_err(),
         "an account is no segment"
     );
-    let own = rt::start::MEMORY;
+    let own = rt::start::memory();
     check!(
         MemorySupervisorClient::at(own)
             .create_account(0, 1 << 20, 1)
@@ -232,7 +232,7 @@ guest_test!(SEGMENT0007, a_segment_is_made_once);
 fn a_segment_is_made_once() -> Outcome {
     // A client that is stopped or restored while it waits for the reply asks again with the same number.
     let ask = || {
-        account(&rt::start::MEMORY, OTHER + 1)?
+        account(&rt::start::memory(), OTHER + 1)?
             .create(PAGE_SIZE)
             .must("a segment")
     };
@@ -240,7 +240,7 @@ fn a_segment_is_made_once() -> Outcome {
     let (again, _) = ask()?;
     check!(region.same_as(*again), "it is the same segment");
     let copy = || {
-        account(&rt::start::MEMORY, OTHER + 2)?
+        account(&rt::start::memory(), OTHER + 2)?
             .copy(&control)
             .must("a copy")
     };
@@ -249,13 +249,13 @@ fn a_segment_is_made_once() -> Outcome {
     check!(complete && copied.same_as(*again), "it is the same copy");
     check!(!copied.same_as(*region), "it is another segment");
     // The next request is another one, and so is one with an old number: who has an account orders its requests.
-    let (other, other_control) = account(&rt::start::MEMORY, OTHER + 3)?
+    let (other, other_control) = account(&rt::start::memory(), OTHER + 3)?
         .create(PAGE_SIZE)
         .must("a segment")?;
     check!(!other.same_as(*region), "it is another segment");
     // What is refused is refused again.
     for _ in 0..2 {
-        let refused = account(&rt::start::MEMORY, OTHER + 4)?.create(1);
+        let refused = account(&rt::start::memory(), OTHER + 4)?.create(1);
         check_eq!(refused.map(drop), Err(Error::Invalid));
     }
     for control in [control, copied_control, other_control] {

@@ -961,7 +961,7 @@ fn direct_calls_take_and_return_all() -> Outcome {
 /// A client as it is after a restore from before its last reply came: in another session, which goes on where that one was.
 fn restored(door: &RefAt, (port, number): (RefAt, u64)) -> Result<Session, Failure> {
     let kept = interface::client::keep(door, &port).must("what is kept")?;
-    let other = interface::client::open_kept(door, &kept, RefAt(rt::proto::layout::START_NAMES));
+    let other = interface::client::open_kept(door, &kept, rt::start::names());
     Ok(Session::resume(other.must("another session")?, number))
 }
 

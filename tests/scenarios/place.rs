@@ -1,0 +1,89 @@
+//! Servers in the kernel's rings: the same binaries, and nobody can tell but by looking.
+
+use super::checkpoint;
+use crate::scenario::{Ctx, Failure, Output, Run};
+
+/// All servers that can be placed.
+const KERNEL: &str = "all=kernel";
+const PROCESS: &str = "all=process";
+
+/// Host time for a machine, in seconds: far more than it needs.
+const LONG: u64 = 400;
+
+/// The addresses at which threads are in a table of processes, by whether they are those of places.
+fn threads(output: &Output) -> (usize, usize) {
+    let text = output.text();
+    let places = text.split("(rip 0x").skip(1).filter_map(|rest| {
+        let digits = rest.split(')').next()?;
+        u64::from_str_radix(digits, 16).ok()
+    });
+    let (inside, outside): (Vec<u64>, Vec<u64>) = places.partition(|rip| *rip >= 0x4000_0000_0000);
+    (inside.len(), outside.len())
+}
+
+/// Each server is where the machine was told that it should be, and programs are served alike.
+pub(crate) fn servers(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script =
+        "busybox seq 1 300 > /tmp/numbers\nbusybox sort -r /tmp/numbers | busybox head -n 2\n\
+                  cat /tmp/numbers | busybox wc -c\nps > /tmp/ps\ncat /tmp/ps\n";
+    let mut shown = Vec::new();
+    for (places, inside) in [
+        (PROCESS, 0),
+        ("fs=kernel", 1),
+        ("all=kernel,linux=process", 4),
+        (KERNEL, 5),
+    ] {
+        let output = ctx.run(Run::script(script).place(places))?;
+        output.expect_status(0)?;
+        let (found, outside) = threads(&output);
+        // The shell is in a process always.
+        if found < inside || (inside == 0) != (found == 0) || outside == 0 {
+            return Err(format!(
+                "{places}: {found} threads in places\n{}",
+                output.text()
+            ));
+        }
+        shown.push(output.text().lines().take(3).collect::<Vec<_>>().join("\n"));
+    }
+    if shown.iter().any(|lines| lines != "99\n98\n1092") {
+        return Err(format!("programs notice where servers are: {shown:?}"));
+    }
+    Ok(())
+}
+
+/// A program that was saved with its servers in processes goes on with them in the kernel, and the other way round.
+pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
+    let input = checkpoint::text(1 << 19);
+    let script =
+        "busybox sort /data/text > /tmp/sorted &\nsleep 0.01\ncheckpoint %1 /tmp/image\nkill %1\n\
+                  busybox sort /data/text | busybox sha256sum\n";
+    for (saved, restored) in [(PROCESS, KERNEL), (KERNEL, PROCESS)] {
+        let run = Run::script(script)
+            .deterministic()
+            .add("/data/text", input.clone())
+            .timeout(LONG)
+            .place(saved);
+        let first = ctx.run(run.get("/tmp/image").get("/tmp/sorted"))?;
+        first.expect_status(0)?;
+        let go_on = "restore /tmp/image\nwait %1\nbusybox sha256sum < /tmp/sorted\n";
+        let run = Run::script(go_on)
+            .add("/data/text", input.clone())
+            .add("/tmp/image", first.file("/tmp/image")?.to_vec())
+            .add("/tmp/sorted", first.file("/tmp/sorted")?.to_vec());
+        let second = ctx.run(run.timeout(LONG).place(restored))?;
+        second.expect_status(0)?;
+        let sum = |output: &Output| {
+            let text = output.text();
+            let line = text.lines().find(|line| line.ends_with("  -"));
+            line.map(ToString::to_string)
+        };
+        let (whole, over_two) = (sum(&first), sum(&second));
+        if whole.is_none() || whole != over_two {
+            return Err(format!(
+                "{saved}, then {restored}: {whole:?} in one boot, {over_two:?} over two\n{}",
+                second.text()
+            ));
+        }
+    }
+    Ok(())
+}
