@@ -882,9 +882,9 @@ impl Segments {
                     return;
                 }
                 work.spend(1);
-                // All of it: a run may have been longer once.
-                let alone = run.objects && !chunks.is_shared(run.chunk);
-                if alone && !work.clear(machine, chunks.address(run.chunk), CHUNK) {
+                // All of it: a run may have been longer once. A copy that shows the chunk too, since it could have no
+                // bytes of its own, knows of no objects, and nobody would destroy them later.
+                if run.objects && !work.clear(machine, chunks.address(run.chunk), CHUNK) {
                     return;
                 }
                 let (place, chunk) = segment.remove_run(number, &run);

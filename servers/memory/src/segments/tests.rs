@@ -1029,3 +1029,31 @@ fn segments_behave_like_arrays() {
         assert!(w.worst <= MOST_WORK);
     }
 }
+
+/// A process that ends while a copy of it fails takes its objects with it, although the copy shows its memory: whoever gets that
+/// next finds none there.
+#[test]
+fn objects_of_what_a_copy_shows_end_with_the_segment() {
+    for first in [true, false] {
+        let mut w = World::new(64);
+        let (a, copies) = (w.create(), w.segments.create_account(limits(0, 1)).unwrap());
+        for number in 0..3 {
+            w.access(a, number * PAGES, Some(7)).unwrap();
+            w.objects(a, number * PAGES, 2);
+        }
+        let refused = w.freeze(a, copies);
+        assert_eq!(refused, Err(NO_MEMORY), "there is room for one of three");
+        assert_eq!(w.model.objects(), 6);
+        if first {
+            w.reap_all();
+        }
+        w.segments.destroy(a).unwrap();
+        w.segments.end_account(copies);
+        w.reap_all();
+        assert_eq!(
+            w.model.objects(),
+            0,
+            "objects in memory that is nobody's, {first}"
+        );
+    }
+}
