@@ -245,7 +245,7 @@ echo alive
 ";
     let stdout =
         "beside: answered in time\nrestore: /tmp/nothing: no such file or directory\nalive\n";
-    // What is beside it looks at the clock, which counts instructions. A save that is given up has been seen to keep a chunk (CAVEATS.md, Checkpoints).
+    // What is beside it looks at the clock, which counts instructions. From round to round a chunk more or less is free (CAVEATS.md, Checkpoints).
     leaves_at_most(ctx, attack, stdout, Run::deterministic, 64)
 }
 
