@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The services whose servers can be placed: all but those that start the others.
-const SERVICES: [&str; 12] = [
+const SERVICES: [&str; 11] = [
     "all",
     "device",
     "fs",
@@ -16,7 +16,6 @@ const SERVICES: [&str; 12] = [
     "ext4",
     "link",
     "net",
-    "inspect",
 ];
 
 /// A line of the boot manifest: `SERVICE=process` or `SERVICE=kernel`. Of two that concern the same service the later counts.
@@ -46,5 +45,21 @@ impl FromStr for Place {
 impl fmt::Display for Place {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn what_cannot_be_placed_is_refused() {
+        for line in ["fs=kernel", "all=process", "link=kernel"] {
+            let place: Result<Place, String> = line.parse();
+            assert_eq!(place.map(|place| place.to_string()), Ok(line.to_string()));
+        }
+        for line in ["", "fs", "fs=", "fs=moon", "memory=kernel", "init=kernel", "=kernel"] {
+            assert!(line.parse::<Place>().is_err(), "'{line}' was accepted");
+        }
     }
 }
