@@ -58,7 +58,15 @@ mod tests {
             let place: Result<Place, String> = line.parse();
             assert_eq!(place.map(|place| place.to_string()), Ok(line.to_string()));
         }
-        for line in ["", "fs", "fs=", "fs=moon", "memory=kernel", "init=kernel", "=kernel"] {
+        for line in [
+            "",
+            "fs",
+            "fs=",
+            "fs=moon",
+            "memory=kernel",
+            "init=kernel",
+            "=kernel",
+        ] {
             assert!(line.parse::<Place>().is_err(), "'{line}' was accepted");
         }
     }
