@@ -245,8 +245,8 @@ echo alive
 ";
     let stdout =
         "beside: answered in time\nrestore: /tmp/nothing: no such file or directory\nalive\n";
-    // What is beside it looks at the clock, which counts instructions. From round to round a chunk more or less is free (CAVEATS.md, Checkpoints).
-    leaves_at_most(ctx, attack, stdout, Run::deterministic, 64)
+    // What is beside it looks at the clock, which counts instructions. From round to round some chunks more or less are free (CAVEATS.md, Checkpoints).
+    leaves_at_most(ctx, attack, stdout, Run::deterministic, 192)
 }
 
 /// What is restored for a job is counted for it: a job that restores again and again is refused, others are not

@@ -61,19 +61,13 @@ type Rule = (&'static str, &'static [&'static str], Part);
 const RULES: &[Rule] = &[
     ("x86_64/fpu.rs", &[], Part::Fpu),
     ("x86_64/trap.rs", &[], Part::Entry),
-    ("x86_64/paging.rs", &["activate"], Part::Switch),
     ("x86_64/descriptors.rs", &[], Part::Switch),
     ("x86_64/stack.rs", &[], Part::Switch),
     ("x86_64/mask.rs", &[], Part::Entry),
     ("kernel/src/exec/", &[], Part::Switch),
     (
         "kernel/src/leave.rs",
-        &[
-            "switch_to",
-            "tail_switch_to",
-            "exit_trap_to",
-            "activate_space",
-        ],
+        &["switch_to", "tail_switch_to", "exit_trap_to"],
         Part::Switch,
     ),
     ("kernel/src/leave.rs", &[], Part::Queues),
