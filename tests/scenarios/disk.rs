@@ -1,5 +1,6 @@
 //! The disk: its driver, what outlives a boot, and the driver's death.
 
+use super::linux_program;
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::{Path, PathBuf};
 use xtask_build::project::temp_dir;
@@ -472,18 +473,26 @@ ps > /tmp/after
 }
 
 /// A disk that does not answer for a while holds up who waits for it and nobody else: other clients of the file server are refused and end, and
-/// other programs run, native and Linux. One that waits is saved and restored, and when the disk answers again everybody has what was asked for.
+/// other programs run, native and Linux. Those that wait are saved and restored, in a read and in an `execve`, and when the disk answers again everybody has what was
+/// asked for.
 pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
     std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let Some(program) = linux_program(ctx, directory.path(), "turns") else {
+        return Ok(());
+    };
+    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
     let script = "\
 cp /tmp/content /disk/held
+cp /bin/busybox /disk/busybox
 trust /test/slow_disk hold &
 sleep 0.05
 /test/slow_disk read /disk/held > /tmp/native &
 busybox sh -c 'cat /disk/held > /tmp/linux; echo kept > /disk/new' &
 busybox cat /disk/held &
+busybox sh -c 'exec /disk/busybox echo a program of the disk' > /tmp/executed &
+/bin/turns /disk/held > /tmp/mapped &
 sleep 0.05
 /test/slow_disk others
 busybox sh -c 'echo a Linux program | cat'
@@ -492,16 +501,21 @@ checkpoint %2 /tmp/image
 kill %2
 ps > /tmp/without
 restore /tmp/image
+checkpoint %5 /tmp/image5
+kill %5
+restore /tmp/image5
 sleep 0.05
 ps > /tmp/with
 kill %1
 wait
+cat /tmp/executed /tmp/mapped
 cat /tmp/native
 cat /disk/new
 cmp /tmp/linux /tmp/content
 ";
     let run = Run::script(script)
         .add("/tmp/content", pattern(100_000, 5))
+        .add_program("/bin/turns", program)
         .get("/tmp/without")
         .get("/tmp/with")
         .disk(&disk)
@@ -510,7 +524,10 @@ cmp /tmp/linux /tmp/content
     let text = output.text();
     let expected = ["1000 were refused, 140 were killed", "a Linux program"];
     let fits = text.starts_with(&format!("{}\n{}\n", expected[0], expected[1]))
-        && text.ends_with("\n/disk/held: 100000 bytes\nkept\n");
+        && text.ends_with(
+            "\na program of the disk\n100000 bytes are mapped, the right ones\n\
+             /disk/held: 100000 bytes\nkept\n",
+        );
     let lists = |path| {
         let list = String::from_utf8_lossy(output.file(path)?).into_owned();
         Ok::<_, Failure>(list.contains("slow_disk read"))

@@ -428,7 +428,7 @@ pub(crate) fn turns(ctx: &mut Ctx) -> Result<(), Failure> {
         }
         calls.push(format!("{name} {longest}"));
     }
-    if calls.len() != 10 {
+    if calls.len() != 11 {
         return Err(text.to_string());
     }
     ctx.note(calls.join(", "));

@@ -24,6 +24,7 @@ use crate::calls;
 use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
 use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
+use crate::loading;
 use crate::memory::{Prot, READ, WRITE};
 use crate::native::Native;
 use crate::number;
@@ -175,6 +176,12 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    /// What tells this call from others.
+    #[must_use]
+    pub const fn key(&self) -> CallKey {
+        self.key
+    }
+
     /// The process's clock.
     pub fn now(&mut self) -> u64 {
         self.p.task.now(self.h)
@@ -442,6 +449,9 @@ pub fn call(
         task.wait = None;
         system.leave_queues(task.tid);
     }
+    if task.loading.as_ref().is_some_and(|l| l.key != key) {
+        loading::give_up(task, host);
+    }
     let out = behind(entry);
     task.awaits = 0;
     let (result, mut out, fpu) = {
@@ -464,6 +474,10 @@ pub fn call(
     };
     if system.objects.is_due() {
         system.settle_objects(host);
+    }
+    if task.loading.is_some() && !matches!(result, Err(Stop::Park(_) | Stop::Turn)) {
+        // It has failed.
+        loading::give_up(task, host);
     }
     match result {
         Ok(value) => out.rax = value,
@@ -598,7 +612,12 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
 
 /// What a call returns that has done a part and gets a signal now; `None` if it goes on.
 fn cut_short(task: &mut Task, system: &mut System) -> Option<u64> {
-    Some(match interruption(task, system, &Wake::default())? {
+    let wake = Wake {
+        // What is loaded is there as a whole or not at all.
+        firm: task.loading.is_some(),
+        ..Wake::default()
+    };
+    Some(match interruption(task, system, &wake)? {
         Interruption::Done(done) => done,
         _ => EINTR.rax(),
     })
@@ -653,7 +672,8 @@ pub fn interrupt(
     let key = key_of(registers);
     let is_amid = |wait: &Wait| wait.key == key && wait.progress > 0;
     let mut registers = *registers;
-    if calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
+    let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
+    if loads || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
         // It is about to go on with a call of which a part is done.
         match cut_short(task, system) {
             None => {
@@ -686,6 +706,7 @@ pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: St
 
 /// A task ends because its process does, or goes on with another program.
 pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
+    loading::give_up(task, host);
     system.leave_queues(task.tid);
     let process = system.process(task.pid);
     let is_alone = Rc::strong_count(&task.shares.memory) <= process.tasks.len();

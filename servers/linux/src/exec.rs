@@ -1,6 +1,7 @@
 //! Loading programs: `execve`, and the first program of a process.
 //!
-//! [`prepare`] makes every check and changes nothing; [`commit`] replaces the image. Static
+//! [`prepare`] makes every check and changes nothing; [`commit`] replaces the image. What is large, or on a disk, is read between the
+//! two, a piece after the other, into a memory of its own ([`Staged`]). Static
 //! executables load at their own addresses, position-independent ones at [`memory::PIE_BASE`];
 //! a dynamic one brings its interpreter, which goes where `mmap` would put it. Scripts name their
 //! interpreter after `#!`.
@@ -22,12 +23,14 @@ use process::executable::{
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags, Opened};
 
-use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOEXEC, ENOMEM};
+use crate::calls::file::step_of;
+use crate::emulate::STEP;
+use crate::errno::{Errno, E2BIG, EACCES, EIO, ELOOP, ENOEXEC, ENOMEM};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
 use crate::object::Uses;
 use crate::proc::Seen;
-use crate::process::{copied, Current, Shared, Task, MAX_TITLE};
+use crate::process::{copied, Current, Ids, Shared, Task, MAX_TITLE};
 use crate::signal::Stack;
 use crate::special::{self, Special};
 use crate::system::System;
@@ -115,6 +118,113 @@ pub struct Prepared {
     env: Vec<Vec<u8>>,
     /// As the caller named it.
     name: String,
+    /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its first stack is there, and arguments
+    /// and environment are nowhere else any more.
+    staged: Option<First>,
+}
+
+/// Where a program begins.
+#[derive(Clone, Debug)]
+struct First {
+    rip: u64,
+    rsp: u64,
+    /// Where its arguments are, and how long.
+    args: (u64, u64),
+    /// The same of its environment.
+    environment: (u64, u64),
+    /// Its name in lists.
+    title: String,
+}
+
+/// A program whose segments are being read.
+#[derive(Debug)]
+pub struct Staged {
+    /// The program.
+    pub prepared: Prepared,
+    /// The load addresses of its images.
+    bases: Vec<u64>,
+    /// How many segments are there, and bytes of the next one.
+    done: (usize, u64),
+}
+
+impl Staged {
+    /// Begins with a program, which is closed if that fails.
+    pub fn new(host: &mut dyn Host, mut prepared: Prepared, ids: &Ids) -> Result<Self, Errno> {
+        match Self::begin(host, &prepared, ids) {
+            Ok((bases, first)) => {
+                (prepared.args, prepared.env) = (Vec::new(), Vec::new());
+                prepared.staged = Some(first);
+                Ok(Staged {
+                    prepared,
+                    bases,
+                    done: (0, 0),
+                })
+            }
+            Err(error) => {
+                host.unstage();
+                cancel(host, prepared);
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(
+        host: &mut dyn Host,
+        prepared: &Prepared,
+        ids: &Ids,
+    ) -> Result<(Vec<u64>, First), Errno> {
+        let bases = bases(prepared).ok_or(ENOMEM)?;
+        host.stage()?;
+        let (first, stack) = first(host, prepared, &bases, ids)?;
+        host.write_staged(first.rsp, &stack).map_err(|_| ENOMEM)?;
+        Ok((bases, first))
+    }
+
+    /// Reads the next piece: whether all is there. What waits for the disk changes nothing.
+    pub fn load(&mut self, host: &mut dyn Host) -> Result<bool, Errno> {
+        let begun = self.done;
+        let result = self.load_piece(host);
+        if result.is_err() {
+            self.done = begun;
+        }
+        result
+    }
+
+    fn load_piece(&mut self, host: &mut dyn Host) -> Result<bool, Errno> {
+        let mut left = STEP;
+        let images = self.prepared.images().zip(&self.bases);
+        let segments = images.flat_map(|(image, base)| {
+            let segments = image.layout.loads.iter();
+            segments.map(move |segment| (image, segment, segment.p_vaddr.wrapping_add(*base)))
+        });
+        for (image, segment, address) in segments.skip(self.done.0) {
+            // One piece of a file on the disk is all that is asked for at once.
+            left = left.min(step_of(image.ino));
+            while self.done.1 < segment.p_filesz {
+                if left == 0 {
+                    return Ok(false);
+                }
+                let length = (segment.p_filesz - self.done.1).min(CHUNK as u64).min(left);
+                let mut chunk = alloc::vec![0; length as usize];
+                let from = segment.p_offset + self.done.1;
+                if read_at(host, image.ino, from, &mut chunk, false)? != chunk.len() {
+                    return Err(EIO);
+                }
+                let to = address.wrapping_add(self.done.1);
+                host.write_staged(to, &chunk).map_err(|_| ENOMEM)?;
+                self.done.1 += length;
+                left -= length;
+            }
+            self.done = (self.done.0 + 1, 0);
+        }
+        Ok(true)
+    }
+}
+
+/// Gives up a program that was being read.
+pub fn unstage(host: &mut dyn Host, staged: Staged) {
+    host.unstage();
+    cancel(host, staged.prepared);
 }
 
 /// Reads from a file. `now`: in the middle of something that cannot be begun again.
@@ -147,6 +257,11 @@ fn read_at(
 
 fn close(host: &mut dyn Host, ino: u64) {
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+}
+
+/// The same whatever becomes of the call that is being made: it has not opened it.
+fn close_now(host: &mut dyn Host, ino: u64) {
+    let _ = host.fs_now(&Request::Close { ino }, &[], &mut []);
 }
 
 /// Opens an executable file and gives its canonical path.
@@ -310,6 +425,7 @@ pub fn prepare(
                     args,
                     env,
                     name,
+                    staged: None,
                 };
                 return match check_sizes(host, &prepared) {
                     Ok(()) => Ok(prepared),
@@ -486,6 +602,10 @@ fn base_of(image: &Image) -> u64 {
 
 /// Gives up a prepared program.
 pub fn cancel(host: &mut dyn Host, prepared: Prepared) {
+    let close = match prepared.staged {
+        Some(_) => close_now,
+        None => close,
+    };
     close(host, prepared.image.ino);
     if let Some(interpreter) = prepared.interpreter {
         close(host, interpreter.ino);
@@ -499,6 +619,19 @@ impl core::fmt::Debug for Prepared {
 }
 
 impl Prepared {
+    /// Program and interpreter.
+    fn images(&self) -> impl Iterator<Item = &Image> {
+        core::iter::once(&self.image).chain(&self.interpreter)
+    }
+
+    /// Whether reading its segments takes long, or has to wait.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        let segments = self.images().flat_map(|image| &image.layout.loads);
+        let size: u64 = segments.map(|segment| segment.p_filesz).sum();
+        size > STEP || self.images().any(|i| step_of(i.ino) < STEP)
+    }
+
     /// The path of the program.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -535,7 +668,7 @@ pub fn commit(
     host: &mut dyn Host,
     prepared: Prepared,
 ) -> Result<Registers, Lost> {
-    let result = unshare(task, system, host).and_then(|()| {
+    let result = unshare(task, system, host, prepared.staged.is_some()).and_then(|()| {
         let shares = task.shares.clone();
         system.process(task.pid).seen = Seen::of(&shares);
         replace(Current::new(task, &shares), system, host, &prepared)
@@ -546,7 +679,7 @@ pub fn commit(
 
 /// Takes from a task, which is the only one of its process, all that `execve` takes: what it shared with others stays theirs.
 pub fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
-    unshare(task, system, host)?;
+    unshare(task, system, host, false)?;
     let shares = task.shares.clone();
     forget(&mut Current::new(task, &shares), system, host);
     Ok(())
@@ -562,15 +695,20 @@ fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     system.process(current.task.pid).executed = true;
 }
 
-/// Gives the task memory, descriptors and actions of its own, the memory empty.
-fn unshare(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
+/// Gives the task memory, descriptors and actions of its own, the memory without areas: the one that was made for a program, if one was.
+fn unshare(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    staged: bool,
+) -> Result<(), Lost> {
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
     if has_objects {
         // Others may wait for locks that it has there.
         crate::calls::futex::leave(task, system, host);
     }
     let shares = &mut task.shares;
-    if Rc::strong_count(&shares.memory) > 1 {
+    if staged || Rc::strong_count(&shares.memory) > 1 {
         host.leave_memory()?;
         shares.memory = Shared::default();
     } else {
@@ -604,47 +742,23 @@ fn replace(
     let areas = &mut current.memory.areas;
 
     let image = &prepared.image;
-    let base = base_of(image);
-    load(areas, host, image, base)?;
-    let (_, end) = span(&image.layout).ok_or(Lost)?;
-    let brk = end + base;
-    let mut entry = image.header.entry.wrapping_add(base);
-    let mut interpreter_base = 0;
-    if let Some(interpreter) = &prepared.interpreter {
-        let (start, end) = span(&interpreter.layout).ok_or(Lost)?;
-        let place = areas.find_free(end - start, 0).ok_or(Lost)?;
-        interpreter_base = place - start;
-        load(areas, host, interpreter, interpreter_base)?;
-        entry = interpreter.header.entry.wrapping_add(interpreter_base);
+    let bases = bases(prepared).ok_or(Lost)?;
+    for (image, base) in prepared.images().zip(&bases) {
+        load(areas, host, image, *base, prepared.staged.is_some())?;
     }
+    let (_, end) = span(&image.layout).ok_or(Lost)?;
+    let brk = end + base_of(image);
     let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
     let with_stack = areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
     areas.apply(host, with_stack)?;
-
-    let mut random = [0; 16];
-    host.random(&mut random)?;
-    let headers = image
-        .layout
-        .headers_address
-        .map_or(0, |a| a.wrapping_add(base));
-    let vector = [
-        (AT_PHDR, headers),
-        (AT_PHENT, executable::PROGRAM_HEADER as u64),
-        (AT_PHNUM, image.header.count as u64),
-        (AT_PAGESZ, PAGE),
-        (AT_BASE, interpreter_base),
-        (AT_FLAGS, 0),
-        (AT_ENTRY, image.header.entry.wrapping_add(base)),
-        (AT_UID, u64::from(ids.uid[0])),
-        (AT_EUID, u64::from(ids.uid[1])),
-        (AT_GID, u64::from(ids.gid[0])),
-        (AT_EGID, u64::from(ids.gid[1])),
-        (AT_HWCAP, host.hardware_capabilities()),
-        (AT_CLKTCK, 100),
-        (AT_SECURE, 0),
-    ];
-    let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
-    host.write_memory(rsp, &stack)?;
+    let first = match &prepared.staged {
+        Some(first) => first.clone(),
+        None => {
+            let (first, stack) = first(host, prepared, &bases, &ids)?;
+            host.write_memory(first.rsp, &stack)?;
+            first
+        }
+    };
 
     let Current { task, memory, .. } = &mut current;
     (memory.brk_start, memory.brk) = (brk, brk);
@@ -657,30 +771,66 @@ fn replace(
         .as_bytes();
     task.comm = last[..last.len().min(15)].to_vec();
     system.process(task.pid).comm = task.comm.clone();
-    (memory.args, memory.environment) = (args, environment);
-    memory.name = title(prepared.args.iter().map(Vec::as_slice));
+    (memory.args, memory.environment) = (first.args, first.environment);
+    memory.name = first.title;
     Ok(Registers {
-        rip: entry,
-        rsp,
+        rip: first.rip,
+        rsp: first.rsp,
         rflags: 0x202,
         ..Registers::default()
     })
 }
 
-fn load(areas: &mut Areas, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
+/// The areas with those of the segments of an image.
+fn with_segments(areas: &Areas, image: &Image, base: u64) -> Option<Areas> {
+    let mut areas = areas.clone();
     for part in &image.layout.loads {
         let address = part.p_vaddr.wrapping_add(base);
         let start = address & !(PAGE - 1);
-        let end = page_up(address.checked_add(part.p_memsz).ok_or(Lost)?).ok_or(Lost)?;
+        let end = page_up(address.checked_add(part.p_memsz)?)?;
         // Two segments can share a page, which then needs the rights of both.
         let shared = areas.find(start).map_or(0, |a| a.prot);
-        let mut new = areas.replaced(start, end, Some((prot(part), Kind::Program)));
+        areas = Areas::from_list(areas.replaced(start, end, Some((prot(part), Kind::Program))));
         if shared & !prot(part) != 0 {
             let both = Some((prot(part) | shared, Kind::Program));
-            new = Areas::from_list(new).replaced(start, start + PAGE, both);
+            areas = Areas::from_list(areas.replaced(start, start + PAGE, both));
         }
-        areas.apply(host, new)?;
+    }
+    Some(areas)
+}
 
+/// Where the images of a program are loaded.
+fn bases(prepared: &Prepared) -> Option<Vec<u64>> {
+    let base = base_of(&prepared.image);
+    let mut bases = alloc::vec![base];
+    if let Some(interpreter) = &prepared.interpreter {
+        let areas = with_segments(&Areas::default(), &prepared.image, base)?;
+        bases.push(base_beside(&areas, interpreter)?);
+    }
+    Some(bases)
+}
+
+/// The load address of the interpreter of a program with these areas.
+fn base_beside(areas: &Areas, interpreter: &Image) -> Option<u64> {
+    let (start, end) = span(&interpreter.layout)?;
+    Some(areas.find_free(end - start, 0)? - start)
+}
+
+/// Makes the areas of an image, and reads what they have unless it is there.
+fn load(
+    areas: &mut Areas,
+    host: &mut dyn Host,
+    image: &Image,
+    base: u64,
+    is_there: bool,
+) -> Result<(), Lost> {
+    let with = with_segments(areas, image, base).ok_or(Lost)?;
+    areas.apply(host, with.list().to_vec())?;
+    if is_there {
+        return Ok(());
+    }
+    for part in &image.layout.loads {
+        let address = part.p_vaddr.wrapping_add(base);
         let mut chunk = alloc::vec![0; CHUNK.min(part.p_filesz as usize)];
         let mut done = 0;
         while done < part.p_filesz {
@@ -722,6 +872,53 @@ pub(crate) fn title<'a>(args: impl Iterator<Item = &'a [u8]>) -> String {
         name.push_str(&arg);
     }
     name
+}
+
+/// Where a program begins that is loaded at these addresses, and what is on its stack then.
+fn first(
+    host: &mut dyn Host,
+    prepared: &Prepared,
+    bases: &[u64],
+    ids: &Ids,
+) -> Result<(First, Vec<u8>), Errno> {
+    let mut random = [0; 16];
+    host.random(&mut random)?;
+    let image = &prepared.image;
+    let base = base_of(image);
+    let own_entry = image.header.entry.wrapping_add(base);
+    let interpreter = prepared.interpreter.as_ref().zip(bases.get(1));
+    let rip = interpreter.map_or(own_entry, |(interpreter, base)| {
+        interpreter.header.entry.wrapping_add(*base)
+    });
+    let headers = image
+        .layout
+        .headers_address
+        .map_or(0, |a| a.wrapping_add(base));
+    let vector = [
+        (AT_PHDR, headers),
+        (AT_PHENT, executable::PROGRAM_HEADER as u64),
+        (AT_PHNUM, image.header.count as u64),
+        (AT_PAGESZ, PAGE),
+        (AT_BASE, interpreter.map_or(0, |(_, base)| *base)),
+        (AT_FLAGS, 0),
+        (AT_ENTRY, own_entry),
+        (AT_UID, u64::from(ids.uid[0])),
+        (AT_EUID, u64::from(ids.uid[1])),
+        (AT_GID, u64::from(ids.gid[0])),
+        (AT_EGID, u64::from(ids.gid[1])),
+        (AT_HWCAP, host.hardware_capabilities()),
+        (AT_CLKTCK, 100),
+        (AT_SECURE, 0),
+    ];
+    let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
+    let first = First {
+        rip,
+        rsp,
+        args,
+        environment,
+        title: title(prepared.args.iter().map(Vec::as_slice)),
+    };
+    Ok((first, stack))
 }
 
 /// The first contents of the stack behind the stack pointer: argument count, arguments, environment,

@@ -140,6 +140,12 @@ pub trait Host {
     }
     /// Starts a task beside this one. Its process is known already. Errors: `ENOMEM`; then nothing has changed.
     fn start(&mut self, start: Start) -> Result<(), Errno>;
-    /// From now on the memory of the process is another one, empty, that nobody shares with it.
+    /// Makes a memory that is going to be the process's ([`Host::leave_memory`]), empty, unless there is one already.
+    fn stage(&mut self) -> Result<(), Errno>;
+    /// Writes to that memory.
+    fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
+    /// Ends that memory.
+    fn unstage(&mut self);
+    /// From now on the memory of the process is another one, that nobody shares with it: the one that was made for that, or one that is empty.
     fn leave_memory(&mut self) -> Result<(), Errno>;
 }

@@ -31,6 +31,7 @@ pub mod futex;
 pub mod host;
 pub mod job;
 pub mod late;
+pub mod loading;
 pub mod lock;
 pub mod memory;
 pub mod native;

@@ -61,6 +61,12 @@ pub enum Kind {
         /// Whether it may ever be written to.
         may_write: bool,
     },
+    /// Kept free for a file that this thread is mapping, a piece of it after the other ([`crate::loading`]): nothing is there for
+    /// programs yet.
+    Loading {
+        /// The number of the thread as programs see it.
+        thread: u32,
+    },
 }
 
 /// What a mapping shows.
@@ -103,6 +109,12 @@ impl Area {
             },
             _ => Source::Own,
         }
+    }
+
+    /// Whether it is only kept free.
+    #[must_use]
+    pub const fn is_loading(&self) -> bool {
+        matches!(self.kind, Kind::Loading { .. })
     }
 
     fn same_but_slot(&self, other: &Area) -> bool {
@@ -168,7 +180,7 @@ impl Areas {
             return 0;
         };
         for area in &self.list[self.first_after(address)..] {
-            if at >= end || area.start > at || area.prot & need != need {
+            if at >= end || area.start > at || area.prot & need != need || area.is_loading() {
                 break;
             }
             at = area.end;
@@ -295,6 +307,19 @@ impl Areas {
         Some(new)
     }
 
+    /// Takes out what is only kept free for those threads: the ranges. There are no mappings of them.
+    pub fn forget_loading(&mut self, those: impl Fn(u32) -> bool) -> Vec<(u64, u64)> {
+        let mut gone = Vec::new();
+        self.list.retain(|area| match area.kind {
+            Kind::Loading { thread } if those(thread) => {
+                gone.push((area.start, area.end));
+                false
+            }
+            _ => true,
+        });
+        gone
+    }
+
     /// Makes `new` the list of areas and the mappings agree with it. On failure nothing has
     /// changed.
     pub fn apply(&mut self, host: &mut dyn Host, new: Vec<Area>) -> Result<(), Errno> {
@@ -346,6 +371,7 @@ impl Areas {
                 || (area.start | area.end) % PAGE != 0
                 || area.prot & !(READ | WRITE | EXECUTE) != 0
                 || (area.prot == 0) != (area.slot == NO_SLOT)
+                || area.is_loading() && area.prot != 0
             {
                 return false;
             }

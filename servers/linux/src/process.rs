@@ -19,6 +19,7 @@ use services::process::Pid;
 
 use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
+use crate::loading::Loading;
 use crate::lock::Owner;
 use crate::memory::Areas;
 use crate::object::Uses;
@@ -556,7 +557,7 @@ pub fn copied<T: Clone>(original: &Shared<T>) -> Shared<T> {
 }
 
 /// A task: one thread of execution.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Task {
     /// Its number in the table of all ([`System`]).
     pub tid: Tid,
@@ -572,6 +573,8 @@ pub struct Task {
     pub signals: Signals,
     /// The call that waits.
     pub wait: Option<Wait>,
+    /// What its call has loaded so far. An image does not have it.
+    pub loading: Option<Box<Loading>>,
     /// The signals for which that waits (`rt_sigtimedwait`), blocked though they are.
     pub awaits: u64,
     /// The head of its list of locks that are to be told of its end (`set_robust_list`); 0 for none.
@@ -596,6 +599,7 @@ impl Task {
             comm: Vec::new(),
             signals: Signals::default(),
             wait: None,
+            loading: None,
             awaits: 0,
             robust: 0,
             clear_at: 0,

@@ -215,6 +215,7 @@ fn write_line(line: &mut String, area: &Area, exe: &str) {
         memory::Kind::Stack => "[stack]",
         memory::Kind::Program => exe,
         memory::Kind::Anonymous | memory::Kind::File | memory::Kind::Shared { .. } => "",
+        memory::Kind::Loading { .. } => "",
     };
     // Writing to a string cannot fail.
     let _ = writeln!(

@@ -29,7 +29,7 @@ use crate::process::{
     open_flags, Current, Description, Files as Descriptors, Kind as FileKind, Memory, Task,
     PIPE_BUF, PIPE_CAPACITY,
 };
-use crate::signal::Origin;
+use crate::signal::{bit, sig, Origin};
 use crate::system::{System, Thing, To, Which};
 use crate::{exec, part};
 
@@ -40,11 +40,15 @@ mod trees;
 /// A host with memory in a map, and mappings that are only recorded.
 struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
+    /// The memory that is going to be the process's.
+    staged: Option<BTreeMap<u64, Vec<u8>>>,
     slots: BTreeMap<u32, (u64, u64, Prot)>,
     /// Bytes of memory objects.
     objects: BTreeMap<u64, BTreeMap<u64, u8>>,
     files: Rc<Shared>,
     session: Session,
+    /// Files that the emulation has opened more often than it has closed them.
+    opens: i64,
     now: u64,
     /// Mappings that can still be made or grown.
     mappings_left: u32,
@@ -65,7 +69,9 @@ impl Fake {
         let files = Shared::new(files, |_| ());
         Fake {
             session: Session::new(&files, 100),
+            opens: 0,
             pages: BTreeMap::new(),
+            staged: None,
             slots: BTreeMap::new(),
             objects: BTreeMap::new(),
             files,
@@ -211,6 +217,11 @@ impl Host for Fake {
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
         let (reply, bytes) = files::ask(&self.session, request, bulk)?;
+        match (request, &reply) {
+            (_, Reply::Opened(_)) => self.opens += 1,
+            (Request::Close { .. }, _) => self.opens -= 1,
+            _ => {}
+        }
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
     }
@@ -263,9 +274,26 @@ impl Host for Fake {
         Ok(())
     }
 
+    fn stage(&mut self) -> Result<(), Errno> {
+        self.staged.get_or_insert_default();
+        Ok(())
+    }
+
+    fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        let own = core::mem::take(&mut self.pages);
+        self.pages = self.staged.take().unwrap();
+        let result = self.write_memory(address, bytes);
+        self.staged = Some(core::mem::replace(&mut self.pages, own));
+        result
+    }
+
+    fn unstage(&mut self) {
+        self.staged = None;
+    }
+
     fn leave_memory(&mut self) -> Result<(), Errno> {
         self.slots.clear();
-        self.pages.clear();
+        self.pages = self.staged.take().unwrap_or_default();
         Ok(())
     }
 }
@@ -2198,4 +2226,216 @@ fn open_texts_keep_little() {
     }
     let after = process.save(&mut host).unwrap().len();
     assert!(after - before < 300 * 64, "{before} {after}");
+}
+
+impl One {
+    /// Makes a call once.
+    fn attempt(&mut self, host: &mut Fake, registers: &Registers) -> Outcome {
+        emulate::call(&mut self.task, &mut self.system, host, registers)
+    }
+}
+
+/// A file of [`LARGE`] bytes that is open, and a call that maps it.
+fn that_maps(host: &mut Fake) -> (One, u64, Registers) {
+    let mut process = with_large(host);
+    let fd = opened(&mut process, host, "/tmp/long");
+    let entry = registers(nr::write, &[fd, AT, LARGE]);
+    assert_eq!(in_turns(&mut process, host, &entry).0, LARGE as i64);
+    let flags = u64::from(linux::MAP_PRIVATE);
+    let entry = registers(nr::mmap, &[0, LARGE, 3, flags, fd, 0]);
+    (process, fd, entry)
+}
+
+/// Makes a call that loads, as often as it takes: what it returns, and how many attempts that took.
+fn loaded(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
+    for turns in 1.. {
+        match process.attempt(host, entry) {
+            Outcome::Turn => {}
+            Outcome::Go { registers, .. } => {
+                assert!(process.task.loading.is_none());
+                return (registers.rax as i64, turns);
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    unreachable!()
+}
+
+/// Nothing is kept free for a mapping, and no page of it is there.
+fn nothing_is_kept(process: &One, host: &Fake) {
+    let memory = process.memory();
+    assert!(!memory.areas.list().iter().any(|area| area.is_loading()));
+    host.agrees_with(&memory.areas);
+    for page in host.pages.keys() {
+        assert!(memory.areas.find(page * PAGE).is_some(), "{page:#x}");
+    }
+}
+
+#[test]
+fn a_file_is_mapped_in_turns_and_seen_as_a_whole() {
+    let mut host = Fake::new();
+    let (mut process, fd, entry) = that_maps(&mut host);
+    assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
+    let kept = |process: &One| {
+        let memory = process.memory();
+        let mut kept = memory.areas.list().iter().filter(|a| a.is_loading());
+        kept.next().copied().map(|area| (area.start, area.end))
+    };
+    let (start, end) = kept(&process).unwrap();
+    assert_eq!(end - start, LARGE);
+    // Nobody sees it, or changes what it is to become.
+    assert!(!process.memory().areas.allows(start, PAGE, 0));
+    // A signal with a handler waits for the end of the call.
+    process
+        .task
+        .signals
+        .post(&process.task.shares.actions.borrow(), 10, Origin::default());
+    let One { task, system } = &mut process;
+    let outcome = emulate::interrupt(task, system, &mut host, &entry);
+    assert!(matches!(outcome, Outcome::Go { registers, .. } if registers == entry));
+    process.task.signals.pending.take_all(bit(10));
+    assert_eq!(
+        loaded(&mut process, &mut host, &entry),
+        (start as i64, 3),
+        "of four turns the first one was made"
+    );
+    assert!(read_back(&mut host, start) == pattern());
+    nothing_is_kept(&process, &host);
+    // In place of something, behind the end of the file, of nothing.
+    let fixed = u64::from(linux::MAP_PRIVATE | linux::MAP_FIXED);
+    let entry = registers(nr::mmap, &[start, LARGE, 1, fixed, fd, LARGE - 2 * PAGE]);
+    assert_eq!(loaded(&mut process, &mut host, &entry), (start as i64, 1));
+    let back = read_back(&mut host, start);
+    let two = 2 * PAGE as usize;
+    assert!(back[..two] == pattern()[LARGE as usize - two..]);
+    assert!(back[two..].iter().all(|byte| *byte == 0));
+    nothing_is_kept(&process, &host);
+}
+
+#[test]
+fn a_mapping_that_is_not_complete_leaves_nothing() {
+    let begun = || {
+        let mut host = Fake::new();
+        let (mut process, _, entry) = that_maps(&mut host);
+        assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
+        (host, process, entry)
+    };
+    // Another call, as after a handler, or when a debugger has set registers.
+    let (mut host, mut process, _) = begun();
+    assert!(process.result(&mut host, nr::getpid, &[]) > 0);
+    nothing_is_kept(&process, &host);
+    // The descriptor is another one's meanwhile, or is closed.
+    let (mut host, mut process, entry) = begun();
+    process.close_all(&mut host);
+    assert_eq!(loaded(&mut process, &mut host, &entry), (-9, 1));
+    nothing_is_kept(&process, &host);
+    // An image has what was loaded, and not how far: there it begins again.
+    let (mut host, process, entry) = begun();
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert!(again.memory().areas.list().iter().any(|a| a.is_loading()));
+    let (start, turns) = loaded(&mut again, &mut host, &entry);
+    assert_eq!(turns, 4);
+    assert!(read_back(&mut host, start as u64) == pattern());
+    nothing_is_kept(&again, &host);
+    // What others of the process put there stays.
+    let (mut host, mut process, entry) = begun();
+    let end = MMAP_TOP;
+    let start = end - LARGE;
+    let loading = process.task.loading.take();
+    let fixed = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED);
+    let mut other = thread_of(&mut process, &mut host);
+    for (number, arguments) in [
+        (nr::munmap, vec![start, PAGE]),
+        (nr::mmap, vec![end - PAGE, PAGE, 3, fixed, u64::MAX, 0]),
+    ] {
+        let call = registers(number, &arguments);
+        assert!(returns(&mut other, &mut process.system, &mut host, &call) >= 0);
+    }
+    host.write_memory(end - PAGE, b"theirs").unwrap();
+    process.task.loading = loading;
+    assert_eq!(loaded(&mut process, &mut host, &entry), (start as i64, 3));
+    let mut theirs = [0; 7];
+    host.read_memory(end - PAGE, &mut theirs).unwrap();
+    assert_eq!(&theirs, b"theirs\0");
+    assert!(process.memory().areas.is_free(start, start + PAGE));
+    assert!(process.memory().areas.allows(start + PAGE, LARGE - PAGE, 3));
+    nothing_is_kept(&process, &host);
+    // Nothing holds up a signal that ends it.
+    let (mut host, mut process, entry) = begun();
+    process.task.signals.post(
+        &process.task.shares.actions.borrow(),
+        sig::KILL,
+        Origin::default(),
+    );
+    let outcome = process.attempt(&mut host, &entry);
+    assert!(matches!(outcome, Outcome::End(_)), "{outcome:?}");
+    nothing_is_kept(&process, &host);
+}
+
+/// A program with this many bytes of its own, which calls would be found to have changed.
+fn long_elf() -> Vec<u8> {
+    let mut elf = tiny_elf();
+    elf.extend_from_slice(&pattern());
+    let size = elf.len() as u64;
+    elf[96..104].copy_from_slice(&size.to_le_bytes());
+    elf[104..112].copy_from_slice(&(size + 9000).to_le_bytes());
+    elf
+}
+
+#[test]
+fn a_long_program_is_loaded_beside_the_one_that_calls() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    add_program(&mut host, &long_elf());
+    let open_before = host.opens;
+    host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
+    host.write_memory(0x10_0800, &[0; 16]).unwrap();
+    host.write_memory(0x10_0800, &0x10_0000u64.to_le_bytes())
+        .unwrap();
+    let entry = registers(nr::execve, &[0x10_0000, 0x10_0800, 0]);
+    let areas = process.memory().areas.clone();
+    // Given up: by another call, and by an image.
+    for _ in 0..2 {
+        for _ in 0..3 {
+            assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
+        }
+        assert!(host.staged.is_some());
+        assert_eq!(host.opens, open_before + 1);
+        assert!(process.memory().areas == areas && read_back(&mut host, AT) == pattern());
+        let saved = process.save(&mut host).unwrap();
+        assert!(process.result(&mut host, nr::getpid, &[]) > 0);
+        assert!(host.staged.is_none());
+        assert_eq!(host.opens, open_before);
+        let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+        assert!(again.task.loading.is_none());
+        again.close_all(&mut host);
+    }
+    let mut turns = 0;
+    let prepared = loop {
+        match process.attempt(&mut host, &entry) {
+            Outcome::Turn => turns += 1,
+            Outcome::Execute(prepared) => break prepared,
+            outcome => panic!("{outcome:?}"),
+        }
+    };
+    // One to look at it, and one for each step but the last one, which is a short one.
+    assert_eq!(turns, 5);
+    assert!(process.memory().areas == areas && read_back(&mut host, AT) == pattern());
+    let One { task, system } = &mut process;
+    let Outcome::Go { registers, .. } = emulate::execute(task, system, &mut host, *prepared) else {
+        panic!()
+    };
+    assert_eq!(registers.rip, 0x40_0078);
+    let mut bytes = vec![0; long_elf().len()];
+    host.read_memory(0x40_0000, &mut bytes).unwrap();
+    assert!(bytes == long_elf());
+    assert_eq!(process.memory().name, "/tmp/program");
+    let mut argument = [0; 13];
+    let at = process.memory().args.0;
+    host.read_memory(at, &mut argument).unwrap();
+    assert_eq!(&argument, b"/tmp/program\0");
+    assert_eq!(host.opens, open_before);
+    host.agrees_with(&process.memory().areas);
+    assert!(host.staged.is_none());
 }

@@ -210,6 +210,8 @@ pub(crate) struct Seat {
     pub(crate) fresh: bool,
     /// Where it was before that: to be left when its exception is answered.
     pub(crate) old: Option<Box<Seat>>,
+    /// Where it is going to be, in a memory into which its next program is being read.
+    pub(crate) next: Option<Box<Seat>>,
 }
 
 impl Seat {
@@ -226,6 +228,7 @@ impl Seat {
             thread: CONTROL_THREAD,
             fresh: false,
             old: None,
+            next: None,
         }
     }
 
@@ -236,6 +239,7 @@ impl Seat {
             thread,
             fresh: false,
             old: None,
+            next: None,
         }
     }
 
@@ -246,8 +250,8 @@ impl Seat {
 
     /// The thread ends; with the last one the memory.
     pub(crate) fn leave(self) {
-        if let Some(old) = self.old {
-            old.leave();
+        for other in [self.old, self.next].into_iter().flatten() {
+            other.leave();
         }
         match Rc::try_unwrap(self.memory) {
             Ok(memory) => memory.into_inner().body.destroy(),
@@ -558,6 +562,27 @@ impl View<'_> {
         LINUX + Job::from(self.root)
     }
 
+    /// A place in an empty memory that counts for the account of its own.
+    fn beside(&mut self) -> Result<Seat, Errno> {
+        let own = self.seat.as_deref().ok_or(ENOMEM)?;
+        let clock = {
+            let memory = own.memory.borrow();
+            let space = memory.body.space().map_err(|_| ENOMEM)?;
+            let keeper = Ref::new().map_err(|_| ENOMEM)?;
+            let state = space.get_state(keeper.handle()).map_err(|_| ENOMEM)?;
+            state.clock_offset
+        };
+        let made = self.world.new_keeper(clock).and_then(|(id, port, space)| {
+            let keeper = port.reference().map_err(rt::error_of)?;
+            let body = own.memory.borrow().body.beside(&space, &keeper)?;
+            Ok(Seat {
+                fresh: true,
+                ..Seat::first(id, body, port)
+            })
+        });
+        made.map_err(|_| ENOMEM)
+    }
+
     /// Its memory.
     fn memory(&self) -> Option<RefMut<'_, Memory>> {
         Some(self.seat.as_ref()?.memory.borrow_mut())
@@ -747,7 +772,12 @@ impl Memory {
             // The control segment is a new one.
             present.remove(MEMORY_SIZE / PAGE_SIZE, u64::MAX / PAGE_SIZE);
             memory.present = present;
-            let shared = task.shares.memory.borrow();
+            let mut shared = task.shares.memory.borrow_mut();
+            // What others are loading is theirs.
+            for (start, end) in shared.areas.forget_loading(|_| true) {
+                let _ = memory.body.memory().discard(start, end - start);
+                memory.present.remove(start / PAGE_SIZE, end / PAGE_SIZE);
+            }
             let areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
             let mut areas = areas.map(|area| memory.map(area, world.object(area)?));
             areas.try_for_each(|made| made)
@@ -1045,24 +1075,38 @@ impl Host for View<'_> {
         Ok(())
     }
 
+    fn stage(&mut self) -> Result<(), Errno> {
+        if self.seat.as_ref().is_none_or(|own| own.next.is_none()) {
+            let next = self.beside()?;
+            self.seat.as_deref_mut().ok_or(ENOMEM)?.next = Some(Box::new(next));
+        }
+        Ok(())
+    }
+
+    fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let own = self.seat.as_deref().ok_or(OutOfMemory)?;
+        let next = own.next.as_ref().ok_or(OutOfMemory)?;
+        next.memory.borrow_mut().write(address, bytes)
+    }
+
+    fn unstage(&mut self) {
+        let own = self.seat.as_deref_mut();
+        if let Some(next) = own.and_then(|own| own.next.take()) {
+            next.leave();
+        }
+    }
+
     fn leave_memory(&mut self) -> Result<(), Errno> {
         let own = self.seat.as_deref_mut().ok_or(ENOMEM)?;
-        let clock = {
-            let memory = own.memory.borrow();
-            let space = memory.body.space().map_err(|_| ENOMEM)?;
-            let keeper = Ref::new().map_err(|_| ENOMEM)?;
-            let state = space.get_state(keeper.handle()).map_err(|_| ENOMEM)?;
-            state.clock_offset
+        let next = match own.next.take() {
+            Some(next) => *next,
+            None => self.beside()?,
         };
-        let made = self.world.new_keeper(clock).and_then(|(id, port, space)| {
-            let keeper = port.reference().map_err(rt::error_of)?;
-            let body = own.memory.borrow().body.beside(&space, &keeper)?;
-            Ok(Seat {
-                fresh: true,
-                ..Seat::first(id, body, port)
-            })
-        });
-        let old = core::mem::replace(own, made.map_err(|_| ENOMEM)?);
+        let own = self.seat.as_deref_mut().ok_or(ENOMEM)?;
+        let old = core::mem::replace(own, next);
         own.old = Some(Box::new(old));
         Ok(())
     }

@@ -64,7 +64,8 @@ fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
 }
 
 /// Most bytes that one step moves from or to this file: if it is on a disk, those of one request, so that nothing is kept of a call but that.
-const fn step_of(ino: u64) -> u64 {
+#[must_use]
+pub const fn step_of(ino: u64) -> u64 {
     match ino & services::fs::ON_DISK {
         0 => STEP,
         _ => CHUNK as u64,
@@ -73,28 +74,6 @@ const fn step_of(ino: u64) -> u64 {
 
 /// Reads the file from `offset` on, as much as `into` takes or the file has.
 pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
-    let done = read_with(ino, offset, into, |request, into| {
-        c.h.fs(request, &[], into)
-    })?;
-    c.s.read_object(c.h, ino, offset, &mut into[..done])?;
-    Ok(done)
-}
-
-/// As [`read_file`], in the middle of something that cannot be begun again.
-pub fn read_file_now(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
-    let done = read_with(ino, offset, into, |request, into| {
-        c.h.fs_now(request, &[], into)
-    })?;
-    c.s.read_object(c.h, ino, offset, &mut into[..done])?;
-    Ok(done)
-}
-
-fn read_with(
-    ino: u64,
-    offset: u64,
-    into: &mut [u8],
-    mut ask: impl FnMut(&Request, &mut [u8]) -> core::result::Result<(Reply, usize), proto::Error>,
-) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
         let length = (into.len() - done).min(CHUNK);
@@ -103,12 +82,13 @@ fn read_with(
             offset: offset + done as u64,
             length: length as u32,
         };
-        let (_, got) = ask(&request, &mut into[done..done + length])?;
+        let (_, got) = c.h.fs(&request, &[], &mut into[done..done + length])?;
         if got == 0 {
             break;
         }
         done += got.min(length);
     }
+    c.s.read_object(c.h, ino, offset, &mut into[..done])?;
     Ok(done)
 }
 

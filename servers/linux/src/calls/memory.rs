@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERFLOW};
 use crate::exec::RESERVE;
+use crate::loading::{self, Mapping};
 use crate::memory::{
     page_up, Area, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
 };
@@ -140,6 +141,9 @@ pub fn mmap(
             may_write = false;
         }
     }
+    if let Some(mapping) = loading::begun(c, file.filter(|_| !shared)) {
+        return loading::map(c, mapping);
+    }
     let fixed = flags & (FIXED | FIXED_NOREPLACE) != 0;
     let start = if fixed {
         let (start, end) = range(hint, size)?;
@@ -172,33 +176,27 @@ pub fn mmap(
     }
     // The old contents are removed before the new ones are read.
     remove(c, start, end)?;
-    let kind = if file.is_some() {
-        Kind::File
-    } else {
-        Kind::Anonymous
-    };
-    let new = c.p.memory.areas.replaced(start, end, Some((prot, kind)));
-    c.p.memory.areas.apply(c.h, new)?;
-    if let Some(ino) = file {
-        let mut chunk = alloc::vec![0; CHUNK as usize];
-        let mut done = 0;
-        while done < size {
-            let want = (size - done).min(CHUNK) as usize;
-            let got = match super::file::read_file_now(c, ino, offset + done, &mut chunk[..want]) {
-                Ok(got) => got,
-                Err(stop) => {
-                    remove(c, start, end)?;
-                    return Err(stop);
-                }
-            };
-            c.h.write_memory(start + done, &chunk[..got])?;
-            done += got as u64;
-            if got < want {
-                break;
-            }
+    let (prot_now, kind) = match file {
+        // It is kept free until all is there.
+        Some(_) => {
+            let thread = c.p.task.thread;
+            (0, Kind::Loading { thread })
         }
-    }
-    Ok(start)
+        None => (prot, Kind::Anonymous),
+    };
+    let by = Some((prot_now, kind));
+    let new = c.p.memory.areas.replaced(start, end, by);
+    c.p.memory.areas.apply(c.h, new)?;
+    let Some(ino) = file else { return Ok(start) };
+    let mapping = Mapping {
+        ino,
+        offset,
+        start,
+        end,
+        prot,
+        done: 0,
+    };
+    loading::map(c, mapping)
 }
 
 /// Maps a new memory object, or that of what a descriptor is open on from `offset` on.
@@ -291,7 +289,8 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     }
     let old = page_up(old).ok_or(EINVAL)?;
     let new = page_up(new).ok_or(ENOMEM)?;
-    let area = *c.p.memory.areas.find(start).ok_or(EFAULT)?;
+    let area = c.p.memory.areas.find(start).filter(|a| !a.is_loading());
+    let area = *area.ok_or(EFAULT)?;
     let end = start
         .checked_add(old)
         .filter(|end| *end <= END)

@@ -239,6 +239,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
             comm: c.p.task.comm.clone(),
             signals,
             wait: None,
+            loading: None,
             awaits: 0,
             robust: 0,
             clear_at: if request.has(linux::CLONE_CHILD_CLEARTID) {

@@ -7,7 +7,8 @@ use linux_raw_sys::prctl;
 
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
-use crate::exec;
+use crate::exec::{self, Staged};
+use crate::loading;
 use crate::native;
 use crate::process::MAX_FDS;
 use crate::wire::{u64_at, Writer};
@@ -43,12 +44,20 @@ fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
 
 /// `execve`.
 pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
+    if let Some(staged) = loading::begun_program(c) {
+        return loading::execute(c, staged);
+    }
     let path = c.path(path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
     // What is loaded is read past the memory objects.
     c.s.settle_all_objects(c.h);
     match exec::prepare(&c.p, c.h, &path, args, env) {
+        // What it has asked for is done with when it has had its turn.
+        Ok(prepared) if prepared.is_long() => {
+            let staged = Staged::new(c.h, prepared, &c.s.process(c.p.task.pid).ids)?;
+            Err(loading::turn(c, Box::new(staged)))
+        }
         Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
         Err(failure) => {
             if let Some(native) = failure.native {

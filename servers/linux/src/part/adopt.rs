@@ -543,6 +543,7 @@ fn put_together(
             comm: saved.comm,
             signals: saved.signals,
             wait: saved.wait,
+            loading: None,
             awaits: 0,
             robust: saved.robust,
             clear_at: saved.clear_at,

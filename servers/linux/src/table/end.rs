@@ -65,6 +65,7 @@ impl Table {
         };
         core::mem::swap(&mut living.seat, &mut seat);
         living.seat.fresh = true;
+        living.seat.next = seat.next.take();
         living.seat.old = Some(seat.into());
         (living.task.tid, living.task.thread) = (pid, living.task.number);
         self.system.becomes_first(pid, tid);

@@ -72,6 +72,8 @@ pub(crate) struct World {
     /// The file system answers nothing at once.
     pub(crate) is_late: bool,
     late: Late,
+    /// The memory that is going to be the process's.
+    staged: Option<File>,
     /// A call is being made, and what it has closed.
     calls: bool,
     closed: Vec<u64>,
@@ -141,6 +143,7 @@ impl World {
             free: 1 << 30,
             is_late: false,
             late: Late::new(),
+            staged: None,
             calls: false,
             closed: Vec::new(),
         };
@@ -300,6 +303,22 @@ fn punch(file: &File, start: u64, size: u64) {
     // SAFETY: a plain system call on our own file.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, start as i64, size as i64) };
     check(result.into(), "fallocate");
+}
+
+/// Copies what is in a sparse file to where it is there in another one, which has nothing there.
+fn copy_data(from: &File, to: &File) {
+    let mut at = 0;
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        // SAFETY: a plain system call on our own file.
+        at = unsafe { libc::lseek(from.as_raw_fd(), at, libc::SEEK_DATA) };
+        if at < 0 {
+            return;
+        }
+        from.read_exact_at(&mut piece, at as u64).unwrap();
+        to.write_all_at(&piece, at as u64).unwrap();
+        at += piece.len() as i64;
+    }
 }
 
 /// A page of the child that no program has.
@@ -600,8 +619,38 @@ impl Host for World {
         Err(ENOMEM)
     }
 
+    fn stage(&mut self) -> Result<(), Errno> {
+        // SAFETY: the name is a string, and the descriptor is nobody else's.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"staged".as_ptr(), 0);
+            check(fd.into(), "memfd_create");
+            File::from_raw_fd(fd)
+        };
+        file.set_len(personality::memory::END).unwrap();
+        self.staged = Some(file);
+        Ok(())
+    }
+
+    fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        let staged = self.staged.as_ref().unwrap();
+        staged.write_all_at(bytes, address).unwrap();
+        Ok(())
+    }
+
+    fn unstage(&mut self) {
+        self.staged = None;
+    }
+
     fn leave_memory(&mut self) -> Result<(), Errno> {
-        Err(ENOMEM)
+        // The child keeps the memory that it has, which gets the contents of the other one.
+        let staged = self.staged.take().ok_or(ENOMEM)?;
+        for (from, length) in core::mem::take(&mut self.slots).into_values() {
+            self.hide(from, length);
+        }
+        self.shown.clear();
+        self.discard(0, personality::memory::END);
+        copy_data(&staged, &self.memory);
+        Ok(())
     }
 }
 

@@ -1,0 +1,203 @@
+//! Loading: what `mmap` of a file and `execve` read, a piece after the other.
+//!
+//! Neither can be done at once: a file can be large, and a disk slow. A call that loads does a piece, and comes again when others have had their turn
+//! ([`Stop::Turn`]) or the disk has answered ([`crate::late`]). How far it is stands in its [`Task`], which nobody else sees, and what it has loaded is where no program sees
+//! it: in a range of addresses that is only kept free ([`Kind::Loading`]), or in a memory that is not the program's yet ([`Host::stage`]).
+//! So for programs such a call has happened, or it has not.
+//!
+//! * No handler runs in between; a signal that ends the process does so at once.
+//! * A process that is frozen goes on with what it was loading when it is thawed. An image does not have that: where it is restored the call begins again.
+//! * Others of the process may unmap the range, or map something else there, meanwhile. That happens after the call: what they have put there stays.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::calls::file;
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::exec::{self, Staged};
+use crate::host::{Host, OutOfMemory};
+use crate::memory::{Area, Areas, Kind, Prot};
+use crate::process::{CallKey, Task};
+
+/// What a call has loaded so far.
+#[derive(Debug)]
+pub struct Loading {
+    /// Which call it belongs to. Any other call of the task gives it up.
+    pub key: CallKey,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Mapping(Mapping),
+    Program(Box<Staged>),
+}
+
+/// A private mapping of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    /// The file.
+    pub ino: u64,
+    /// Where the mapping begins in it.
+    pub offset: u64,
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Protection.
+    pub prot: Prot,
+    /// Bytes that are there.
+    pub done: u64,
+}
+
+/// Gives up what a task was loading.
+pub fn give_up(task: &mut Task, host: &mut dyn Host) {
+    let Some(loading) = task.loading.take() else {
+        return;
+    };
+    match loading.what {
+        What::Mapping(_) => {
+            let mut memory = task.shares.memory.borrow_mut();
+            clear(&mut memory.areas, host, task.thread);
+        }
+        What::Program(staged) => exec::unstage(host, *staged),
+    }
+}
+
+/// Gives back what is kept free for this thread, with what has been loaded there.
+fn clear(areas: &mut Areas, host: &mut dyn Host, thread: u32) {
+    for (start, end) in areas.forget_loading(|of| of == thread) {
+        host.discard(start, end - start);
+    }
+}
+
+fn keep(c: &mut Caller, what: What) {
+    let key = c.key();
+    c.p.task.loading = Some(Box::new(Loading { key, what }));
+}
+
+/// The mapping that this call was loading, if it was loading one of this file. What else there is of the thread is cleared: another one, or what
+/// an image had of one.
+pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
+    if let Some(loading) = c.p.task.loading.take() {
+        match loading.what {
+            What::Mapping(mapping) if Some(mapping.ino) == ino => return Some(mapping),
+            What::Mapping(_) => {}
+            What::Program(staged) => exec::unstage(c.h, *staged),
+        }
+    }
+    clear(&mut c.p.memory.areas, c.h, c.p.task.thread);
+    None
+}
+
+/// Loads the next piece of a mapping, whose range is kept free for it; with the last one it is a mapping.
+pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
+    let (begun, size) = (mapping.done, mapping.end - mapping.start);
+    let until = size.min(begun + file::step_of(mapping.ino));
+    let mut chunk = alloc::vec![0; (until - begun).min(proto::MAX_BULK as u64) as usize];
+    while mapping.done < until {
+        let want = (until - mapping.done).min(chunk.len() as u64) as usize;
+        let from = mapping.offset + mapping.done;
+        match file::read_file(c, mapping.ino, from, &mut chunk[..want]) {
+            Ok(got) => {
+                fill(c, mapping.start + mapping.done, &chunk[..got])?;
+                // Behind the end of the file are zeros.
+                mapping.done = match got < want {
+                    true => size,
+                    false => mapping.done + got as u64,
+                };
+            }
+            Err(stop) => {
+                if c.h.waits() {
+                    // It asks for the same again.
+                    mapping.done = begun;
+                    keep(c, What::Mapping(mapping));
+                } else {
+                    clear(&mut c.p.memory.areas, c.h, c.p.task.thread);
+                }
+                return Err(stop);
+            }
+        }
+    }
+    if mapping.done < size {
+        keep(c, What::Mapping(mapping));
+        return Err(Stop::Turn);
+    }
+    finish(c, &mapping)
+}
+
+/// Whether an area is kept free for this thread.
+fn is_kept_for(thread: u32) -> impl Fn(&&Area) -> bool {
+    move |area| area.kind == Kind::Loading { thread }
+}
+
+/// Writes what was loaded where it is still kept free.
+fn fill(c: &mut Caller, at: u64, bytes: &[u8]) -> core::result::Result<(), OutOfMemory> {
+    let end = at + bytes.len() as u64;
+    let kept = c.p.memory.areas.list().iter();
+    for area in kept.filter(is_kept_for(c.p.task.thread)) {
+        let (from, to) = (area.start.max(at), area.end.min(end));
+        if from < to {
+            let bytes = &bytes[(from - at) as usize..(to - at) as usize];
+            c.h.write_memory(from, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// All is there: what is still kept free for it is mapped.
+fn finish(c: &mut Caller, mapping: &Mapping) -> Result {
+    let thread = c.p.task.thread;
+    let areas = &mut c.p.memory.areas;
+    let kept: Vec<Area> = areas
+        .list()
+        .iter()
+        .filter(is_kept_for(thread))
+        .copied()
+        .collect();
+    let mut new = areas.clone();
+    for area in kept {
+        let with = new.replaced(area.start, area.end, Some((mapping.prot, Kind::File)));
+        new = Areas::from_list(with);
+    }
+    if let Err(error) = areas.apply(c.h, new.list().to_vec()) {
+        clear(areas, c.h, thread);
+        return Err(error.into());
+    }
+    Ok(mapping.start)
+}
+
+/// The program that this call was loading, if it was.
+pub fn begun_program(c: &mut Caller) -> Option<Box<Staged>> {
+    let loading = c.p.task.loading.take()?;
+    match loading.what {
+        What::Program(staged) => Some(staged),
+        What::Mapping(_) => {
+            clear(&mut c.p.memory.areas, c.h, c.p.task.thread);
+            None
+        }
+    }
+}
+
+/// The call goes on with this program when others have had their turn.
+pub fn turn(c: &mut Caller, staged: Box<Staged>) -> Stop {
+    keep(c, What::Program(staged));
+    Stop::Turn
+}
+
+/// Loads the next piece of a program; with the last one it takes the place of the one that called.
+pub fn execute(c: &mut Caller, mut staged: Box<Staged>) -> Result {
+    let result = staged.load(c.h);
+    if c.h.waits() {
+        keep(c, What::Program(staged));
+        return Err(Stop::Park(Wake::firm()));
+    }
+    match result {
+        Ok(true) => Err(Stop::Execute(Box::new(staged.prepared))),
+        Ok(false) => Err(turn(c, staged)),
+        Err(error) => {
+            exec::unstage(c.h, *staged);
+            Err(error.into())
+        }
+    }
+}
