@@ -26,6 +26,7 @@ pub mod scenario;
 #[path = "../../../tests/scenarios/mod.rs"]
 mod scenarios;
 mod sites;
+mod times;
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -228,6 +229,7 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
         });
     }
     let (passed, failed, ignored) = summary(&runs, start.elapsed(), filter)?;
+    times::print(start.elapsed());
     if !cuts.is_empty() {
         cut::summary(project, &cuts)?;
     }
@@ -304,11 +306,22 @@ fn cuts(
                     let hostile = format!("cut/{}/hostile", config.name());
                     match *shard {
                         None if filter.is_none_or(|filter| hostile.starts_with(filter)) => {
-                            cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
+                            times::measured(&hostile, || {
+                                cut::hostile(
+                                    &images,
+                                    *config,
+                                    1,
+                                    None,
+                                    options.verbose,
+                                    &run.report,
+                                )
+                            });
                         }
                         Some(shard) if !filter.is_some_and(|f| f.starts_with(&hostile)) => {
-                            let one =
-                                cut::run(project, &images, *config, shard, options, &run.report);
+                            let name = format!("cut/{}/{shard}", config.name());
+                            let one = times::measured(&name, || {
+                                cut::run(project, &images, *config, shard, options, &run.report)
+                            });
                             found
                                 .lock()
                                 .unwrap_or_else(PoisonError::into_inner)
@@ -555,7 +568,10 @@ fn host_tests(
             return Ok(());
         }
         if may_match(project, package, filter) {
-            host_package(project, package, filter, report)?;
+            let name = host_prefix(package);
+            times::measured(name.trim_end_matches('/'), || {
+                host_package(project, package, filter, report)
+            })?;
         }
     }
     Ok(())
@@ -704,7 +720,9 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
                 let mut machine = Options::new(config);
                 // So that interrupts come after any instruction, and at the same ones in each run.
                 machine.deterministic = true;
-                boot_tests(&images, machine, &prefix, None, options.verbose, report);
+                times::measured(&prefix, || {
+                    boot_tests(&images, machine, &prefix, None, options.verbose, report);
+                });
             }
             Err(error) => add(
                 report,
@@ -812,17 +830,20 @@ fn machine_tests(
         let report = &run.report;
         if may_run("guest/", config) {
             let job = move || guest_tests(images, config, options, report);
+            let job = named("guest", config, job);
             jobs.push((run, Box::new(job)));
         }
         let forgetful_images = forgetful_images.as_ref();
         if let Some(images) = forgetful_images.filter(|_| forgetful.contains(&config)) {
             let job = move || forgetful_tests(images, config, options, report);
+            let job = named("forgetful", config, job);
             jobs.push((run, Box::new(job)));
         }
         let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
         let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
         if thresholds.names(config).iter().any(wanted) {
             let job = move || benchmarks(images, config, thresholds, &wanted, report);
+            let job = named("bench", config, job);
             jobs.push((run, Box::new(job)));
         }
         for scenario in scenarios::ALL {
@@ -833,7 +854,7 @@ fn machine_tests(
                         Some(why) => Outcome::Ignored(why.into()),
                         None => {
                             let ctx = Ctx::new(images, config).placed(&options.places);
-                            run_scenario_in(ctx, &name, scenario.run)
+                            times::measured(&name, || run_scenario_in(ctx, &name, scenario.run))
                         }
                     };
                     add(report, &name, outcome);
@@ -866,6 +887,15 @@ fn machine_tests(
     });
     std::panic::set_hook(before);
     Ok(())
+}
+
+/// A job whose time is noted.
+fn named<'a>(
+    kind: &'static str,
+    config: Config,
+    job: impl Fn() + Send + Sync + 'a,
+) -> impl Fn() + Send + Sync + 'a {
+    move || times::measured(&format!("{kind}/{}", config.name()), &job)
 }
 
 thread_local! {
