@@ -11,7 +11,7 @@ use interface::server::{
     own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
 };
 use interface::{Answer, Server};
-use process::held::{Held, Known, Manager};
+use process::held::{Frozen, Held, Known, Manager};
 use proto::Error;
 use rt::obj::{Port, Ref, RefAt};
 use rt::Code;
@@ -116,8 +116,16 @@ impl Manager for Table {
         Table::info(self, pid)
     }
 
-    fn freeze(&mut self, pid: Pid, files: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+    fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error> {
         Table::freeze(self, pid, files)
+    }
+
+    fn frozen(&mut self, pid: Pid) -> Result<Frozen, Error> {
+        Table::frozen(self, pid)
+    }
+
+    fn give_up(&mut self, pid: Pid) {
+        self.give_up_saving(pid);
     }
 
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
@@ -164,6 +172,10 @@ impl Manager for Table {
         piece: &[u8],
     ) -> Result<(), Error> {
         Table::rebuild(self, pid, offset, length, clock_offset, piece)
+    }
+
+    fn rebuilt(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::rebuilt(self, pid)
     }
 }
 

@@ -18,6 +18,22 @@ use rt::{sys, thread};
 
 use crate::world;
 
+/// Tells the saving or rebuilding of a tree from a call of a task with the number of its root.
+const TREE: Tid = 1 << 31;
+
+/// What waits is the saving or the rebuilding of the tree with this root.
+pub(crate) const fn of_tree(root: Tid) -> Tid {
+    TREE | root
+}
+
+/// The root of a tree that is being saved or rebuilt, if it is that what waits.
+pub(crate) const fn root_of(waits: Tid) -> Option<Tid> {
+    match waits & TREE {
+        0 => None,
+        _ => Some(waits & !TREE),
+    }
+}
+
 /// Memory that a request takes beside its bytes.
 const ROOM: u64 = 96 << 10;
 

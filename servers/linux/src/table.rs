@@ -29,6 +29,7 @@ use interface::server::{park, Event};
 use personality::emulate::{self, Outcome, Wake};
 use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use personality::number as nr;
+use personality::part::{Gathered, Rebuilding};
 use personality::signal::sig;
 use personality::system::{Key, System, Tid};
 use process::Process;
@@ -36,6 +37,7 @@ use proto::Error;
 use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
+use crate::disk;
 use crate::world::{short, Born, Memory, Seat, View, World};
 
 use living::Living;
@@ -62,7 +64,9 @@ struct Group {
     stops: u32,
     /// A signal has stopped it.
     halted: bool,
-    /// The part that `Freeze` made.
+    /// What `freeze` has of its tree, as long as it waits for more.
+    saving: Option<Box<Saving>>,
+    /// The part that `freeze` made.
     part: Vec<u8>,
     /// What it is about: the memories in its order, of a tree that is frozen or being rebuilt, and their names.
     memories: Vec<(Weak<RefCell<Memory>>, String)>,
@@ -78,9 +82,26 @@ impl Group {
     }
 }
 
-/// A tree that is being rebuilt, and of which not all of the part is there.
+/// A tree that is being saved, and waits for a file. It stands still.
+struct Saving {
+    /// With the files that are only read.
+    files: bool,
+    gathered: Gathered,
+    /// There is news.
+    is_due: bool,
+    /// Memory for what is gathered.
+    hold: rt::heap::Hold,
+}
+
+/// A tree that is being rebuilt, and of which not all of the part is there, or not all files are open.
 struct Adopting {
     bytes: Vec<u8>,
+    /// All of the part was there. For what it takes, memory is held.
+    rebuilding: Option<(Rebuilding, rt::heap::Hold)>,
+    /// What is added to the machine's clock.
+    clock_offset: u64,
+    /// A file was waited for, and there is news.
+    is_due: bool,
     /// Its memories.
     bodies: Vec<Body>,
 }
@@ -377,7 +398,14 @@ impl Table {
             for (pid, number, status) in native::take_ended() {
                 self.program_ended(pid, number, status);
             }
-            self.due.extend(self.world.disk.take_due());
+            for tid in self.world.disk.take_due() {
+                match disk::root_of(tid) {
+                    Some(root) => self.file_is_due(root),
+                    None => {
+                        self.due.insert(tid);
+                    }
+                }
+            }
             for key in self.system.take_woken() {
                 let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
                 self.due.extend(waiters.map(|(_, tid)| *tid));

@@ -415,7 +415,8 @@ fn save(
 ) -> Result<Vec<u8>, part::Refusal> {
     let root = tasks[0].1.pid;
     let known = |pid| (first.filter(|_| pid == root), "ended".to_string());
-    part::save((root, false), tasks, known, system, host).map(|made| made.part)
+    let mut gathered = part::Gathered::default();
+    part::save((root, false), &mut gathered, tasks, known, system, host).map(|made| made.part)
 }
 
 /// A task, and the table with its process.

@@ -11,6 +11,9 @@ use services::process::{encoded, Info, Pid, Process, Status};
 /// A process by its number, and a number that no other process of its manager ever has: the former are used again.
 pub type Known = (Pid, u64);
 
+/// The length of the part of a frozen process, its name, and references.
+pub type Frozen = (u64, Vec<u8>, Vec<Ref>);
+
 /// What a manager does with one of its processes, as [`Process`] says of each.
 #[allow(missing_docs)]
 pub trait Manager {
@@ -23,8 +26,15 @@ pub trait Manager {
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
-    /// The length of the part, the name, and references.
-    fn freeze(&mut self, pid: Pid, files: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error>;
+    /// The length of the part, the name, and references. [`Error::WouldBlock`]: the process stands still and the part takes time; when its event happens
+    /// [`Manager::frozen`] may tell.
+    fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error>;
+    /// What became of a `freeze` that takes time, or `WouldBlock` again.
+    fn frozen(&mut self, _pid: Pid) -> Result<Frozen, Error> {
+        Err(Error::Invalid)
+    }
+    /// Nobody waits any more for what became of it: the process goes on.
+    fn give_up(&mut self, _pid: Pid) {}
     /// So much of the part of a frozen process from this offset on as there is room for.
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
     /// Name and regions of a further memory of a frozen process.
@@ -53,6 +63,10 @@ pub trait Manager {
         clock_offset: u64,
         piece: &[u8],
     ) -> Result<(), Error>;
+    /// What became of a `rebuild` that takes time, or `WouldBlock` again, as of a `freeze`.
+    fn rebuilt(&mut self, _pid: Pid) -> Result<(), Error> {
+        Err(Error::Invalid)
+    }
 }
 
 /// How the sessions of a manager reach it.
@@ -104,6 +118,28 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
         })
     }
 
+    /// What comes of something that may take time: it is begun, and looked for `again` whenever the process's event has happened.
+    async fn outcome<T>(
+        &self,
+        begin: impl FnOnce(&mut M::Manager, Pid) -> Result<T, Error>,
+        again: impl Fn(&mut M::Manager, Pid) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let taken = |result| match result {
+            Err(Error::WouldBlock) => None,
+            result => Some(result),
+        };
+        if let Some(result) = taken(self.with(begin)) {
+            return result;
+        }
+        let mut waiting = Waiting {
+            held: self,
+            is_over: false,
+        };
+        let result = self.event.until(|| taken(self.with(&again))).await;
+        waiting.is_over = true;
+        result
+    }
+
     /// Waits for a status.
     async fn wait_for(&self, wanted: impl Fn(Status) -> bool) -> Result<Status, Error> {
         let look = || match self.status() {
@@ -111,6 +147,23 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
             status => Some(status),
         };
         self.event.until(look).await
+    }
+}
+
+/// A request that takes time. If it is dropped before that is over, nobody waits for it any more.
+struct Waiting<'a, M: Managed, E: Deref<Target = Event> + 'static> {
+    held: &'a Held<M, E>,
+    is_over: bool,
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Drop for Waiting<'_, M, E> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _ = self.held.with(|manager, pid| {
+                manager.give_up(pid);
+                Ok(())
+            });
+        }
     }
 }
 
@@ -159,8 +212,9 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         encoded(&self.with(Manager::info)?, room)
     }
 
-    fn freeze(&self, files: bool, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        let (length, mut name, refs) = self.with(|manager, pid| manager.freeze(pid, files))?;
+    async fn freeze(&self, files: bool, room: usize) -> Result<Frozen, Error> {
+        let begin = |manager: &mut M::Manager, pid| manager.freeze(pid, files);
+        let (length, mut name, refs) = self.outcome(begin, Manager::frozen).await?;
         self.freezes.set(self.freezes.get() + 1);
         name.truncate(room);
         Ok((length, name, refs))
@@ -207,13 +261,16 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         self.with(|manager, pid| manager.populate(pid, member, control, offset, size))
     }
 
-    fn rebuild(
+    async fn rebuild(
         &self,
         offset: u64,
         length: u64,
         clock_offset: u64,
-        piece: &[u8],
+        piece: Vec<u8>,
     ) -> Result<(), Error> {
-        self.with(|manager, pid| manager.rebuild(pid, offset, length, clock_offset, piece))
+        let begin = |manager: &mut M::Manager, pid| {
+            manager.rebuild(pid, offset, length, clock_offset, &piece)
+        };
+        self.outcome(begin, Manager::rebuilt).await
     }
 }

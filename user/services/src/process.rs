@@ -253,9 +253,9 @@ pub trait Process {
     /// manager's part of its state; `linux` does so for the process and all that have come of it, together, and with `files` the part has what is in the
     /// files that they read, too. The length of that, the name of the process, and references: memory and control
     /// region, and if the process itself knows it its memory account. Thawed when the session ends at the latest. Errors: `Denied`
-    /// for a server, `Ended`, `Limit`, `Unsupported` if it cannot be saved. Must not be repeated.
-    #[once]
-    fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
+    /// for a server, `Ended`, `Limit` also while somebody else waits for this, `Unsupported` if it cannot be saved. Files that are open on
+    /// a disk are waited for while the process stands still. Must not be repeated.
+    async fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:
     /// `Invalid`. May be repeated.
     fn part(&self, offset: u64) -> Result<Bytes, Error>;
@@ -284,9 +284,9 @@ pub trait Process {
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error>;
     /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind those
     /// before. When all is there it is checked; a part that makes no sense is `BadFormat`, and the process ends. `clock_offset`
-    /// is added to the machine's clock for this process. Must not be repeated.
-    #[once]
-    fn rebuild(
+    /// is added to the machine's clock for this process. With the last piece its files are opened, and a disk is waited for. Must not be repeated.
+    #[bytes(proto::MAX_BULK)]
+    async fn rebuild(
         &self,
         offset: u64,
         length: u64,

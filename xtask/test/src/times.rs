@@ -29,7 +29,7 @@ fn report(mut times: Vec<(String, Duration)>, whole: Duration) -> String {
     if whole < LONG {
         return String::new();
     }
-    times.sort_by(|one, other| other.1.cmp(&one.1));
+    times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let mut kinds: Vec<(&str, u64)> = Vec::new();
     for (name, time) in &times {
         match kinds.iter_mut().find(|(other, _)| *other == kind(name)) {

@@ -153,7 +153,7 @@ impl held::Manager for Manager {
         Ok(Manager::info_of(pid, self.entry(pid)?))
     }
 
-    fn freeze(&mut self, pid: Pid, _: bool) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+    fn freeze(&mut self, pid: Pid, _: bool) -> Result<held::Frozen, Error> {
         let entry = self.entry(pid)?;
         if entry.server {
             return Err(Error::Denied);

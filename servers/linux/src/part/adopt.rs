@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use services::fs::mode;
+use services::fs::{mode, ON_DISK};
 use services::process::{Pid, Status};
 
 use super::check::check;
@@ -74,8 +74,117 @@ fn decode(bytes: &[u8]) -> Option<Part> {
     })
 }
 
-/// Makes the tree of a part, whose root is process `root`, with its files open again; or says why that cannot be. There are
-/// `memories` memories for it.
+/// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
+pub struct Rebuilding {
+    saved: Saved,
+    files: Vec<(u64, SavedFile)>,
+    /// How many of them are open.
+    done: usize,
+    opened: Opened,
+}
+
+impl Rebuilding {
+    /// Of this part, for which there are `memories` memories; or why there is no such tree.
+    pub fn new(bytes: &[u8], memories: usize, host: &mut dyn Host) -> Result<Self, String> {
+        let nonsense = || NONSENSE.to_string();
+        let part = decode(bytes).ok_or_else(nonsense)?;
+        if part.version != VERSION {
+            return Err(format!(
+                "its Linux part has version {}, not {VERSION}",
+                part.version
+            ));
+        }
+        let Part { tree, files, .. } = part;
+        host.room(DECODED * tree.len() as u64)
+            .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
+        let saved: Saved = postcard::from_bytes(&tree).map_err(|_| nonsense())?;
+        drop(tree);
+        check(&saved).ok_or_else(nonsense)?;
+        if saved.memories.len() != memories || !are_sound(&saved, &files) {
+            return Err(nonsense());
+        }
+        Ok(Rebuilding {
+            saved,
+            files,
+            done: 0,
+            opened: Opened::default(),
+        })
+    }
+
+    /// Opens files, as far as the host does not have to wait: whether all are open. If not, and it does not wait, the same is to be called again as a new call.
+    pub fn open(&mut self, host: &mut dyn Host) -> Result<bool, String> {
+        let hint = self.saved.processes[0].process.number;
+        while let Some(file) = self.files.get(self.done) {
+            let kinds = self.saved.descriptions.iter();
+            let kinds: Vec<_> = kinds
+                .filter(|description| description.ino() == Some(file.0))
+                .map(|description| &description.kind)
+                .collect();
+            let before = self.opened.count();
+            let result = self.opened.open(host, file, &kinds, hint);
+            if host.waits() {
+                // It is all opened again.
+                self.opened.forget_from(before);
+                return Ok(false);
+            }
+            result?;
+            let (old, contents) = &mut self.files[self.done];
+            let is_on_disk = self.opened.number(*old).is_some_and(|n| n & ON_DISK != 0);
+            *contents = SavedFile::Named(String::new());
+            self.done += 1;
+            if is_on_disk {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Closes them.
+    pub fn give_up(self, host: &mut dyn Host) {
+        self.opened.close(host);
+    }
+
+    /// Makes the tree, whose root is process `root`, when all files are open.
+    pub fn finish(
+        mut self,
+        clock_offset: u64,
+        root: Pid,
+        system: &mut System,
+        host: &mut dyn Host,
+    ) -> Result<Adopted, String> {
+        let payer = system.process(root).payer;
+        let pipes = make_pipes(&mut self.saved, payer, system);
+        let Rebuilding {
+            mut saved, opened, ..
+        } = match pipes {
+            Ok(()) => self,
+            Err(sentence) => {
+                self.give_up(host);
+                return Err(sentence);
+            }
+        };
+        for description in &mut saved.descriptions {
+            if let Some(ino) = description.kind.ino_mut() {
+                // All that are named were opened.
+                *ino = opened.number(*ino).unwrap_or(u64::MAX);
+            }
+        }
+        let (tables, made) = make_files(&mut saved, payer, system, host);
+        let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
+        if made.is_err() {
+            for table in &tables {
+                table.borrow_mut().close_all(system, host, |_| true);
+            }
+        }
+        drop(tables);
+        // Of what is only on its way to itself nobody could get hold.
+        system.clear_circles();
+        release_dropped(system, host);
+        made
+    }
+}
+
+/// Makes the tree of a part, for a host that never waits: [`Rebuilding`] in one.
 pub fn adopt(
     bytes: &[u8],
     memories: usize,
@@ -84,79 +193,32 @@ pub fn adopt(
     system: &mut System,
     host: &mut dyn Host,
 ) -> Result<Adopted, String> {
-    let nonsense = || NONSENSE.to_string();
-    let part = decode(bytes).ok_or_else(nonsense)?;
-    if part.version != VERSION {
-        return Err(format!(
-            "its Linux part has version {}, not {VERSION}",
-            part.version
-        ));
-    }
-    let Part { tree, files, .. } = part;
-    host.room(DECODED * tree.len() as u64)
-        .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
-    let mut saved: Saved = postcard::from_bytes(&tree).map_err(|_| nonsense())?;
-    drop(tree);
-    check(&saved).ok_or_else(nonsense)?;
-    if saved.memories.len() != memories {
-        return Err(nonsense());
-    }
-    let payer = system.process(root).payer;
-    let pipes = make_pipes(&mut saved, payer, system)?;
-    let mut opened = Opened::default();
-    if let Err(sentence) = open_files(&mut saved, files, &mut opened, host) {
-        opened.close(host);
-        for _ in 0..pipes {
-            system.uncount_thing(Thing::Pipe, payer);
-        }
-        return Err(sentence);
-    }
-    let (tables, made) = make_files(&mut saved, payer, system, host);
-    let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
-    if made.is_err() {
-        for table in &tables {
-            table.borrow_mut().close_all(system, host, |_| true);
+    let mut rebuilding = Rebuilding::new(bytes, memories, host)?;
+    loop {
+        match rebuilding.open(host) {
+            Ok(true) => return rebuilding.finish(clock_offset, root, system, host),
+            Ok(false) => {}
+            Err(sentence) => {
+                rebuilding.give_up(host);
+                return Err(sentence);
+            }
         }
     }
-    drop(tables);
-    // Of what is only on its way to itself nobody could get hold.
-    system.clear_circles();
-    release_dropped(system, host);
-    made
 }
 
-/// Opens the files, and has the descriptions name what they are here.
-fn open_files(
-    saved: &mut Saved,
-    files: Vec<(u64, SavedFile)>,
-    opened: &mut Opened,
-    host: &mut dyn Host,
-) -> Result<(), String> {
+/// Whether these are the files that the descriptions name, each once and of their kind.
+fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
     let mut kinds: BTreeMap<u64, Vec<&Kind>> = BTreeMap::new();
     for description in &saved.descriptions {
         if let Some(ino) = description.ino() {
             kinds.entry(ino).or_default().push(&description.kind);
         }
     }
-    let sound = files.windows(2).all(|w| w[0].0 < w[1].0)
+    files.windows(2).all(|w| w[0].0 < w[1].0)
         && files.iter().map(|(ino, _)| ino).eq(kinds.keys())
         && files
             .iter()
-            .all(|(ino, file)| kinds[ino].iter().all(|kind| file.fits(kind)));
-    if !sound {
-        return Err(NONSENSE.to_string());
-    }
-    let hint = saved.processes[0].process.number;
-    for file in files {
-        let kinds = kinds.get(&file.0).map_or(&[][..], |kinds| &kinds[..]);
-        opened.open(host, file, kinds, hint)?;
-    }
-    for description in &mut saved.descriptions {
-        if let Some(ino) = description.kind.ino_mut() {
-            *ino = opened.number(*ino).ok_or_else(|| NONSENSE.to_string())?;
-        }
-    }
-    Ok(())
+            .all(|(ino, file)| kinds[ino].iter().all(|kind| file.fits(kind)))
 }
 
 /// Makes the sockets: the new identities by the old ones. Upon an error there are none.
@@ -419,7 +481,7 @@ fn watch(
 }
 
 /// Makes the pipes: how many.
-fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<usize, String> {
+fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<(), String> {
     let mut made = BTreeMap::new();
     for (old, capacity, had_writer, bytes) in core::mem::take(&mut saved.pipes) {
         let Ok((id, _)) = system.new_pipe(payer) else {
@@ -445,7 +507,7 @@ fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<us
             }
         }
     }
-    Ok(made.len())
+    Ok(())
 }
 
 /// Puts the processes into the table, and their tasks together.

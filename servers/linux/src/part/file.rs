@@ -181,12 +181,12 @@ impl Opened {
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
-        (old, file): (u64, SavedFile),
+        (old, file): &(u64, SavedFile),
         kinds: &[&Kind],
         hint: u32,
     ) -> Result<(), String> {
         let ino = match file {
-            SavedFile::Named(path) => self.open_named(host, &path, kinds)?,
+            SavedFile::Named(path) => self.open_named(host, path, kinds)?,
             SavedFile::Carried {
                 path,
                 written,
@@ -195,15 +195,22 @@ impl Opened {
                 contents,
             } => {
                 let hint = format!("{hint}-{}", self.files.len());
-                put_back(host, (&path, written), (&hint, mode, times), &contents)?;
-                self.open_named(host, &path, kinds)?
+                let about = (&*hint, *mode, *times);
+                let is_another = put_back(host, (path, *written), about, contents)?;
+                let ino = self.open_named(host, path, kinds)?;
+                if is_another && !host.waits() {
+                    host.log(&format!(
+                        "{path}: is another file than when the process was saved"
+                    ));
+                }
+                ino
             }
             SavedFile::Unlinked { mode, contents } => {
                 let hint = format!("{hint}-{}", self.files.len());
-                self.make_unlinked(host, (&hint, mode), &contents, kinds.len())?
+                self.make_unlinked(host, (&hint, *mode), contents, kinds.len())?
             }
         };
-        self.files.insert(old, ino);
+        self.files.insert(*old, ino);
         Ok(())
     }
 
@@ -258,6 +265,16 @@ impl Opened {
         Ok(ino)
     }
 
+    /// How many are open.
+    pub(super) fn count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Only so many are, after all.
+    pub(super) fn forget_from(&mut self, count: usize) {
+        self.open.truncate(count);
+    }
+
     /// What an inode number of the image is here.
     pub(super) fn number(&self, ino: u64) -> Option<u64> {
         self.files.get(&ino).copied()
@@ -292,13 +309,13 @@ pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String
 }
 
 /// Sees to it that a file is what it was. One that was only read and is there is left as it is; any other takes the place of
-/// what is there when it is complete, so that there never is half of one.
+/// what is there when it is complete, so that there never is half of one. Whether what is there is another one, and stays.
 fn put_back(
     host: &mut dyn Host,
     (path, written): (&str, bool),
     (hint, mode, times): (&str, u32, Times),
     contents: &[u8],
-) -> Result<(), String> {
+) -> Result<bool, String> {
     if let Ok((ino, found)) = open(host, path) {
         let is_file = found & mode::TYPE == mode::FILE;
         let same = !is_file || is_in(host, ino, contents);
@@ -306,13 +323,8 @@ fn put_back(
             set_times(host, ino, times);
         }
         let _ = host.fs(&Request::Close { ino }, &[], &mut []);
-        if !same && !written {
-            host.log(&format!(
-                "{path}: is another file than when the process was saved"
-            ));
-        }
         if same || !written {
-            return Ok(());
+            return Ok(!same);
         }
     }
     let failed = |error: proto::Error| format!("{path}: {}", error.text());
@@ -334,7 +346,7 @@ fn put_back(
         to,
     };
     let moved = written.and_then(|()| host.fs(&renaming, &[], &mut []).map(|_| ()));
-    moved.map_err(|error| {
+    moved.map(|()| false).map_err(|error| {
         let _ = host.fs(&Request::Unlink { path: from }, &[], &mut []);
         failed(error)
     })

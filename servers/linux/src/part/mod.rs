@@ -7,7 +7,7 @@
 //! waited for are among the processes.
 //!
 //! What the tree shares with processes outside of it cannot be saved, and [`save`] says what that is ([`Refusal`]). What comes
-//! back is hostile input: [`adopt`] believes nothing.
+//! back is hostile input: [`Rebuilding`] believes nothing.
 //!
 //! * [`mod@save`]: the tree is taken apart; [`adopt`]: it is put together; [`check`]: what an image must obey;
 //! * [`file`]: files, which are named by path, since inode numbers mean nothing in another boot.
@@ -19,9 +19,9 @@ mod save;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use adopt::{adopt, Adopted, Member, Seated};
+pub use adopt::{adopt, Adopted, Member, Rebuilding, Seated};
 pub use file::{MAX_CARRIED, MAX_UNLINKED};
-pub use save::{of_tree, save, Common, Made};
+pub use save::{of_tree, save, Common, Gathered, Made};
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -173,6 +173,8 @@ pub enum Refusal {
     Parent(Pid),
     /// It shares this with another process: see [`Common`].
     Shared(String),
+    /// Not yet: of its files one more is there now, or one is waited for ([`Gathered`]).
+    Later,
 }
 
 impl From<String> for Refusal {
@@ -197,6 +199,7 @@ impl Refusal {
             Refusal::Shared(what) => {
                 format!("it shares {what} with {name}, which is not saved with it")
             }
+            Refusal::Later => "one of its files is waited for".to_string(),
         }
     }
 }

@@ -6,6 +6,7 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use services::fs::ON_DISK;
 use services::process::Pid;
 
 use super::file::{SavedFile, MAX_CARRIED};
@@ -36,6 +37,23 @@ pub struct Made {
     pub part: Vec<u8>,
     /// A task in each memory, in the order of the part; the first one is that of the root.
     pub memories: Vec<Tid>,
+}
+
+/// What is to be kept of the files of a tree, as far as it is there. Files on a disk are waited for, one after the other, and all else of the tree
+/// is looked at again then.
+#[derive(Default)]
+pub struct Gathered {
+    files: BTreeMap<u64, SavedFile>,
+    /// Bytes of those that have names.
+    carried: u64,
+}
+
+impl Gathered {
+    /// About how many bytes there are.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.files.values().map(|f| 64 + f.length() as u64).sum()
+    }
 }
 
 /// What tasks may have in common with others, in the order in which it was found.
@@ -290,8 +308,13 @@ impl Things {
         Ok(())
     }
 
-    /// The files, by inode number: what is in them of those that are written, of all others if `all`, as far as there is room.
-    fn files(&self, all: bool, host: &mut dyn Host) -> Result<Vec<(u64, SavedFile)>, Refusal> {
+    /// The inode numbers of the files, which are gathered: with what is in them if they are written, or if `all`, as far as there is room.
+    fn gather(
+        &self,
+        all: bool,
+        gathered: &mut Gathered,
+        host: &mut dyn Host,
+    ) -> Result<BTreeSet<u64>, Refusal> {
         // What is open on each, and whether it is written.
         let mut open: BTreeMap<u64, (Kind, bool)> = BTreeMap::new();
         for description in &self.descriptions.all {
@@ -305,17 +328,29 @@ impl Things {
         if open.len() > MAX_FILES as usize {
             return Err(format!("more than {MAX_FILES} files are open").into());
         }
-        let mut left = MAX_CARRIED;
+        let inos = open.keys().copied().collect();
         // Those that are written come first.
         let mut order: Vec<_> = open.into_iter().collect();
         order.sort_by_key(|(_, (_, written))| !written);
-        let mut files = Vec::new();
         for (ino, (kind, written)) in order {
+            if gathered.files.contains_key(&ino) {
+                continue;
+            }
+            let before = MAX_CARRIED.saturating_sub(gathered.carried);
+            let mut left = before;
             let carried = (written || all).then_some(&mut left);
-            files.push((ino, SavedFile::of(host, (ino, written), &kind, carried)?));
+            let file = SavedFile::of(host, (ino, written), &kind, carried);
+            if host.waits() {
+                return Err(Refusal::Later);
+            }
+            gathered.files.insert(ino, file?);
+            gathered.carried += before - left;
+            if ino & ON_DISK != 0 {
+                // What it was asked for need not be kept for the next one.
+                return Err(Refusal::Later);
+            }
         }
-        files.sort_unstable_by_key(|(ino, _)| *ino);
-        Ok(files)
+        Ok(inos)
     }
 
     /// The tables of descriptors, with the numbers of their descriptions.
@@ -400,6 +435,7 @@ impl Things {
                 Some(Name::File(_, ino)) if system.nodes.mode(ino).is_some() => {
                     match host.fs(&Request::PathOf { ino }, &[], &mut []) {
                         Ok((Reply::Path(path), _)) => Some(path),
+                        _ if host.waits() => return Err(Refusal::Later),
                         _ => None,
                     }
                 }
@@ -443,9 +479,11 @@ impl Things {
 
 /// The part of the tree of this process: all the tasks of its processes, each with the place of its thread in the control
 /// segment; or why it cannot be saved. `known` says where the first thread of a process stands whose task has ended, and
-/// the name of a process that has ended. With `all_files` the files that are only read are in the part, too.
+/// the name of a process that has ended. With `all_files` the files that are only read are in the part, too. [`Refusal::Later`]: what is asked of a disk
+/// takes time, or one more file is there, and the same is to be called again with what has been gathered, as a new call unless that waits.
 pub fn save(
     (root, all_files): (Pid, bool),
+    gathered: &mut Gathered,
     tasks: &[(u64, &Task)],
     known: impl Fn(Pid) -> (Option<u64>, String),
     system: &System,
@@ -473,7 +511,7 @@ pub fn save(
     let things = Things::of(&tasks, system);
     things.can_be_saved(system)?;
     things.are_its_own()?;
-    let files = things.files(all_files, host)?;
+    let inos = things.gather(all_files, gathered, host)?;
     let epolls = things.watches(system)?;
     let sockets = things.sockets(system, host)?;
     let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
@@ -512,6 +550,8 @@ pub fn save(
         system.foregrounds.get(&root),
     );
     let tree = postcard::to_allocvec(&saved).map_err(|_| OUT.to_string())?;
+    let files = core::mem::take(&mut gathered.files).into_iter();
+    let files: Vec<_> = files.filter(|(ino, _)| inos.contains(ino)).collect();
     let contents = files.iter().map(|(_, file)| file.length());
     let length = tree.len() + contents.sum::<usize>();
     room(host, ENCODED * length as u64)?;

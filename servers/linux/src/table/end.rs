@@ -8,6 +8,8 @@ use proto::Error;
 use services::process::{Pid, Status};
 
 use super::{Entry, Living, Table, Timer};
+use crate::disk;
+use crate::world::View;
 
 impl Table {
     /// Forgets a process. Its number is free again.
@@ -99,6 +101,9 @@ impl Table {
             if let Some(first) = group.first {
                 first.leave();
             }
+            if group.saving.is_some() {
+                self.world.disk.forget(disk::of_tree(pid));
+            }
         }
         self.announce(pid);
     }
@@ -145,6 +150,14 @@ impl Table {
         if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
             for (_, body, _) in adopting.bodies {
                 body.destroy();
+            }
+            if let Some((rebuilding, _)) = adopting.rebuilding {
+                rebuilding.give_up(&mut View {
+                    root: pid,
+                    seat: None,
+                    world: &mut self.world,
+                });
+                self.world.disk.forget(disk::of_tree(pid));
             }
             let status = Status::Killed(sig::KILL as u8);
             let name = String::new();

@@ -7,25 +7,26 @@ use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
-use personality::part::{self, Adopted, Refusal, Seated};
+use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated};
 use personality::signal::sig;
+use process::held::Frozen;
 use process::{account, Process};
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
 use services::process::Pid;
 
-use super::{Adopting, Entry, Group, Living, Starter, Table, MAX_HOLDS};
+use super::{Adopting, Entry, Group, Living, Saving, Starter, Table, MAX_HOLDS};
+use crate::disk;
 use crate::world::{short, Memory, Seat, View};
 
 impl Table {
     /// Freezes the tree of a process and makes its part: the length of that, the name of the process, and references. All of
-    /// the tree stands still before anything of it is looked at, or nothing of it does.
-    pub(crate) fn freeze(
-        &mut self,
-        pid: Pid,
-        files: bool,
-    ) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        self.proven(pid)?;
+    /// the tree stands still before anything of it is looked at, or nothing of it does. [`Error::WouldBlock`]: it stands still, and files on a disk are waited for
+    /// ([`Table::frozen`]).
+    pub(crate) fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error> {
+        if self.proven(pid)?.saving.is_some() {
+            return Err(Error::Limit);
+        }
         let tree = self.living_of(pid);
         for member in &tree {
             if self.proven(*member)?.frozen >= MAX_HOLDS {
@@ -40,7 +41,6 @@ impl Table {
                 return Err(Error::Unsupported);
             }
         }
-        let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
         for (n, member) in tree.iter().enumerate() {
             if let Err(code) = self.stop_all(*member) {
                 for member in &tree[..n] {
@@ -49,29 +49,88 @@ impl Table {
                 return Err(rt::error_of(code));
             }
         }
-        let made = self.save(pid, &tree, files).map_err(|refusal| {
-            let other = self.other(pid, &tree, &refusal);
-            let sentence = refusal.sentence(&other);
-            rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
-            Error::Unsupported
-        });
-        let made = made.and_then(|(part, memories)| {
-            let regions = regions(memories.first())?;
-            Ok((part, memories, regions))
-        });
-        let (part, memories, regions) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                for member in &tree {
-                    self.resume_all(*member);
-                }
-                return Err(error);
-            }
-        };
         for member in tree {
             self.group(member)?.frozen += 1;
             self.hold_still(member);
         }
+        self.make_part(pid, Saving::new(files))
+    }
+
+    /// What became of a `freeze` that waits; `WouldBlock` if it still does.
+    pub(crate) fn frozen(&mut self, pid: Pid) -> Result<Frozen, Error> {
+        let saving = &mut self.group(pid)?.saving;
+        match saving.take() {
+            None => Err(Error::Ended),
+            Some(waits) if !waits.is_due => {
+                *saving = Some(waits);
+                Err(Error::WouldBlock)
+            }
+            Some(saving) => self.make_part(pid, saving),
+        }
+    }
+
+    /// Nobody waits any more for what becomes of a `freeze`.
+    pub(crate) fn give_up_saving(&mut self, pid: Pid) {
+        if self
+            .group(pid)
+            .is_ok_and(|group| group.saving.take().is_some())
+        {
+            self.world.disk.forget(disk::of_tree(pid));
+            let _ = self.thaw(pid);
+        }
+    }
+
+    /// Of a tree that waits for a file: there is news.
+    pub(super) fn file_is_due(&mut self, root: Pid) {
+        match self.entries.get_mut(&root) {
+            Some(Entry::Living(group)) => {
+                if let Some(saving) = &mut group.saving {
+                    saving.is_due = true;
+                }
+            }
+            Some(Entry::Adopting(adopting)) => adopting.is_due = true,
+            _ => {}
+        }
+        self.announce(root);
+    }
+
+    /// Makes the part of a tree that stands still, as far as its files are there. If it cannot be made the tree goes on.
+    fn make_part(&mut self, pid: Pid, mut saving: Box<Saving>) -> Result<Frozen, Error> {
+        let made = self.try_part(pid, &mut saving);
+        match made {
+            Err(Error::WouldBlock) => {
+                saving.is_due = false;
+                self.group(pid)?.saving = Some(saving);
+            }
+            Err(_) => {
+                self.world.disk.forget(disk::of_tree(pid));
+                let _ = self.thaw(pid);
+            }
+            Ok(_) => {}
+        }
+        made
+    }
+
+    fn try_part(&mut self, pid: Pid, saving: &mut Saving) -> Result<Frozen, Error> {
+        let tree = self.living_of(pid);
+        let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
+        let made = loop {
+            self.world.disk.begin(disk::of_tree(pid));
+            let made = self.save(pid, &tree, saving);
+            let waits = self.world.disk.end();
+            match made {
+                Err(Refusal::Later) if waits => return Err(Error::WouldBlock),
+                Err(Refusal::Later) => saving.hold.set(saving.gathered.size())?,
+                made => break made,
+            }
+        };
+        let (part, memories) = made.map_err(|refusal| {
+            let other = self.other(pid, &tree, &refusal);
+            let sentence = refusal.sentence(&other);
+            rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
+            Error::Unsupported
+        })?;
+        let regions = regions(memories.first())?;
         let group = self.group(pid)?;
         (group.part, group.memories) = (part, memories);
         let length = group.part.len() as u64;
@@ -94,7 +153,7 @@ impl Table {
     }
 
     /// What is saved of a tree, and its memories with their names.
-    fn save(&mut self, root: Pid, tree: &[Pid], files: bool) -> Result<Saved, Refusal> {
+    fn save(&mut self, root: Pid, tree: &[Pid], saving: &mut Saving) -> Result<Saved, Refusal> {
         let tasks = tree.iter().flat_map(|pid| self.tasks_of(*pid));
         let living = tasks.filter_map(|tid| self.tasks.get(&tid));
         let tasks: Vec<_> = living.map(|l| (l.seat.thread, &l.task)).collect();
@@ -109,7 +168,9 @@ impl Table {
             seat: None,
             world: &mut self.world,
         };
-        let made = part::save((root, files), &tasks, known, &self.system, &mut view)?;
+        let what = (root, saving.files);
+        let gathered = &mut saving.gathered;
+        let made = part::save(what, gathered, &tasks, known, &self.system, &mut view)?;
         let memories = made.memories.iter().filter_map(|tid| {
             let living = self.tasks.get(tid)?;
             let name = short(&living.task.name());
@@ -271,7 +332,7 @@ impl Table {
     fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> String {
         let other = match refusal {
             Refusal::Parent(other) => Some(*other),
-            Refusal::Because(_) => None,
+            Refusal::Because(_) | Refusal::Later => None,
             Refusal::Shared(_) => {
                 let tasks = || self.tasks.values().map(|living| &living.task);
                 let own = tasks().filter(|task| tree.contains(&task.pid));
@@ -426,6 +487,9 @@ impl Table {
         };
         let adopting = Adopting {
             bytes: Vec::new(),
+            rebuilding: None,
+            clock_offset: 0,
+            is_due: false,
             bodies: Vec::from([(id, body, port)]),
         };
         self.entries
@@ -483,7 +547,7 @@ impl Table {
         // One part at a time, for each job.
         let job = self.holds.get(&pid).and_then(|hold| hold.job);
         let other = |(other, entry): (&Pid, &Entry)| {
-            matches!(entry, Entry::Adopting(a) if !a.bytes.is_empty())
+            matches!(entry, Entry::Adopting(a) if a.has_begun())
                 && *other != pid
                 && self.holds.get(other).and_then(|hold| hold.job) == job
         };
@@ -501,32 +565,85 @@ impl Table {
             return Err(Error::BadFormat);
         }
         adopting.bytes.extend_from_slice(bulk);
+        adopting.clock_offset = clock_offset;
         if end < length {
             return Ok(());
         }
+        let made = self.begin_rebuilding(pid);
+        self.go_on_rebuilding(pid, made)
+    }
+
+    /// What became of a `rebuild` that waits; `WouldBlock` if it still does.
+    pub(crate) fn rebuilt(&mut self, pid: Pid) -> Result<(), Error> {
+        match self.entries.get(&pid) {
+            Some(Entry::Adopting(adopting)) if !adopting.is_due => Err(Error::WouldBlock),
+            Some(Entry::Adopting(_)) => self.go_on_rebuilding(pid, Ok(())),
+            _ => Err(Error::Ended),
+        }
+    }
+
+    /// All of the part is there, and is checked.
+    fn begin_rebuilding(&mut self, pid: Pid) -> Result<(), String> {
+        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+            return Ok(());
+        };
+        let bytes = core::mem::take(&mut adopting.bytes);
+        let text = |error: Error| String::from(error.text());
+        for (_, body, _) in &adopting.bodies {
+            body.set_clock(adopting.clock_offset).map_err(text)?;
+        }
+        let memories = adopting.bodies.len();
+        let hold = rt::heap::Hold::new(2 * bytes.len() as u64).map_err(text)?;
         let mut view = View {
             root: pid,
             seat: None,
             world: &mut self.world,
         };
-        let system = &mut self.system;
-        let clocks = adopting.bodies.iter();
-        let adopted = clocks
-            .map(|(_, body, _)| body.set_clock(clock_offset))
-            .try_for_each(|set| set)
-            .map_err(|error| String::from(error.text()))
-            .and_then(|()| {
-                let (bytes, memories) = (&adopting.bytes, adopting.bodies.len());
-                part::adopt(bytes, memories, clock_offset, pid, system, &mut view)
-            });
-        match adopted {
-            Ok(adopted) => self.seat(pid, adopted),
+        adopting.rebuilding = Some((Rebuilding::new(&bytes, memories, &mut view)?, hold));
+        Ok(())
+    }
+
+    /// Opens the files of a tree, as far as they are there, and if all are, makes it one of ours. What makes no sense ends it.
+    fn go_on_rebuilding(&mut self, pid: Pid, begun: Result<(), String>) -> Result<(), Error> {
+        match begun.and_then(|()| self.open_files(pid)) {
+            Ok(None) => Err(Error::WouldBlock),
+            Ok(Some(adopted)) => self.seat(pid, adopted),
             Err(sentence) => {
                 rt::log!("a process cannot be restored: {sentence}");
                 self.abandon(pid);
                 Err(Error::BadFormat)
             }
         }
+    }
+
+    fn open_files(&mut self, pid: Pid) -> Result<Option<Adopted>, String> {
+        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+            return Ok(None);
+        };
+        adopting.is_due = false;
+        let Some((rebuilding, _)) = &mut adopting.rebuilding else {
+            return Ok(None);
+        };
+        let mut view = View {
+            root: pid,
+            seat: None,
+            world: &mut self.world,
+        };
+        loop {
+            view.world.disk.begin(disk::of_tree(pid));
+            let open = rebuilding.open(&mut view);
+            let waits = view.world.disk.end();
+            match open? {
+                true => break,
+                false if waits => return Ok(None),
+                false => {}
+            }
+        }
+        let clock_offset = adopting.clock_offset;
+        let rebuilding = adopting.rebuilding.take();
+        rebuilding
+            .map(|(all, _)| all.finish(clock_offset, pid, &mut self.system, &mut view))
+            .transpose()
     }
 
     /// A tree that was adopted is one of ours, frozen.
@@ -575,6 +692,24 @@ impl Table {
         let memories = seats.iter().map(|seat| Rc::downgrade(&seat.memory));
         self.group(root)?.memories = memories.zip(names).collect();
         Ok(())
+    }
+}
+
+impl Saving {
+    fn new(files: bool) -> Box<Self> {
+        Box::new(Saving {
+            files,
+            gathered: Gathered::default(),
+            is_due: false,
+            hold: rt::heap::Hold::default(),
+        })
+    }
+}
+
+impl Adopting {
+    /// Whether there is something of its part.
+    fn has_begun(&self) -> bool {
+        !self.bytes.is_empty() || self.rebuilding.is_some()
     }
 }
 

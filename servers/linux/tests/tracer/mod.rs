@@ -854,7 +854,9 @@ pub(crate) fn save(
     world: &mut World,
 ) -> Result<Vec<u8>, part::Refusal> {
     let known = |_| (None, String::new());
-    let made = part::save((task.pid, false), &[(FIRST, task)], known, system, world)?;
+    let (what, tasks) = ((task.pid, false), [(FIRST, task)]);
+    let mut gathered = part::Gathered::default();
+    let made = part::save(what, &mut gathered, &tasks, known, system, world)?;
     Ok(made.part)
 }
 
