@@ -303,14 +303,14 @@ impl Host<SystemStub<Power>> for Init {
         }
     }
 
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage, _: &mut Registers) -> bool {
         park();
         if let Some(pid) = pid_of(alias) {
             if let Some(line) = self.0.with(|manager| manager.exception(pid, message)) {
                 slow::say(line);
             }
         }
-        None
+        false
     }
 }
 

@@ -232,10 +232,14 @@ impl Host<Sessions> for Personality {
         Answer::Now
     }
 
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
-        self.0
-            .borrow_mut()
-            .exception(pid_of(alias, KEEPER)?, message)
+    fn exception(
+        &mut self,
+        alias: u64,
+        message: &ExceptionMessage,
+        answer: &mut Registers,
+    ) -> bool {
+        let mut table = self.0.borrow_mut();
+        pid_of(alias, KEEPER).is_some_and(|keeper| table.exception(keeper, message, answer))
     }
 
     fn deadline(&mut self) -> Option<u64> {

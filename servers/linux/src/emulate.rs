@@ -167,19 +167,18 @@ pub struct Caller<'a> {
     /// Memory, files and clock of the process.
     pub h: &'a mut dyn Host,
     /// The registers at the `syscall` instruction.
-    pub entry: Registers,
+    pub entry: &'a Registers,
     /// The registers after it; the result goes into `rax` at the end.
-    pub out: Registers,
+    pub out: &'a mut Registers,
     /// A new FPU state.
-    pub fpu: Option<Fpu>,
-    key: CallKey,
+    pub fpu: &'a mut Option<Fpu>,
 }
 
 impl Caller<'_> {
     /// What tells this call from others.
     #[must_use]
     pub const fn key(&self) -> CallKey {
-        self.key
+        key_of(self.entry)
     }
 
     /// The process's clock.
@@ -372,7 +371,7 @@ impl Caller<'_> {
 
     /// What is kept of this call from its earlier attempts.
     pub fn wait(&mut self) -> &mut Wait {
-        let key = self.key;
+        let key = self.key();
         self.p.task.wait.get_or_insert(Wait {
             key,
             deadline: None,
@@ -424,7 +423,7 @@ impl Caller<'_> {
 }
 
 /// What tells a call from others.
-fn key_of(r: &Registers) -> CallKey {
+const fn key_of(r: &Registers) -> CallKey {
     [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
 }
 
@@ -444,34 +443,30 @@ pub fn call(
     host: &mut dyn Host,
     entry: &Registers,
 ) -> Outcome {
-    let key = key_of(entry);
-    if task.wait.is_some_and(|w| w.key != key) {
+    let is_another = |key: &CallKey| *key != key_of(entry);
+    if task.wait.as_ref().is_some_and(|w| is_another(&w.key)) {
         task.wait = None;
         system.leave_queues(task.tid);
     }
-    if task.loading.as_ref().is_some_and(|l| l.key != key) {
+    if task.loading.as_ref().is_some_and(|l| is_another(&l.key)) {
         loading::give_up(task, host);
     }
-    let out = behind(entry);
+    let (mut out, mut fpu) = (behind(entry), None);
     task.awaits = 0;
-    let (result, mut out, fpu) = {
-        let shares = task.shares.clone();
-        let mut caller = Caller {
-            p: Current::new(task, &shares),
-            s: system,
-            h: host,
-            entry: *entry,
-            out,
-            fpu: None,
-            key,
-        };
-        let mut result = calls::dispatch(&mut caller);
-        if caller.h.end_call() {
-            // Whatever it made of that.
-            result = Err(Stop::Park(Wake::firm()));
-        }
-        (result, caller.out, caller.fpu.take())
-    };
+    let shares = task.shares.clone();
+    let mut result = calls::dispatch(&mut Caller {
+        p: Current::new(task, &shares),
+        s: system,
+        h: host,
+        entry,
+        out: &mut out,
+        fpu: &mut fpu,
+    });
+    drop(shares);
+    if host.end_call() {
+        // Whatever it made of that.
+        result = Err(Stop::Park(Wake::firm()));
+    }
     if system.objects.is_due() {
         system.settle_objects(host);
     }
@@ -624,41 +619,54 @@ fn cut_short(task: &mut Task, system: &mut System) -> Option<u64> {
 }
 
 /// Delivers pending signals and lets the thread go on.
+#[inline(always)]
 fn go(
     task: &mut Task,
     system: &mut System,
     host: &mut dyn Host,
-    mut registers: Registers,
-    mut fpu: Option<Fpu>,
+    registers: Registers,
+    fpu: Option<Fpu>,
 ) -> Outcome {
-    let of_process = &mut system.process(task.pid).pending;
+    let of_process = &system.process(task.pid).pending;
     if task.signals.deliverable(of_process).is_some() {
-        // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
-        // is not the thread's yet, so the signal waits for the next call.
-        if fpu.is_none() {
-            let delivered = {
-                let memory = task.shares.memory.borrow();
-                let mut actions = task.shares.actions.borrow_mut();
-                let signals = &mut task.signals;
-                signals.deliver_pending(
-                    of_process,
-                    &mut actions,
-                    &memory.areas,
-                    host,
-                    &mut registers,
-                )
-            };
-            match delivered {
-                Ok(Delivery::Go) => {}
-                Ok(Delivery::Stop(signal)) => system.halt(task.pid, signal),
-                Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
-                Err(OutOfMemory) => return out_of_memory(task, system, host),
-            }
-        }
-    } else if let Some(mask) = task.signals.saved_mask.take() {
+        return go_signalled(task, system, host, registers, fpu);
+    }
+    if let Some(mask) = task.signals.saved_mask.take() {
         task.signals.mask = mask;
     }
-    let fpu = fpu.take();
+    Outcome::Go { registers, fpu }
+}
+
+/// The same if there is a signal to be delivered.
+#[inline(never)]
+fn go_signalled(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    mut registers: Registers,
+    fpu: Option<Fpu>,
+) -> Outcome {
+    // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
+    // is not the thread's yet, so the signal waits for the next call.
+    if fpu.is_none() {
+        let delivered = {
+            let memory = task.shares.memory.borrow();
+            let mut actions = task.shares.actions.borrow_mut();
+            task.signals.deliver_pending(
+                &mut system.process(task.pid).pending,
+                &mut actions,
+                &memory.areas,
+                host,
+                &mut registers,
+            )
+        };
+        match delivered {
+            Ok(Delivery::Go) => {}
+            Ok(Delivery::Stop(signal)) => system.halt(task.pid, signal),
+            Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
+            Err(OutOfMemory) => return out_of_memory(task, system, host),
+        }
+    }
     Outcome::Go { registers, fpu }
 }
 

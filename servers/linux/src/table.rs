@@ -319,23 +319,28 @@ impl Table {
         }
     }
 
-    /// An exception of the task with this tag came to the keeper with this number.
+    /// An exception of the task with this tag came to the keeper with this number. Whether it goes on with the registers in `answer`.
     pub(crate) fn exception(
         &mut self,
         keeper: u32,
         message: &ExceptionMessage,
-    ) -> Option<Registers> {
-        let tid = Tid::try_from(message.tag).ok()?;
-        let (living, system, world) = self.split(tid)?;
+        answer: &mut Registers,
+    ) -> bool {
+        let Ok(tid) = Tid::try_from(message.tag) else {
+            return false;
+        };
+        let Some((living, system, world)) = self.split(tid) else {
+            return false;
+        };
         // The tag is the thread's own, and the keeper the memory's: both must say the same.
         if living.seat.memory.borrow().id != keeper {
-            return None;
+            return false;
         }
         if living.held {
             // The exception arrived just before the process was stopped. It is delivered again when it goes on.
             park();
             self.park(tid, *message, Wake::default());
-            return None;
+            return false;
         }
         let outcome = living.emulate(system, world, message);
         if self.world.trace {
@@ -346,11 +351,14 @@ impl Table {
             Outcome::Go {
                 registers,
                 fpu: None,
-            } if message.registers.rax != nr::sched_yield => Some(registers),
+            } if message.registers.rax != nr::sched_yield => {
+                *answer = registers;
+                true
+            }
             outcome => {
                 park();
                 self.carry_out(tid, *message, outcome);
-                None
+                false
             }
         }
     }

@@ -119,7 +119,7 @@ pub struct Server<S, H> {
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
     /// The registers that a thread goes on with whose exception was handled.
-    registers: [u64; REGISTER_WORDS],
+    registers: Registers,
 }
 
 /// The next call of a server whose messages travel in registers.
@@ -270,7 +270,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             sessions: Vec::from([None]),
             host,
             buffer,
-            registers: [0; REGISTER_WORDS],
+            registers: Registers::default(),
         })
     }
 
@@ -465,23 +465,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// Handles the exception that lies in the buffer.
     #[inline(never)]
     fn exception(&mut self, alias: u64) -> Out {
-        // SAFETY: so many words have come there.
-        let words: &[u64; EXCEPTION_WORDS] = unsafe { &*self.buffer.as_ptr().cast() };
-        let mut registers = [0; REGISTER_WORDS];
-        registers.copy_from_slice(&words[4..]);
-        let message = ExceptionMessage {
-            code: words[0],
-            address: words[1],
-            detail: words[2],
-            tag: words[3],
-            registers: Registers::from_words(&registers),
-        };
-        match self.host.exception(alias, &message) {
-            Some(registers) => {
-                self.registers = registers.to_words();
-                Out::Registers
-            }
-            None => Out::Nothing,
+        // SAFETY: so many words have come there, of which the message consists. The buffer neither moves nor changes before it has been handled.
+        let message: &ExceptionMessage = unsafe { &*self.buffer.as_ptr().cast() };
+        match self.host.exception(alias, message, &mut self.registers) {
+            true => Out::Registers,
+            false => Out::Nothing,
         }
     }
 
@@ -493,7 +481,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let (from, length) = match out {
             Out::Nothing => (0, 0),
             Out::Reply => (reply.words.as_ptr() as u64, reply.count * 8),
-            Out::Registers => (self.registers.as_ptr() as u64, REGISTER_WORDS * 8),
+            Out::Registers => (&raw const self.registers as u64, REGISTER_WORDS * 8),
         };
         let call = match (out, deadline) {
             (Out::Nothing, None) => Call::ServerWaitReceive,

@@ -220,7 +220,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
     if request.has(linux::CLONE_VM) && !request.has(linux::CLONE_VFORK) {
         signals.stack = Stack::default();
     }
-    let mut registers = c.out;
+    let mut registers = *c.out;
     registers.rax = 0;
     if request.stack != 0 {
         registers.rsp = request.stack;

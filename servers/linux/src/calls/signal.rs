@@ -84,10 +84,10 @@ pub fn rt_sigpending(c: &mut Caller, into: u64, size: u64) -> Result {
 pub fn rt_sigreturn(c: &mut Caller) -> Result {
     let registers = c.entry;
     let crate::process::Current { task, memory, .. } = &mut c.p;
-    match task.signals.leave(&memory.areas, c.h, &registers)? {
+    match task.signals.leave(&memory.areas, c.h, registers)? {
         Some((registers, fpu)) => {
-            c.out = registers;
-            c.fpu = fpu;
+            *c.out = registers;
+            *c.fpu = fpu;
             Err(Stop::Replaced)
         }
         None => {

@@ -73,13 +73,18 @@ pub trait Host<S> {
         Answer::Now
     }
 
-    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
-    /// on with the registers that are returned, when the server waits again. Otherwise it meets the exception again,
+    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. If this says so, it goes
+    /// on with the registers in `answer`, when the server waits again. Otherwise it meets the exception again,
     /// unless it was [parked](park).
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
-        let _ = (alias, message);
+    fn exception(
+        &mut self,
+        alias: u64,
+        message: &ExceptionMessage,
+        answer: &mut Registers,
+    ) -> bool {
+        let _ = (alias, message, answer);
         park();
-        None
+        false
     }
 
     /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.
