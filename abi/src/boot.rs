@@ -58,6 +58,10 @@ pub struct BootInfo {
     pub ranges: [PhysRange; MAX_RANGES],
     /// The boot archive, not page aligned in general.
     pub archive: PhysRange,
+    /// What the time-stamp counter shows when the machine's clock is 0.
+    pub clock_start: u64,
+    /// Nanoseconds of a step of the time-stamp counter, in units of 2^-32. The clock is the steps since its start times this, rounded down.
+    pub clock_rate: u64,
     /// Bytes of [`BootInfo::command_line`].
     pub command_line_len: u64,
     /// The kernel's command line.

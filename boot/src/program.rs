@@ -193,6 +193,9 @@ fn describe(boot_page: u64, frames: &Frames) {
     let (start, size) = hal::archive();
     put(&start.to_le_bytes());
     put(&size.to_le_bytes());
+    let (start, rate) = hal::clock();
+    put(&start.to_le_bytes());
+    put(&rate.to_le_bytes());
     let line = hal::command_line().as_bytes();
     let line = &line[..line.len().min(1024)];
     put(&(line.len() as u64).to_le_bytes());

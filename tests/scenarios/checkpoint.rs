@@ -125,6 +125,27 @@ pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A program that reads the clock without a system call is cut while it does.
+pub(crate) fn clock(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "clock") else {
+        return Ok(());
+    };
+    let program = std::fs::read(program).map_err(|error| error.to_string())?;
+    let run = Run::script("/bin/clock\n/test/cutter seed=2 cuts=40 linux /bin/clock\n")
+        .word("program-ceiling=31")
+        .deterministic()
+        .add_program("/bin/clock", program)
+        .timeout(LONG);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    match text.starts_with("100000 readings\n") && text.contains("bytes of output equal") {
+        true => Ok(()),
+        false => Err(text),
+    }
+}
+
 /// One long run: 8 MB through gzip, cut in the middle.
 pub(crate) fn eight_megabytes(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

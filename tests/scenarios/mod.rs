@@ -68,6 +68,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("shell_posix_at_the_console", shell::posix_at_the_console),
     scenario("checkpoint_four_programs", checkpoint::four_programs),
     scenario("checkpoint_threads", checkpoint::threads),
+    scenario("checkpoint_clock", checkpoint::clock),
     scenario("checkpoint_eight_megabytes", checkpoint::eight_megabytes),
     scenario("checkpoint_other_boot", checkpoint::other_boot),
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),

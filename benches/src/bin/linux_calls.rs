@@ -45,6 +45,7 @@ const ROWS: &[(&str, u64)] = &[
     ("linux_pipe", 200),
     ("linux_fork", 20),
     ("linux_vfork", 20),
+    ("linux_clock_vdso", 1000),
 ];
 
 global_asm!(
@@ -67,9 +68,10 @@ fermata_linux:
     .endm
 
     // Calls the setup of the wanted loop, then the loop: a few times to warm up, and as often as is wanted in a stretch that is
-    // marked. A loop is a function that keeps rbx and r12 to r15; rbx is where this begins, r12 the setup's own.
+    // marked. A loop is a function that keeps rbx and r12 to r15; rbx is where this begins, rbp the first stack, r12 the setup's own.
     .globl fermata_linux_entry
 fermata_linux_entry:
+    mov rbp, rsp
     lea rbx, [rip + fermata_linux]
     lea r13, [rip + 3f]
     mov rax, [rbx]
@@ -128,7 +130,7 @@ fermata_linux_failed:
     .balign 4
 
 3:  .long 31f - 3b, 32f - 3b, 12f - 3b, 13f - 3b, 14f - 3b, 15f - 3b, 16f - 3b, 17f - 3b, 18f - 3b, 19f - 3b
-    .long 20f - 3b, 21f - 3b, 22f - 3b
+    .long 20f - 3b, 21f - 3b, 22f - 3b, 33f - 3b
 
 31: lea r15, [rip + 8f]                     // getppid
     ret
@@ -284,6 +286,51 @@ fermata_linux_failed:
     test rax, rax
     js fermata_linux_failed
     jmp 29b
+
+33: lea rsi, [rbp + 8]                      // clock_gettime without a call; past arguments and environment
+    cld
+34: lodsq
+    test rax, rax
+    jnz 34b
+35: lodsq
+    test rax, rax
+    jnz 35b
+36: lodsq                                   // the vDSO's address
+    mov rdx, rax
+    lodsq
+    test rdx, rdx
+    jz fermata_linux_failed
+    cmp rdx, 33
+    jne 36b
+    mov r12, rax
+    mov rdi, [r12 + 64 + 56 + 16]           // its dynamic section, whose segment is the second one
+    add rdi, r12
+37: mov rax, [rdi]
+    cmp rax, 5
+    cmove rcx, [rdi + 8]                    // strings
+    cmp rax, 6
+    cmove rdx, [rdi + 8]                    // symbols
+    add rdi, 16
+    test rax, rax
+    jnz 37b
+    add rcx, r12
+    add rdx, r12
+38: add rdx, 24                             // the one that is called so
+    mov eax, [rdx]
+    mov r8, 0x65675f6b636f6c63              // clock_ge
+    cmp r8, [rcx + rax + 7]
+    jne 38b
+    cmp dword ptr [rcx + rax + 15], 0x6d697474
+    jne 38b
+    add r12, [rdx + 8]
+    lea r15, [rip + 8f]
+    ret
+8:  mov edi, 1
+    lea rsi, [rbx + L_BUFFER]
+    call r12
+    test eax, eax
+    jnz fermata_linux_failed
+    ret
 
     .globl fermata_linux_end
 fermata_linux_end:

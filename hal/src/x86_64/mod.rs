@@ -47,7 +47,7 @@ pub use stack::{
     alloc_stack, call_continuation, reset_stack, stack_attach, stack_detach, stack_handoff,
     switch_context, switch_stack, Stack, STACK_BYTES,
 };
-pub use time::{now, set_timer, ticks, time_of};
+pub use time::{clock, now, set_timer, ticks, time_of};
 pub use trap::start;
 
 pub(crate) use boot::keeps_rings_apart;

@@ -110,6 +110,11 @@ pub fn time_of(ticks: u64) -> u64 {
     ((u128::from(ticks) * u128::from(CLOCK.0.nanoseconds.get())) >> 32) as u64
 }
 
+/// How the time-stamp counter makes the clock: what it shows at 0, and the nanoseconds of a step, in units of 2^-32.
+pub fn clock() -> (u64, u64) {
+    (CLOCK.0.start.get(), CLOCK.0.nanoseconds.get())
+}
+
 /// Sets the timer to an absolute time in nanoseconds since boot; `u64::MAX`: none. For a time that has passed
 /// it fires at once.
 pub fn set_timer(deadline: u64) {

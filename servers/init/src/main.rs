@@ -236,6 +236,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         system,
         memory_supervisor,
         pool,
+        clock: format!("clock={}:{}", info.clock_start, info.clock_rate),
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options, authority)?;
@@ -254,6 +255,8 @@ struct Boot {
     memory_supervisor: Ref,
     /// Memory that devices reach.
     pool: Option<Pool>,
+    /// What makes the machine's clock, in a word for a server.
+    clock: String,
 }
 
 /// The memory that devices reach: contiguous, and given to the device server only.
@@ -393,7 +396,8 @@ impl Boot {
         for_linux.extend(console.iter().map(|console| &**console));
         let words = [("verbose", options.verbose), ("trace", options.trace)];
         let words = words.into_iter().filter(|(_, is_set)| *is_set);
-        let words: Vec<&str> = words.map(|(word, _)| word).collect();
+        let words = words.map(|(word, _)| word);
+        let words: Vec<&str> = words.chain([&*self.clock]).collect();
         let optional: [(&str, &[&str], u64, &[&RefAt]); 3] = [
             ("random", &[], 1, &[]),
             ("linux", &words, 15, &for_linux),

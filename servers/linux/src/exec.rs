@@ -14,7 +14,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use linux_raw_sys::auxvec::{
     AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP, AT_NULL,
-    AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_SECURE, AT_UID,
+    AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_SECURE, AT_SYSINFO_EHDR,
+    AT_UID,
 };
 use process::executable::{
     self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP, PT_NOTE,
@@ -751,6 +752,17 @@ fn replace(
     let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
     let with_stack = areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
     areas.apply(host, with_stack)?;
+    if let Some(clock) = host.clock() {
+        let (start, end) = (memory::VDSO, memory::VDSO + vdso::SIZE);
+        let kind = Some((READ | EXECUTE, Kind::Vdso));
+        areas.apply(host, areas.replaced(start, end, kind))?;
+        host.write_memory(start, vdso::image())?;
+        let clock = vdso::Clock {
+            offset: current.task.clock_offset,
+            ..clock
+        };
+        host.write_memory(start + vdso::CLOCK, &clock.to_bytes(1))?;
+    }
     let first = match &prepared.staged {
         Some(first) => first.clone(),
         None => {
@@ -910,6 +922,8 @@ fn first(
         (AT_CLKTCK, 100),
         (AT_SECURE, 0),
     ];
+    let vdso = host.clock().map(|_| (AT_SYSINFO_EHDR, memory::VDSO));
+    let vector: Vec<_> = vector.into_iter().chain(vdso).collect();
     let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
     let first = First {
         rip,

@@ -124,6 +124,10 @@ pub trait Host {
 
     /// The machine's clock in nanoseconds.
     fn now(&mut self) -> u64;
+    /// What makes the time of a process whose clock is [`Host::now`]; `None` if the processor's counter does not.
+    fn clock(&mut self) -> Option<vdso::Clock> {
+        None
+    }
     /// The date: nanoseconds since the beginning of 1970, UTC.
     fn date(&mut self) -> u64;
     /// Random bytes, good for secrets.

@@ -20,7 +20,9 @@ pub const PIE_BASE: u64 = 0x1_0000_0000;
 /// `mmap` hands out addresses below this one, downwards.
 pub const MMAP_TOP: u64 = 0xe_0000_0000;
 /// End of the stack.
-pub const STACK_TOP: u64 = 0xf_0000_0000;
+pub const STACK_TOP: u64 = VDSO;
+/// Where a program finds the functions that read the clock ([`vdso`]).
+pub const VDSO: u64 = 0xf_0000_0000 - vdso::SIZE;
 /// Bytes of the stack.
 pub const STACK_SIZE: u64 = 8 << 20;
 /// End of all memory.
@@ -67,6 +69,8 @@ pub enum Kind {
         /// The number of the thread as programs see it.
         thread: u32,
     },
+    /// The functions that read the clock, and the clock.
+    Vdso,
 }
 
 /// What a mapping shows.
@@ -305,6 +309,14 @@ impl Areas {
             }
         }
         Some(new)
+    }
+
+    /// Whether the clock of a program is where it was at the beginning.
+    #[must_use]
+    pub fn have_clock(&self) -> bool {
+        let at = VDSO + vdso::CLOCK;
+        self.find(at)
+            .is_some_and(|area| area.kind == Kind::Vdso && area.slot != NO_SLOT)
     }
 
     /// Takes out what is only kept free for those threads: the ranges. There are no mappings of them.

@@ -213,6 +213,7 @@ fn write_line(line: &mut String, area: &Area, exe: &str) {
     let name = match area.kind {
         memory::Kind::Heap => "[heap]",
         memory::Kind::Stack => "[stack]",
+        memory::Kind::Vdso => "[vdso]",
         memory::Kind::Program => exe,
         memory::Kind::Anonymous | memory::Kind::File | memory::Kind::Shared { .. } => "",
         memory::Kind::Loading { .. } => "",

@@ -298,6 +298,8 @@ pub(crate) struct World {
     verbose: bool,
     /// Whether each call is told of.
     pub(crate) trace: bool,
+    /// What makes the machine's clock.
+    clock: Option<(u64, u64)>,
     /// Memory for what is being done. Cleared before the server waits.
     pub(crate) room: Hold,
 }
@@ -317,6 +319,7 @@ impl World {
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
             origin: rt::time::origin(),
+            clock: told_clock(),
             verbose: is_told("verbose"),
             trace: is_told("trace"),
             room: Hold::default(),
@@ -420,6 +423,16 @@ impl World {
         }
     }
 
+    /// What makes the time of a process whose clock is the machine's.
+    pub(crate) fn clock(&self) -> Option<vdso::Clock> {
+        self.clock.map(|(start, rate)| vdso::Clock {
+            start,
+            rate,
+            offset: 0,
+            origin: self.origin,
+        })
+    }
+
     /// Control of the console.
     fn console(&mut self) -> Result<&mut ConsoleControlClient, proto::Error> {
         if self.console.is_none() {
@@ -428,6 +441,15 @@ impl World {
         }
         self.console.as_mut().ok_or(proto::Error::Broken)
     }
+}
+
+/// What makes the machine's clock, as init says: where the time-stamp counter starts, and its rate.
+fn told_clock() -> Option<(u64, u64)> {
+    let mut words = rt::start().args.iter().skip(1);
+    let (start, rate) = words
+        .find_map(|word| word.strip_prefix("clock="))?
+        .split_once(':')?;
+    Some((start.parse().ok()?, rate.parse().ok()?))
 }
 
 /// Whether init has given the server this word.
@@ -674,7 +696,7 @@ impl Memory {
     }
 
     /// Reads.
-    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+    pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
         if self.ranges.by_start.is_empty() {
             return self.read_own(address, into);
         }
@@ -694,7 +716,7 @@ impl Memory {
     }
 
     /// Writes.
-    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
         if self.ranges.by_start.is_empty() {
             return self.write_own(address, bytes);
         }
@@ -1004,6 +1026,10 @@ impl Host for View<'_> {
 
     fn now(&mut self) -> u64 {
         rt::time::now()
+    }
+
+    fn clock(&mut self) -> Option<vdso::Clock> {
+        self.world.clock()
     }
 
     fn date(&mut self) -> u64 {

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MB = 1 << 20, SIZE = 16 * MB, AREAS = 4000 };
+enum { MB = 1 << 20, SIZE = 6 * MB, AREAS = 4000 };
 
 static volatile int measures, stops;
 static volatile int64_t longest;
@@ -46,9 +46,9 @@ static int64_t calls_pread(void) { return pread(sparse, buffer, SIZE, 4096); }
 static int64_t calls_write(void) { return write(open("/tmp/written", O_RDWR | O_CREAT, 0600), buffer, SIZE / 2); }
 static int64_t calls_zero(void) { return read(open("/dev/zero", O_RDONLY), buffer, SIZE); }
 static int64_t calls_random(void) { return getrandom(buffer, SIZE / 4, 0); }
-static int64_t calls_sendfile(void) { return sendfile(null, sparse, 0, 16l * SIZE); }
+static int64_t calls_sendfile(void) { return sendfile(null, sparse, 0, 4l * SIZE); }
 static int64_t calls_readv(void) {
-    for (int n = 0; n < 1024; n++) ranges[n] = (struct iovec){buffer, n % 2 ? SIZE / 64 : 7};
+    for (int n = 0; n < 1024; n++) ranges[n] = (struct iovec){buffer, n % 2 ? SIZE / 256 : 7};
     return readv(sparse, ranges, 1024);
 }
 static int64_t calls_mmap(void) {

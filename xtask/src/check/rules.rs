@@ -135,9 +135,10 @@ const CRATES: &[Room] = &[
         &["tests/allocated"],
     ),
     room("servers/ext4", &["user", "drivers/block"], &[]),
+    room("servers/linux/vdso", &[], &[]),
     room(
         "servers/linux",
-        &["abi", "user"],
+        &["abi", "user", "servers/linux/vdso"],
         &["tests/allocated", "servers/fs"],
     ),
     room("examples", &["user"], &[]),

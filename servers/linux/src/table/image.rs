@@ -7,6 +7,7 @@ use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use personality::host::OutOfMemory;
 use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated};
 use personality::signal::sig;
 use process::held::Frozen;
@@ -433,6 +434,7 @@ impl Table {
                 let living = self.tasks.get(&tid).ok_or(Code::Dead)?;
                 // Its exceptions say whose they are.
                 stops = stops.min(living.claim()?);
+                self.set_clock(living).map_err(|_| Code::NoMemory)?;
             }
             let group = self.group(*pid).map_err(|_| Code::Dead)?;
             group.unproven = false;
@@ -453,6 +455,25 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// Has a task that was restored see time go on, and find that its clock is another one. It does that for each task, all of which may have one memory: what
+    /// counts is that the number changes.
+    fn set_clock(&self, living: &Living) -> Result<(), OutOfMemory> {
+        let shared = living.task.shares.memory.borrow();
+        let Some(clock) = self.world.clock().filter(|_| shared.areas.have_clock()) else {
+            return Ok(());
+        };
+        let clock = vdso::Clock {
+            offset: living.task.clock_offset,
+            ..clock
+        };
+        let mut memory = living.seat.memory.borrow_mut();
+        let at = personality::memory::VDSO + vdso::CLOCK;
+        let mut number = [0; 8];
+        memory.read(at, &mut number)?;
+        let number = u64::from_le_bytes(number).wrapping_add(1);
+        memory.write(at, &clock.to_bytes(number))
     }
 
     /// A process to be rebuilt: with a space and a thread, and nothing else.
