@@ -531,6 +531,7 @@ impl Table {
             }
         }
         let left = payer.map_or(0, |payer| self.system.left(payer));
+        self.adopting(pid)?;
         let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
             return Err(Error::Invalid);
         };
@@ -575,12 +576,10 @@ impl Table {
         if self.entries.iter().any(other) {
             return Err(Error::Limit);
         }
-        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
-            return Err(Error::Invalid);
-        };
-        let end = adopting.bytes.len() as u64 + bulk.len() as u64;
+        let end = self.adopting(pid)?.bytes.len() as u64 + bulk.len() as u64;
         // It grows while both lengths are there, and so does what is decoded of it in the end.
         self.world.room.add(6 * end.min(part::MAX_PART))?;
+        let adopting = self.adopting(pid)?;
         if offset != adopting.bytes.len() as u64 || end > length || length > part::MAX_PART {
             self.abandon(pid);
             return Err(Error::BadFormat);
@@ -592,6 +591,14 @@ impl Table {
         }
         let made = self.begin_rebuilding(pid);
         self.go_on_rebuilding(pid, made)
+    }
+
+    /// A tree that is being rebuilt, of which more is to come. What it has is not to be changed while its files are opened.
+    fn adopting(&mut self, pid: Pid) -> Result<&mut Adopting, Error> {
+        match self.entries.get_mut(&pid) {
+            Some(Entry::Adopting(adopting)) if adopting.rebuilding.is_none() => Ok(adopting),
+            _ => Err(Error::Invalid),
+        }
     }
 
     /// What became of a `rebuild` that waits; `WouldBlock` if it still does.
