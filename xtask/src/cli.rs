@@ -309,6 +309,8 @@ mod tests {
             "run --timeout 0",
             "run --config process",
             "run --add here",
+            "run --add a:/disk/b",
+            "run --add a:.//disk",
             "run --get :x",
             "run --script",
             "test a b",

@@ -105,10 +105,16 @@ impl From<OsString> for Script {
 
 /// HOST:GUEST. The path of the host may have colons.
 fn add(pair: &str) -> Result<Add, &'static str> {
-    pair.rsplit_once(':')
+    let (host, guest) = pair
+        .rsplit_once(':')
         .filter(|(host, guest)| !host.is_empty() && !guest.is_empty())
-        .map(|(host, guest)| Add::path(host, guest))
-        .ok_or("it is not HOST:GUEST, two paths with a colon between them")
+        .ok_or("it is not HOST:GUEST, two paths with a colon between them")?;
+    let mut names = guest.split('/').filter(|name| !matches!(*name, "" | "."));
+    // The file system in memory makes nothing there.
+    if names.next() == Some("disk") {
+        return Err("/disk is the disk: './fermata disk make' puts files there");
+    }
+    Ok(Add::path(host, guest))
 }
 
 /// GUEST:HOST. The path of the host may have colons.

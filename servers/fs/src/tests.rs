@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use fastrand::Rng;
 use proto::Error;
-use services::fs::{mode, Files, Flags, Ino, NULL_INO, ROOT_INO};
+use services::fs::{mode, Files, Flags, Ino, MOUNT, NULL_INO, ROOT_INO};
 use std::collections::BTreeMap;
 
 const CREATE: Flags = Flags {
@@ -481,6 +481,43 @@ fn archive(members: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
 
 fn leak(bytes: Vec<u8>) -> &'static [u8] {
     Box::leak(bytes.into_boxed_slice())
+}
+
+/// A path below the mount point is the disk's: what was made there in the memory would be in no listing, and would take
+/// room until the machine is switched off.
+#[test]
+fn nothing_is_made_in_the_mount_point() {
+    let mut fs = new();
+    for directory in ["/full", "/full/inner", "/empty"] {
+        fs.mkdir(directory, 0o755).unwrap();
+    }
+    create(&mut fs, "/f", b"f");
+    let (left, files) = (fs.budget().left(), fs.files());
+    // Nothing but an empty directory has that name.
+    assert_eq!(fs.symlink("/tmp", MOUNT), Err(Error::Denied));
+    assert_eq!(fs.link("/f", MOUNT), Err(Error::Denied));
+    assert_eq!(fs.rename("/f", MOUNT), Err(Error::Denied));
+    assert_eq!(fs.rename("/full", MOUNT), Err(Error::Denied));
+    assert_eq!(fs.open(MOUNT, CREATE, 0o644).err(), Some(Error::Denied));
+    assert_eq!((fs.budget().left(), fs.files()), (left, files));
+    fs.rename("/empty", MOUNT).unwrap();
+    fs.rmdir(MOUNT).unwrap();
+    fs.mkdir(MOUNT, 0o755).unwrap();
+    // However it is reached, it stays empty.
+    fs.symlink("/disk", "/tmp/link").unwrap();
+    let (left, files) = (fs.budget().left(), fs.files());
+    for path in ["/disk/a", "/tmp/link/a", "/tmp/../disk/a"] {
+        assert_eq!(fs.mkdir(path, 0o755).err(), Some(Error::Denied));
+        assert_eq!(fs.open(path, CREATE, 0o644).err(), Some(Error::Denied));
+        assert_eq!(fs.symlink("/tmp", path), Err(Error::Denied));
+        assert_eq!(fs.link("/f", path), Err(Error::Denied));
+        assert_eq!(fs.rename("/f", path), Err(Error::Denied));
+        assert_eq!(fs.rename("/full/inner", path), Err(Error::Denied));
+    }
+    assert_eq!((fs.budget().left(), fs.files()), (left, files));
+    // A directory of that name elsewhere is as any other.
+    fs.mkdir("/tmp/disk", 0o755).unwrap();
+    fs.mkdir("/tmp/disk/a", 0o755).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use proto::Error;
 #[cfg(doc)]
 use services::fs::Files;
-use services::fs::{mode, Attr, Entry, Flags, Ino, MAX_ENTRIES};
+use services::fs::{mode, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ROOT_INO};
 
 use crate::archive::{Archive, Kind as MemberKind};
 use crate::content::{Budget, Content};
@@ -152,11 +152,8 @@ impl FileSystem {
             now: 0,
             budget: Budget::new(budget),
         };
-        let root = fs.inode(
-            Kind::Directory(Directory::new(services::fs::ROOT_INO)),
-            0o755,
-        );
-        fs.inodes.insert(services::fs::ROOT_INO, root);
+        let root = fs.inode(Kind::Directory(Directory::new(ROOT_INO)), 0o755);
+        fs.inodes.insert(ROOT_INO, root);
         fs
     }
 
@@ -309,7 +306,7 @@ impl FileSystem {
 
     /// Whether the directory can still be found, so that entries in it make sense.
     fn is_linked(&self, directory: Ino) -> bool {
-        directory == services::fs::ROOT_INO
+        directory == ROOT_INO
             || self
                 .get(directory)
                 .is_ok_and(|inode| !inode.places.is_empty())
@@ -327,7 +324,7 @@ impl FileSystem {
         if path.len() > MAX_PATH {
             return Err(Error::NameTooLong);
         }
-        let root = services::fs::ROOT_INO;
+        let root = ROOT_INO;
         // Where the names so far lead: what is to be in the answer.
         let (mut parent, mut last_name, mut found, mut means_directory) =
             (root, "", Some(root), true);
@@ -393,14 +390,33 @@ impl FileSystem {
         self.walk(path, follow)?.found.ok_or(Error::NotFound)
     }
 
+    /// Whether `ino` may have that name in the directory. [`MOUNT`] is an empty directory or nothing: whoever asks for
+    /// a path there is answered by the disk, and could neither see nor remove what is in the memory.
+    fn may_enter(&self, directory: Ino, name: &str, ino: Ino) -> Result<()> {
+        if !self.is_linked(directory) {
+            return Err(Error::NotFound);
+        }
+        let mount = &MOUNT[1..];
+        let hidden = match directory {
+            ROOT_INO if name == mount => {
+                let empty = self.directory(ino).map(|inner| inner.by_cookie.is_empty());
+                empty != Ok(true)
+            }
+            ROOT_INO => false,
+            _ => self.directory(ROOT_INO)?.find(mount) == Some(directory),
+        };
+        match hidden {
+            true => Err(Error::Denied),
+            false => Ok(()),
+        }
+    }
+
     /// Puts `ino` into the directory under that name.
     fn enter(&mut self, directory: Ino, name: &str, ino: Ino) -> Result<()> {
         if name.is_empty() {
             return Err(Error::Exists);
         }
-        if !self.is_linked(directory) {
-            return Err(Error::NotFound);
-        }
+        self.may_enter(directory, name, ino)?;
         self.budget.take(ENTRY_COST + 2 * name.len() as u64)?;
         let now = self.now;
         let inner = u32::from(self.is_directory(ino));
@@ -449,7 +465,7 @@ impl FileSystem {
         let dead = self
             .get(ino)
             .is_ok_and(|inode| inode.places.is_empty() && inode.opens == 0);
-        if !dead || ino == services::fs::ROOT_INO {
+        if !dead || ino == ROOT_INO {
             return;
         }
         if let Some(inode) = self.inodes.remove(&ino) {
@@ -684,11 +700,7 @@ impl FileSystem {
 
     /// See [`Files::mkdir`].
     pub fn mkdir(&mut self, path: &str, permissions: u32) -> Result<Ino> {
-        self.make(
-            path,
-            Kind::Directory(Directory::new(services::fs::ROOT_INO)),
-            permissions,
-        )
+        self.make(path, Kind::Directory(Directory::new(ROOT_INO)), permissions)
     }
 
     /// See [`Files::unlink`].
@@ -737,9 +749,7 @@ impl FileSystem {
         if directory && self.is_inside(target.parent, ino) {
             return Err(Error::Invalid);
         }
-        if !self.is_linked(target.parent) {
-            return Err(Error::NotFound);
-        }
+        self.may_enter(target.parent, &target.name, ino)?;
         match target.found {
             // Two names of one file: both stay.
             Some(there) if there == ino => return Ok(()),
@@ -774,9 +784,7 @@ impl FileSystem {
                 return true;
             }
             match self.directory(ino) {
-                Ok(directory) if ino != services::fs::ROOT_INO && self.is_linked(ino) => {
-                    ino = directory.parent
-                }
+                Ok(directory) if ino != ROOT_INO && self.is_linked(ino) => ino = directory.parent,
                 _ => return false,
             }
         }
@@ -834,13 +842,13 @@ impl FileSystem {
 
     /// See [`Files::path_of`].
     pub fn path_of(&self, ino: Ino) -> Result<String> {
-        if ino == services::fs::ROOT_INO {
+        if ino == ROOT_INO {
             return Ok("/".into());
         }
         let mut names = Vec::new();
         let mut length = 0;
         let mut at = ino;
-        while at != services::fs::ROOT_INO {
+        while at != ROOT_INO {
             let (directory, cookie) = *self.get(at)?.places.first().ok_or(Error::NotFound)?;
             let (name, _) = self
                 .directory(directory)?

@@ -378,7 +378,7 @@ impl World {
     /// Whether a request is for the file system on the disk.
     fn is_for_disk(&mut self, request: &Request) -> Result<bool, proto::Error> {
         let on_disk = request.is_on_disk().ok_or(proto::Error::Unsupported)?;
-        // Without a disk there may be a directory of that name.
+        // Without a disk the file system in memory says that nothing is there.
         Ok(on_disk && self.disk.is_there())
     }
 

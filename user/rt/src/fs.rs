@@ -57,12 +57,13 @@ impl Doors {
     pub fn is_there(&mut self) -> bool {
         self.listen();
         if self.door.is_none() && !self.is_told {
-            let found = crate::names::lookup(self.name);
-            if matches!(found, Err(Error::Broken)) {
-                // Its server is about to be another one.
-                return true;
+            match crate::names::lookup(self.name) {
+                Ok(door) => self.door = Some((door, crate::start::names())),
+                Err(Error::NotFound) => {}
+                // Its server is about to be another one, or this program has no room to ask. The request will say
+                // so: it must not go to the memory instead.
+                Err(_) => return true,
             }
-            self.door = found.ok().map(|door| (door, crate::start::names()));
         }
         self.door.is_some()
     }
@@ -155,7 +156,7 @@ fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Re
 fn ask_at<T>(path: &str, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
     if is_on_disk(path) {
         let mut disk = DISK.lock();
-        // Without a disk there may be a directory of that name.
+        // Without a disk the file system in memory says that nothing is there.
         if disk.servers().is_there() {
             return request(&mut disk);
         }
