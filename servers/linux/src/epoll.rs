@@ -8,7 +8,7 @@
 //!
 //! A watch does not keep a description open. What is nobody's any more is not watched any more.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -45,13 +45,18 @@ pub struct Watch {
     pub events: u32,
     /// What is said of it.
     pub data: u64,
-    /// Whether it is in the list of those that may be ready.
-    pub listed: bool,
+    /// Its place in the list of those that may be ready.
+    listed: Option<i64>,
     /// When it was told of last, in a way that is different each time, for what is asked.
     pub seen: u64,
 }
 
 impl Watch {
+    /// The address of the description, which no other one has as long as it is watched.
+    fn address(&self) -> usize {
+        Weak::as_ptr(&self.description) as usize
+    }
+
     /// Whether it becomes ready without anybody's doing.
     #[must_use]
     fn is_asked(kind: &Kind) -> bool {
@@ -74,8 +79,8 @@ struct Instance {
     watches: BTreeMap<u64, Watch>,
     /// The watches by descriptor and address of the description.
     names: BTreeMap<(u32, usize), u64>,
-    /// Those that may be ready.
-    listed: VecDeque<u64>,
+    /// Those that may be ready, by their places.
+    listed: BTreeMap<i64, u64>,
     /// Those that are asked.
     asked: BTreeSet<u64>,
 }
@@ -86,6 +91,8 @@ pub struct Epolls {
     all: BTreeMap<u64, Instance>,
     /// What is watched, by which instance, and the number of the watch.
     watchers: BTreeSet<(Key, u64, u64)>,
+    /// The same, by the address of the description.
+    descriptions: BTreeSet<(usize, u64, u64)>,
     /// The last number of a watch.
     last: u64,
 }
@@ -114,6 +121,12 @@ impl Epolls {
                 }
             }
         }
+    }
+
+    /// A watch of an instance is gone.
+    fn forget(&mut self, epoll: u64, id: u64, watch: &Watch) {
+        self.watchers.remove(&(watch.key, epoll, id));
+        self.descriptions.remove(&(watch.address(), epoll, id));
     }
 
     /// The watches of an instance that have to be asked.
@@ -151,25 +164,17 @@ impl Epolls {
     /// Takes the first watch of those that may be ready.
     pub fn take(&mut self, epoll: u64) -> Option<u64> {
         let instance = self.all.get_mut(&epoll)?;
-        let id = instance.listed.pop_front()?;
+        let (_, id) = instance.listed.pop_first()?;
         if let Some(watch) = instance.watches.get_mut(&id) {
-            watch.listed = false;
+            watch.listed = None;
         }
         Some(id)
     }
 
     /// Puts back what was taken: at the end, or (`first`) where it was.
     pub fn put_back(&mut self, epoll: u64, id: u64, first: bool) {
-        let Some(instance) = self.all.get_mut(&epoll) else {
-            return;
-        };
-        match instance.watches.get_mut(&id) {
-            Some(watch) if !watch.listed => watch.listed = true,
-            _ => return,
-        }
-        match first {
-            true => instance.listed.push_front(id),
-            false => instance.listed.push_back(id),
+        if let Some(instance) = self.all.get_mut(&epoll) {
+            instance.put(id, first);
         }
     }
 
@@ -192,7 +197,7 @@ impl Epolls {
         let Some(instance) = self.all.get(&epoll) else {
             return Vec::new();
         };
-        let places: BTreeMap<u64, u32> = instance.listed.iter().copied().zip(0..).collect();
+        let places: BTreeMap<u64, u32> = instance.listed.values().copied().zip(0..).collect();
         let watches = instance.watches.iter();
         watches
             .map(|(id, watch)| (watch, places.get(id).copied()))
@@ -240,25 +245,36 @@ impl Epolls {
 impl Instance {
     /// Puts a watch into the list, if it is for one of these events: whether it is in it now.
     fn list(&mut self, id: u64, events: u32) -> bool {
-        let Some(watch) = self.watches.get_mut(&id) else {
+        let Some(watch) = self.watches.get(&id) else {
             return false;
         };
         if watch.events & events & !PRIVATE == 0 {
             return false;
         }
-        if !core::mem::replace(&mut watch.listed, true) {
-            self.listed.push_back(id);
-        }
+        self.put(id, false);
         true
+    }
+
+    /// Puts a watch at the end of the list, or at its beginning, if it is not in it.
+    fn put(&mut self, id: u64, first: bool) {
+        let end = match first {
+            true => self.listed.first_key_value(),
+            false => self.listed.last_key_value(),
+        };
+        let place = end.map_or(0, |(place, _)| if first { place - 1 } else { place + 1 });
+        match self.watches.get_mut(&id) {
+            Some(watch) if watch.listed.is_none() => watch.listed = Some(place),
+            _ => return,
+        }
+        self.listed.insert(place, id);
     }
 
     fn remove(&mut self, id: u64) -> Option<Watch> {
         let watch = self.watches.remove(&id)?;
-        self.names
-            .remove(&(watch.fd, Weak::as_ptr(&watch.description) as usize));
+        self.names.remove(&(watch.fd, watch.address()));
         self.asked.remove(&id);
-        if watch.listed {
-            self.listed.retain(|listed| *listed != id);
+        if let Some(place) = watch.listed {
+            self.listed.remove(&place);
         }
         Some(watch)
     }
@@ -270,6 +286,7 @@ impl System {
     pub(crate) fn is_unwatched(&self) -> bool {
         self.epolls.all.is_empty()
             && self.epolls.watchers.is_empty()
+            && self.epolls.descriptions.is_empty()
             && self.counted_things(Thing::Watch) == 0
     }
 
@@ -290,22 +307,17 @@ impl System {
             return;
         };
         for (id, watch) in &instance.watches {
-            self.epolls.watchers.remove(&(watch.key, epoll, *id));
+            self.epolls.forget(epoll, *id, watch);
             self.uncount_thing(Thing::Watch, instance.payer);
         }
     }
 
-    /// What has this key is nobody's any more, or some of the descriptions of it are not.
-    pub fn forget_watches(&mut self, key: Key) {
-        let all = (key, 0, 0)..=(key, u64::MAX, u64::MAX);
-        let mut gone = Vec::new();
-        for (_, epoll, id) in self.epolls.watchers.range(all) {
-            let watch = self.epolls.all.get(epoll).and_then(|i| i.watches.get(id));
-            if watch.is_none_or(|watch| watch.description.strong_count() == 0) {
-                gone.push((*epoll, *id));
-            }
-        }
-        for (epoll, id) in gone {
+    /// The description at this address is nobody's any more. What others have of the same key is not looked at: one key
+    /// can have many descriptions, of everybody (the console).
+    pub fn forget_watches(&mut self, address: usize) {
+        let all = (address, 0, 0)..=(address, u64::MAX, u64::MAX);
+        let gone: Vec<_> = self.epolls.descriptions.range(all).copied().collect();
+        for (_, epoll, id) in gone {
             self.remove_watch(epoll, id);
         }
     }
@@ -316,7 +328,7 @@ impl System {
         };
         let payer = instance.payer;
         if let Some(watch) = instance.remove(id) {
-            self.epolls.watchers.remove(&(watch.key, epoll, id));
+            self.epolls.forget(epoll, id, &watch);
             self.uncount_thing(Thing::Watch, payer);
         }
     }
@@ -362,7 +374,7 @@ impl System {
                 description: Rc::downgrade(description),
                 events: kept(events),
                 data,
-                listed: false,
+                listed: None,
                 seen: 0,
             };
             instance.watches.insert(id, watch);
@@ -372,6 +384,7 @@ impl System {
             }
         }
         self.epolls.watchers.insert((key, epoll, id));
+        self.epolls.descriptions.insert((name.1, epoll, id));
         Ok(id)
     }
 

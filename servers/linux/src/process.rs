@@ -314,9 +314,6 @@ impl Description {
 
     /// Gives up what it is open on. To be called once, when nobody has the description any more.
     fn release(self, system: &mut System, host: &mut dyn Host) {
-        if let Some(key) = self.kind.key() {
-            system.forget_watches(key);
-        }
         match self.kind {
             Kind::Epoll { id } => system.forget_epoll(id),
             Kind::Socket { id } => system.close_socket(id),
@@ -455,7 +452,9 @@ pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
         if !system.locks.is_empty() && Rc::strong_count(&gone) == 1 {
             system.release_description_locks(Rc::as_ptr(&gone).addr());
         }
+        let address = Rc::as_ptr(&gone).addr();
         if let Some(description) = Rc::into_inner(gone) {
+            system.forget_watches(address);
             description.into_inner().release(system, host);
         }
     }

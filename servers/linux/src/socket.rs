@@ -196,9 +196,12 @@ pub struct Socket {
     pub is_news: bool,
     /// Options by level and number, and their values.
     pub options: BTreeMap<(u32, u32), u64>,
-    /// Sockets that had to wait because this one was full.
+    /// Sockets whose other end this is, and that cannot take anything because this one was full.
     #[serde(skip)]
     blocked: BTreeSet<u64>,
+    /// Somebody is to be told when there is room.
+    #[serde(skip)]
+    is_awaited: bool,
 }
 
 impl Socket {
@@ -312,6 +315,16 @@ impl Sockets {
         self.all.get(&id)
     }
 
+    /// Bytes of memory that the queue of a socket takes for one more message, beside those of the message.
+    #[must_use]
+    pub fn growth(&self, id: u64) -> u64 {
+        let queue = self.find(id).map(|socket| &socket.queue);
+        let full = queue.filter(|queue| queue.len() == queue.capacity());
+        full.map_or(0, |queue| {
+            2 * (queue.capacity().max(4) * size_of::<Message>()) as u64
+        })
+    }
+
     /// Whether a socket is found by its name.
     #[must_use]
     pub fn is_found(&self, id: u64) -> bool {
@@ -385,6 +398,21 @@ impl System {
             && self.counted_things(Thing::Right) == 0
     }
 
+    /// Every queue is counted and within its bounds, and who is told of room can still be told.
+    #[cfg(test)]
+    pub(crate) fn sockets_are_bounded(&self) -> bool {
+        let all = &self.sockets.all;
+        all.iter().all(|(id, socket)| {
+            let used: usize = socket.queue.iter().map(Message::size).sum();
+            let kept: usize = socket.queue.iter().map(|m| m.bytes.capacity()).sum();
+            let is_peer = |who: &u64| all.get(who).is_some_and(|who| who.peer == Some(*id));
+            used == socket.used
+                && used <= socket.capacity
+                && kept <= 2 * socket.capacity
+                && socket.blocked.iter().all(is_peer)
+        })
+    }
+
     /// A new socket. Errors: `ENFILE`.
     pub fn new_socket(&mut self, family: Family, style: Style, payer: Payer) -> Result<u64, Errno> {
         let count = self.count_thing(Thing::Socket, payer)?;
@@ -409,6 +437,7 @@ impl System {
             is_news: false,
             options: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            is_awaited: false,
         };
         self.sockets.all.insert(id, socket);
         Ok(id)
@@ -607,10 +636,32 @@ impl System {
         }
     }
 
-    /// Somebody had to wait because a socket was full: it is told when there is room.
+    /// A socket could not send because another one was full. When there is room, who waits for that
+    /// ([`Key::Room`]) is told, and who watches the socket, if the full one is its other end.
     pub fn blocks(&mut self, full: u64, who: u64) {
+        let is_peer = self.sockets.find(who).and_then(|socket| socket.peer) == Some(full);
         if let Some(socket) = self.sockets.all.get_mut(&full) {
-            socket.blocked.insert(who);
+            socket.is_awaited = true;
+            // No more of them than have this one for their other end: nobody else takes them out again.
+            if is_peer {
+                socket.blocked.insert(who);
+            }
+        }
+    }
+
+    /// A socket for datagrams has this other end, or none.
+    pub fn set_peer(&mut self, id: u64, peer: Option<u64>) {
+        let Some(socket) = self.sockets.all.get_mut(&id) else {
+            return;
+        };
+        let before = core::mem::replace(&mut socket.peer, peer);
+        self.unblock(before, id);
+    }
+
+    /// A socket does not wait for room in its other end any more.
+    fn unblock(&mut self, peer: Option<u64>, id: u64) {
+        if let Some(peer) = peer.and_then(|peer| self.sockets.all.get_mut(&peer)) {
+            peer.blocked.remove(&id);
         }
     }
 
@@ -634,14 +685,16 @@ impl System {
         } else {
             let room = room.saturating_sub(OVERHEAD);
             let is_stream = socket.style == Style::Stream;
-            let fits = if is_stream {
-                room > 0
-            } else {
-                length <= room || socket.used == 0
+            // A message without bytes needs room too.
+            let fits = match is_stream {
+                true => room > 0,
+                false => message.size() <= socket.room() || socket.used == 0,
             };
             let mut message = message;
             if fits && is_stream {
                 message.bytes.truncate(room);
+                // What is kept is what is counted.
+                message.bytes.shrink_to_fit();
             }
             if !fits {
                 return Ok(Delivery::Full(to));
@@ -724,8 +777,10 @@ impl System {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return;
         };
-        if !socket.blocked.is_empty() {
-            for who in core::mem::take(&mut socket.blocked) {
+        if core::mem::take(&mut socket.is_awaited) {
+            let blocked = core::mem::take(&mut socket.blocked);
+            self.wake(Key::Room(id));
+            for who in blocked {
                 self.happens_at(who, linux::EPOLLOUT);
             }
         }
@@ -759,6 +814,7 @@ impl System {
             closing.extend(socket.ready.iter().map(|end| (*end, false)));
             let is_reset = !was_accepted || !socket.queue.is_empty();
             self.empty(&mut socket.queue, socket.payer);
+            self.unblock(socket.peer, id);
             if let Some(peer) = socket.peer.filter(|_| socket.style != Style::Datagram) {
                 if let Some(end) = self.sockets.all.get_mut(&peer) {
                     end.peer = None;
@@ -767,6 +823,9 @@ impl System {
                     }
                 }
                 self.happens_at(peer, ALL);
+            }
+            if socket.is_awaited {
+                self.wake(Key::Room(id));
             }
             for who in socket.blocked {
                 self.happens_at(who, ALL);

@@ -68,6 +68,8 @@ pub enum Key {
     Node(u64),
     /// Something has come to this socket, or it can take something.
     Socket(u64),
+    /// There is room in this socket again.
+    Room(u64),
     /// A child of this process has ended.
     Children(Pid),
     /// Something has changed in this pseudo-terminal.

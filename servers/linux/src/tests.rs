@@ -1338,7 +1338,11 @@ fn wild_sockets_end() {
                     nr::sendto,
                     &[fd, 0x10_1000, 3000, 0x4000, 0x10_0000, length],
                 ),
-                14 | 15 => (nr::sendto, &[fd, 0x10_1000, 3000, 0x4000, 0, 0]),
+                14 => (nr::sendto, &[fd, 0x10_1000, 3000, 0x4000, 0, 0]),
+                15 => (
+                    nr::sendto,
+                    &[fd, 0x10_1000, random.u64(..200), 0x4000, 0, 0],
+                ),
                 16 => (nr::recvfrom, &[fd, 0x10_1000, 900, 0, 0x10_0000, 0x10_0080]),
                 17 | 18 => (nr::sendmsg, &[fd, 0x10_0180, 0x4000]),
                 19 => (nr::recvmsg, &[fd, 0x10_0180, 0]),
@@ -1347,6 +1351,7 @@ fn wild_sockets_end() {
             };
             let outcome = process.call(&mut host, &registers(number, arguments));
             assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
+            assert!(process.system.sockets_are_bounded(), "seed {seed}");
             if random.u32(..20) == 0 {
                 // It can be saved unless descriptors are on their way, or to who is not a descriptor's.
                 if let Ok(saved) = process.save(&mut host) {
@@ -1386,6 +1391,49 @@ fn sockets_have_an_end() {
         }
     }
     assert!((1 << 20..4 << 20).contains(&bytes), "{bytes}");
+    process.close_all(&mut host);
+    assert!(process.system.has_no_sockets());
+}
+
+/// Messages without a byte fill a queue too, and who found it full is forgotten when he is closed.
+#[test]
+fn what_a_socket_keeps_is_bounded() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    for style in [2, 5] {
+        let style = style | 0o4000;
+        let made = process.result(&mut host, nr::socketpair, &[1, style, 0, 0x10_0100]);
+        assert_eq!(made, 0);
+        let mut sent = 0;
+        while process.result(&mut host, nr::sendto, &[0, 0x10_0000, 0, 0x4000, 0, 0]) == 0 {
+            sent += 1;
+            assert!(sent < 10_000, "a queue has an end");
+        }
+        for fd in [0, 1] {
+            assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+        }
+    }
+    // A full one with a name, and others that want to send to it.
+    let name = b"\x01\0\0full";
+    host.write_memory(0x10_0000, name).unwrap();
+    let (at, length) = (0x10_0000, name.len() as u64);
+    let one = [1, 2 | 0o4000, 0];
+    assert_eq!(process.result(&mut host, nr::socket, &one), 0);
+    assert_eq!(process.result(&mut host, nr::bind, &[0, at, length]), 0);
+    for connects in [false, true] {
+        for _ in 0..50 {
+            let fd = process.result(&mut host, nr::socket, &one) as u64;
+            if connects {
+                let made = process.result(&mut host, nr::connect, &[fd, at, length]);
+                assert_eq!(made, 0);
+            }
+            let send = [fd, 0x10_1000, 3000, 0x4000, at, length];
+            while process.result(&mut host, nr::sendto, &send) == 3000 {}
+            assert!(process.system.sockets_are_bounded());
+            assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+            assert!(process.system.sockets_are_bounded());
+        }
+    }
     process.close_all(&mut host);
     assert!(process.system.has_no_sockets());
 }

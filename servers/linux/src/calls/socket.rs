@@ -237,6 +237,18 @@ fn blocked<T>(c: &mut Caller, id: u64, nonblocking: bool, timeout: u32) -> Resul
     }))
 }
 
+/// As [`blocked`], until there is room in another socket.
+fn blocked_by<T>(c: &mut Caller, id: u64, full: u64, nonblocking: bool) -> Result<T> {
+    c.s.blocks(full, id);
+    blocked(c, id, nonblocking, net::SO_SNDTIMEO).map_err(|stop| match stop {
+        Stop::Park(mut wake) => {
+            wake.keys.push(Key::Room(full));
+            Stop::Park(wake)
+        }
+        stop => stop,
+    })
+}
+
 /// `accept` and `accept4`.
 pub fn accept(c: &mut Caller, fd: u32, at: u64, length_at: u64, flags: u32) -> Result {
     if flags & !FLAGS != 0 {
@@ -314,7 +326,6 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         Err(EAGAIN) if is_port => Err(ECONNREFUSED.into()),
         Err(EAGAIN) if !nonblocking && is_there => {
             let to = found.unwrap_or(id);
-            c.s.blocks(to, id);
             Err(Stop::Park(Wake {
                 keys: Vec::from([Key::Socket(id), Key::Socket(to)]),
                 ..Wake::default()
@@ -338,10 +349,10 @@ fn connect_datagrams(c: &mut Caller, id: u64, name: Written) -> Result {
             }
         }
     }
+    // Who has a port is found anew each time.
+    c.s.set_peer(id, found.filter(|_| !matches!(name, Name::Port(..))));
     let socket = c.s.socket(id)?;
     socket.state = State::Connected;
-    // Who has a port is found anew each time.
-    socket.peer = found.filter(|_| !matches!(name, Name::Port(..)));
     socket.peer_name = Some(name);
     c.s.wake(Key::Socket(id));
     Ok(0)
@@ -352,7 +363,8 @@ fn disconnect(c: &mut Caller, id: u64) -> Result {
     if socket.style != Style::Datagram {
         return Err(EINVAL.into());
     }
-    (socket.state, socket.peer, socket.peer_name) = (State::Idle, None, None);
+    (socket.state, socket.peer_name) = (State::Idle, None);
+    c.s.set_peer(id, None);
     Ok(0)
 }
 

@@ -160,7 +160,7 @@ fn doing(living: &Living, state: &ThreadState) -> String {
             (Some(Key::Console), _) => ", waiting for the console",
             (Some(Key::Pipe(_) | Key::Node(_)), _) => ", waiting for a pipe",
             (Some(Key::Counter(_) | Key::Epoll(_)), _) => ", waiting for an event",
-            (Some(Key::Socket(_)), _) => ", waiting for a socket",
+            (Some(Key::Socket(_) | Key::Room(_)), _) => ", waiting for a socket",
             (Some(Key::Signals(_)), _) => ", waiting for a signal",
             (Some(Key::Children(_) | Key::Left(_)), _) => ", waiting for a child",
             (None, _) if state.registers.rax == personality::number::futex => ", waiting at a word",

@@ -1,7 +1,7 @@
 //! Sending: bytes, datagrams, control messages.
 
 use super::name::{read_name, target, Written};
-use super::{blocked, find, msg, of, sender, CREDENTIALS, HEAD, RIGHTS};
+use super::{blocked_by, find, msg, of, sender, CREDENTIALS, HEAD, RIGHTS};
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{
     Errno, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN, ENOTSUP,
@@ -36,8 +36,15 @@ struct Outgoing<'a> {
 }
 
 /// Copies a piece of several ranges, from byte `done` on.
-fn copy_in(c: &mut Caller, ranges: &[(u64, u64)], done: u64, length: usize) -> Result<Vec<u8>> {
-    c.h.room(2 * length as u64)?;
+fn copy_in(
+    c: &mut Caller,
+    to: Option<u64>,
+    ranges: &[(u64, u64)],
+    done: u64,
+    length: usize,
+) -> Result<Vec<u8>> {
+    let growth = to.map_or(0, |to| c.s.sockets.growth(to));
+    c.h.room(2 * length as u64 + growth)?;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
         let at = done + bytes.len() as u64;
@@ -118,7 +125,7 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
     while done < out.total {
         let sent = connected(c, id, out.flags).and_then(|peer| {
             let length = (out.total - done).min(PIECE as u64) as usize;
-            let bytes = copy_in(c, out.ranges, done, length)?;
+            let bytes = copy_in(c, peer, out.ranges, done, length)?;
             let Some(peer) = peer else {
                 return Ok(Delivery::Taken(length));
             };
@@ -136,10 +143,7 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
                 done += taken as u64;
                 continue;
             }
-            Ok(Delivery::Full(peer)) => {
-                c.s.blocks(peer, id);
-                blocked(c, id, nonblocking, net::SO_SNDTIMEO)
-            }
+            Ok(Delivery::Full(peer)) => blocked_by(c, id, peer, nonblocking),
             Err(stop) => Err(stop),
         };
         match stopped {
@@ -249,7 +253,7 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
     if other.shut.0 && !is_port {
         return Err(broken(c, flags));
     }
-    let bytes = copy_in(c, out.ranges, 0, out.total as usize)?;
+    let bytes = copy_in(c, Some(to), out.ranges, 0, out.total as usize)?;
     let message = Message {
         bytes,
         from,
@@ -261,10 +265,7 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
         Delivery::Taken(taken) => Ok(taken as u64),
         // What has no room is lost, as on any network.
         Delivery::Full(_) if is_port => Ok(out.total),
-        Delivery::Full(to) => {
-            c.s.blocks(to, id);
-            blocked(c, id, nonblocking, net::SO_SNDTIMEO)
-        }
+        Delivery::Full(to) => blocked_by(c, id, to, nonblocking),
     }
 }
 
@@ -288,7 +289,8 @@ pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8]) -> Result<usize> {
         return Ok(bytes.len());
     };
     let sender = sender(c);
-    c.h.room(2 * bytes.len() as u64)?;
+    let growth = c.s.sockets.growth(peer);
+    c.h.room(2 * bytes.len() as u64 + growth)?;
     let message = Message {
         bytes: bytes.to_vec(),
         sender,
@@ -296,10 +298,7 @@ pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8]) -> Result<usize> {
     };
     match c.s.deliver(peer, message)? {
         Delivery::Taken(taken) => Ok(taken),
-        Delivery::Full(peer) => {
-            c.s.blocks(peer, id);
-            blocked(c, id, flags & open_flags::NONBLOCK != 0, net::SO_SNDTIMEO)
-        }
+        Delivery::Full(peer) => blocked_by(c, id, peer, flags & open_flags::NONBLOCK != 0),
     }
 }
 
