@@ -8,6 +8,8 @@
 //!   by every attempt in vain before. If its task ends before, all that it has opened is to be closed ([`Late::forget`]).
 //! * Who reads, writes or lists a file holds it until the call is done, or its process stands still, and others that want to do so wait: where the next one begins
 //!   depends on where this one ends.
+//! * Nobody waits in a circle. Who would close one gives up what he holds: others may then go on from the same place in a file, which a call that is about several
+//!   files does not exclude in Linux either.
 
 use crate::files::{Reply, Request};
 use crate::system::Tid;
@@ -54,6 +56,8 @@ pub struct Late {
     calls: BTreeMap<Tid, Call>,
     /// Which call holds a file.
     held: BTreeMap<u64, Tid>,
+    /// Whose calls can go on because one that waits has given up what it held.
+    freed: Vec<Tid>,
     /// The number of the last request.
     last: u64,
 }
@@ -75,6 +79,7 @@ impl Late {
         Late {
             calls: BTreeMap::new(),
             held: BTreeMap::new(),
+            freed: Vec::new(),
             last: 0,
         }
     }
@@ -101,20 +106,14 @@ impl Late {
     /// The call of this task asks for something. If it is not what it asked for at this place in its last attempt, that is forgotten: what it opened
     /// goes to `close`.
     pub fn ask(&mut self, tid: Tid, request: &Request, close: &mut Vec<u64>) -> Told<'_> {
-        let call = self.calls.entry(tid).or_default();
-        if call.waits {
+        if !self.may_ask(tid, request) {
             return Told::Wait;
         }
+        let call = self.calls.entry(tid).or_default();
         let at = call.at;
         if call.steps.get(at).is_some_and(|s| s.request != *request) {
             let others = call.steps.split_off(at);
             close.extend(others.iter().filter_map(Step::opened));
-        }
-        if let Some(ino) = holds(request) {
-            if *self.held.entry(ino).or_insert(tid) != tid {
-                (call.waits, call.wants) = (true, Some(ino));
-                return Told::Wait;
-            }
         }
         if at == call.steps.len() {
             self.last += 1;
@@ -136,6 +135,27 @@ impl Late {
         }
     }
 
+    /// Whether the call of this task does not wait, and has the file that it asks about.
+    fn may_ask(&mut self, tid: Tid, request: &Request) -> bool {
+        let call = self.calls.entry(tid).or_default();
+        if call.waits {
+            return false;
+        }
+        let Some(ino) = holds(request) else {
+            return true;
+        };
+        let holder = *self.held.entry(ino).or_insert(tid);
+        if holder == tid {
+            return true;
+        }
+        (call.waits, call.wants) = (true, Some(ino));
+        if self.is_held_up_by(holder, tid) {
+            let freed = self.release(tid);
+            self.freed.extend(freed);
+        }
+        false
+    }
+
     /// The answer to the request with this number: whose call can go on. If nobody waits for it any more, what it opened is to be closed.
     pub fn answered(&mut self, number: u64, answer: Answer) -> Result<Tid, Option<u64>> {
         for (tid, call) in &mut self.calls {
@@ -150,10 +170,23 @@ impl Late {
 
     /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now.
     pub fn end(&mut self, tid: Tid) -> Vec<Tid> {
-        if self.waits(tid) || self.calls.remove(&tid).is_none() {
-            return Vec::new();
+        let mut next = core::mem::take(&mut self.freed);
+        if !self.waits(tid) && self.calls.remove(&tid).is_some() {
+            next.extend(self.release(tid));
         }
-        self.release(tid)
+        next
+    }
+
+    /// Whether a call waits for what another one holds, or for one that does, and so on. There is no circle yet, so this ends.
+    fn is_held_up_by(&self, mut waiting: Tid, other: Tid) -> bool {
+        while waiting != other {
+            let wants = self.calls.get(&waiting).and_then(|call| call.wants);
+            match wants.and_then(|ino| self.held.get(&ino)) {
+                Some(holder) => waiting = *holder,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The task of a call has ended: whose calls can go on now. What it opened goes to `close`.
@@ -323,5 +356,48 @@ mod tests {
             late.answered(number, Ok((Reply::Done, Vec::new()))),
             Err(None)
         );
+    }
+
+    /// `sendfile` from one file to another, and the other way round.
+    #[test]
+    fn nobody_waits_in_a_circle() {
+        let mut late = Late::new();
+        let read_first = |late: &mut Late, tid, ino| {
+            late.begin(tid);
+            let number = asks(late, tid, &read(ino));
+            late.end(tid);
+            assert_eq!(
+                late.answered(number, Ok((Reply::Done, Vec::new()))),
+                Ok(tid)
+            );
+        };
+        for tid in 1..=3 {
+            read_first(&mut late, tid, tid.into());
+        }
+        // Each wants what the next one holds; the last one would close the circle.
+        for (tid, wants, freed) in [(1, 2, &[][..]), (2, 3, &[]), (3, 1, &[2])] {
+            late.begin(tid);
+            assert!(is_answered(&mut late, tid, &read(tid.into())));
+            assert!(matches!(
+                late.ask(tid, &read(wants), &mut Vec::new()),
+                Told::Wait
+            ));
+            assert_eq!(late.end(tid), freed);
+        }
+        // One after the other goes on, and the last one has what it gave up again.
+        for (tid, wants, next) in [(2, 3, &[1][..]), (1, 2, &[3]), (3, 1, &[])] {
+            late.begin(tid);
+            assert!(is_answered(&mut late, tid, &read(tid.into())));
+            let number = asks(&mut late, tid, &read(wants));
+            assert_eq!(
+                late.answered(number, Ok((Reply::Done, Vec::new()))),
+                Ok(tid)
+            );
+            late.begin(tid);
+            assert!(is_answered(&mut late, tid, &read(tid.into())));
+            assert!(is_answered(&mut late, tid, &read(wants)));
+            assert_eq!(late.end(tid), next);
+        }
+        assert!(late.is_empty());
     }
 }
