@@ -43,7 +43,7 @@ const TIMES: u64 = 4;
 /// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
-const ACTS: [Act; 12] = [
+const ACTS: [Act; 14] = [
     ("stretch_broadcast", broadcast),
     ("stretch_sleepers", sleepers),
     ("stretch_sleep", sleep_among_sleepers),
@@ -54,6 +54,8 @@ const ACTS: [Act; 12] = [
     ("stretch_clock", clock),
     ("stretch_body", body),
     ("stretch_importers", importers),
+    ("stretch_regions", regions),
+    ("stretch_clients", clients),
     ("stretch_entries", entries),
     ("stretch_call_longest", longest_call),
 ];
@@ -370,6 +372,62 @@ fn importers(watcher: &Watcher) -> Result<u64, String> {
         mappings.push(mapping);
     }
     watcher.during(|| region.set_state(&state, 0, 0).must("set_state"))
+}
+
+/// A space loses its body of which there are many regions, which a space imports that has as many of its own.
+fn regions(watcher: &Watcher) -> Result<u64, String> {
+    let twin = Twin::new(0, 0).must("a second space")?;
+    let (mut regions, mut mappings) = (Vec::new(), Vec::new());
+    for index in 0..CROWD / 2 {
+        let exported = RegionState {
+            start: index * PAGE_SIZE,
+            size: PAGE_SIZE,
+            protection: access::READ,
+        };
+        for space in [twin.space_ref.handle(), 0] {
+            let region = Region::new().must("a region")?;
+            region.set_state(&exported, space, 0).must("set_state")?;
+            regions.push(region);
+        }
+        let theirs = &regions[regions.len() - 2];
+        let reference = theirs.reference().must("a reference")?;
+        let mapping = Mapping::new().must("a mapping")?;
+        let state = MappingState {
+            start: MEMORY_SIZE + index * PAGE_SIZE,
+            size: PAGE_SIZE,
+            offset: 0,
+            protection: access::READ,
+        };
+        mapping
+            .set_state(&state, reference.handle(), 0)
+            .must("set_state")?;
+        mappings.push(mapping);
+    }
+    let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
+    let state = twin.space.get_state(0).must("get_state")?;
+    watcher.during(|| {
+        done(sys::space_destroy(space, identity.handle())).must("space_destroy")?;
+        done(sys::space_create(space, identity.handle())).must("space_create")?;
+        twin.space.set_state(&state, 0).must("set_state")
+    })
+}
+
+/// A server waits for requests, at whose port all threads of the crowd wait with messages of which the last piece is not
+/// there.
+fn clients(watcher: &Watcher) -> Result<u64, String> {
+    let door = Door::new()?;
+    let absent = vec![0u8; 2 * PAGE_SIZE as usize];
+    let mut list: Vec<[u64; 2]> = vec![[0, 0]; MAX_ENTRIES as usize / 2];
+    let last = (absent.as_ptr() as u64).next_multiple_of(PAGE_SIZE);
+    *list.last_mut().ok_or("a list")? = [last, 8];
+    let send = Registers {
+        r10: list.as_ptr() as u64,
+        r8: list.len() as u64,
+        ..call(Call::Call, door.port_ref.handle())
+    };
+    let _crowd = Crowd::new(send, 0, Waiting::Port)?;
+    let server = stopped_in(call(Call::ServerWaitReceive, door.portset.handle()))?;
+    watcher.during(|| server.resume().must("resume"))
 }
 
 /// The state of a thread of this space that runs as soon as it is resumed, with these registers.

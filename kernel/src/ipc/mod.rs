@@ -30,6 +30,21 @@ use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use hal::{NarrowRef, Pfn};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
+/// Most threads of the other side that are sent away in one turn, because their own memory, or their call, is not as it
+/// has to be; and between two preemption points. Each can cost the search through a list of the longest kind, and a
+/// message to a keeper.
+const REFUSALS_PER_TURN: u32 = 64;
+const REFUSALS_PER_POINT: u32 = 2;
+
+/// Notes that one more is looked at, after so many that were sent away. Whether the call has to make a pause first: its
+/// frame is as it was.
+fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
+    let before = *refused;
+    *refused += 1;
+    before == REFUSALS_PER_TURN
+        || before > 0 && before.is_multiple_of(REFUSALS_PER_POINT) && k.preempts(t)
+}
+
 /// The result of a stage that was not stopped.
 enum Step {
     /// The stage is done. If it was the last one or the code is not `Ok`, the code is the call's result.
@@ -406,7 +421,11 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         t.ctx.parameter(0).set(port.told(k));
         return Ok(Step::Done(Code::Unreferenced));
     }
+    let mut refused = 0;
     while let Some(c) = set.clients.first() {
+        if is_turn_over(k, t, &mut refused) {
+            return Err(Stop::Again);
+        }
         let (Some(call), Hint::PortWait(port, purpose)) = (c.call(), c.hint.get()) else {
             c.wake(k);
             continue;
@@ -570,7 +589,11 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     }
     // If the reply met an absent page, the server would have to be asked again.
     Sink::fresh(t, stages, space).find_segment(k)?;
+    let mut refused = 0;
     while let Some(s) = waiting_server(port) {
+        if is_turn_over(k, t, &mut refused) {
+            return Err(Stop::Again);
+        }
         match deliver(k, s, port, Source::of(t, stages, space), Code::Call) {
             Ok(Ok(())) => {
                 s.wake(k);
@@ -737,6 +760,7 @@ pub(crate) fn send_from_kernel(
             Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
             Err(Trouble::Source(_)) => s.wake(k),
         }
+        k.look_at_interrupts();
     }
     wait_for_server(t, port, PortWait::Trap);
 }

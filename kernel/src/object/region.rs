@@ -78,6 +78,11 @@ impl Region {
     /// Takes it out of its space and drops all translations through it.
     pub(crate) fn withdraw(&'static self, k: K) {
         self.forget_all(k);
+        self.unlink();
+    }
+
+    /// Takes it out of its space. No translation was made through it.
+    pub(crate) fn unlink(&'static self) {
         if let Some(space) = self.space.get().get() {
             match self.prev.get() {
                 Some(p) => p.next.set(self.next.get()),
@@ -139,11 +144,12 @@ impl Object for Region {
         self.withdraw(k);
         self.keeper.set(k, Target::Null);
     }
-    fn end(&'static self, _: K) {
+    fn end(&'static self, k: K) {
         // The identity is dead already, so the mappings' links to it no longer lead here.
         let mut importer = self.importers.take();
         while let Some(m) = importer {
             importer = m.orphan();
+            k.look_at_interrupts();
         }
     }
 }

@@ -288,6 +288,19 @@ impl Space {
         self.epoch.set(k.next_epoch());
     }
 
+    /// Drops every translation that was made through one of its regions, in one pass: a pass for each would visit each
+    /// importing space as often as there are regions.
+    fn forget_exports(&self, k: K) {
+        let pass = Forget::new(k);
+        let mut at = self.regions.get();
+        while let Some(r) = at {
+            r.forget(k, &pass, 0, r.size.get());
+            at = r.next.get();
+            k.look_at_interrupts();
+        }
+        pass.run(k);
+    }
+
     /// Drops the translations of a range, in this space and in all spaces that import it.
     pub(crate) fn forget(&'static self, k: K, start: u64, size: u64) {
         let pass = Forget::new(k);
@@ -377,11 +390,7 @@ impl Object for Space {
     fn close(&'static self, k: K) {
         self.keeper.set(k, Target::Null);
         // Other spaces lose what they import from it; the space itself keeps its mappings for a new body.
-        let mut at = self.regions.get();
-        while let Some(r) = at {
-            r.forget_all(k);
-            at = r.next.get();
-        }
+        self.forget_exports(k);
         self.empty_table(k);
         // Its threads cannot go on until it has a body again: they begin to wait for that.
         let mut at = self.threads.get();
@@ -398,9 +407,12 @@ impl Object for Space {
     fn end(&'static self, k: K) {
         while let Some(t) = self.threads.get() {
             t.leave_space(k);
+            k.look_at_interrupts();
         }
+        self.forget_exports(k);
         while let Some(r) = self.regions.get() {
-            r.withdraw(k);
+            r.unlink();
+            k.look_at_interrupts();
         }
         self.mappings.clear(k);
         k.io_ports.revoke_all(self);

@@ -205,6 +205,8 @@ const EXTRAS: &[Extra] = &[
             "stretch_clock",
             "stretch_body",
             "stretch_importers",
+            "stretch_regions",
+            "stretch_clients",
             "stretch_entries",
             "stretch_call_longest",
         ],
