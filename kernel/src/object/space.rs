@@ -291,6 +291,9 @@ impl Space {
     /// Drops every translation that was made through one of its regions, in one pass: a pass for each would visit each
     /// importing space as often as there are regions.
     fn forget_exports(&self, k: K) {
+        if self.regions.get().is_none() {
+            return;
+        }
         let pass = Forget::new(k);
         let mut at = self.regions.get();
         while let Some(r) = at {

@@ -43,6 +43,8 @@ pub const STEP: u64 = 1 << 20;
 pub struct Wake {
     /// When one of these has happened.
     pub keys: Vec<Key>,
+    /// Only if they may be ready for one of these events then; `None`: whatever happened.
+    pub events: Option<u32>,
     /// At this time on the process's clock.
     pub deadline: Option<u64>,
     /// Only a signal that ends the process ends the wait.

@@ -104,7 +104,7 @@ const fn kept(events: u32) -> u32 {
 
 impl Epolls {
     /// What has this key may be ready for these events. Instances that may be ready then are noted.
-    pub fn happened(&mut self, key: Key, events: u32, woken: &mut Vec<Key>) {
+    pub fn happened(&mut self, key: Key, events: u32, woken: &mut Vec<(Key, u32)>) {
         if self.watchers.is_empty() {
             return;
         }
@@ -116,7 +116,7 @@ impl Epolls {
                     continue;
                 };
                 if instance.list(*watch, events) && told.insert(*epoll) {
-                    woken.push(Key::Epoll(*epoll));
+                    woken.push((Key::Epoll(*epoll), linux::EPOLLIN));
                     news.push((Key::Epoll(*epoll), linux::EPOLLIN));
                 }
             }
@@ -152,7 +152,8 @@ impl Epolls {
         let is_new = instance.watches.get_mut(&watch).is_some_and(|watch| {
             core::mem::replace(&mut watch.seen, value) != value || watch.events & EDGE == 0
         });
-        is_new && instance.list(watch, ALL)
+        // What is asked can be read, and nothing else: who watches for something else would look for ever.
+        is_new && instance.list(watch, linux::EPOLLIN)
     }
 
     /// How many watches of an instance may be ready.

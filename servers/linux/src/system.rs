@@ -306,7 +306,7 @@ pub struct System {
     pub memfds: BTreeMap<u64, Memfd>,
     /// Descriptions that were on their way to sockets that are gone.
     pub(crate) dropped: Vec<Shared<Description>>,
-    woken: Vec<Key>,
+    woken: Vec<(Key, u32)>,
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
     timers: Vec<Pid>,
@@ -793,14 +793,15 @@ impl System {
     /// Something has happened upon which what has this key may be ready for these events: those who watch it for
     /// others are not told.
     pub fn wake_for(&mut self, key: Key, events: u32) {
-        if self.woken.last() != Some(&key) {
-            self.woken.push(key);
+        match self.woken.last_mut() {
+            Some((last, its)) if *last == key => *its |= events,
+            _ => self.woken.push((key, events)),
         }
         self.epolls.happened(key, events, &mut self.woken);
     }
 
-    /// What has happened since.
-    pub fn take_woken(&mut self) -> Vec<Key> {
+    /// What has happened since, and for which events that may be ready.
+    pub fn take_woken(&mut self) -> Vec<(Key, u32)> {
         take(&mut self.woken)
     }
 

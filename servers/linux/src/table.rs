@@ -138,6 +138,10 @@ struct Hold {
     event: Rc<Event>,
 }
 
+/// Most calls that are made again before all others have had their turn: one thing that happens can be what a crowd waits
+/// for.
+const RETRIES: u32 = 16;
+
 /// What is to be done at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
@@ -164,6 +168,8 @@ pub(crate) struct Table {
     timers: BTreeSet<(u64, Timer)>,
     /// Whose calls are to be made again now.
     due: BTreeSet<Tid>,
+    /// Whose was made again last.
+    retried: Tid,
     /// Who gets signals that came while the thread was about to get an answer.
     signalled: Vec<Tid>,
     /// Processes that are to be stopped as soon as none of their threads is about to get an answer.
@@ -210,6 +216,7 @@ impl Table {
             waiters: BTreeSet::new(),
             timers: BTreeSet::new(),
             due: BTreeSet::new(),
+            retried: 0,
             signalled: Vec::new(),
             halting: Vec::new(),
         }
@@ -241,6 +248,7 @@ impl Table {
     /// The time at which the event loop has to run at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let is_due = self.system.objects.is_due();
+        let is_due = is_due || !self.due.is_empty();
         if is_due || !self.signalled.is_empty() || !self.halting.is_empty() {
             return Some(0);
         }
@@ -370,8 +378,21 @@ impl Table {
 
     /// Whether nothing is due, timers aside.
     fn is_settled(&self) -> bool {
-        self.due.is_empty()
-            && self.world.born.is_empty()
+        self.due.is_empty() && self.is_settled_but_for_retries()
+    }
+
+    /// The next task whose call is to be made again. They take turns, also if each one makes others due.
+    fn next_due(&mut self) -> Option<Tid> {
+        let after = self.due.range(self.retried.saturating_add(1)..).next();
+        let tid = *after.or_else(|| self.due.first())?;
+        self.due.remove(&tid);
+        self.retried = tid;
+        Some(tid)
+    }
+
+    /// As [`Table::is_settled`], but calls may be due that are to be made again.
+    fn is_settled_but_for_retries(&self) -> bool {
+        self.world.born.is_empty()
             && self.system.is_settled()
             && self.world.disk.is_settled()
             && native::is_settled()
@@ -388,6 +409,7 @@ impl Table {
             // The rest comes when others have had their turn.
             self.settle_objects();
         }
+        let mut retries = RETRIES;
         // Most calls leave nothing to do.
         let mut look = !self.timers.is_empty();
         while core::mem::take(&mut look) || !signalled.is_empty() || !self.is_settled() {
@@ -414,9 +436,17 @@ impl Table {
                     }
                 }
             }
-            for key in self.system.take_woken() {
+            for (key, events) in self.system.take_woken() {
                 let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
-                self.due.extend(waiters.map(|(_, tid)| *tid));
+                let wants = |tid: &Tid| {
+                    let parked = self
+                        .tasks
+                        .get(tid)
+                        .and_then(|living| living.parked.as_ref());
+                    let wanted = parked.and_then(|parked| parked.wake.events);
+                    wanted.is_none_or(|wanted| wanted & events != 0)
+                };
+                self.due.extend(waiters.map(|(_, tid)| *tid).filter(wants));
             }
             if !self.timers.is_empty() {
                 self.ring(rt::time::now(), &mut signalled);
@@ -424,14 +454,21 @@ impl Table {
             for tid in core::mem::take(&mut signalled) {
                 self.deliver_signals(tid);
             }
-            while let Some(tid) = self.due.pop_first() {
+            while retries > 0 {
+                let Some(tid) = self.next_due() else { break };
                 self.retry(tid);
+                retries -= 1;
             }
             for pid in self.system.take_halts() {
                 self.halt(pid);
             }
             for pid in self.system.take_gone() {
                 self.forget(pid);
+            }
+            if retries == 0 && self.is_settled_but_for_retries() {
+                // The rest comes when others have had their turn.
+                self.signalled.append(&mut signalled);
+                break;
             }
         }
         self.world.room.clear();

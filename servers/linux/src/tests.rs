@@ -30,7 +30,7 @@ use crate::process::{
     PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{bit, sig, Origin};
-use crate::system::{System, Thing, To, Which};
+use crate::system::{Key, System, Thing, To, Which};
 use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
@@ -1024,7 +1024,7 @@ fn the_parent_gets_the_status_once() {
     let exit = registers(nr::exit_group, &[200]);
     let ended = emulate::call(&mut child, &mut process.system, &mut host, &exit);
     assert!(matches!(ended, Outcome::End(Status::Exited(200))));
-    assert_eq!(process.system.take_woken(), wake.keys);
+    assert_eq!(woken(&mut process.system), wake.keys);
     let sent = process.system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), (To::Process(process.task.pid), 17));
     assert_eq!((sent[0].2.pid, sent[0].2.status), (child.number, 200));
@@ -1097,7 +1097,7 @@ fn who_lends_its_memory_waits_until_it_has_it_back() {
         &process.task.shares.memory
     ));
     assert_eq!(process.memory().exe, "/bin/thing");
-    assert_eq!(process.system.take_woken(), wake.keys);
+    assert_eq!(woken(&mut process.system), wake.keys);
     let Outcome::Go { registers, .. } = process.call(&mut host, &clone) else {
         panic!()
     };
@@ -1135,7 +1135,7 @@ fn pipes_move_bytes_in_order_and_end() {
         process.result(&mut host, nr::read, &[read, 0x10_0000, 0x4000]),
         0x4000
     );
-    assert_eq!(process.system.take_woken(), wake.keys);
+    assert_eq!(woken(&mut process.system), wake.keys);
     process.task.wait = wait;
     let Outcome::Go {
         registers: after, ..
@@ -1393,6 +1393,62 @@ fn sockets_have_an_end() {
     assert!((1 << 20..4 << 20).contains(&bytes), "{bytes}");
     process.close_all(&mut host);
     assert!(process.system.has_no_sockets());
+}
+
+/// Who waits for something else than what is ready is not told of it: he would look again and again.
+#[test]
+fn nobody_is_told_of_what_he_does_not_want() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    // A timer that has gone off, watched for room to write.
+    let timer = process.result(&mut host, nr::timerfd_create, &[1, 0]) as u64;
+    let soon = [0u64, 0, 0, 1].map(u64::to_le_bytes).concat();
+    host.write_memory(0x10_0000, &soon).unwrap();
+    let set = [timer, 0, 0x10_0000, 0];
+    assert_eq!(process.result(&mut host, nr::timerfd_settime, &set), 0);
+    host.now += 1_000;
+    let epoll = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
+    let event = [linux::EPOLLOUT, 0, 0].map(u32::to_le_bytes).concat();
+    host.write_memory(0x10_0100, &event).unwrap();
+    let watch = [epoll, 1, timer, 0x10_0100];
+    assert_eq!(process.result(&mut host, nr::epoll_ctl, &watch), 0);
+    process.system.take_woken();
+    let poll = [epoll, u64::from(linux::POLLIN)].map(|word| word as u32);
+    host.write_memory(0x10_0200, &poll.map(u32::to_le_bytes).concat())
+        .unwrap();
+    for call in [
+        registers(nr::epoll_wait, &[epoll, 0x10_1000, 3, u64::MAX]),
+        registers(nr::poll, &[0x10_0200, 1, u64::MAX]),
+    ] {
+        for _ in 0..2 {
+            let Outcome::Park(wake) = process.call(&mut host, &call) else {
+                panic!("{call:?}")
+            };
+            assert_eq!(wake.keys.len(), 1);
+            assert_eq!(woken(&mut process.system), []);
+        }
+    }
+    // A pipe that is polled a thousand times for what never comes: it is one thing to wait for.
+    assert_eq!(process.result(&mut host, nr::pipe2, &[0x10_0000, 0]), 0);
+    let mut read = [0; 4];
+    host.read_memory(0x10_0000, &mut read).unwrap();
+    let entry = [u32::from_le_bytes(read), linux::POLLPRI]
+        .map(u32::to_le_bytes)
+        .concat();
+    host.write_memory(0x10_2000, &entry.repeat(400)).unwrap();
+    let poll = registers(nr::poll, &[0x10_2000, 400, u64::MAX]);
+    let Outcome::Park(wake) = process.call(&mut host, &poll) else {
+        panic!()
+    };
+    assert_eq!(wake.keys.len(), 1);
+    let events = linux::POLLPRI | linux::POLLERR | linux::POLLHUP;
+    assert_eq!(wake.events, Some(events));
+}
+
+/// What has happened.
+fn woken(system: &mut System) -> Vec<Key> {
+    let woken = system.take_woken();
+    woken.into_iter().map(|(key, _)| key).collect()
 }
 
 /// Messages without a byte fill a queue too, and who found it full is forgotten when he is closed.

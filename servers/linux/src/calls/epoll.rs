@@ -194,6 +194,7 @@ pub fn wait(c: &mut Caller, fd: u32, address: u64, most: i32, timeout: Option<u6
     if found.is_empty() {
         // What it watches need not be named: whatever happens to that happens to it.
         changes.keys = Vec::from([Key::Epoll(epoll)]);
+        changes.events = linux::EPOLLIN;
         return changes.wait(c, timeout);
     }
     let mut out = Writer::new();

@@ -459,8 +459,8 @@ pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     c.wait().progress = 1;
     Err(Stop::Park(Wake {
         keys: behind,
-        deadline: None,
         firm: true,
+        ..Wake::default()
     }))
 }
 

@@ -19,11 +19,17 @@ const HUP: u16 = linux::POLLHUP as u16;
 const INVALID: u16 = linux::POLLNVAL as u16;
 const RDNORM: u16 = linux::POLLRDNORM as u16;
 const WRNORM: u16 = linux::POLLWRNORM as u16;
+const RDBAND: u16 = linux::POLLRDBAND as u16;
+const WRBAND: u16 = linux::POLLWRBAND as u16;
 
 /// What may change what descriptors are ready for.
 #[derive(Default)]
 pub struct Changes {
     pub(super) keys: Vec<Key>,
+    /// For which events the descriptors are looked at.
+    pub(super) events: u32,
+    /// What each description is ready for, by its address: one can have many descriptors in the list, or the same often.
+    seen: BTreeMap<usize, u16>,
     /// A time on the process's clock.
     at: Option<u64>,
     /// Instances of `epoll` that were asked already.
@@ -53,18 +59,29 @@ impl Changes {
         };
         Err(Stop::Park(Wake {
             keys: self.keys,
+            events: Some(self.events),
             deadline: deadline.into_iter().chain(self.at).min(),
             firm: false,
         }))
     }
 }
 
-/// What a descriptor is ready for; nothing if it is not open. What may change that is noted.
-fn ready(c: &mut Caller, fd: u32, changes: &mut Changes) -> Option<u16> {
+/// What a descriptor is ready for; nothing if it is not open. What may change that for the wanted events is noted.
+fn ready(c: &mut Caller, fd: u32, wanted: u16, changes: &mut Changes) -> Option<u16> {
     let description = Rc::clone(&c.p.files.fds.get(&fd)?.description);
+    // What happens is told of by the events without bands.
+    let bands = [(RDNORM | RDBAND, IN), (WRNORM | WRBAND, OUT)];
+    let of = |(band, event)| if wanted & band != 0 { event } else { 0 };
+    changes.events |= u32::from(wanted | bands.into_iter().map(of).fold(ERR | HUP, |a, b| a | b));
+    let address = Rc::as_ptr(&description).addr();
+    if let Some(ready) = changes.seen.get(&address) {
+        return Some(*ready);
+    }
     let key = description.borrow().kind.key();
     changes.keys.extend(key);
-    Some(readiness(c, &description, changes))
+    let ready = readiness(c, &description, changes);
+    changes.seen.insert(address, ready);
+    Some(ready)
 }
 
 /// What a description is ready for. At which times that changes is noted.
@@ -156,7 +173,7 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
         let fd = u32_at(entry, 0);
         let wanted = u16_at(entry, 4);
         let got = if fd as i32 >= 0 {
-            let is = ready(c, fd, &mut changes);
+            let is = ready(c, fd, wanted, &mut changes);
             is.map_or(INVALID, |is| is & (wanted | ERR | HUP))
         } else {
             0
@@ -209,7 +226,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
             if set[byte] & bit == 0 {
                 continue;
             }
-            let is = ready(c, fd, &mut changes).ok_or(EBADF)?;
+            let is = ready(c, fd, bits, &mut changes).ok_or(EBADF)?;
             if is & bits != 0 {
                 found += 1;
             } else {

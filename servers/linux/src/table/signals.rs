@@ -11,6 +11,10 @@ use alloc::vec::Vec;
 
 use super::{put_timer, Entry, Table, Timer};
 
+/// So many nanoseconds pass at least from one alarm that goes off by itself to the next one, of whichever process. It costs a
+/// program nothing, and the personality thousands of instructions.
+const RING: u64 = 100_000;
+
 impl Table {
     /// Notes when the alarm of a process goes off.
     pub(super) fn schedule_alarm(&mut self, pid: Pid) {
@@ -169,8 +173,11 @@ impl Table {
         let own_now = now.wrapping_add(offset);
         let alarm = self.system.process(pid).alarm;
         if let Some(alarm) = alarm.filter(|alarm| alarm.deadline <= own_now) {
+            let others = self.timers.iter();
+            let others = others.filter(|(_, timer)| matches!(timer, Timer::Alarm(_)));
+            let least = RING * (1 + others.count() as u64);
             self.system.process(pid).alarm = (alarm.interval != 0).then(|| {
-                let deadline = own_now.saturating_add(alarm.interval);
+                let deadline = own_now.saturating_add(alarm.interval.max(least));
                 Alarm { deadline, ..alarm }
             });
             self.post_to_any(pid, sig::ALRM, Origin::default(), signalled);
