@@ -43,7 +43,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_proc", linux::proc),
     scenario("linux_http", linux::http),
     scenario("linux_parallel", linux::parallel),
-    scenario("linux_turns", linux::turns),
+    once("linux_turns", linux::turns),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),
     scenario("linux_memory_runs_out", linux::memory_runs_out),
@@ -77,7 +77,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_trees", trees::shells),
     scenario("checkpoint_tree_programs", trees::programs),
     scenario("checkpoint_tree_refusals", trees::refusals),
-    scenario("checkpoint_tree_elsewhere", trees::other_machine),
+    once("checkpoint_tree_elsewhere", trees::other_machine),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
     scenario("checkpoint_while_it_goes_on", checkpoint::while_it_goes_on),
     scenario("date", disk::date),
@@ -102,15 +102,11 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("net_driver_kills", net::driver_kills),
     scenario("net_server_kills", net::server_kills),
     scenario("net_flood", net::flood),
-    Scenario {
-        name: "net_hostile",
-        run: net::hostile,
-        ignored: None,
-    },
+    scenario("net_hostile", net::hostile),
     scenario("legacy_pairs", legacy::pairs),
     scenario("legacy_kills", legacy::kills),
     scenario("legacy_flood", legacy::flood),
-    scenario("legacy_wild", legacy::wild),
+    once("legacy_wild", legacy::wild),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),
@@ -154,6 +150,15 @@ const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) 
         name,
         run,
         ignored: None,
+        once: false,
+    }
+}
+
+/// A long one, about what servers do whatever the kernel's model is ([`Scenario::once`]).
+const fn once(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> Scenario {
+    Scenario {
+        once: true,
+        ..scenario(name, run)
     }
 }
 

@@ -256,8 +256,10 @@ impl Content {
             return Err(Error::Invalid);
         }
         if size < self.size {
-            for (_, chunk) in self.chunks.split_off(&size.div_ceil(CHUNK)) {
-                budget.give(chunk.cost());
+            // One by one from the end: who gives memory back may not need any for that.
+            let first = size.div_ceil(CHUNK);
+            while let Some(last) = self.chunks.last_entry().filter(|last| *last.key() >= first) {
+                budget.give(last.remove().cost());
             }
             let rest = (size % CHUNK) as usize;
             if rest != 0 {

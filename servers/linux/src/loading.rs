@@ -10,6 +10,7 @@
 //! * Others of the process may unmap the range, or map something else there, meanwhile. That happens after the call: what they have put there stays.
 
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::calls::file;
@@ -17,6 +18,7 @@ use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::exec::{self, Staged};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{Area, Areas, Kind, Prot};
+use crate::object::Use;
 use crate::process::{CallKey, Task};
 
 /// What a call has loaded so far.
@@ -31,6 +33,8 @@ pub struct Loading {
 enum What {
     Mapping(Mapping),
     Program(Box<Staged>),
+    /// A shared mapping of a file: its object, which has what was loaded as long as it is kept.
+    Object(Rc<Use>),
 }
 
 /// A private mapping of a file.
@@ -61,6 +65,7 @@ pub fn give_up(task: &mut Task, host: &mut dyn Host) {
             clear(&mut memory.areas, host, task.thread);
         }
         What::Program(staged) => exec::unstage(host, *staged),
+        What::Object(_) => {}
     }
 }
 
@@ -69,6 +74,12 @@ fn clear(areas: &mut Areas, host: &mut dyn Host, thread: u32) {
     for (start, end) in areas.forget_loading(|of| of == thread) {
         host.discard(start, end - start);
     }
+}
+
+/// A shared mapping of a file is not there as a whole yet: the call goes on when others have had their turn.
+pub fn go_on_with(c: &mut Caller, object: Rc<Use>) -> Stop {
+    keep(c, What::Object(object));
+    Stop::Turn
 }
 
 fn keep(c: &mut Caller, what: What) {
@@ -83,6 +94,8 @@ pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
         match loading.what {
             What::Mapping(mapping) if Some(mapping.ino) == ino => return Some(mapping),
             What::Mapping(_) => {}
+            // It is still found by its file: this call is what goes on with it, or gives it up.
+            What::Object(object) => drop(object),
             What::Program(staged) => exec::unstage(c.h, *staged),
         }
     }
@@ -172,6 +185,7 @@ pub fn begun_program(c: &mut Caller) -> Option<Box<Staged>> {
     let loading = c.p.task.loading.take()?;
     match loading.what {
         What::Program(staged) => Some(staged),
+        What::Object(_) => None,
         What::Mapping(_) => {
             clear(&mut c.p.memory.areas, c.h, c.p.task.thread);
             None

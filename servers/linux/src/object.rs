@@ -4,7 +4,7 @@
 //! where in it the area begins ([`crate::memory::Kind::Shared`]). An object lives as long as some memory has areas of it, which
 //! hold a [`Use`] each; the last one that goes says so by itself, however the process ended.
 //!
-//! The object of a file has its bytes from the beginning up to where somebody has mapped it. While it is there what is written to the
+//! The object of a file has the parts of it that somebody has mapped. While it is there what is written to the
 //! file is written to the object, too, and what is read of the file comes from the object, so Linux programs see one content. The
 //! file system sees what was changed in memory when it is *written back*: by `msync` and `fsync`, and before the object goes. That
 //! compares pages, since nobody tells which ones were written to, and is done in steps, with others in between.
@@ -85,13 +85,76 @@ struct File {
 struct Object {
     payer: Payer,
     file: Option<File>,
-    /// Bytes of the file that are there, from its beginning on.
-    loaded: u64,
+    /// Bytes of the file that are there.
+    loaded: Loaded,
     /// Whether somebody could write to it.
     is_writable: bool,
     /// How far it is written back, while that is done.
     back: Option<u64>,
     used: Weak<Use>,
+}
+
+/// Most parts of a file that an object can have, with others between them that it does not have.
+const MAX_PARTS: usize = 1024;
+
+/// The parts of a file that an object has, whole pages each.
+#[derive(Debug, Default)]
+struct Loaded {
+    /// By their beginnings: where each ends. None touches the next one.
+    parts: BTreeMap<u64, u64>,
+}
+
+impl Loaded {
+    /// The first part from `at` on, or what is left of one from there.
+    fn part(&self, at: u64) -> Option<(u64, u64)> {
+        let before = self.parts.range(..=at).next_back();
+        let around = before.filter(|(_, end)| **end > at);
+        let (start, end) = around.or_else(|| self.parts.range(at..).next())?;
+        Some((at.max(*start), *end))
+    }
+
+    /// The parts between two places.
+    fn parts(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut at = from;
+        core::iter::from_fn(move || {
+            let (start, end) = self.part(at).filter(|(start, _)| *start < to)?;
+            at = end.min(to);
+            Some((start, at))
+        })
+    }
+
+    /// The first bytes between two places that are not there.
+    fn gap(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let mut at = from;
+        while at < to {
+            match self.part(at) {
+                Some((start, end)) if start == at => at = end,
+                next => return Some((at, next.map_or(to, |(start, _)| start.min(to)))),
+            }
+        }
+        None
+    }
+
+    /// Whether one more part, which may touch others, is not too much.
+    fn has_room(&self) -> bool {
+        self.parts.len() < MAX_PARTS
+    }
+
+    /// These bytes, which were not there, are.
+    fn add(&mut self, mut from: u64, mut to: u64) {
+        if let Some((start, _)) = self
+            .parts
+            .range(..=from)
+            .next_back()
+            .filter(|p| *p.1 == from)
+        {
+            from = *start;
+        }
+        if let Some(end) = self.parts.remove(&to) {
+            to = end;
+        }
+        self.parts.insert(from, to);
+    }
 }
 
 /// All objects.
@@ -112,10 +175,10 @@ impl Objects {
         !self.due.is_empty() || !self.unused.borrow().is_empty()
     }
 
-    /// The object of a file, and how many of its bytes are there.
-    fn of(&self, ino: u64) -> Option<(u64, u64)> {
+    /// The object of a file, and what of that is there.
+    fn of(&self, ino: u64) -> Option<(u64, &Loaded)> {
         let id = self.by_ino.get(&ino)?;
-        Some((*id, self.all.get(id)?.loaded))
+        Some((*id, &self.all.get(id)?.loaded))
     }
 
     /// The inode of the file whose object it is.
@@ -175,7 +238,7 @@ impl System {
         let object = Object {
             payer,
             file: None,
-            loaded: 0,
+            loaded: Loaded::default(),
             is_writable: true,
             back: None,
             used: Rc::downgrade(&used),
@@ -184,15 +247,13 @@ impl System {
         Ok(used)
     }
 
-    /// The object of a file, with its bytes up to `end`; `description` is what it is open as. Errors: `ENFILE`, `ENOMEM`, and those of
-    /// reading.
+    /// The object of a file; `description` is what it is open as. Errors: `ENFILE`, `ENOMEM`.
     pub fn object_of_file(
         &mut self,
         host: &mut dyn Host,
         payer: Payer,
         ino: u64,
         description: &Shared<Description>,
-        end: u64,
     ) -> Result<Rc<Use>, Errno> {
         let used = match self.objects.by_ino.get(&ino).copied() {
             Some(id) => self.use_again(id)?,
@@ -210,39 +271,56 @@ impl System {
         };
         let object = self.objects.all.get_mut(&used.id).ok_or(EIO)?;
         object.is_writable |= description.borrow().writable();
-        self.load_object(host, used.id, end)?;
         Ok(used)
     }
 
-    /// Has the object of a file have its bytes up to `end`. Errors: those of reading.
-    pub fn load_object(&mut self, host: &mut dyn Host, id: u64, end: u64) -> Result<(), Errno> {
+    /// Has the object of a file have these bytes of it, or [`STEP`] of them: whether all are there. Errors: `ENOMEM`, and those of
+    /// reading.
+    pub fn load_object(
+        &mut self,
+        host: &mut dyn Host,
+        id: u64,
+        (from, to): (u64, u64),
+    ) -> Result<bool, Errno> {
         let object = self.objects.all.get_mut(&id).ok_or(EIO)?;
         let Some(ino) = object.file.as_ref().map(|file| file.ino) else {
-            return Ok(());
+            return Ok(true);
         };
-        let end = page_up(end).ok_or(ENOMEM)?;
-        if object.loaded >= end {
-            return Ok(());
-        }
-        host.room(2 * CHUNK as u64)?;
-        let mut chunk = alloc::vec![0; CHUNK];
-        while object.loaded < end {
-            let want = (end - object.loaded).min(CHUNK as u64) as usize;
-            let request = Request::Read {
-                ino,
-                offset: object.loaded,
-                length: want as u32,
-            };
-            let (_, got) = host.fs_now(&request, &[], &mut chunk[..want])?;
-            if got == 0 {
-                object.loaded = end;
-                break;
+        let (from, to) = (from - from % PAGE, page_up(to).ok_or(ENOMEM)?);
+        let mut left = STEP;
+        let mut chunk = Vec::new();
+        while let Some((start, end)) = object.loaded.gap(from, to) {
+            if left == 0 {
+                return Ok(false);
             }
-            let got = got.min(want);
-            put(host, id, object.loaded, &chunk[..got])?;
-            object.loaded += got as u64;
+            if !object.loaded.has_room() {
+                return Err(ENOMEM);
+            }
+            if chunk.is_empty() {
+                host.room(2 * CHUNK as u64)?;
+                chunk.resize(CHUNK, 0);
+            }
+            let want = (end - start).min(CHUNK as u64).min(left) as usize;
+            let mut got = 0;
+            while got < want {
+                let request = Request::Read {
+                    ino,
+                    offset: start + got as u64,
+                    length: (want - got) as u32,
+                };
+                let (_, more) = host.fs_now(&request, &[], &mut chunk[got..want])?;
+                if more == 0 {
+                    break;
+                }
+                got = want.min(got + more);
+            }
+            put(host, id, start, &chunk[..got])?;
+            // Behind the end of the file are zeros.
+            let end = if got < want { end } else { start + want as u64 };
+            object.loaded.add(start, end);
+            left -= want as u64;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// One more use of an object that is there.
@@ -266,13 +344,14 @@ impl System {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), OutOfMemory> {
-        match self.objects.of(ino) {
-            Some((id, loaded)) if offset < loaded => {
-                let length = (loaded - offset).min(into.len() as u64) as usize;
-                host.read_object(id, offset, &mut into[..length])
-            }
-            _ => Ok(()),
+        let Some((id, loaded)) = self.objects.of(ino) else {
+            return Ok(());
+        };
+        for (from, to) in loaded.parts(offset, offset.saturating_add(into.len() as u64)) {
+            let (start, end) = ((from - offset) as usize, (to - offset) as usize);
+            host.read_object(id, from, &mut into[start..end])?;
         }
+        Ok(())
     }
 
     /// What was written to a file at `offset` is written to its object, too.
@@ -283,26 +362,27 @@ impl System {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), OutOfMemory> {
-        match self.objects.of(ino) {
-            Some((id, loaded)) if offset < loaded => {
-                let length = (loaded - offset).min(bytes.len() as u64) as usize;
-                host.write_object(id, offset, &bytes[..length])
-            }
-            _ => Ok(()),
+        let Some((id, loaded)) = self.objects.of(ino) else {
+            return Ok(());
+        };
+        for (from, to) in loaded.parts(offset, offset.saturating_add(bytes.len() as u64)) {
+            let (start, end) = ((from - offset) as usize, (to - offset) as usize);
+            host.write_object(id, from, &bytes[start..end])?;
         }
+        Ok(())
     }
 
     /// A file has this size now: what its object has beyond is gone.
     pub fn cut_object(&self, host: &mut dyn Host, ino: u64, size: u64) -> Result<(), OutOfMemory> {
-        let Some((id, loaded)) = self.objects.of(ino).filter(|(_, loaded)| size < *loaded) else {
+        let Some((id, loaded)) = self.objects.of(ino) else {
             return Ok(());
         };
         let end = size.next_multiple_of(PAGE);
-        if end > size {
-            host.write_object(id, size, &[0; PAGE as usize][..(end - size) as usize])?;
+        for (from, to) in loaded.parts(size, end) {
+            host.write_object(id, from, &[0; PAGE as usize][..(to - from) as usize])?;
         }
-        if end < loaded {
-            host.discard_object(id, end, loaded - end);
+        for (from, to) in loaded.parts(end, u64::MAX) {
+            host.discard_object(id, from, to - from);
         }
         Ok(())
     }
@@ -397,8 +477,6 @@ fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> 
     let Reply::Attr(attr) = host.fs_now(&Request::StatIno { ino }, &[], &mut [])?.0 else {
         return Err(EIO);
     };
-    let all = object.loaded.min(attr.size);
-    let until = all.min(start + STEP);
     // There may be no memory for much: who is done with a mapping has asked for none.
     let chunk = match host.room(2 * CHUNK as u64) {
         Ok(()) => CHUNK as u64,
@@ -408,9 +486,15 @@ fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> 
         alloc::vec![0; chunk as usize],
         alloc::vec![0; chunk as usize],
     );
-    let mut at = start;
-    while at < until {
-        let want = (until - at).min(chunk) as usize;
+    let mut left = STEP;
+    let mut next = Some(start);
+    while let Some(from) = next {
+        let part = object.loaded.part(from).filter(|p| p.0 < attr.size);
+        let Some((at, end)) = part.filter(|_| left > 0) else {
+            next = part.map(|(at, _)| at);
+            break;
+        };
+        let want = (end.min(attr.size) - at).min(chunk).min(left) as usize;
         let length = want as u32;
         let request = Request::Read {
             ino,
@@ -434,9 +518,10 @@ fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> 
                 host.fs_now(&request, page, &mut [])?;
             }
         }
-        at += want as u64;
+        left -= want as u64;
+        next = Some(at + want as u64);
     }
-    object.back = (at < all).then_some(at);
+    object.back = next;
     Ok(())
 }
 
@@ -448,5 +533,50 @@ impl crate::memory::Area {
             Kind::Shared { id, .. } => Some(id),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Loaded, MAX_PARTS, PAGE};
+    use fastrand::Rng;
+
+    #[test]
+    fn parts_are_what_was_added() {
+        const PAGES: usize = 40;
+        for seed in 0..50 {
+            let mut random = Rng::with_seed(seed);
+            let (mut loaded, mut model) = (Loaded::default(), [false; PAGES]);
+            for _ in 0..40 {
+                let (a, b) = (random.usize(..PAGES), random.usize(..PAGES));
+                let (from, to) = (a.min(b), a.max(b) + 1);
+                let [first, last] = [from, to].map(|n| n as u64 * PAGE);
+                let there = loaded.parts(first, last);
+                let there: u64 = there.map(|(start, end)| end - start).sum();
+                let expected = model[from..to].iter().filter(|is| **is).count();
+                assert_eq!(there, expected as u64 * PAGE);
+                let gap = loaded.gap(first, last);
+                let start = (from..to).find(|n| !model[*n]);
+                assert_eq!(gap.map(|gap| gap.0), start.map(|n| n as u64 * PAGE));
+                let Some((start, end)) = gap else { continue };
+                let end = start + PAGE * random.u64(1..=(end - start) / PAGE);
+                loaded.add(start, end);
+                model[(start / PAGE) as usize..(end / PAGE) as usize].fill(true);
+                // Those that touch are one.
+                let edges = (1..PAGES).filter(|n| model[*n] && !model[n - 1]).count();
+                assert_eq!(loaded.parts.len(), edges + usize::from(model[0]));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_not_too_many() {
+        let mut loaded = Loaded::default();
+        let mut page = 0;
+        while loaded.has_room() {
+            loaded.add(page * PAGE, (page + 1) * PAGE);
+            page += 2;
+        }
+        assert_eq!(loaded.parts.len(), MAX_PARTS);
     }
 }

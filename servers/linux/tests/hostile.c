@@ -4,14 +4,19 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -254,11 +259,69 @@ static void texts(void) {
     for (;;) pause();
 }
 
+/* Messages without a byte, in queues that have room for no more. */
+static void datagrams(void) {
+    for (int n = 0; n < 30; n++) {
+        int ends[2];
+        if (socketpair(AF_UNIX, (n % 2 ? SOCK_DGRAM : SOCK_SEQPACKET) | SOCK_NONBLOCK, 0, ends)) exit(7);
+        for (int sent = 0; send(ends[0], "", 0, 0) == 0; sent++)
+            if (sent > 100000) exit(8);
+    }
+    for (;;) pause();
+}
+
+/* An alarm each microsecond, for nobody. */
+static void alarms(void) {
+    struct itimerval often = {{0, 1}, {0, 1}};
+    signal(SIGALRM, SIG_IGN);
+    setitimer(ITIMER_REAL, &often, 0);
+    for (;;) pause();
+}
+
+/* A crowd that waits often for what never comes, at a pipe in which much happens; and one that watches a timer that has
+ * gone off for what it is never ready for. */
+static void herd(void) {
+    static struct pollfd list[1000];
+    int ends[2];
+    pipe(ends);
+    for (int n = 0; n < 1000; n++) list[n] = (struct pollfd){ends[0], POLLPRI, 0};
+    for (int n = 0; n < 60; n++)
+        if (fork() == 0)
+            for (;;) poll(list, 1000, -1);
+    if (fork() == 0) {
+        int timer = timerfd_create(CLOCK_MONOTONIC, 0), epoll = epoll_create1(0);
+        struct itimerspec soon = {{0, 0}, {0, 1}};
+        struct epoll_event event = {EPOLLOUT, {0}};
+        struct pollfd one = {epoll, POLLIN, 0};
+        timerfd_settime(timer, 0, &soon, 0);
+        epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &event);
+        poll(&one, 1, 20);
+        epoll_wait(epoll, &event, 1, -1);
+        exit(9);
+    }
+    for (;;) write(ends[1], page, 1), read(ends[0], page, 1);
+}
+
+/* Pages far behind in files that are nearly nothing but holes, written back. */
+static void holes(void) {
+    for (long n = 1;; n++) {
+        int file = memfd_create("holes", 0);
+        if (file < 0 || ftruncate(file, (n % 8 + 1) << 30)) exit(10);
+        long far = ((n % 8 + 1) << 30) - 4096;
+        for (int m = 0; m < 4; m++) {
+            char *at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, far - m * (100l << 20));
+            if (at == MAP_FAILED) exit(11);
+            *at = n, msync(at, 4096, MS_SYNC), munmap(at, 4096);
+        }
+        close(file);
+    }
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
-        {"texts", texts}};
+        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

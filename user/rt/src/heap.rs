@@ -2,7 +2,8 @@
 //!
 //! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by
 //! `talc` in a range that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory
-//! goes back to the memory server when much of it is free. That needs the control port of the program's
+//! goes back to the memory server when much of it is free. When the range for small blocks is full they get pieces of
+//! that for large ones, which they keep. Giving back needs the control port of the program's
 //! own memory, which only servers have: a program's memory goes back when it ends.
 //!
 //! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no memory
@@ -22,6 +23,10 @@ use talc::{OomHandler, Span, Talc};
 const LARGE: usize = 48 * 1024;
 /// So many free dirty units are kept before memory is given back.
 const KEEP: usize = (4 << 20) / UNIT;
+/// So many units small blocks get when their own range is full.
+const PIECE: usize = (1 << 20) / UNIT;
+/// So many bytes of addresses are left by whatever asks for memory.
+const LAST: u64 = 4 << 20;
 /// The range for small blocks grows by so much at a time.
 const STEP: usize = CHUNK as usize;
 
@@ -36,6 +41,15 @@ struct Small {
 }
 
 impl Small {
+    /// Bytes that the range can still grow by.
+    fn left(&self) -> u64 {
+        let reached = self
+            .heap
+            .get_base_acme()
+            .map_or(0, |(_, acme)| acme as usize);
+        self.end.saturating_sub(reached) as u64
+    }
+
     /// Whether the next `STEP` bytes from `start` on may be used. They are touched, if they had to be reserved.
     fn next(&mut self, start: usize) -> Option<usize> {
         let end = start.checked_add(STEP).filter(|end| *end <= self.end)?;
@@ -156,15 +170,16 @@ pub fn kept() -> u64 {
 /// begins to reserve memory before it is touched. Something is left for requests that do not ask, so whatever
 /// keeps something for a client must. For a program, which reserves nothing, the answer is yes.
 pub fn want(bytes: u64) -> Result<(), Error> {
-    ask(|room| room.want(bytes, reserve))
+    ask(bytes, |room| room.want(bytes, reserve))
 }
 
 /// What the server's memory says, yes for a program.
-fn ask(question: impl FnOnce(&mut Room) -> bool) -> Result<(), Error> {
+fn ask(bytes: u64, question: impl FnOnce(&mut Room) -> bool) -> Result<(), Error> {
     let may = with(|inner| {
+        let left = inner.addresses_left();
         let room = &mut inner.talc.oom_handler.room;
         let server = room.reserves() || inner.large != 0 && crate::memory::has_own();
-        !server || question(room)
+        !server || left >= bytes.saturating_add(LAST) && question(room)
     });
     may.then_some(()).ok_or(Error::NoMemory)
 }
@@ -189,7 +204,8 @@ impl Hold {
 
     /// Holds so many bytes from now on, whatever of the earlier ones has been taken; on failure what it held.
     pub fn set(&mut self, bytes: u64) -> Result<(), Error> {
-        ask(|room| room.hold(self.0, bytes, reserve))?;
+        let more = bytes.saturating_sub(self.0);
+        ask(more, |room| room.hold(self.0, bytes, reserve))?;
         self.0 = bytes;
         Ok(())
     }
@@ -228,9 +244,32 @@ impl Inner {
         if self.is_large(layout.size(), layout.align()) {
             return self.allocate_large(layout.size());
         }
-        // SAFETY: the layout's size is not 0, as the callers of the allocator promise.
-        let block = unsafe { self.talc.malloc(layout) };
-        (block.map_or(null_mut(), NonNull::as_ptr), false)
+        loop {
+            // SAFETY: the layout's size is not 0, as the callers of the allocator promise.
+            match unsafe { self.talc.malloc(layout) } {
+                Ok(block) => return (block.as_ptr(), false),
+                Err(()) if layout.align() <= UNIT && self.continue_in_large() => {}
+                Err(()) => return (null_mut(), false),
+            }
+        }
+    }
+
+    /// Gives small blocks a piece of the range for large ones, if their own is full: whether they got one.
+    #[cold]
+    fn continue_in_large(&mut self) -> bool {
+        let own = &self.talc.oom_handler;
+        if self.large == 0 || own.left() >= STEP as u64 {
+            return false;
+        }
+        let (piece, _) = self.allocate_large(PIECE * UNIT);
+        let span = Span::from_base_size(piece, PIECE * UNIT);
+        // SAFETY: the piece is the heap's, touched or known to be zero, and nobody else's from now on.
+        !piece.is_null() && unsafe { self.talc.claim(span) }.is_ok()
+    }
+
+    /// Bytes of the heap's addresses that nothing has used yet, or that large blocks have given back.
+    fn addresses_left(&self) -> u64 {
+        self.talc.oom_handler.left() + (self.units.free_count() * UNIT) as u64
     }
 
     #[inline(never)]

@@ -20,6 +20,7 @@ pub struct Units {
     used: [u64; WORDS],
     dirty: [u64; WORDS],
     count: usize,
+    used_count: usize,
     dirty_count: usize,
     /// No free unit is below this one.
     hint: usize,
@@ -37,6 +38,7 @@ impl Units {
             used: [0; WORDS],
             dirty: [0; WORDS],
             count: 0,
+            used_count: 0,
             dirty_count: 0,
             hint: 0,
         }
@@ -45,6 +47,12 @@ impl Units {
     /// There are so many units, all free and zero.
     pub fn set_count(&mut self, count: usize) {
         self.count = count.min(MAX_UNITS);
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub const fn free_count(&self) -> usize {
+        self.count - self.used_count
     }
 
     /// How many free units are dirty.
@@ -117,6 +125,7 @@ impl Units {
     }
 
     fn claim(&mut self, first: usize, count: usize) {
+        self.used_count += count;
         for unit in first..first + count {
             let bit = 1 << (unit % 64);
             self.used[unit / 64] |= bit;
@@ -131,6 +140,7 @@ impl Units {
     pub fn give(&mut self, first: usize, count: usize) {
         for unit in first..(first + count).min(self.count) {
             let bit = 1 << (unit % 64);
+            self.used_count -= 1;
             self.used[unit / 64] &= !bit;
             self.dirty[unit / 64] |= bit;
             self.dirty_count += 1;
@@ -251,6 +261,8 @@ mod tests {
                 _ => {}
             }
             assert_eq!(units.dirty_count(), dirty.iter().filter(|d| **d).count());
+            let free = owner.iter().filter(|owner| **owner == 0).count();
+            assert_eq!(units.free_count(), free);
         }
     }
 

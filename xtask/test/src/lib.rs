@@ -782,6 +782,7 @@ fn machine_tests(
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
+    let first = wanted.first().copied();
     let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &wanted) {
         Ok(built) => built,
         Err(error) => {
@@ -847,6 +848,9 @@ fn machine_tests(
             jobs.push((run, Box::new(job)));
         }
         for scenario in scenarios::ALL {
+            if scenario.once && !options.choice.is_all() && first != Some(config) {
+                continue;
+            }
             let name = format!("scenario/{}/{}", config.name(), scenario.name);
             if filter.is_none_or(|filter| name.contains(filter)) {
                 let job = move || {

@@ -38,6 +38,8 @@ pub struct Scenario {
     pub run: fn(&mut Ctx) -> Result<(), Failure>,
     /// Why it is not run at present, if it is not.
     pub ignored: Option<&'static str>,
+    /// Of a run of a few models it is in the first one only: it is long, and about what servers do.
+    pub once: bool,
 }
 
 /// What a scenario is given: the images, the configuration, and where its output goes.

@@ -214,8 +214,13 @@ fn map_object(
         Some(fd) => {
             let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
             let ino = description.borrow().ino().ok_or(ENODEV)?;
-            let upto = offset + (end - start);
-            c.s.object_of_file(c.h, payer, ino, &description, upto)?
+            let used = c.s.object_of_file(c.h, payer, ino, &description)?;
+            let bytes = (offset, offset + (end - start));
+            if !c.s.load_object(c.h, used.id(), bytes)? {
+                // It is found again by the file.
+                return Err(loading::go_on_with(c, used));
+            }
+            used
         }
     };
     remove(c, start, end)?;
@@ -379,9 +384,12 @@ fn grow_object(c: &mut Caller, area: &Area, end: u64) -> Result<()> {
     let upto = offset
         .checked_add(end - area.start)
         .filter(|upto| *upto <= END);
-    let upto = upto.ok_or(ENOMEM)?;
-    c.s.load_object(c.h, id, upto)?;
-    Ok(())
+    let bytes = (offset, upto.ok_or(ENOMEM)?);
+    // What is there stays with the area, which others have their turn amid.
+    match c.s.load_object(c.h, id, bytes)? {
+        true => Ok(()),
+        false => Err(Stop::Turn),
+    }
 }
 
 /// `madvise`.
