@@ -19,8 +19,8 @@ const CHUNK_OVERHEAD: u64 = 64;
 /// Smallest allocation for a chunk.
 const SMALLEST: usize = 64;
 /// The same for a chunk that is not a file's first, so that a sparse file has no more chunks for its memory than can be
-/// freed in one request.
-const SMALLEST_FURTHER: usize = 4096;
+/// freed in one request. The heap gives memory of blocks of this size back.
+const SMALLEST_FURTHER: usize = 16 << 10;
 
 /// Memory that may still be allocated.
 #[derive(Debug)]

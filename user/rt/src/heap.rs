@@ -19,7 +19,7 @@ use proto::layout::CHUNK;
 use proto::Error;
 use talc::{OomHandler, Span, Talc};
 
-/// Smallest large block.
+/// Smallest large block. Whole units are large blocks too.
 const LARGE: usize = 48 * 1024;
 /// So many free dirty units are kept before memory is given back.
 const KEEP: usize = (4 << 20) / UNIT;
@@ -235,7 +235,7 @@ fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
 
 impl Inner {
     fn is_large(&self, size: usize, align: usize) -> bool {
-        self.large != 0 && size >= LARGE && align <= UNIT
+        self.large != 0 && (size >= LARGE || size.is_multiple_of(UNIT)) && align <= UNIT
     }
 
     /// A block of this layout, and whether it is known to be zero.
