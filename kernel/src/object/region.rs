@@ -58,6 +58,9 @@ impl Region {
 
     /// Drops every translation that was made through the region.
     pub(crate) fn forget_all(&'static self, k: K) {
+        if self.importers.get().is_none() {
+            return;
+        }
         let pass = Forget::new(k);
         self.forget(k, &pass, 0, self.size.get());
         pass.run(k);
@@ -82,6 +85,7 @@ impl Region {
     }
 
     /// Takes it out of its space. No translation was made through it.
+    #[inline(always)]
     pub(crate) fn unlink(&'static self) {
         if let Some(space) = self.space.get().get() {
             match self.prev.get() {

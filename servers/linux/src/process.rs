@@ -411,6 +411,20 @@ impl Files {
         host: &mut dyn Host,
         fd: u32,
     ) -> Result<(), Errno> {
+        if self.close_one(system, host, fd)? {
+            system.clear_circles();
+            release_dropped(system, host);
+        }
+        Ok(())
+    }
+
+    /// As [`Files::close`], but for circles of sockets, which are looked for among all sockets. Whether there may be one.
+    fn close_one(
+        &mut self,
+        system: &mut System,
+        host: &mut dyn Host,
+        fd: u32,
+    ) -> Result<bool, Errno> {
         let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
         if self.owner != 0 {
             if let Some(ino) = gone.borrow().ino() {
@@ -420,11 +434,7 @@ impl Files {
         let is_socket = matches!(gone.borrow().kind, Kind::Socket { .. });
         system.dropped.push(gone);
         release_dropped(system, host);
-        if is_socket {
-            system.clear_circles();
-            release_dropped(system, host);
-        }
-        Ok(())
+        Ok(is_socket)
     }
 
     /// Closes everything that `which` selects.
@@ -440,8 +450,13 @@ impl Files {
             .filter(|(_, f)| which(f))
             .map(|(n, _)| *n)
             .collect();
+        let mut sockets = false;
         for fd in fds {
-            let _ = self.close(system, host, fd);
+            sockets |= self.close_one(system, host, fd) == Ok(true);
+        }
+        if sockets {
+            system.clear_circles();
+            release_dropped(system, host);
         }
     }
 }
