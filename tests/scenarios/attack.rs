@@ -749,6 +749,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "alarms",
         "herd",
         "holes",
+        "hydra",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();

@@ -112,7 +112,12 @@ type Body = (u32, Process, Port);
 enum Entry {
     Living(Group),
     Adopting(Box<Adopting>),
-    Ended { status: Status, name: String },
+    Ended {
+        status: Status,
+        name: String,
+        /// Its status has been taken. It stays as long as others of its tree live, so that they can be ended by its number.
+        reaped: bool,
+    },
 }
 
 /// Who started a process, and what it was given: nothing if that was a Linux program.

@@ -317,11 +317,17 @@ static void holes(void) {
     }
 }
 
+/* A process that ends as soon as it has a child, which does the same. */
+static void hydra(void) {
+    struct timespec moment = {0, 1000000};
+    while (fork() == 0) nanosleep(&moment, 0);
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
-        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}};
+        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}, {"hydra", hydra}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

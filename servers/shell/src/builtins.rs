@@ -322,7 +322,12 @@ fn by_number(word: &str) -> Option<Result<Process, Error>> {
     let (manager, pid) = word.split_once(':')?;
     let manager = Manager::from_name(manager)?;
     let pid = pid.parse().ok()?;
-    Some(rt::system::supervisor(manager.name()).and_then(|all| all.process(pid)))
+    Some(process_of(manager, pid))
+}
+
+/// The process of that number.
+fn process_of(manager: Manager, pid: u32) -> Result<Process, Error> {
+    rt::system::supervisor(manager.name()).and_then(|all| all.process(pid))
 }
 
 fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
@@ -330,11 +335,16 @@ fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
         let killed = process.and_then(|process| process.kill());
         return killed.map_err(|error| format!("{word}: {}", error.text()).into());
     }
-    let number = shell.live_job(word)?;
+    let number = shell.job(word)?;
     let Some(job) = shell.jobs.get(number) else {
         return Err(format!("{word}: no such job").into());
     };
     let (manager, pid) = (job.manager, job.pid);
+    // What it has started may run on, and is ended by it.
+    if job.has_ended() && process_of(manager, pid).is_ok_and(|process| process.kill().is_ok()) {
+        return Ok(());
+    }
+    let number = shell.live_job(word)?;
     let refused = |error: Error| Failure::from(format!("{word}: {}", error.text()));
     match shell.managers.kill(manager, pid) {
         // It may have ended by itself meanwhile.

@@ -17,7 +17,21 @@ impl Table {
         self.announce(pid);
         self.entries.remove(&pid);
         self.holds.remove(&pid);
-        self.system.forget(pid);
+        let root = self.system.forget(pid).map_or(pid, |process| process.root);
+        let is_reaped = matches!(
+            self.entries.get(&root),
+            Some(Entry::Ended { reaped: true, .. })
+        );
+        if is_reaped && !self.runs_on(root) {
+            self.forget(root);
+        }
+    }
+
+    /// Whether others live of the tree of this root.
+    fn runs_on(&self, root: Pid) -> bool {
+        let tree = self.system.tree(root);
+        let is_living = |pid: &Pid| matches!(self.entries.get(pid), Some(Entry::Living(_)));
+        tree.iter().any(|pid| *pid != root && is_living(pid))
     }
 
     /// Takes a task out of the table.
@@ -93,7 +107,11 @@ impl Table {
         for tid in self.tasks_of(pid) {
             self.end_task(tid, pid);
         }
-        let ended = Entry::Ended { status, name };
+        let ended = Entry::Ended {
+            status,
+            name,
+            reaped: false,
+        };
         if let Some(Entry::Living(group)) = self.entries.insert(pid, ended) {
             if let Some(alarm) = group.alarm {
                 self.timers.remove(&(alarm, Timer::Alarm(pid)));
@@ -119,12 +137,16 @@ impl Table {
         self.finish(pid, status);
     }
 
-    /// Forgets a process that has ended: its status.
+    /// Forgets a process that has ended, unless others of its tree live: its status.
     pub(crate) fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
-        match self.entries.get(&pid) {
-            Some(Entry::Ended { status, .. }) => {
+        let runs_on = self.runs_on(pid);
+        match self.entries.get_mut(&pid) {
+            Some(Entry::Ended { status, reaped, .. }) => {
                 let status = *status;
-                self.forget(pid);
+                *reaped = true;
+                if !runs_on {
+                    self.forget(pid);
+                }
                 Ok(status)
             }
             Some(_) => Err(Error::Invalid),
@@ -132,12 +154,15 @@ impl Table {
         }
     }
 
+    /// Ends a process; the root of a tree with all that live of that, also if it has ended itself.
     pub(crate) fn kill(&mut self, pid: Pid) -> Result<(), Error> {
         if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
             self.abandon(pid);
             return Ok(());
         }
-        self.group(pid)?;
+        if !self.runs_on(pid) {
+            self.group(pid)?;
+        }
         // The root comes first: nobody starts others meanwhile, and it does not see its children end.
         for pid in self.together(pid) {
             self.end_by(pid, sig::KILL as u8);
@@ -161,7 +186,13 @@ impl Table {
             }
             let status = Status::Killed(sig::KILL as u8);
             let name = String::new();
-            self.entries.insert(pid, Entry::Ended { status, name });
+            let reaped = false;
+            let ended = Entry::Ended {
+                status,
+                name,
+                reaped,
+            };
+            self.entries.insert(pid, ended);
             self.system.end(pid, status);
             self.announce(pid);
         }

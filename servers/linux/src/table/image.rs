@@ -702,7 +702,11 @@ impl Table {
         }
         for member in adopted.members {
             let entry = match member.ended {
-                Some((status, name)) => Entry::Ended { status, name },
+                Some((status, name)) => Entry::Ended {
+                    status,
+                    name,
+                    reaped: false,
+                },
                 None => Entry::Living(Group {
                     frozen: 1,
                     unproven: true,

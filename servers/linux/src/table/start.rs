@@ -24,7 +24,7 @@ impl Table {
         let orphans: Vec<Pid> = self
             .entries
             .iter()
-            .filter(|(_, entry)| matches!(entry, Entry::Ended { .. }))
+            .filter(|(_, entry)| matches!(entry, Entry::Ended { reaped: false, .. }))
             .map(|(pid, _)| *pid)
             .filter(|pid| {
                 let owner = self
@@ -35,7 +35,7 @@ impl Table {
             })
             .collect();
         for pid in orphans {
-            self.forget(pid);
+            let _ = self.reap(pid);
         }
         // What is kept of it, and what is taken while its program is looked at.
         self.world.room.add(256 << 10)?;
