@@ -202,6 +202,8 @@ struct Entry {
 
 /// A connection that was closed and is not over.
 struct Closing {
+    /// Whose it was.
+    job: u32,
     at: Handle,
     port: Option<u16>,
     /// When it is given up.
@@ -618,10 +620,12 @@ impl Stack {
         self.changed = true;
         match entry.socket {
             Socket::Idle => self.free_port(Kind::Stream, entry.port),
-            Socket::Stream { at, made, .. } => self.close_stream(at, entry.port, !made),
+            Socket::Stream { at, made, .. } => {
+                self.close_stream((entry.job, at), entry.port, !made)
+            }
             Socket::Listening { ready } => {
                 for at in ready {
-                    self.close_stream(at, None, true);
+                    self.close_stream((entry.job, at), None, true);
                 }
                 self.free_port(Kind::Stream, entry.port);
             }

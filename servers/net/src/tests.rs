@@ -1273,3 +1273,69 @@ fn nothing_to_do_takes_no_time() {
     assert_eq!(client.close(nobody), Ok(()));
     idle(&mut world, "nobody is asked any more");
 }
+
+/// What a program has written and closed arrives, however many connections another program closes meanwhile.
+#[test]
+fn what_was_closed_arrives_whatever_others_close() {
+    let mut world = World::new(Wire::default(), 5);
+    let server = world.machines[1].session();
+    let victim = Session::new(&world.machines[0].shared, 1);
+    let hostile = Session::new(&world.machines[0].shared, 2);
+    let more = Session::new(&world.machines[0].shared, 2);
+    let listening = listen(&server, 80, 2);
+    let socket = connect(&victim, "10.0.3.2", 80);
+    world.turns(4);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    // As much as there is room for, there and here.
+    let all = content(100_000, 1);
+    let mut sent = 0;
+    for _ in 0..100 {
+        sent += victim.write(socket, &all[sent..]).unwrap_or(0) as usize;
+        world.turn();
+    }
+    assert!(sent > 20_000, "{sent}");
+    assert_eq!(victim.close(socket), Ok(()));
+    world.turns(4);
+    // The other program closes ends of connections to itself, whose other ends stay.
+    let own = [listen(&hostile, 90, 1), listen(&more, 91, 1)];
+    let mut kept = Vec::new();
+    for n in 0..80 {
+        let sessions = [&hostile, &more];
+        let session = sessions[n % 2];
+        let Ok(end) = session.socket(Kind::Stream) else {
+            break;
+        };
+        let (high, low, port) = at("127.0.0.1", 90 + (n % 2) as u16);
+        assert_eq!(session.connect(end, high, low, port), Ok(()));
+        world.turns(4);
+        let Ok((peer, ..)) = session.accept(own[n % 2]) else {
+            break;
+        };
+        kept.push(peer);
+        assert_eq!(session.close(end), Ok(()));
+        world.turns(2);
+    }
+    // With the one of the victim these are more than may be closing.
+    assert!(kept.len() >= 64, "{}", kept.len());
+    // Now the reader reads.
+    let mut got = Vec::new();
+    let mut end = Ok(());
+    for _ in 0..400 {
+        match read(&server, accepted, 4000) {
+            Ok(bytes) if bytes.is_empty() => break,
+            Ok(bytes) => got.extend(bytes),
+            Err(Error::WouldBlock) => {}
+            Err(error) => {
+                end = Err(error);
+                break;
+            }
+        }
+        world.turn();
+    }
+    assert!(
+        end.is_ok() && got.len() == sent,
+        "{} of {sent} bytes came, {end:?}; {} closed",
+        got.len(),
+        kept.len()
+    );
+}

@@ -19,6 +19,7 @@ impl Stack {
                 port,
                 until,
                 confirmed,
+                ..
             } = self.closing[index];
             let now = self.now;
             let socket = self.tcp(at);
@@ -252,27 +253,35 @@ impl Stack {
     }
 
     /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
-    pub(super) fn close_stream(&mut self, at: Handle, port: Option<u16>, hard: bool) {
+    pub(super) fn close_stream(&mut self, (job, at): (u32, Handle), port: Option<u16>, hard: bool) {
         let socket = self.tcp(at);
         match socket.is_listening() || hard {
             true => socket.abort(),
             false => socket.close(),
         }
         if self.closing.len() >= CLOSING_MOST {
-            // Those that only wait for stragglers first.
-            let states: Vec<tcp::State> = {
-                let all: Vec<Handle> = self.closing.iter().map(|closing| closing.at).collect();
-                all.into_iter().map(|at| self.tcp(at).state()).collect()
-            };
-            let oldest = states
-                .iter()
-                .position(|state| *state == tcp::State::TimeWait);
+            // Those that only wait for stragglers first, then those of the job that has most: what others have sent and
+            // closed is not given up for it.
+            let all: Vec<(u32, Handle)> = self.closing.iter().map(|c| (c.job, c.at)).collect();
+            let of = |job: u32| all.iter().filter(|(its, _)| *its == job).count();
+            let most = all.iter().map(|(its, _)| *its).fold(job, |most, its| {
+                let is_more = of(its) > of(most);
+                if is_more {
+                    its
+                } else {
+                    most
+                }
+            });
+            let mut waits = |at| self.tcp(at).state() == tcp::State::TimeWait;
+            let oldest = all.iter().position(|(_, at)| waits(*at));
+            let oldest = oldest.or_else(|| all.iter().position(|(its, _)| *its == most));
             let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
             self.net(at.0).sockets.remove(at.1);
             self.free_port(Kind::Stream, port);
         }
         let until = self.now.saturating_add(CLOSING);
         self.closing.push(Closing {
+            job,
             at,
             port,
             until,
