@@ -382,7 +382,7 @@ mod tests {
                 late.ask(tid, &read(wants), &mut Vec::new()),
                 Told::Wait
             ));
-            assert_eq!(late.end(tid), freed);
+            assert_eq!(late.end(tid), freed, "S1: nobody waits in a circle");
         }
         // One after the other goes on, and the last one has what it gave up again.
         for (tid, wants, next) in [(2, 3, &[1][..]), (1, 2, &[3]), (3, 1, &[])] {

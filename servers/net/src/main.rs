@@ -184,6 +184,7 @@ fn serve() -> Result<Infallible, Error> {
         if let Ok(card) = driver().address() {
             break card;
         }
+        time::sleep(PAUSE);
     };
     let options = Options {
         card,

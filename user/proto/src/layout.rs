@@ -60,8 +60,8 @@ pub const PRIORITY_PROGRAM: u64 = 8;
 pub const PRIORITY_SHELL: u64 = 10;
 /// Priority of servers.
 pub const PRIORITY_SERVER: u64 = 12;
-/// Priority of the file system and the console: above whoever stops programs, so that no request of
-/// a program that is being stopped is ever half served, and served again when it goes on.
+/// Priority of the file system and the console: above other servers and whoever stops programs, which wait for them. Nothing
+/// relies on a request's being served before its program is stopped: requests have numbers, and are done once (ADR 0020).
 pub const PRIORITY_FILES: u64 = 14;
 /// Priority of the memory server, which all others need.
 pub const PRIORITY_MEMORY: u64 = 16;
