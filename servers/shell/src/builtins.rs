@@ -342,6 +342,7 @@ fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
     let (manager, pid) = (job.manager, job.pid);
     // What it has started may run on, and is ended by it.
     if job.has_ended() && process_of(manager, pid).is_ok_and(|process| process.kill().is_ok()) {
+        shell.jobs.know(number);
         return Ok(());
     }
     let number = shell.live_job(word)?;
