@@ -305,7 +305,7 @@ fn leaves_no_trace(
     leaves_at_most(ctx, attack, stdout, machine, 0)
 }
 
-/// The same of an attack that may keep so many KB.
+/// The same of an attack after which so many KB may be free more or less.
 fn leaves_at_most(
     ctx: &mut Ctx,
     attack: &str,
@@ -336,7 +336,7 @@ fn leaves_at_most(
     ctx.note(format!(
         "kernel objects and KB free: {before:?}, then {after:?}"
     ));
-    if before.0 != after.0 || after.1 > before.1 || before.1 - after.1 > kept {
+    if before.0 != after.0 || before.1.abs_diff(after.1) > kept {
         return Err(format!("{before:?} became {after:?}"));
     }
     Ok(())

@@ -146,12 +146,14 @@ cmp /tmp/got2 /tmp/got
             .add("/tmp/one", one.clone())
             .get("/tmp/got")
             .net(first)
-            .driver(of_first),
+            .driver(of_first)
+            .timeout(300),
         Run::script(connects)
             .add("/tmp/two", two.clone())
             .get("/tmp/got")
             .net(second)
-            .driver(of_second),
+            .driver(of_second)
+            .timeout(300),
     )?;
     listens.expect_status(0)?.expect_stdout("")?;
     connects.expect_status(0)?.expect_stdout("")?;
