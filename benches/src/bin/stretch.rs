@@ -312,6 +312,11 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
 fn space_body(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let _crowd = Crowd::asleep(twin.space_ref.handle())?;
+    change_body(watcher, &twin)
+}
+
+/// A space loses its body, and gets a new one with the same state.
+fn change_body(watcher: &Watcher, twin: &Twin) -> Result<u64, String> {
     let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
     let state = twin.space.get_state(0).must("get_state")?;
     watcher.during(|| {
@@ -359,19 +364,24 @@ fn importers(watcher: &Watcher) -> Result<u64, String> {
     let reference = region.reference().must("a reference")?;
     let mut mappings = Vec::new();
     for index in 0..CROWD {
-        let mapping = Mapping::new().must("a mapping")?;
-        let state = MappingState {
-            start: MEMORY_SIZE + index * PAGE_SIZE,
-            size: PAGE_SIZE,
-            offset: 0,
-            protection: access::READ,
-        };
-        mapping
-            .set_state(&state, reference.handle(), 0)
-            .must("set_state")?;
-        mappings.push(mapping);
+        mappings.push(page_of(&reference, index)?);
     }
     watcher.during(|| region.set_state(&state, 0, 0).must("set_state"))
+}
+
+/// The first page of a region, mapped as the page of that number behind the program's memory.
+fn page_of(region: &Ref, index: u64) -> Result<Mapping, String> {
+    let mapping = Mapping::new().must("a mapping")?;
+    let state = MappingState {
+        start: MEMORY_SIZE + index * PAGE_SIZE,
+        size: PAGE_SIZE,
+        offset: 0,
+        protection: access::READ,
+    };
+    mapping
+        .set_state(&state, region.handle(), 0)
+        .must("set_state")?;
+    Ok(mapping)
 }
 
 /// A space loses its body of which there are many regions, which a space imports that has as many of its own.
@@ -391,25 +401,9 @@ fn regions(watcher: &Watcher) -> Result<u64, String> {
         }
         let theirs = &regions[regions.len() - 2];
         let reference = theirs.reference().must("a reference")?;
-        let mapping = Mapping::new().must("a mapping")?;
-        let state = MappingState {
-            start: MEMORY_SIZE + index * PAGE_SIZE,
-            size: PAGE_SIZE,
-            offset: 0,
-            protection: access::READ,
-        };
-        mapping
-            .set_state(&state, reference.handle(), 0)
-            .must("set_state")?;
-        mappings.push(mapping);
+        mappings.push(page_of(&reference, index)?);
     }
-    let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
-    let state = twin.space.get_state(0).must("get_state")?;
-    watcher.during(|| {
-        done(sys::space_destroy(space, identity.handle())).must("space_destroy")?;
-        done(sys::space_create(space, identity.handle())).must("space_create")?;
-        twin.space.set_state(&state, 0).must("set_state")
-    })
+    change_body(watcher, &twin)
 }
 
 /// A server waits for requests, at whose port all threads of the crowd wait with messages of which the last piece is not

@@ -120,6 +120,16 @@ enum Entry {
     },
 }
 
+impl Entry {
+    fn ended(status: Status, name: String) -> Self {
+        Entry::Ended {
+            status,
+            name,
+            reaped: false,
+        }
+    }
+}
+
 /// Who started a process, and what it was given: nothing if that was a Linux program.
 #[derive(Default)]
 struct Starter {

@@ -70,9 +70,13 @@ impl Changes {
 fn ready(c: &mut Caller, fd: u32, wanted: u16, changes: &mut Changes) -> Option<u16> {
     let description = Rc::clone(&c.p.files.fds.get(&fd)?.description);
     // What happens is told of by the events without bands.
-    let bands = [(RDNORM | RDBAND, IN), (WRNORM | WRBAND, OUT)];
-    let of = |(band, event)| if wanted & band != 0 { event } else { 0 };
-    changes.events |= u32::from(wanted | bands.into_iter().map(of).fold(ERR | HUP, |a, b| a | b));
+    changes.events |= u32::from(wanted | ERR | HUP);
+    if wanted & (RDNORM | RDBAND) != 0 {
+        changes.events |= u32::from(IN);
+    }
+    if wanted & (WRNORM | WRBAND) != 0 {
+        changes.events |= u32::from(OUT);
+    }
     let address = Rc::as_ptr(&description).addr();
     if let Some(ready) = changes.seen.get(&address) {
         return Some(*ready);

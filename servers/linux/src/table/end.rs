@@ -107,11 +107,7 @@ impl Table {
         for tid in self.tasks_of(pid) {
             self.end_task(tid, pid);
         }
-        let ended = Entry::Ended {
-            status,
-            name,
-            reaped: false,
-        };
+        let ended = Entry::ended(status, name);
         if let Some(Entry::Living(group)) = self.entries.insert(pid, ended) {
             if let Some(alarm) = group.alarm {
                 self.timers.remove(&(alarm, Timer::Alarm(pid)));
@@ -185,14 +181,8 @@ impl Table {
                 self.world.disk.forget(disk::of_tree(pid));
             }
             let status = Status::Killed(sig::KILL as u8);
-            let name = String::new();
-            let reaped = false;
-            let ended = Entry::Ended {
-                status,
-                name,
-                reaped,
-            };
-            self.entries.insert(pid, ended);
+            self.entries
+                .insert(pid, Entry::ended(status, String::new()));
             self.system.end(pid, status);
             self.announce(pid);
         }

@@ -702,11 +702,7 @@ impl Table {
         }
         for member in adopted.members {
             let entry = match member.ended {
-                Some((status, name)) => Entry::Ended {
-                    status,
-                    name,
-                    reaped: false,
-                },
+                Some((status, name)) => Entry::ended(status, name),
                 None => Entry::Living(Group {
                     frozen: 1,
                     unproven: true,

@@ -173,13 +173,14 @@ impl Table {
         let own_now = now.wrapping_add(offset);
         let alarm = self.system.process(pid).alarm;
         if let Some(alarm) = alarm.filter(|alarm| alarm.deadline <= own_now) {
-            let others = self.timers.iter();
-            let others = others.filter(|(_, timer)| matches!(timer, Timer::Alarm(_)));
-            let least = RING * (1 + others.count() as u64);
-            self.system.process(pid).alarm = (alarm.interval != 0).then(|| {
+            let next = (alarm.interval != 0).then(|| {
+                let others = self.timers.iter();
+                let others = others.filter(|(_, timer)| matches!(timer, Timer::Alarm(_)));
+                let least = RING * (1 + others.count() as u64);
                 let deadline = own_now.saturating_add(alarm.interval.max(least));
                 Alarm { deadline, ..alarm }
             });
+            self.system.process(pid).alarm = next;
             self.post_to_any(pid, sig::ALRM, Origin::default(), signalled);
         }
         self.schedule_alarm(pid);

@@ -263,18 +263,13 @@ impl Stack {
             // Those that only wait for stragglers first, then those of the job that has most: what others have sent and
             // closed is not given up for it.
             let all: Vec<(u32, Handle)> = self.closing.iter().map(|c| (c.job, c.at)).collect();
-            let of = |job: u32| all.iter().filter(|(its, _)| *its == job).count();
-            let most = all.iter().map(|(its, _)| *its).fold(job, |most, its| {
-                let is_more = of(its) > of(most);
-                if is_more {
-                    its
-                } else {
-                    most
-                }
-            });
+            let count = |job: u32| all.iter().filter(|(its, _)| *its == job).count();
+            // Of as many, the one who closes is first, then who has closed first.
+            let jobs = all.iter().rev().map(|(its, _)| *its);
+            let most = jobs.max_by_key(|its| (count(*its), *its == job));
             let mut waits = |at| self.tcp(at).state() == tcp::State::TimeWait;
             let oldest = all.iter().position(|(_, at)| waits(*at));
-            let oldest = oldest.or_else(|| all.iter().position(|(its, _)| *its == most));
+            let oldest = oldest.or_else(|| all.iter().position(|(its, _)| Some(*its) == most));
             let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
             self.net(at.0).sockets.remove(at.1);
             self.free_port(Kind::Stream, port);

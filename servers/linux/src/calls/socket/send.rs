@@ -35,6 +35,13 @@ struct Outgoing<'a> {
     rights: Vec<Shared<Description>>,
 }
 
+/// Asks for memory for a message of so many bytes that is to be kept in the queue of a socket.
+fn message_room(c: &mut Caller, to: Option<u64>, length: usize) -> Result<()> {
+    let growth = to.map_or(0, |to| c.s.sockets.growth(to));
+    c.h.room(2 * length as u64 + growth)?;
+    Ok(())
+}
+
 /// Copies a piece of several ranges, from byte `done` on.
 fn copy_in(
     c: &mut Caller,
@@ -43,8 +50,7 @@ fn copy_in(
     done: u64,
     length: usize,
 ) -> Result<Vec<u8>> {
-    let growth = to.map_or(0, |to| c.s.sockets.growth(to));
-    c.h.room(2 * length as u64 + growth)?;
+    message_room(c, to, length)?;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
         let at = done + bytes.len() as u64;
@@ -289,8 +295,7 @@ pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8]) -> Result<usize> {
         return Ok(bytes.len());
     };
     let sender = sender(c);
-    let growth = c.s.sockets.growth(peer);
-    c.h.room(2 * bytes.len() as u64 + growth)?;
+    message_room(c, Some(peer), bytes.len())?;
     let message = Message {
         bytes: bytes.to_vec(),
         sender,
