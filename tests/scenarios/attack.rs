@@ -672,7 +672,7 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
     ctx.note(format!(
         "kernel objects and KB free: {before:?}, then {after:?}"
     ));
-    // A server keeps at most 4 MB of free blocks; with a disk one more has reason to.
+    // A server keeps at most 1 MB of free large blocks, and the small ones; with a disk more have reason to.
     let kept = SERVICES_KEPT * (1 + u64::from(machine.disk.is_some()));
     if after.0 > before.0 + SERVICES_OBJECTS || after.1 + kept < before.1 {
         let file = |path| {

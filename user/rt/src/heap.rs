@@ -22,7 +22,7 @@ use talc::{OomHandler, Span, Talc};
 /// Smallest large block. Whole units are large blocks too.
 const LARGE: usize = 48 * 1024;
 /// So many free dirty units are kept before memory is given back.
-const KEEP: usize = (4 << 20) / UNIT;
+const KEEP: usize = (1 << 20) / UNIT;
 /// So many units small blocks get when their own range is full.
 const PIECE: usize = (1 << 20) / UNIT;
 /// So many bytes of addresses are left by whatever asks for memory.
@@ -158,13 +158,6 @@ pub unsafe fn init(start: u64, end: u64, slots: u64, large: u64) {
 /// The allocator of a program; [`crate::program!`] registers it.
 #[derive(Debug)]
 pub struct Heap;
-
-/// Bytes of free large blocks that have not been given back: they can be used again without asking
-/// the memory server.
-#[must_use]
-pub fn kept() -> u64 {
-    with(|inner| (inner.units.dirty_count() * UNIT) as u64)
-}
 
 /// Whether a server may allocate so many bytes more: `NoMemory` if that memory is not to be had. The first time
 /// begins to reserve memory before it is touched. Something is left for requests that do not ask, so whatever
