@@ -55,7 +55,7 @@ pub(crate) struct Wanted {
     memory: RefCell<Hold>,
     /// While nobody else is to run.
     raised: Cell<Option<Raised>>,
-    /// When it last gave others of its priority their turn.
+    /// When it last gave others of its priority their turn, or took one for itself.
     turn: Cell<u64>,
 }
 
@@ -78,10 +78,13 @@ impl Wanted {
         self.turn.set(rt::time::now());
     }
 
-    /// While it is raised: lets others run that wait.
+    /// While it is raised: lets others run that wait, and programs, too, when it has been raised for as long as their turns are.
     pub(crate) fn breathe(&self) {
         self.lower();
-        self.raise();
+        if rt::time::now() - self.turn.get() > TURN {
+            self.give_way();
+        }
+        self.raised.set(Some(Raised::now()));
     }
 
     /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
@@ -92,6 +95,7 @@ impl Wanted {
     /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
     /// turn, and stand still no longer than it takes.
     pub(crate) fn raise(&self) {
+        self.turn.set(rt::time::now());
         self.raised.set(Some(Raised::now()));
     }
 

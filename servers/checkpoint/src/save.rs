@@ -62,12 +62,12 @@ pub(crate) fn save(
         // Objects are found by the copies. What is tried again is copied when it can be described.
         let mut copies = Vec::new();
         if copying && attempt == 0 {
-            copies = set.copies();
+            copies = set.copies(wanted);
         }
         match set.describe(&copies, wanted) {
             Ok(mut meta) => {
                 if copying && attempt > 0 {
-                    copies = set.copies();
+                    copies = set.copies(wanted);
                 }
                 let mut pages = set.pages(copies)?;
                 set.keep_control(&mut pages, &meta, wanted)?;
@@ -284,6 +284,7 @@ impl<'a> Set<'a> {
             }
         }
         for held in &mut set.held {
+            wanted.breathe();
             let map = |segment, region: &Ref| {
                 machine::window(region, segment)
                     .map_err(|error| format!("cannot map the process: {}", error.text()))
@@ -295,9 +296,10 @@ impl<'a> Set<'a> {
     }
 
     /// Frozen copies of the memory of all processes; none if not all can be made.
-    fn copies(&self) -> Vec<Copy> {
+    fn copies(&self, wanted: &Wanted) -> Vec<Copy> {
         let mut copies = Vec::with_capacity(self.held.len());
         for held in &self.held {
+            wanted.breathe();
             match held.process.copy(held.member) {
                 Ok(copy) => copies.push(copy),
                 Err(_) => {
@@ -330,6 +332,7 @@ impl<'a> Set<'a> {
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         for (process, held) in self.held.iter().enumerate() {
+            wanted.breathe();
             let window = held.window(Segment::Control)?;
             let control = (process as u32, &held.frozen.control, window);
             pages.keep_control(control, meta, wanted)?;
@@ -458,6 +461,7 @@ impl<'a> Set<'a> {
             known.add(&Kernel, port, Target::Outside((*name).into()));
         }
         for (process, held) in self.held.iter().enumerate() {
+            wanted.breathe();
             let process = process as u32;
             for segment in [Segment::Memory, Segment::Control] {
                 let copy = held

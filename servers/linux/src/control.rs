@@ -243,7 +243,7 @@ impl Host<Sessions> for Personality {
     }
 
     fn deadline(&mut self) -> Option<u64> {
-        self.0.borrow().deadline()
+        self.0.borrow_mut().deadline()
     }
 
     fn settle(&mut self) {

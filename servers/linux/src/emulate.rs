@@ -469,9 +469,6 @@ pub fn call(
         // Whatever it made of that.
         result = Err(Stop::Park(Wake::firm()));
     }
-    if system.objects.is_due() {
-        system.settle_objects(host);
-    }
     if task.loading.is_some() && !matches!(result, Err(Stop::Park(_) | Stop::Turn)) {
         // It has failed.
         loading::give_up(task, host);

@@ -57,6 +57,8 @@ pub struct Failure {
     pub names_another: bool,
     /// It is a native program, or the interpreter of a script is.
     pub native: Option<Box<IsNative>>,
+    /// The files that were looked at.
+    pub inos: Vec<u64>,
 }
 
 /// A native program that was to be loaded.
@@ -77,6 +79,7 @@ impl Failure {
             sentence: format!("{path}: {cause}"),
             names_another: false,
             native: None,
+            inos: Vec::new(),
         }
     }
 
@@ -119,6 +122,8 @@ pub struct Prepared {
     env: Vec<Vec<u8>>,
     /// As the caller named it.
     name: String,
+    /// The files that were looked at.
+    inos: Vec<u64>,
     /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its first stack is there, and arguments
     /// and environment are nowhere else any more.
     staged: Option<First>,
@@ -395,7 +400,20 @@ pub fn prepare(
     args: Vec<Vec<u8>>,
     env: Vec<Vec<u8>>,
 ) -> Result<Prepared, Failure> {
-    let mut args = args;
+    let mut inos = Vec::new();
+    match find(current, host, path, (args, env), &mut inos) {
+        Ok(prepared) => Ok(Prepared { inos, ..prepared }),
+        Err(failure) => Err(Failure { inos, ..failure }),
+    }
+}
+
+fn find(
+    current: &Current,
+    host: &mut dyn Host,
+    path: &str,
+    (mut args, env): (Vec<Vec<u8>>, Vec<Vec<u8>>),
+    inos: &mut Vec<u64>,
+) -> Result<Prepared, Failure> {
     if path.is_empty() {
         return Err(Failure::from_fs(proto::Error::NotFound, path));
     }
@@ -411,6 +429,7 @@ pub fn prepare(
             false => failure.of_interpreter(path),
         })?;
         let ino = attr.ino;
+        inos.push(ino);
         let result = prepare_open(host, &attr, &canonical, &mut args, &name);
         match result {
             Ok(Step::Script(interpreter)) => {
@@ -426,8 +445,10 @@ pub fn prepare(
                     args,
                     env,
                     name,
+                    inos: Vec::new(),
                     staged: None,
                 };
+                inos.extend(prepared.interpreter.as_ref().map(|image| image.ino));
                 return match check_sizes(host, &prepared) {
                     Ok(()) => Ok(prepared),
                     Err(failure) => {
@@ -620,6 +641,12 @@ impl core::fmt::Debug for Prepared {
 }
 
 impl Prepared {
+    /// The files that were looked at.
+    #[must_use]
+    pub fn inos(&self) -> &[u64] {
+        &self.inos
+    }
+
     /// Program and interpreter.
     fn images(&self) -> impl Iterator<Item = &Image> {
         core::iter::once(&self.image).chain(&self.interpreter)

@@ -99,6 +99,19 @@ impl Locks {
         own.filter(|lock| lock.owner == owner).collect()
     }
 
+    /// Whether this owner has a lock of this file.
+    #[must_use]
+    pub fn has(&self, owner: Owner, ino: u64) -> bool {
+        self.owners.contains(&(owner, ino))
+    }
+
+    /// A file of which this owner has a lock.
+    #[must_use]
+    pub fn any_of(&self, owner: Owner) -> Option<u64> {
+        let mut all = self.owners.range((owner, 0)..=(owner, u64::MAX));
+        all.next().map(|(_, ino)| *ino)
+    }
+
     /// A task waits for a lock of another owner. Errors: `EDEADLK` if that one waits for it.
     pub fn wait(&mut self, tid: Tid, owner: Owner, other: Owner) -> Result<(), Errno> {
         self.leave(tid);

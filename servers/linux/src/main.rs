@@ -7,7 +7,8 @@
 //! deadline passes, or the process is thawed. All of that happens between two events of one
 //! thread, so a checkpoint, which is an event too, finds every call either done or not begun.
 //!
-//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk.
+//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk;
+//!   [`pace`]: turns of programs between the steps of long work.
 //! * [`control`]: what others ask, the interfaces of a manager of processes ([`services::process`]).
 #![no_std]
 #![no_main]
@@ -16,6 +17,7 @@ extern crate alloc;
 
 mod control;
 mod disk;
+mod pace;
 mod table;
 mod world;
 
@@ -28,6 +30,7 @@ use proto::Error;
 use rt::obj::Portset;
 
 use control::Personality;
+use pace::Pace;
 use table::Table;
 
 rt::entry!(main);
@@ -41,13 +44,15 @@ fn run() -> Result<Infallible, Error> {
     let portset_ref = portset.reference().map_err(rt::error_of)?;
     let supervisor = control::supervisor(*portset_ref).map_err(rt::error_of)?;
     let table = Rc::new(RefCell::new(Table::new(portset_ref)));
-    let mut server = Server::on(portset, Personality::new(table))?;
+    let mut server = Server::on(portset, Personality::new(Rc::clone(&table)))?;
     server.knows(rt::names::job_of);
     if let Err(error) = watch_console(&server) {
         rt::log!("linux: the console cannot be watched: {}", error.text());
     }
     disk::set_bell(server.bell()?);
     table::set_bell(server.bell()?);
+    let pace = Pace::new(server.bell()?).map_err(rt::error_of)?;
+    table.borrow_mut().set_pace(pace);
     let door = server.door().reference().map_err(rt::error_of)?;
     rt::names::register_with("linux", &door, &supervisor)?;
     server.run()

@@ -7,7 +7,8 @@
 //! The object of a file has the parts of it that somebody has mapped. While it is there what is written to the
 //! file is written to the object, too, and what is read of the file comes from the object, so Linux programs see one content. The
 //! file system sees what was changed in memory when it is *written back*: by `msync` and `fsync`, and before the object goes. That
-//! compares pages, since nobody tells which ones were written to, and is done in steps, with others in between.
+//! compares pages, since nobody tells which ones were written to, and is done in steps, between which programs have a turn. Who unmaps a
+//! file or ends waits for that, if nobody else has it mapped, so that whoever comes next finds the file as it left it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
@@ -91,6 +92,8 @@ struct Object {
     is_writable: bool,
     /// How far it is written back, while that is done.
     back: Option<u64>,
+    /// It is written back, and nobody can have changed it since.
+    is_clean: bool,
     used: Weak<Use>,
 }
 
@@ -166,10 +169,12 @@ pub struct Objects {
     unused: Rc<RefCell<Vec<u64>>>,
     /// Objects that are written back, or are to go.
     due: BTreeSet<u64>,
+    /// The one of them that had the last turn.
+    last: u64,
 }
 
 impl Objects {
-    /// Whether something is to be written back, or to go ([`System::settle_objects`]).
+    /// Whether something is to be written back, or to go: [`System::settle_objects`] is called when programs have had a turn.
     #[must_use]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty() || !self.unused.borrow().is_empty()
@@ -202,9 +207,31 @@ impl Objects {
         if object.file.is_none() || !object.is_writable {
             return false;
         }
-        object.back = Some(0);
+        (object.back, object.is_clean) = (Some(0), false);
         self.due.insert(id);
         true
+    }
+
+    /// Whether the object of a file, which can have been changed, goes when this use of it does.
+    #[must_use]
+    pub fn goes_with(&self, id: u64) -> bool {
+        let object = self.all.get(&id).filter(|object| object.file.is_some());
+        object.is_some_and(|object| object.is_writable && object.used.strong_count() == 1)
+    }
+
+    /// It has been written back before its last use went, and who had that has not run meanwhile.
+    pub fn is_as_written(&mut self, id: u64) {
+        let object = self.all.get_mut(&id);
+        if let Some(object) = object.filter(|o| o.back.is_none() && o.used.strong_count() == 0) {
+            object.is_clean = true;
+        }
+    }
+
+    /// Whether one of these files has an object that is still to be written back.
+    #[must_use]
+    pub fn behind(&self, inos: &[u64]) -> Option<u64> {
+        let due = |id: &u64| self.due.contains(id) || self.unused.borrow().contains(id);
+        inos.iter().find_map(|ino| self.of_ino(*ino).filter(due))
     }
 
     /// The object of a file, if it has one.
@@ -241,6 +268,7 @@ impl System {
             loaded: Loaded::default(),
             is_writable: true,
             back: None,
+            is_clean: false,
             used: Rc::downgrade(&used),
         };
         self.objects.all.insert(id, object);
@@ -332,6 +360,7 @@ impl System {
                 unused: Rc::clone(&self.objects.unused),
             });
             object.used = Rc::downgrade(&used);
+            object.is_clean = false;
             used
         }))
     }
@@ -387,8 +416,19 @@ impl System {
         Ok(())
     }
 
-    /// Writes back and ends what is due, a step of it.
+    /// Writes back and ends what is due, a step of it. They take turns.
     pub fn settle_objects(&mut self, host: &mut dyn Host) {
+        self.note_unused(host);
+        let due = &self.objects.due;
+        let after = due.range(self.objects.last.saturating_add(1)..).next();
+        if let Some(id) = after.or_else(|| due.first()).copied() {
+            self.objects.last = id;
+            self.settle_object(host, id);
+        }
+    }
+
+    /// Objects of which the last use has gone are written back and go.
+    fn note_unused(&mut self, host: &mut dyn Host) {
         let mut unused = core::mem::take(&mut *self.objects.unused.borrow_mut());
         unused.sort_unstable();
         unused.dedup();
@@ -399,14 +439,16 @@ impl System {
             if object.used.strong_count() > 0 {
                 continue;
             }
-            if object.is_writable && object.back.is_none() && is_wanted(host, object) {
+            let is_changed = object.is_writable && !object.is_clean;
+            if is_changed && object.back.is_none() && is_wanted(host, object) {
                 object.back = Some(0);
             }
             self.objects.due.insert(id);
         }
-        let Some(id) = self.objects.due.first().copied() else {
-            return;
-        };
+    }
+
+    /// A step of writing one back, or its end.
+    pub fn settle_object(&mut self, host: &mut dyn Host, id: u64) {
         if let Some(object) = self.objects.all.get_mut(&id) {
             if let Err(error) = step(host, id, object) {
                 object.back = None;
@@ -436,10 +478,11 @@ impl System {
         }
     }
 
-    /// Has all files in the file system as programs see them, however long that takes: before something reads them past the objects.
-    pub fn settle_all_objects(&mut self, host: &mut dyn Host) {
-        while self.objects.is_due() {
-            self.settle_objects(host);
+    /// Has these files in the file system as programs see them, however long that takes: before something reads them past their objects.
+    pub fn settle_files(&mut self, host: &mut dyn Host, inos: &[u64]) {
+        self.note_unused(host);
+        while let Some(id) = self.objects.behind(inos) {
+            self.settle_object(host, id);
         }
     }
 }

@@ -20,7 +20,7 @@ mod start;
 use abi::message::ExceptionMessage;
 use abi::Registers;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -38,6 +38,7 @@ use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
 use crate::disk;
+use crate::pace::Pace;
 use crate::world::{short, Born, Memory, Seat, View, World};
 
 use living::Living;
@@ -64,6 +65,8 @@ struct Group {
     stops: u32,
     /// A signal has stopped it.
     halted: bool,
+    /// It stands still, and ends by this signal when its turn comes.
+    ending: Option<u8>,
     /// What `freeze` has of its tree, as long as it waits for more.
     saving: Option<Box<Saving>>,
     /// The part that `freeze` made.
@@ -78,7 +81,7 @@ struct Group {
 
 impl Group {
     const fn holds_still(&self) -> bool {
-        self.frozen > 0 || self.stops > 0 || self.halted
+        self.frozen > 0 || self.stops > 0 || self.halted || self.ending.is_some()
     }
 }
 
@@ -153,9 +156,14 @@ struct Hold {
     event: Rc<Event>,
 }
 
-/// Most calls that are made again before all others have had their turn: one thing that happens can be what a crowd waits
-/// for.
+/// Most calls that are made again before programs have had a turn: one thing that happens can be what a crowd waits for.
 const RETRIES: u32 = 16;
+/// Most descriptors of processes that something else ends (whoever kills a tree, or a signal) that are closed before programs have had
+/// a turn.
+const CLOSES: usize = 1024;
+/// What the end of a process takes beside, and that of a thread, in descriptors.
+const PROCESS_CLOSES: usize = 200;
+const TASK_CLOSES: usize = 16;
 
 /// What is to be done at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,6 +197,13 @@ pub(crate) struct Table {
     signalled: Vec<Tid>,
     /// Processes that are to be stopped as soon as none of their threads is about to get an answer.
     halting: Vec<Pid>,
+    /// Processes that end one after the other, in turns.
+    ending: VecDeque<Pid>,
+    /// Trees that are being saved and wait for a turn.
+    saving: Vec<Pid>,
+    /// How many descriptors may still be closed for those that end in this turn.
+    closes: usize,
+    pace: Option<Pace>,
 }
 
 fn error_of(errno: Errno) -> Error {
@@ -234,7 +249,16 @@ impl Table {
             retried: 0,
             signalled: Vec::new(),
             halting: Vec::new(),
+            ending: VecDeque::new(),
+            saving: Vec::new(),
+            closes: CLOSES,
+            pace: None,
         }
+    }
+
+    /// Says who asks for turns.
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        self.pace = Some(pace);
     }
 
     /// A process that lives.
@@ -260,11 +284,12 @@ impl Table {
         first.or_else(other).map(|living| &**living)
     }
 
-    /// The time at which the event loop has to run at the latest.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        let is_due = self.system.objects.is_due();
-        let is_due = is_due || !self.due.is_empty();
-        if is_due || !self.signalled.is_empty() || !self.halting.is_empty() {
+    /// The time at which the event loop has to run at the latest. What is long goes on when programs have had a turn.
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        let is_long = self.system.objects.is_due() || !self.due.is_empty();
+        let is_long = is_long || !self.ending.is_empty() || !self.saving.is_empty();
+        let comes = is_long && self.pace.as_mut().is_some_and(Pace::ask);
+        if is_long && !comes || !self.signalled.is_empty() || !self.halting.is_empty() {
             return Some(0);
         }
         self.timers.first().map(|(deadline, _)| *deadline)
@@ -420,9 +445,13 @@ impl Table {
         for pid in core::mem::take(&mut self.halting) {
             self.halt(pid);
         }
-        if self.system.objects.is_due() {
-            // The rest comes when others have had their turn.
+        self.closes = CLOSES;
+        if self.pace.as_mut().is_none_or(Pace::take) {
             self.settle_objects();
+            self.end_next();
+            for root in core::mem::take(&mut self.saving) {
+                self.file_is_due(root);
+            }
         }
         let mut retries = RETRIES;
         // Most calls leave nothing to do.
@@ -467,12 +496,20 @@ impl Table {
                 self.ring(rt::time::now(), &mut signalled);
             }
             for tid in core::mem::take(&mut signalled) {
-                self.deliver_signals(tid);
+                match self.may_get_signals(tid) {
+                    true => self.deliver_signals(tid),
+                    false => drop(self.due.insert(tid)),
+                }
             }
             while retries > 0 {
                 let Some(tid) = self.next_due() else { break };
-                self.retry(tid);
-                retries -= 1;
+                if self.may_get_signals(tid) {
+                    self.retry(tid);
+                    retries -= 1;
+                } else {
+                    self.due.insert(tid);
+                    retries = 0;
+                }
             }
             for pid in self.system.take_halts() {
                 self.halt(pid);
@@ -481,7 +518,7 @@ impl Table {
                 self.forget(pid);
             }
             if retries == 0 && self.is_settled_but_for_retries() {
-                // The rest comes when others have had their turn.
+                // The rest comes when programs have had a turn.
                 self.signalled.append(&mut signalled);
                 break;
             }
@@ -491,6 +528,9 @@ impl Table {
 
     /// Writes back what was changed in mapped files, a step of it.
     fn settle_objects(&mut self) {
+        if !self.system.objects.is_due() {
+            return;
+        }
         let mut view = View {
             root: 0,
             seat: None,
@@ -525,6 +565,8 @@ impl Table {
             return;
         }
         let Some(mut message) = self.unpark(tid) else {
+            // It runs, and its signals have waited for their turn.
+            self.deliver_signals(tid);
             return;
         };
         let Some((living, system, world)) = self.split(tid) else {

@@ -416,7 +416,12 @@ fn save(
     let root = tasks[0].1.pid;
     let known = |pid| (first.filter(|_| pid == root), "ended".to_string());
     let mut gathered = part::Gathered::default();
-    part::save((root, false), &mut gathered, tasks, known, system, host).map(|made| made.part)
+    loop {
+        match part::save((root, false), &mut gathered, tasks, known, system, host) {
+            Err(part::Refusal::Turn) => {}
+            made => return made.map(|made| made.part),
+        }
+    }
 }
 
 /// A task, and the table with its process.
@@ -1545,6 +1550,68 @@ fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u
     let mut adopted = part::adopt(saved, 1, 0, pid, system, host).unwrap();
     let seated = adopted.tasks.remove(0);
     (seated.place, seated.task)
+}
+
+#[test]
+fn a_tree_with_many_open_files_is_saved_in_turns() {
+    const CHILDREN: usize = 5;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"/dev/null\0").unwrap();
+    let mut children = Vec::new();
+    for _ in 0..CHILDREN {
+        process.result(&mut host, nr::fork, &[]);
+        let mut task = child_of(&mut process, &mut host);
+        let open = registers(nr::open, &[0x10_0000, 0]);
+        let mut number = 0;
+        while number >= 0 {
+            number = match call(&mut task, &mut process.system, &mut host, &open) {
+                Outcome::Go { registers, .. } => registers.rax as i64,
+                outcome => panic!("{outcome:?}"),
+            };
+        }
+        children.push(task);
+    }
+    let open = |task: &Task| task.shares.files.borrow().fds.len();
+    let all: usize = children.iter().map(open).sum();
+    assert!(all > CHILDREN * 1000);
+    let tasks: Vec<(u64, &Task)> = core::iter::once(&process.task)
+        .chain(&children)
+        .map(|task| (FIRST, task))
+        .collect();
+    let known = |_| (None, String::new());
+    let what = (process.task.pid, false);
+    let mut gathered = part::Gathered::default();
+    let mut turns = 0;
+    let made = loop {
+        let system = &process.system;
+        match part::save(what, &mut gathered, &tasks, known, system, &mut host) {
+            Err(part::Refusal::Turn) => turns += 1,
+            made => break made.unwrap(),
+        }
+        // It can be given up at any time, and then has nothing that is open.
+        if turns == 2 {
+            assert!(gathered.size() > 0);
+            gathered.forget_tasks();
+            let description = children[0].shares.files.borrow().fds[&100]
+                .description
+                .clone();
+            assert_eq!(
+                Rc::strong_count(&description),
+                2,
+                "S2: a description is kept"
+            );
+        }
+    };
+    // Each is looked at, and written.
+    let least = 2 * all / 2000;
+    assert!(turns >= least, "S1: {all} descriptors in {turns} turns");
+    let pid = process.system.create(None).unwrap();
+    let memories = CHILDREN + 1;
+    let adopted = part::adopt(&made.part, memories, 0, pid, &mut process.system, &mut host);
+    let adopted = adopted.unwrap();
+    let again: usize = adopted.tasks.iter().map(|seated| open(&seated.task)).sum();
+    assert_eq!(again, all + open(&process.task));
 }
 
 #[test]

@@ -243,8 +243,42 @@ pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
         return Err(EINVAL.into());
     }
     let (start, end) = range(start, size).map_err(|_| Stop::Errno(EINVAL))?;
+    let ids = settle(c, |area| area.start < end && start < area.end)?;
     remove(c, start, end)?;
+    if tasks_in_memory(c) == 1 {
+        for id in ids {
+            c.s.objects.is_as_written(id);
+        }
+    }
     Ok(0)
+}
+
+/// Waits until what was changed in mapped files of which nobody else has a mapping is in these, before the areas go: their objects.
+fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>> {
+    if c.p.memory.objects.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let areas = c.p.memory.areas.list().iter().filter(|a| which(a));
+    let ids: BTreeSet<u64> = areas
+        .filter_map(Area::object)
+        .filter(|id| c.s.objects.goes_with(*id))
+        .collect();
+    write_back(c, ids.clone(), true)?;
+    Ok(ids)
+}
+
+/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory.
+pub fn settle_all(c: &mut Caller) -> Result<()> {
+    if tasks_in_memory(c) <= c.process().tasks.len() {
+        settle(c, |_| true)?;
+    }
+    Ok(())
+}
+
+/// How many tasks have the memory.
+fn tasks_in_memory(c: &Caller) -> usize {
+    // The call that is made has it, too.
+    Rc::strong_count(&c.p.task.shares.memory) - 1
 }
 
 /// `mprotect`.
@@ -452,9 +486,11 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
 pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     if c.progress() == 0 {
         for id in &ids {
-            c.s.objects.write_back(*id);
+            if c.s.objects.write_back(*id) {
+                // Of most that is all.
+                c.s.settle_object(c.h, *id);
+            }
         }
-        c.s.settle_objects(c.h);
     }
     let behind: Vec<Key> = ids
         .into_iter()

@@ -5,12 +5,14 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
-use crate::emulate::{Caller, Result, Stop};
+use crate::calls::memory;
+use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
 use crate::exec::{self, Staged};
 use crate::loading;
 use crate::native;
 use crate::process::MAX_FDS;
+use crate::system::Key;
 use crate::wire::{u64_at, Writer};
 
 /// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
@@ -50,9 +52,24 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     let path = c.path(path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
+    memory::settle_all(c)?;
+    let prepared = exec::prepare(&c.p, c.h, &path, args, env);
+    let looked_at = match &prepared {
+        Ok(prepared) => prepared.inos(),
+        Err(failure) => &failure.inos,
+    };
     // What is loaded is read past the memory objects.
-    c.s.settle_all_objects(c.h);
-    match exec::prepare(&c.p, c.h, &path, args, env) {
+    if let Some(object) = c.s.objects.behind(looked_at) {
+        if let Ok(prepared) = prepared {
+            exec::cancel(c.h, prepared);
+        }
+        return Err(Stop::Park(Wake {
+            keys: Vec::from([Key::Object(object)]),
+            firm: true,
+            ..Wake::default()
+        }));
+    }
+    match prepared {
         // What it has asked for is done with when it has had its turn.
         Ok(prepared) if prepared.is_long() => {
             let staged = Staged::new(c.h, prepared, &c.s.process(c.p.task.pid).ids)?;

@@ -11,8 +11,8 @@ use services::process::{Pid, Status};
 use super::check::check;
 use super::file::{self, Opened, SavedFile};
 use super::{
-    Part, Saved, SavedProcess, SavedSocket, SavedTask, SavedWatch, DECODED, MAX_FILES, NONSENSE,
-    VERSION,
+    Bytes, Part, Saved, SavedProcess, SavedSocket, SavedTask, SavedWatch, DECODED, MAX_FILES,
+    NONSENSE, VERSION,
 };
 use crate::errno::{ELOOP, ENOSPC};
 use crate::files::{Reply, Request};
@@ -61,15 +61,15 @@ pub struct Seated {
 
 /// Reads a part, and refuses one of more files than a tree can have open before it takes their memory: in memory
 /// they may be thirty times as long as in the image.
-fn decode(bytes: &[u8]) -> Option<Part> {
-    let ((version, tree), files) = postcard::take_from_bytes::<(u32, Vec<u8>)>(bytes).ok()?;
+fn decode(bytes: &[u8]) -> Option<Part<'_>> {
+    let ((version, tree), files) = postcard::take_from_bytes::<(u32, &[u8])>(bytes).ok()?;
     let (count, _) = postcard::take_from_bytes::<u32>(files).ok()?;
     if count > MAX_FILES {
         return None;
     }
     Some(Part {
         version,
-        tree,
+        tree: Bytes(tree),
         files: postcard::from_bytes(files).ok()?,
     })
 }
@@ -95,10 +95,10 @@ impl Rebuilding {
             ));
         }
         let Part { tree, files, .. } = part;
+        let tree = tree.0;
         host.room(DECODED * tree.len() as u64)
             .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
-        let saved: Saved = postcard::from_bytes(&tree).map_err(|_| nonsense())?;
-        drop(tree);
+        let saved: Saved = postcard::from_bytes(tree).map_err(|_| nonsense())?;
         check(&saved).ok_or_else(nonsense)?;
         if saved.memories.len() != memories || !are_sound(&saved, &files) {
             return Err(nonsense());

@@ -62,12 +62,21 @@ const OUT: &str = "memory is out";
 const NONSENSE: &str = "its Linux part makes no sense";
 
 #[derive(Serialize)]
-struct Part {
+struct Part<'a> {
     version: u32,
-    /// The [`Saved`] tree, encoded.
-    tree: Vec<u8>,
+    /// The [`Saved`] tree, encoded: its fields, one behind the other.
+    tree: Bytes<'a>,
     /// By inode number, as descriptions name it.
     files: Vec<(u64, SavedFile)>,
+}
+
+/// Bytes that are written in one piece. They are read as a slice.
+struct Bytes<'a>(&'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
 }
 
 /// A tree without what its open files are. What is written is a tuple of the same fields.
@@ -175,6 +184,8 @@ pub enum Refusal {
     Shared(String),
     /// Not yet: of its files one more is there now, or one is waited for ([`Gathered`]).
     Later,
+    /// Not yet: there is more to look at, when others have had a turn.
+    Turn,
 }
 
 impl From<String> for Refusal {
@@ -199,7 +210,7 @@ impl Refusal {
             Refusal::Shared(what) => {
                 format!("it shares {what} with {name}, which is not saved with it")
             }
-            Refusal::Later => "one of its files is waited for".to_string(),
+            Refusal::Later | Refusal::Turn => "it is being saved".to_string(),
         }
     }
 }

@@ -6,12 +6,13 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use serde::Serialize;
 use services::fs::ON_DISK;
 use services::process::Pid;
 
 use super::file::{SavedFile, MAX_CARRIED};
 use super::{
-    room, Part, Refusal, SavedProcess, SavedSocket, SavedTask, SavedWatch, CANNOT, ENCODED,
+    room, Bytes, Part, Refusal, SavedProcess, SavedSocket, SavedTask, SavedWatch, CANNOT, ENCODED,
     MAX_FILES, OUT, VERSION,
 };
 use crate::files::{Reply, Request};
@@ -30,6 +31,13 @@ const TASK: u64 = 1 << 10;
 /// About how long a process is, encoded.
 const PROCESS: u64 = 8 << 10;
 
+/// So much is done at once, in descriptors that are looked at or written.
+const STEP: usize = 2000;
+/// What a file takes, in descriptors.
+const FILE: usize = 64;
+/// About how many bytes of memory a descriptor takes while its tree is saved.
+const DESCRIPTOR: u64 = 400;
+
 /// What is to be kept of a tree.
 #[derive(Debug)]
 pub struct Made {
@@ -39,20 +47,70 @@ pub struct Made {
     pub memories: Vec<Tid>,
 }
 
-/// What is to be kept of the files of a tree, as far as it is there. Files on a disk are waited for, one after the other, and all else of the tree
-/// is looked at again then.
+/// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there is much, or if files on a
+/// disk are waited for.
 #[derive(Default)]
 pub struct Gathered {
     files: BTreeMap<u64, SavedFile>,
     /// Bytes of those that have names.
     carried: u64,
+    /// What is still to be gathered: what is open as which file, and whether it is written. The last one comes first.
+    order: Vec<(u64, (Kind, bool))>,
+    /// What the tasks have, as far as it has been looked at.
+    things: Option<Things>,
+}
+
+impl core::fmt::Debug for Gathered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Gathered").finish_non_exhaustive()
+    }
 }
 
 impl Gathered {
     /// About how many bytes there are.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.files.values().map(|f| 64 + f.length() as u64).sum()
+        let files: u64 = self.files.values().map(|f| 64 + f.length() as u64).sum();
+        let things = self.things.as_ref().map_or(0, Things::memory);
+        files + things + 100 * self.order.len() as u64
+    }
+
+    /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be the last one who has it.
+    pub fn forget_tasks(&mut self) {
+        self.things = None;
+    }
+
+    /// Gathers what is still to be.
+    fn go_on(&mut self, all: bool, host: &mut dyn Host, left: &mut usize) -> Result<(), Refusal> {
+        while let Some((ino, (kind, written))) = self.order.pop() {
+            if self.files.contains_key(&ino) {
+                continue;
+            }
+            let before = MAX_CARRIED.saturating_sub(self.carried);
+            let mut room = before;
+            let carried = (written || all).then_some(&mut room);
+            let file = match *left {
+                0 => None,
+                _ => Some(SavedFile::of(host, (ino, written), &kind, carried)),
+            };
+            let Some(file) = file.filter(|_| !host.waits()) else {
+                self.order.push((ino, (kind, written)));
+                return Err(if *left == 0 {
+                    Refusal::Turn
+                } else {
+                    Refusal::Later
+                });
+            };
+            let file = file?;
+            *left = left.saturating_sub(FILE + file.length() / 256);
+            self.files.insert(ino, file);
+            self.carried += before - room;
+            if ino & ON_DISK != 0 {
+                // What it was asked for need not be kept for the next one.
+                return Err(Refusal::Later);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -100,15 +158,41 @@ impl<T> List<T> {
 
 /// Everything that the tasks of a tree have.
 struct Things {
+    /// The tasks.
+    tids: Vec<Tid>,
+    /// How many of them have been looked at, and the next descriptor of the one that is being looked at.
+    next: (usize, Option<u32>),
     memories: List<Memory>,
     tables: List<Files>,
     contexts: List<Context>,
     actions: List<Actions>,
     descriptions: List<Description>,
-    /// The first descriptor of each description, and whose: for people.
-    fds: Vec<String>,
-    /// The sockets that are open or wait to be accepted, and where: for people.
-    sockets: BTreeMap<u64, String>,
+    /// The first descriptor of each description.
+    fds: Vec<Place>,
+    /// The sockets that are open or wait to be accepted, and where.
+    sockets: BTreeMap<u64, Place>,
+    /// The numbers of the descriptions of pipes, and of instances of `epoll`.
+    pipes: Vec<usize>,
+    epolls: Vec<usize>,
+    /// What is open as which file, and whether it is written.
+    files: BTreeMap<u64, (Kind, bool)>,
+    /// The tables, encoded: descriptor, whether `execve` closes it, number of its description.
+    encoded_tables: Vec<u8>,
+    /// How many of the descriptions are encoded, and those.
+    encoded: (usize, Vec<u8>),
+}
+
+/// A descriptor of a process, for people.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    fd: u32,
+    process: u32,
+}
+
+impl core::fmt::Display for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "descriptor {} of process {}", self.fd, self.process)
+    }
 }
 
 /// The processes that are saved with this one: the tree, of its root, and else those that have come of it. Each stands behind
@@ -189,8 +273,10 @@ fn ends(id: u64, system: &System) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl Things {
-    fn of(tasks: &[(u64, &Task)], system: &System) -> Self {
-        let mut things = Things {
+    fn of(tasks: &[(u64, &Task)]) -> Self {
+        Things {
+            tids: tasks.iter().map(|(_, task)| task.tid).collect(),
+            next: (0, None),
             memories: List::new(),
             tables: List::new(),
             contexts: List::new(),
@@ -198,78 +284,161 @@ impl Things {
             descriptions: List::new(),
             fds: Vec::new(),
             sockets: BTreeMap::new(),
-        };
-        for (_, task) in tasks {
-            let shares = &task.shares;
-            things.memories.add(&shares.memory);
-            things.contexts.add(&shares.context);
-            things.actions.add(&shares.actions);
-            let known = things.tables.all.len();
-            if (things.tables.add(&shares.files) as usize) < known {
-                continue;
-            }
-            for (fd, Fd { description, .. }) in &shares.files.borrow().fds {
-                let place = || format!("descriptor {fd} of process {}", task.number);
-                things.add_description(description, place, system);
-            }
+            pipes: Vec::new(),
+            epolls: Vec::new(),
+            files: BTreeMap::new(),
+            encoded_tables: Vec::new(),
+            encoded: (0, Vec::new()),
         }
-        things
     }
 
-    /// A descriptor, also one on its way, has this description.
+    /// Whether they are those of these tasks.
+    fn are_of(&self, tasks: &[(u64, &Task)]) -> bool {
+        self.tids.iter().eq(tasks.iter().map(|(_, task)| &task.tid))
+    }
+
+    /// About how many bytes of memory it takes.
+    fn memory(&self) -> u64 {
+        let bytes = self.encoded_tables.capacity() + self.encoded.1.capacity();
+        DESCRIPTOR * self.fds.len() as u64 + 2 * bytes as u64 + (64 << 10)
+    }
+
+    /// Looks at what comes next. [`Refusal::Turn`]: that is not all.
+    fn go_on(
+        &mut self,
+        tasks: &[(u64, &Task)],
+        system: &System,
+        left: &mut usize,
+    ) -> Result<(), Refusal> {
+        while let Some((_, task)) = tasks.get(self.next.0) {
+            let files = task.shares.files.borrow();
+            if self.next.1.is_none() && !self.begin(task)? {
+                self.next.0 += 1;
+                continue;
+            }
+            let from = self.next.1.unwrap_or(0);
+            for (fd, of) in files.fds.range(from..) {
+                if *left == 0 {
+                    self.next.1 = Some(*fd);
+                    return Err(Refusal::Turn);
+                }
+                *left -= 1;
+                let (fd, process) = (*fd, task.number);
+                let place = Place { fd, process };
+                let number = self.add_description(&of.description, place, system)?;
+                put(&mut self.encoded_tables, &(fd, of.cloexec, number))?;
+            }
+            self.next = (self.next.0 + 1, None);
+        }
+        while let Some(description) = self.descriptions.all.get(self.encoded.0) {
+            if *left == 0 {
+                return Err(Refusal::Turn);
+            }
+            *left -= 1;
+            put(&mut self.encoded.1, &*description.borrow())?;
+            self.encoded.0 += 1;
+        }
+        Ok(())
+    }
+
+    /// Begins with a task: whether nobody before it has its table of descriptors.
+    fn begin(&mut self, task: &Task) -> Result<bool, Refusal> {
+        let shares = &task.shares;
+        self.memories.add(&shares.memory);
+        self.contexts.add(&shares.context);
+        self.actions.add(&shares.actions);
+        let known = self.tables.all.len();
+        let is_new = self.tables.add(&shares.files) as usize == known;
+        if is_new {
+            let count = shares.files.borrow().fds.len() as u32;
+            put(&mut self.encoded_tables, &count)?;
+        }
+        Ok(is_new)
+    }
+
+    /// A descriptor has this description: the number of that. Fails if it cannot be saved yet.
     fn add_description(
         &mut self,
         description: &Shared<Description>,
-        place: impl Fn() -> String,
+        place: Place,
         system: &System,
-    ) {
+    ) -> Result<u32, Refusal> {
         let mut waiting = Vec::from([Rc::clone(description)]);
         while let Some(description) = waiting.pop() {
             let known = self.descriptions.all.len();
             if (self.descriptions.add(&description) as usize) < known {
                 continue;
             }
-            self.fds.push(place());
+            self.fds.push(place);
+            self.look_at(&description, known, system)?;
             let Kind::Socket { id } = description.borrow().kind else {
                 continue;
             };
             let ready = system.sockets.find(id).into_iter().flat_map(|s| &s.ready);
             for id in core::iter::once(&id).chain(ready) {
-                self.sockets.entry(*id).or_insert_with(&place);
+                self.sockets.entry(*id).or_insert(place);
                 let queue = system.sockets.find(*id).into_iter().flat_map(|s| &s.queue);
+                // Those on their way have their descriptions, too.
                 waiting.extend(queue.flat_map(|message| &message.rights).cloned());
             }
         }
+        let number = self.descriptions.number(Rc::as_ptr(description));
+        number.ok_or_else(|| OUT.into())
+    }
+
+    /// Notes what a description is of. Fails if it cannot be saved yet.
+    fn look_at(
+        &mut self,
+        description: &Shared<Description>,
+        number: usize,
+        system: &System,
+    ) -> Result<(), Refusal> {
+        let [_, terminal, memfd, lock] = CANNOT;
+        let fd = self.fds[number];
+        let open = description.borrow();
+        match &open.kind {
+            Kind::Pty { number, .. } => return cannot(&format!("{terminal}{number} at {fd}")),
+            Kind::Pipe { .. } => self.pipes.push(number),
+            Kind::Epoll { .. } => self.epolls.push(number),
+            _ => {}
+        }
+        let Some(ino) = open.ino() else { return Ok(()) };
+        if system.memfds.contains_key(&ino) {
+            return cannot(&format!("{memfd} at {fd}"));
+        }
+        let at = Rc::as_ptr(description).addr();
+        let owners = [Owner::Description(at), Owner::Whole(at)];
+        if owners.iter().any(|owner| system.locks.has(*owner, ino)) {
+            return cannot(&format!("{lock} at {fd}"));
+        }
+        let file = self.files.entry(ino);
+        let (_, written) = file.or_insert_with(|| (open.kind.clone(), false));
+        *written |= open.writable();
+        if self.files.len() > MAX_FILES as usize {
+            return Err(format!("more than {MAX_FILES} files are open").into());
+        }
+        Ok(())
     }
 
     /// Fails if there is something that cannot be saved yet.
     fn can_be_saved(&self, system: &System) -> Result<(), Refusal> {
-        let [objects, terminal, memfd, lock] = CANNOT;
-        let because = |sentence: String| {
-            let sentence = format!("it has {sentence}, which cannot be saved yet");
-            Err(Refusal::Because(sentence))
-        };
+        let [objects, _, _, lock] = CANNOT;
         let mut memories = self.memories.all.iter();
         if memories.any(|memory| !memory.borrow().objects.is_empty()) {
-            return because(objects.to_string());
+            return cannot(objects);
         }
-        for (description, fd) in self.descriptions.all.iter().zip(&self.fds) {
-            if let Kind::Pty { number, .. } = description.borrow().kind {
-                return because(format!("{terminal}{number} at {fd}"));
-            }
-            let Some(ino) = description.borrow().ino() else {
+        for files in &self.tables.all {
+            let files = files.borrow();
+            let Some(locked) = system.locks.any_of(Owner::Files(files.owner)) else {
                 continue;
             };
-            if system.memfds.contains_key(&ino) {
-                return because(format!("{memfd} at {fd}"));
-            }
-            let at = Rc::as_ptr(description).addr();
-            let owners = [Owner::Description(at), Owner::Whole(at)];
-            let files = self.tables.all.iter().map(|files| files.borrow().owner);
-            let mut owners = owners.into_iter().chain(files.map(Owner::Files));
-            if owners.any(|owner| !system.locks.of(owner, ino).is_empty()) {
-                return because(format!("{lock} at {fd}"));
-            }
+            let is_it = |fd: &Fd| fd.description.borrow().ino() == Some(locked);
+            let fd = files.fds.values().find(|fd| is_it(fd));
+            let number = fd.and_then(|fd| self.descriptions.number(Rc::as_ptr(&fd.description)));
+            return cannot(&match number {
+                Some(number) => format!("{lock} at {}", self.fds[number as usize]),
+                None => lock.to_string(),
+            });
         }
         Ok(())
     }
@@ -290,85 +459,49 @@ impl Things {
             return shared(&format!("what is open as {}", self.fds[number]));
         }
         let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
-        let all = || self.descriptions.all.iter().zip(&self.fds);
-        for (description, _) in all() {
-            if let Kind::Pipe { id, end, .. } = &description.borrow().kind {
+        for number in &self.pipes {
+            if let Kind::Pipe { id, end, .. } = &self.descriptions.all[*number].borrow().kind {
                 let count = usize::from(end.reads()) + usize::from(end.writes());
                 *ends.entry(*id).or_default() += count;
             }
         }
-        for (description, fd) in all() {
-            if let Kind::Pipe { id, pipe, .. } = &description.borrow().kind {
+        for number in &self.pipes {
+            if let Kind::Pipe { id, pipe, .. } = &self.descriptions.all[*number].borrow().kind {
                 let pipe = pipe.borrow();
                 if pipe.readers + pipe.writers > ends.get(id).copied().unwrap_or(0) {
-                    return shared(&format!("the pipe at {fd}"));
+                    return shared(&format!("the pipe at {}", self.fds[*number]));
                 }
             }
         }
         Ok(())
     }
 
-    /// The inode numbers of the files, which are gathered: with what is in them if they are written, or if `all`, as far as there is room.
+    /// Gathers the files: with what is in them if they are written, or if `all`, as far as there is room.
     fn gather(
-        &self,
+        &mut self,
         all: bool,
         gathered: &mut Gathered,
         host: &mut dyn Host,
-    ) -> Result<BTreeSet<u64>, Refusal> {
-        // What is open on each, and whether it is written.
-        let mut open: BTreeMap<u64, (Kind, bool)> = BTreeMap::new();
-        for description in &self.descriptions.all {
-            let description = description.borrow();
-            if let Some(ino) = description.ino() {
-                let entry = open.entry(ino);
-                let (_, written) = entry.or_insert_with(|| (description.kind.clone(), false));
-                *written |= description.writable();
-            }
+        left: &mut usize,
+    ) -> Result<(), Refusal> {
+        if gathered.order.is_empty() {
+            let known = &gathered.files;
+            let new = self
+                .files
+                .iter()
+                .filter(|(ino, _)| !known.contains_key(ino));
+            gathered.order = new.map(|(ino, what)| (*ino, what.clone())).collect();
+            // Those that are written come first.
+            let order = &mut gathered.order;
+            order.sort_by_key(|(ino, (_, written))| (*written, core::cmp::Reverse(*ino)));
         }
-        if open.len() > MAX_FILES as usize {
-            return Err(format!("more than {MAX_FILES} files are open").into());
-        }
-        let inos = open.keys().copied().collect();
-        // Those that are written come first.
-        let mut order: Vec<_> = open.into_iter().collect();
-        order.sort_by_key(|(_, (_, written))| !written);
-        for (ino, (kind, written)) in order {
-            if gathered.files.contains_key(&ino) {
-                continue;
-            }
-            let before = MAX_CARRIED.saturating_sub(gathered.carried);
-            let mut left = before;
-            let carried = (written || all).then_some(&mut left);
-            let file = SavedFile::of(host, (ino, written), &kind, carried);
-            if host.waits() {
-                return Err(Refusal::Later);
-            }
-            gathered.files.insert(ino, file?);
-            gathered.carried += before - left;
-            if ino & ON_DISK != 0 {
-                // What it was asked for need not be kept for the next one.
-                return Err(Refusal::Later);
-            }
-        }
-        Ok(inos)
-    }
-
-    /// The tables of descriptors, with the numbers of their descriptions.
-    fn tables(&self) -> Vec<Vec<(u32, bool, u32)>> {
-        let number = |fd: &Fd| self.descriptions.number(Rc::as_ptr(&fd.description));
-        let tables = self.tables.all.iter().map(|files| {
-            let files = files.borrow();
-            let fds = files.fds.iter();
-            fds.filter_map(|(n, fd)| Some((*n, fd.cloexec, number(fd)?)))
-                .collect()
-        });
-        tables.collect()
+        gathered.go_on(all, host, left)
     }
 
     fn pipes(&self) -> Vec<(u64, u32, bool, Vec<u8>)> {
         let mut pipes = BTreeMap::new();
-        for description in &self.descriptions.all {
-            if let Kind::Pipe { id, pipe, .. } = &description.borrow().kind {
+        for number in &self.pipes {
+            if let Kind::Pipe { id, pipe, .. } = &self.descriptions.all[*number].borrow().kind {
                 let pipe = pipe.borrow();
                 pipes.entry(*id).or_insert_with(|| {
                     let bytes: Vec<u8> = pipe.bytes.iter().copied().collect();
@@ -382,8 +515,9 @@ impl Things {
     /// What the instances of `epoll` watch.
     fn watches(&self, system: &System) -> Result<Vec<(u64, Vec<SavedWatch>)>, Refusal> {
         let mut all = BTreeMap::new();
-        for (description, fd) in self.descriptions.all.iter().zip(&self.fds) {
-            let Kind::Epoll { id } = description.borrow().kind else {
+        for number in &self.epolls {
+            let fd = self.fds[*number];
+            let Kind::Epoll { id } = self.descriptions.all[*number].borrow().kind else {
                 continue;
             };
             let mut saved = Vec::new();
@@ -458,29 +592,33 @@ impl Things {
             let memory = memory.borrow();
             40 * memory.areas.list().len() + memory.name.len() + 200
         });
-        let texts = self
-            .descriptions
-            .all
-            .iter()
-            .map(|d| match &d.borrow().kind {
-                Kind::Directory { pending, .. } => 300 * pending.len(),
+        let pipes = self.pipes.iter().map(|number| {
+            let description = self.descriptions.all[*number].borrow();
+            match &description.kind {
                 Kind::Pipe { pipe, .. } => pipe.borrow().bytes.len(),
                 _ => 0,
-            });
-        let fds = self
-            .tables
-            .all
-            .iter()
-            .map(|files| 12 * files.borrow().fds.len());
-        let fixed = 100 * self.descriptions.all.len() + (32 << 10);
-        (fixed + memories.sum::<usize>() + texts.sum::<usize>() + fds.sum::<usize>()) as u64
+            }
+        });
+        let encoded = self.encoded_tables.len() + self.encoded.1.len() + (32 << 10);
+        (encoded + memories.sum::<usize>() + pipes.sum::<usize>()) as u64
     }
+}
+
+/// Puts something behind what is encoded.
+fn put<T: Serialize>(encoded: &mut Vec<u8>, what: &T) -> Result<(), Refusal> {
+    *encoded = postcard::to_extend(what, core::mem::take(encoded)).map_err(|_| OUT)?;
+    Ok(())
+}
+
+fn cannot(what: &str) -> Result<(), Refusal> {
+    Err(format!("it has {what}, which cannot be saved yet").into())
 }
 
 /// The part of the tree of this process: all the tasks of its processes, each with the place of its thread in the control
 /// segment; or why it cannot be saved. `known` says where the first thread of a process stands whose task has ended, and
-/// the name of a process that has ended. With `all_files` the files that are only read are in the part, too. [`Refusal::Later`]: what is asked of a disk
-/// takes time, or one more file is there, and the same is to be called again with what has been gathered, as a new call unless that waits.
+/// the name of a process that has ended. With `all_files` the files that are only read are in the part, too. The same is to be called again with what has been
+/// gathered after [`Refusal::Later`] (what is asked of a disk takes time, or one more file is there; as a new call unless that waits) and
+/// [`Refusal::Turn`] (there is more, and others are to have a turn first).
 pub fn save(
     (root, all_files): (Pid, bool),
     gathered: &mut Gathered,
@@ -489,6 +627,8 @@ pub fn save(
     system: &System,
     host: &mut dyn Host,
 ) -> Result<Made, Refusal> {
+    let left = &mut { STEP };
+    gathered.go_on(all_files, host, left)?;
     let all = of_tree(system, root);
     if let Some(parent) = system.find(root).and_then(|process| process.parent) {
         return Err(Refusal::Parent(parent));
@@ -508,12 +648,26 @@ pub fn save(
     if tasks.first().is_none_or(|(_, task)| task.pid != root) {
         return Err("it has ended".into());
     }
-    let things = Things::of(&tasks, system);
-    things.can_be_saved(system)?;
-    things.are_its_own()?;
-    let inos = things.gather(all_files, gathered, host)?;
+    let open = tasks
+        .iter()
+        .map(|(_, task)| task.shares.files.borrow().fds.len());
+    room(host, DESCRIPTOR * open.sum::<usize>().min(STEP) as u64)?;
+    let things = gathered.things.take().filter(|of| of.are_of(&tasks));
+    let mut things = things.unwrap_or_else(|| Things::of(&tasks));
+    let found = things
+        .go_on(&tasks, system, left)
+        .and_then(|()| things.gather(all_files, gathered, host, left))
+        .and_then(|()| things.can_be_saved(system))
+        .and_then(|()| things.are_its_own())
+        .and_then(|()| things.sockets(system, host));
+    let sockets = match found {
+        Err(later @ (Refusal::Turn | Refusal::Later)) => {
+            gathered.things = Some(things);
+            return Err(later);
+        }
+        found => found?,
+    };
     let epolls = things.watches(system)?;
-    let sockets = things.sockets(system, host)?;
     let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
     let watches = epolls.iter().map(|(_, all)| WATCH * all.len() as u64);
     let length = messages.sum::<u64>()
@@ -530,34 +684,30 @@ pub fn save(
         .iter()
         .map(|(place, task)| SavedTask::of(*place, task, (&numbers, &things), system))
         .collect();
-    let copies = (
-        copies(&things.memories),
-        copies(&things.contexts),
-        copies(&things.actions),
-        copies(&things.descriptions),
-    );
-    let saved = (
-        processes,
-        saved_tasks.ok_or_else(|| OUT.to_string())?,
-        copies.0,
-        copies.1,
-        copies.2,
-        things.tables(),
-        copies.3,
-        things.pipes(),
-        epolls,
-        sockets,
-        system.foregrounds.get(&root),
-    );
-    let tree = postcard::to_allocvec(&saved).map_err(|_| OUT.to_string())?;
+    let count = |list: usize| list as u32;
+    let mut tree = Vec::new();
+    put(&mut tree, &processes)?;
+    put(&mut tree, &saved_tasks.ok_or(OUT)?)?;
+    put(&mut tree, &copies(&things.memories))?;
+    put(&mut tree, &copies(&things.contexts))?;
+    put(&mut tree, &copies(&things.actions))?;
+    put(&mut tree, &count(things.tables.all.len()))?;
+    tree.append(&mut things.encoded_tables);
+    put(&mut tree, &count(things.descriptions.all.len()))?;
+    tree.append(&mut things.encoded.1);
+    put(&mut tree, &things.pipes())?;
+    put(&mut tree, &(epolls, sockets))?;
+    put(&mut tree, &system.foregrounds.get(&root))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
-    let files: Vec<_> = files.filter(|(ino, _)| inos.contains(ino)).collect();
+    let files: Vec<_> = files
+        .filter(|(ino, _)| things.files.contains_key(ino))
+        .collect();
     let contents = files.iter().map(|(_, file)| file.length());
     let length = tree.len() + contents.sum::<usize>();
     room(host, ENCODED * length as u64)?;
     let part = Part {
         version: VERSION,
-        tree,
+        tree: Bytes(&tree),
         files,
     };
     let part = postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?;

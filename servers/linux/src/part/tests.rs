@@ -1,6 +1,6 @@
 //! Forged parts: each says one thing that no tree could.
 
-use super::{Part, Saved, SavedFile};
+use super::{Bytes, Part, Saved, SavedFile};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use services::process::Status;
@@ -112,7 +112,7 @@ pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
     let tree = postcard::to_allocvec(&saved).unwrap();
     postcard::to_allocvec(&Part {
         version,
-        tree,
+        tree: Bytes(&tree),
         files,
     })
     .unwrap()

@@ -7,7 +7,7 @@ use personality::system::Tid;
 use proto::Error;
 use services::process::{Pid, Status};
 
-use super::{Entry, Living, Table, Timer};
+use super::{Entry, Living, Table, Timer, CLOSES, PROCESS_CLOSES, TASK_CLOSES};
 use crate::disk;
 use crate::world::View;
 
@@ -122,9 +122,74 @@ impl Table {
         self.announce(pid);
     }
 
-    /// Closes a process's files and ends it.
+    /// Ends a process by a signal; later, if much has been closed for others in this turn. Then it stands still.
     pub(super) fn end_by(&mut self, pid: Pid, signal: u8) {
+        let Ok(group) = self.group(pid) else { return };
+        if group.ending.is_some() {
+            return;
+        }
+        if self.may_end(pid) {
+            return self.end_now(pid, signal);
+        }
+        if let Ok(group) = self.group(pid) {
+            group.ending = Some(signal);
+        }
+        let _ = self.stop_all(pid);
+        self.hold_still(pid);
+        self.ending.push_back(pid);
+    }
+
+    /// Whether there is time in this turn to end a process, which is counted. For one there always is.
+    fn may_end(&mut self, pid: Pid) -> bool {
+        let tasks = self.tasks_of(pid).len();
+        let fds = |living: &Living| living.task.shares.files.borrow().fds.len();
+        let fds = self.one_of(pid).map_or(0, fds);
+        let closes = PROCESS_CLOSES + fds + TASK_CLOSES * tasks;
+        let may = closes <= self.closes || self.closes == CLOSES;
+        if may {
+            self.closes = self.closes.saturating_sub(closes);
+        }
+        may
+    }
+
+    /// Whether there is time in this turn for what the signals of a task can do, which is to end its process.
+    pub(super) fn may_get_signals(&mut self, tid: Tid) -> bool {
+        let Some((living, system, _)) = self.split(tid) else {
+            return true;
+        };
+        let pid = living.task.pid;
+        let of_process = &system.process(pid).pending;
+        let has_any = living.task.signals.deliverable(of_process).is_some();
+        !has_any || self.may_end(pid)
+    }
+
+    /// Ends processes that stand still for that, as many as there is time for in a turn.
+    pub(super) fn end_next(&mut self) {
+        while let Some(pid) = self.ending.front().copied() {
+            let signal = self.group(pid).ok().and_then(|group| group.ending);
+            if signal.is_some() && !self.may_end(pid) {
+                return;
+            }
+            self.ending.pop_front();
+            if let Some(signal) = signal {
+                self.end_now(pid, signal);
+            }
+        }
+    }
+
+    /// Ends those of these processes that stand still for that.
+    pub(super) fn end_all(&mut self, pids: &[Pid]) {
+        for pid in pids {
+            if let Some(signal) = self.group(*pid).ok().and_then(|group| group.ending) {
+                self.end_now(*pid, signal);
+            }
+        }
+    }
+
+    /// Closes a process's files and ends it.
+    fn end_now(&mut self, pid: Pid, signal: u8) {
         let status = Status::Killed(signal);
+        self.forget_saving_of(pid);
         let one = self.one_of(pid).map(|living| living.task.tid);
         if let Some((living, system, world)) = one.and_then(|tid| self.split(tid)) {
             let (task, mut view) = living.parts(system, world);

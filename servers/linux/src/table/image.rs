@@ -28,6 +28,8 @@ impl Table {
         if self.proven(pid)?.saving.is_some() {
             return Err(Error::Limit);
         }
+        let all = self.living_of(pid);
+        self.end_all(&all);
         let tree = self.living_of(pid);
         for member in &tree {
             if self.proven(*member)?.frozen >= MAX_HOLDS {
@@ -81,7 +83,18 @@ impl Table {
         }
     }
 
-    /// Of a tree that waits for a file: there is news.
+    /// Before a process ends: nothing else is to have what it has open.
+    pub(super) fn forget_saving_of(&mut self, pid: Pid) {
+        let root = self.system.find(pid).map_or(pid, |process| process.root);
+        for pid in [pid, root] {
+            let saving = self.group(pid).ok().and_then(|group| group.saving.as_mut());
+            if let Some(saving) = saving {
+                saving.gathered.forget_tasks();
+            }
+        }
+    }
+
+    /// Of a tree that waits for a file, or its turn: there is news.
     pub(super) fn file_is_due(&mut self, root: Pid) {
         match self.entries.get_mut(&root) {
             Some(Entry::Living(group)) => {
@@ -122,6 +135,11 @@ impl Table {
             match made {
                 Err(Refusal::Later) if waits => return Err(Error::WouldBlock),
                 Err(Refusal::Later) => saving.hold.set(saving.gathered.size())?,
+                Err(Refusal::Turn) => {
+                    saving.hold.set(saving.gathered.size())?;
+                    self.saving.push(pid);
+                    return Err(Error::WouldBlock);
+                }
                 made => break made,
             }
         };
@@ -333,7 +351,7 @@ impl Table {
     fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> String {
         let other = match refusal {
             Refusal::Parent(other) => Some(*other),
-            Refusal::Because(_) | Refusal::Later => None,
+            Refusal::Because(_) | Refusal::Later | Refusal::Turn => None,
             Refusal::Shared(_) => {
                 let tasks = || self.tasks.values().map(|living| &living.task);
                 let own = tasks().filter(|task| tree.contains(&task.pid));
@@ -384,6 +402,9 @@ impl Table {
         for pid in &tree {
             let group = self.group(*pid)?;
             group.frozen -= 1;
+            if let Some(saving) = &mut group.saving {
+                saving.gathered.forget_tasks();
+            }
             if group.frozen == 0 {
                 (group.part, group.memories) = (Vec::new(), Vec::new());
             }

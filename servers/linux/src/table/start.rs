@@ -17,6 +17,10 @@ use services::process::{Pid, Start, Stdio};
 use super::{error_of, Entry, Group, Living, Starter, Table};
 use crate::world::{Seat, View};
 
+fn bytes(list: &[String]) -> Vec<Vec<u8>> {
+    list.iter().map(|s| s.as_bytes().to_vec()).collect()
+}
+
 impl Table {
     /// A number for a process that counts for this job, and has no parent.
     pub(super) fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
@@ -96,28 +100,34 @@ impl Table {
         };
         let mut task = Task::new(pid, String::from(cwd));
         self.system.process(pid).actions = Rc::clone(&task.shares.actions);
-        let bytes = |list: &[String]| list.iter().map(|s| s.as_bytes().to_vec()).collect();
         let mut args: Vec<Vec<u8>> = bytes(&start.args);
         if args.is_empty() {
             args.push(path.as_bytes().to_vec());
         }
-        let prepared = {
-            let shares = task.shares.clone();
-            let current = Current::new(&mut task, &shares);
-            let mut view = View {
-                root: pid,
-                seat: None,
-                world: &mut self.world,
-            };
-            let env = bytes(&start.env);
-            exec::prepare(&current, &mut view, path, args, env).map_err(|failure| {
-                let error = error_of(failure.errno);
-                if error != Error::NotFound || failure.names_another {
-                    rt::log!("{}", failure.sentence);
-                }
-                error
-            })?
+        let mut prepared = self.prepare(&mut task, path, &args, start);
+        let looked_at = match &prepared {
+            Ok(prepared) => prepared.inos(),
+            Err(failure) => &failure.inos,
         };
+        // What is loaded is read past the memory objects.
+        if self.system.objects.behind(looked_at).is_some() {
+            let looked_at = looked_at.to_vec();
+            let Table { system, world, .. } = self;
+            let (root, seat) = (pid, None);
+            let mut view = View { root, seat, world };
+            if let Ok(prepared) = prepared {
+                exec::cancel(&mut view, prepared);
+            }
+            system.settle_files(&mut view, &looked_at);
+            prepared = self.prepare(&mut task, path, &args, start);
+        }
+        let prepared = prepared.map_err(|failure| {
+            let error = error_of(failure.errno);
+            if error != Error::NotFound || failure.names_another {
+                rt::log!("{}", failure.sentence);
+            }
+            error
+        })?;
         let made = self.open_stdio(&mut task, &start.stdio).and_then(|()| {
             let (id, port, space) = self.world.new_keeper(0)?;
             let keeper = port.reference().map_err(rt::error_of)?;
@@ -161,6 +171,25 @@ impl Table {
             return Err(error);
         }
         Ok(Living::new(task, seat))
+    }
+
+    /// Makes every check that loading the first program of a task needs.
+    fn prepare(
+        &mut self,
+        task: &mut Task,
+        path: &str,
+        args: &[Vec<u8>],
+        start: &Start,
+    ) -> Result<exec::Prepared, exec::Failure> {
+        let shares = task.shares.clone();
+        let mut view = View {
+            root: task.pid,
+            seat: None,
+            world: &mut self.world,
+        };
+        let env = bytes(&start.env);
+        let current = Current::new(task, &shares);
+        exec::prepare(&current, &mut view, path, args.to_vec(), env)
     }
 
     /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.

@@ -856,8 +856,12 @@ pub(crate) fn save(
     let known = |_| (None, String::new());
     let (what, tasks) = ((task.pid, false), [(FIRST, task)]);
     let mut gathered = part::Gathered::default();
-    let made = part::save(what, &mut gathered, &tasks, known, system, world)?;
-    Ok(made.part)
+    loop {
+        match part::save(what, &mut gathered, &tasks, known, system, world) {
+            Err(part::Refusal::Turn) => {}
+            made => return Ok(made?.part),
+        }
+    }
 }
 
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
