@@ -1,6 +1,6 @@
 //! Sessions: what a client has.
 
-use crate::stack::{refusal, Id, Refusal, Stack};
+use crate::stack::{names, refusal, Id, Refusal, Stack};
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
@@ -12,7 +12,6 @@ use core::ops::Deref;
 use core::task::Poll;
 use proto::Error;
 use services::net::{words, Kind, Network, Place, SOCKETS};
-use smoltcp::socket::dns::QueryHandle;
 
 /// The sockets, as the sessions share them.
 pub type Shared = Rc<RefCell<Stack>>;
@@ -96,7 +95,7 @@ impl Session {
 
     /// The addresses of a name that somebody has to be asked for.
     async fn asked(&self, name: &str, six: bool) -> Result<Vec<IpAddr>, Refusal> {
-        let query = self.shared.borrow_mut().ask_name(name, six)?;
+        let query = self.shared.borrow_mut().ask_name(self.job, name, six)?;
         let mut query = Query {
             shared: &self.shared,
             query: Some(query),
@@ -124,7 +123,7 @@ impl Session {
 /// A name that is being asked for; given up when this is dropped.
 struct Query<'a> {
     shared: &'a Shared,
-    query: Option<QueryHandle>,
+    query: Option<names::Id>,
 }
 
 impl Drop for Query<'_> {

@@ -2,7 +2,7 @@
 //! machine itself; a socket that anybody may address has one of each.
 
 mod datagrams;
-mod names;
+pub(crate) mod names;
 mod streams;
 
 use crate::queue::Queue;
@@ -46,7 +46,7 @@ const CONNECTING: Duration = Duration::from_secs(130);
 const SILENCE: Duration = Duration::from_secs(300);
 /// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was started anew says that it is not.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Names that are asked for at a time.
+/// Names that are asked for at a time, of all jobs.
 const QUERIES: usize = 32;
 /// The ports from which those are taken that nobody asked for.
 const ANY: core::ops::Range<u16> = 49152..65535;
@@ -221,7 +221,7 @@ pub struct Stack {
     dns: SocketHandle,
     /// Whether there is somebody to ask for names.
     knows_names: bool,
-    queries: usize,
+    queries: names::Queries,
     entries: BTreeMap<Id, Entry>,
     next: Id,
     /// Ports that are taken, of each kind.
@@ -337,7 +337,7 @@ impl Stack {
             dhcp,
             dns,
             knows_names: false,
-            queries: 0,
+            queries: names::Queries::default(),
             entries: BTreeMap::new(),
             next: 1,
             ports: BTreeSet::new(),

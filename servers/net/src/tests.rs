@@ -2,6 +2,7 @@
 
 use crate::session::{Session, Shared};
 use crate::stack::{Address, Options, Stack};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -11,7 +12,7 @@ use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::net::IpAddr;
 use core::ops::Deref;
-use core::pin::pin;
+use core::pin::{pin, Pin};
 use core::task::{Context, Poll, Waker};
 use fastrand::Rng;
 use proto::Error;
@@ -198,7 +199,7 @@ fn why(session: &Session) -> String {
 }
 
 /// Asks a future once.
-fn poll<F: Future>(future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
+fn poll<F: Future + ?Sized>(future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -962,6 +963,68 @@ fn addresses_and_names_are_asked_for() {
     for _ in 0..100 {
         let mut asked = pin!(session.resolve("four.example".to_string(), 256));
         assert_eq!(poll(asked.as_mut()), Poll::Pending);
+    }
+}
+
+type Answer = Result<Vec<u8>, Error>;
+
+/// Asks for the address of a name: what is said at once, and the rest.
+fn ask(session: &Session) -> (Poll<Answer>, Pin<Box<dyn Future<Output = Answer> + '_>>) {
+    let mut asked: Pin<Box<dyn Future<Output = Answer> + '_>> =
+        Box::pin(session.resolve("four.example".to_string(), 256));
+    (poll(asked.as_mut()), asked)
+}
+
+/// However many names a job asks for, another one may ask for as many as it has then; what was given up for that fails.
+#[test]
+fn a_job_leaves_others_names_to_ask_for() {
+    let servers = Servers {
+        answers: vec![("four.example", "10.0.2.77".parse().unwrap())],
+    };
+    let mut machine = Machine::new(Options {
+        address: None,
+        ..options(0)
+    });
+    let mut now = 0;
+    served(&servers, &mut machine, &mut now, 20);
+    let of_job = |job| -> Vec<_> {
+        (0..40)
+            .map(|_| Session::new(&machine.shared, job))
+            .collect()
+    };
+    let (many, few) = (of_job(1), of_job(2));
+    let mut first: Vec<_> = many.iter().map(ask).collect();
+    let waits = first.iter().filter(|(now, _)| now.is_pending()).count();
+    assert_eq!(waits, 32, "alone it may have all");
+    let second: Vec<_> = few.iter().map(ask).collect();
+    let waits = second.iter().filter(|(now, _)| now.is_pending()).count();
+    assert_eq!(
+        waits, 16,
+        "S2: what a client takes is counted and has a limit"
+    );
+    let why_few = why(&few[39]);
+    assert_eq!(why_few, "too many names are being asked for");
+    // The last ones were given up.
+    for (n, (_, asked)) in first.iter_mut().take(32).enumerate() {
+        let lost = Poll::Ready(Err(Error::Limit));
+        let expected = if n < 16 { Poll::Pending } else { lost };
+        assert_eq!(poll(asked.as_mut()), expected, "{n}");
+    }
+    drop(first);
+    let third = Session::new(&machine.shared, 3);
+    // The others are answered.
+    let all = second.into_iter().chain([ask(&third)]);
+    let all: Vec<_> = all.filter(|(now, _)| now.is_pending()).collect();
+    assert_eq!(all.len(), 17);
+    for (_, mut asked) in all {
+        let mut answer = Poll::Pending;
+        for _ in 0..100 {
+            if answer.is_pending() {
+                served(&servers, &mut machine, &mut now, 1);
+                answer = poll(asked.as_mut());
+            }
+        }
+        assert!(matches!(answer, Poll::Ready(Ok(_))), "{answer:?}");
     }
 }
 

@@ -1,12 +1,50 @@
 //! Names that somebody is asked for, and what the network says of itself.
 
 use super::{refusal, Done, Net, Stack, QUERIES};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use core::task::Waker;
 use services::net::NAME;
 use smoltcp::socket::{dhcpv4, dns};
 use smoltcp::wire::{DnsQueryType, IpAddress, IpCidr};
+
+/// A name that is being asked for, of all sessions.
+pub(crate) type Id = u64;
+
+/// A question that has no answer yet.
+struct Query {
+    job: u32,
+    handle: dns::QueryHandle,
+    /// Who waits for the answer.
+    waker: Option<Waker>,
+}
+
+/// All questions, in the order in which they were asked.
+#[derive(Default)]
+pub(super) struct Queries {
+    all: BTreeMap<Id, Query>,
+    next: Id,
+}
+
+impl Queries {
+    /// Whether a job may ask; and the question that is given up for that, if there are as many as there may be: the last one of
+    /// the job that has most, if it has more than the one that asks will have.
+    fn may_ask(&self, job: u32) -> Done<Option<Id>> {
+        if self.all.len() < QUERIES {
+            return Ok(None);
+        }
+        let mut counts: BTreeMap<u32, (usize, Id)> = BTreeMap::new();
+        for (id, query) in &self.all {
+            let (count, last) = counts.entry(query.job).or_default();
+            (*count, *last) = (*count + 1, *id);
+        }
+        let own = counts.get(&job).map_or(0, |(count, _)| *count);
+        let most = counts.into_values().max();
+        let given_up = most.filter(|(count, _)| *count > own + 1);
+        given_up.map(|(_, last)| Some(last)).ok_or(refusal::QUERIES)
+    }
+}
 
 impl Stack {
     /// Takes the address that others say the machine has. What they say is checked: the stack takes no other.
@@ -53,17 +91,15 @@ impl Stack {
             .update_servers(&servers);
     }
 
-    /// Begins to ask for the addresses of a name.
-    pub(crate) fn ask_name(&mut self, name: &str, six: bool) -> Done<dns::QueryHandle> {
+    /// Begins to ask for the addresses of a name, for a job.
+    pub(crate) fn ask_name(&mut self, job: u32, name: &str, six: bool) -> Done<Id> {
         if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
             return Err(refusal::LONG_NAME);
         }
         if !self.knows_names {
             return Err(refusal::NO_SERVER);
         }
-        if self.queries >= QUERIES {
-            return Err(refusal::QUERIES);
-        }
+        let given_up = self.queries.may_ask(job)?;
         (self.options.reserve)(1024).map_err(|_| refusal::MEMORY)?;
         let kind = match six {
             true => DnsQueryType::Aaaa,
@@ -74,39 +110,52 @@ impl Stack {
         } = &mut self.wire;
         let dns = sockets.get_mut::<dns::Socket<'_>>(self.dns);
         let query = dns.start_query(interface.context(), name, kind);
-        let query = query.map_err(|_| refusal::BAD_NAME)?;
-        self.queries += 1;
+        let handle = query.map_err(|_| refusal::BAD_NAME)?;
+        if let Some(query) = given_up {
+            let waker = self.end_query(query).and_then(|query| query.waker);
+            waker.into_iter().for_each(Waker::wake);
+        }
+        let id = self.queries.next;
+        self.queries.next += 1;
+        let query = Query {
+            job,
+            handle,
+            waker: None,
+        };
+        self.queries.all.insert(id, query);
         self.changed = true;
-        Ok(query)
+        Ok(id)
     }
 
     /// The addresses, when they are there; the query is over then.
-    pub(crate) fn name_answer(
-        &mut self,
-        query: dns::QueryHandle,
-        waker: &Waker,
-    ) -> Option<Done<Vec<IpAddr>>> {
+    pub(crate) fn name_answer(&mut self, id: Id, waker: &Waker) -> Option<Done<Vec<IpAddr>>> {
+        let Some(query) = self.queries.all.get_mut(&id) else {
+            // It was given up for another job.
+            return Some(Err(refusal::QUERIES));
+        };
         let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
-        match dns.get_query_result(query) {
+        let answer = match dns.get_query_result(query.handle) {
             Err(dns::GetQueryResultError::Pending) => {
-                dns.register_query_waker(query, waker);
-                None
+                dns.register_query_waker(query.handle, waker);
+                query.waker = Some(waker.clone());
+                return None;
             }
-            Ok(addresses) => {
-                self.queries -= 1;
-                Some(Ok(addresses.into_iter().map(IpAddr::from).collect()))
-            }
-            Err(dns::GetQueryResultError::Failed) => {
-                self.queries -= 1;
-                Some(Err(refusal::NO_NAME))
-            }
-        }
+            Ok(addresses) => Ok(addresses.into_iter().map(IpAddr::from).collect()),
+            Err(dns::GetQueryResultError::Failed) => Err(refusal::NO_NAME),
+        };
+        self.queries.all.remove(&id);
+        Some(answer)
     }
 
     /// Nobody wants the answer any more.
-    pub(crate) fn forget_name(&mut self, query: dns::QueryHandle) {
+    pub(crate) fn forget_name(&mut self, id: Id) {
+        self.end_query(id);
+    }
+
+    fn end_query(&mut self, id: Id) -> Option<Query> {
+        let query = self.queries.all.remove(&id)?;
         let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
-        dns.cancel_query(query);
-        self.queries -= 1;
+        dns.cancel_query(query.handle);
+        Some(query)
     }
 }
