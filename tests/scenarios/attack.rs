@@ -499,6 +499,49 @@ echo alive
     Ok(())
 }
 
+/// How often the Linux program of [`lines`] has the personality say something.
+const LINES: u64 = 600;
+
+/// A Linux program has the personality say much while another keeps the console full, which nobody reads: other Linux
+/// programs go on. When it is read again, what was said is there, or counted as lost.
+pub(crate) fn lines(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
+        return Ok(());
+    };
+    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
+    let script = "\
+busybox yes &
+sleep 1
+/bin/hostile lines
+busybox echo alive > /tmp/alive
+kill %1
+trust /test/hostile tell
+sleep 1
+";
+    let run = Run::script(script)
+        .unread()
+        .add_program("/bin/hostile", program)
+        .get("/tmp/alive");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    assert_eq!(output.file("/tmp/alive")?, b"alive\n");
+    // What the other program writes, `y` and the end of a line, may be within what is said.
+    let text = output.text().replace(['y', '\n'], "");
+    let said = "a signal handler returned to a frame that is not there";
+    let said = text.matches(said).count() as u64;
+    let lost = text.split("linux: ").skip(1).filter_map(|rest| {
+        let (count, _) = rest.split_once(" lost, the console was full")?;
+        count.split(' ').next()?.parse::<u64>().ok()
+    });
+    let lost: u64 = lost.sum();
+    ctx.note(format!("{said} lines were said, {lost} lost"));
+    match said > 0 && lost > 0 && said + lost == LINES {
+        true => Ok(()),
+        false => Err(format!("{said} lines were said and {lost} lost of {LINES}")),
+    }
+}
+
 /// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
 /// connections.
 pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {

@@ -127,6 +127,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_executables", attack::executables),
     scenario("attack_growing", attack::growing),
     scenario("attack_console", attack::console),
+    scenario("attack_lines", attack::lines),
     scenario("attack_keepers", attack::keepers),
     scenario("attack_gets", attack::gets),
     scenario("attack_crashes", attack::crashes),

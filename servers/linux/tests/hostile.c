@@ -323,11 +323,20 @@ static void hydra(void) {
     while (fork() == 0) nanosleep(&moment, 0);
 }
 
+/* Has the personality say so many lines on the console. */
+static void lines(void) {
+    for (int n = 0; n < 600; n++) {
+        if (vfork() == 0) syscall(SYS_rt_sigreturn);
+        wait(0);
+    }
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
-        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}, {"hydra", hydra}};
+        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}, {"hydra", hydra},
+        {"lines", lines}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

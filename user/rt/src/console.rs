@@ -43,6 +43,33 @@ pub fn write_all(from: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
+/// A session of its own for what is logged: whoever waits in that for writing must not keep those who do not wait.
+pub(crate) struct Logger(Kept<ConsoleClient>);
+
+impl Logger {
+    pub(crate) const fn new() -> Self {
+        Logger(kept())
+    }
+
+    /// Writes what the console takes at once, perhaps nothing. What cannot be written counts as taken.
+    pub(crate) fn write(&self, from: &[u8]) -> usize {
+        let from = &from[..from.len().min(MAX_BULK)];
+        let written = self.0.ask(|console| console.write(from));
+        written.map_or(from.len(), |length| (length as usize).min(from.len()))
+    }
+
+    /// Writes everything, waiting when the console is busy.
+    pub(crate) fn write_all(&self, from: &[u8]) {
+        let mut rest = from;
+        while !rest.is_empty() {
+            match self.write(rest) {
+                0 if self.0.ask(ConsoleClient::room).is_err() => return,
+                length => rest = &rest[length..],
+            }
+        }
+    }
+}
+
 /// Waits until the program is in the foreground and input is there, and reads at most `to.len()` bytes of a line; 0
 /// at the end of input.
 pub fn read(to: &mut [u8]) -> Result<usize, Error> {

@@ -146,7 +146,8 @@ impl Write for Line<'_> {
     }
 }
 
-fn format(arguments: fmt::Arguments<'_>, sink: &mut dyn FnMut(&[u8])) {
+/// Formats, and gives the text to `sink` in pieces.
+pub(crate) fn format(arguments: fmt::Arguments<'_>, sink: &mut dyn FnMut(&[u8])) {
     let mut line = Line {
         buffer: [0; 512],
         length: 0,
@@ -169,13 +170,6 @@ pub fn print_error(arguments: fmt::Arguments<'_>) {
     let mut stream = STREAMS[2].lock();
     format(arguments, &mut |bytes| {
         let _ = stream.write(bytes);
-    });
-}
-
-#[doc(hidden)]
-pub fn log(arguments: fmt::Arguments<'_>) {
-    format(arguments, &mut |bytes| {
-        let _ = crate::console::write_all(bytes);
     });
 }
 
@@ -203,10 +197,10 @@ macro_rules! eprintln {
     };
 }
 
-/// Writes a line to the console, for people who look after the system.
+/// Writes a line to the console, for people who look after the system, without waiting for it: [`mod@log`](crate::log).
 #[macro_export]
 macro_rules! log {
     ($($arguments:tt)+) => {
-        $crate::io::log(core::format_args!("{}\n", core::format_args!($($arguments)+)))
+        $crate::log::say(core::format_args!("{}\n", core::format_args!($($arguments)+)))
     };
 }

@@ -21,6 +21,7 @@ pub mod fs;
 pub mod heap;
 pub mod io;
 pub mod large;
+pub mod log;
 pub mod memory;
 pub mod names;
 pub mod net;

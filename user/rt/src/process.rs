@@ -14,6 +14,7 @@ pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
 /// Ends the process with this status.
 pub fn exit(status: u8) -> ! {
+    crate::log::finish();
     loop {
         // There is no reply: the process ends while it waits for one.
         let _ = init().exit(status);

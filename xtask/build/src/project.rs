@@ -117,7 +117,7 @@ pub struct Package {
     pub has_lib: bool,
     /// `[package.metadata.fermata] install = "DIR"`: where its binaries go in the guest.
     install: Option<String>,
-    /// `[package.metadata.fermata] host = false`: does not build on the host.
+    /// `[package.metadata.fermata] host = ...`: whether it builds on the host, where its place does not say so.
     host: Option<bool>,
     /// `[package.metadata.fermata] guest = false`: does not build for the guest.
     guest: Option<bool>,

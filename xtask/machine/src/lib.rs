@@ -176,6 +176,10 @@ pub trait Operator {
     fn console(&mut self, bytes: &[u8]) -> bool;
     /// The guest said something on the control channel.
     fn event(&mut self, event: &Event);
+    /// Whether what the guest prints is read now: otherwise its serial line fills, and then its console.
+    fn reads(&self) -> bool {
+        true
+    }
     /// Some time has passed. False: it has been long enough, stop the machine.
     fn tick(&mut self) -> bool {
         true
@@ -535,7 +539,7 @@ impl Machine {
                 .try_wait()
                 .map_err(|error| Error::new(format!("QEMU: {error}")))?;
             // Read after asking, so that what was said last is not lost.
-            if !self.carry_output(operator)? {
+            if operator.reads() && !self.carry_output(operator)? {
                 return Ok(End::Stopped(BROKEN));
             }
             self.listen(operator)?;
@@ -558,7 +562,7 @@ impl Machine {
             let watched = operator
                 .input()
                 .filter(|_| input_open && self.to_type.len() < 4096);
-            let typed = self.wait(watched);
+            let typed = self.wait(watched, operator.reads());
             if input_open && (typed || operator.input().is_none()) {
                 match operator.typed() {
                     Typed::Bytes(bytes) => self.to_type.extend(bytes),
@@ -572,11 +576,11 @@ impl Machine {
         }
     }
 
-    /// Waits for output on the console or for `input`, at most a tick. True if there is input.
-    fn wait(&self, input: Option<BorrowedFd<'_>>) -> bool {
+    /// Waits for output on the console, if that is read, or for `input`, at most a tick. True if there is input.
+    fn wait(&self, input: Option<BorrowedFd<'_>>, reads: bool) -> bool {
         let console = match &self.console {
-            Output::Pipe(pipe) => Some(pipe.as_fd()),
-            Output::File(_) => None,
+            Output::Pipe(pipe) if reads => Some(pipe.as_fd()),
+            _ => None,
         };
         let mut fds: Vec<PollFd<'_>> = input
             .into_iter()

@@ -26,6 +26,8 @@ use crate::packages;
 
 /// Host time after which a machine of a scenario is stopped unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// What a program of the guest says when the console is to be read that was not.
+const READ: &str = "the console is to be read";
 
 /// Why a scenario failed.
 pub type Failure = String;
@@ -110,6 +112,7 @@ impl Output {
 pub struct Run {
     options: Options,
     typed: Vec<(String, Vec<u8>)>,
+    unread: bool,
 }
 
 impl Run {
@@ -133,6 +136,7 @@ impl Run {
         Self {
             options,
             typed: Vec::new(),
+            unread: false,
         }
     }
 
@@ -160,6 +164,12 @@ impl Run {
     /// marker means at once.
     pub fn type_after(mut self, marker: &str, keys: &str) -> Self {
         self.typed.push((marker.into(), keys.as_bytes().to_vec()));
+        self
+    }
+
+    /// Nobody reads its console, which is full soon, until a program says so (`trust /test/hostile tell`).
+    pub fn unread(mut self) -> Self {
+        self.unread = true;
         self
     }
 
@@ -318,6 +328,7 @@ impl<'a> Ctx<'a> {
             shown: Vec::new(),
             seen: 0,
             typed: run.typed,
+            unread: run.unread,
             log: String::new(),
             files: BTreeMap::new(),
         };
@@ -352,6 +363,7 @@ struct Typist {
     /// How much of `shown` earlier markers used up.
     seen: usize,
     typed: Vec<(String, Vec<u8>)>,
+    unread: bool,
     log: String,
     files: BTreeMap<String, Vec<u8>>,
 }
@@ -365,6 +377,7 @@ impl Operator for Typist {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Log(text) | Event::Unknown(text) => {
+                self.unread &= text != READ;
                 self.log.push_str(text);
                 self.log.push('\n');
             }
@@ -373,6 +386,10 @@ impl Operator for Typist {
             }
             _ => {}
         }
+    }
+
+    fn reads(&self) -> bool {
+        !self.unread
     }
 
     fn typed(&mut self) -> Typed {

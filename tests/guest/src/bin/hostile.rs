@@ -44,6 +44,8 @@ fn main() -> u8 {
         Some("neighbour") => neighbour(),
         Some("hold") => hold(),
         Some("grow") => grow(),
+        // For who is outside: the console, which nobody has read, is to be read from now on.
+        Some("tell") => rt::system::report("log the console is to be read"),
         _ => Err(Error::Invalid),
     };
     match done {
