@@ -26,6 +26,7 @@ const CREATE: Flags = Flags {
     truncate: false,
     nofollow: false,
     symlink: false,
+    nameless: false,
 };
 
 /// Something that reached the disk.
@@ -272,6 +273,11 @@ fn what_cannot_be_is_refused() {
     assert_eq!(v.open("/disk/f/x", CREATE, 0), Err(Error::NotDirectory));
     assert_eq!(v.open("/disk/n/x", CREATE, 0), Err(Error::NotFound));
     assert_eq!(v.open("/disk/loop", Flags::default(), 0), Err(Error::Loop));
+    let nameless = Flags {
+        nameless: true,
+        ..Flags::default()
+    };
+    assert_eq!(v.open("/disk", nameless, 0), Err(Error::Unsupported));
     assert_eq!(
         read(v, "/disk/out"),
         Err(Error::NotFound),

@@ -322,6 +322,9 @@ impl<D: BlockIo> Volume<D> {
 
     /// Opens: number, mode and size.
     pub fn open(&mut self, path: &str, flags: Flags, bits: u32) -> Result<(Ino, u32, u64)> {
+        if flags.nameless {
+            return Err(Error::Unsupported);
+        }
         let found = self.find(path, !flags.nofollow && !flags.symlink)?;
         let info = match found.inode {
             Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),

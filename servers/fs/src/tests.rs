@@ -21,6 +21,7 @@ const CREATE: Flags = Flags {
     truncate: false,
     nofollow: false,
     symlink: false,
+    nameless: false,
 };
 const OPEN: Flags = Flags {
     create: false,
@@ -28,6 +29,7 @@ const OPEN: Flags = Flags {
     truncate: false,
     nofollow: false,
     symlink: false,
+    nameless: false,
 };
 
 fn new() -> FileSystem {
@@ -788,6 +790,33 @@ fn what_is_open_belongs_to_its_session() {
     drop(one);
     assert_eq!(shared.borrow_mut().budget().used(), before);
     not_found(other.read(file, 0, 10).map(|_| ()));
+}
+
+/// A file without a name is there as long as it is open, whatever names there are, and then nothing is left of it.
+#[test]
+fn a_file_without_a_name_ends_when_it_is_closed() {
+    let mut fs = new();
+    let before = fs.budget().used();
+    let nameless = Flags {
+        nameless: true,
+        ..Flags::default()
+    };
+    let attr = fs.open("/", nameless, 0o600).unwrap();
+    assert_eq!((attr.links, attr.mode), (0, mode::FILE | 0o600));
+    assert_eq!(fs.write(attr.ino, 0, false, &[7; 5000]), Ok((5000, 0)));
+    let other = fs.open("/tmp", nameless, 0o600).unwrap();
+    assert_ne!(attr.ino, other.ino);
+    assert_eq!(fs.stat_ino(attr.ino).unwrap().size, 5000);
+    fs.close(attr.ino).unwrap();
+    fs.close(other.ino).unwrap();
+    assert_eq!(fs.stat_ino(attr.ino), Err(Error::NotFound));
+    assert_eq!(fs.budget().used(), before, "something is left of it");
+    for (path, error) in [
+        ("/nothing", Error::NotFound),
+        ("/dev/null", Error::NotDirectory),
+    ] {
+        assert_eq!(fs.open(path, nameless, 0), Err(error));
+    }
 }
 
 #[test]

@@ -516,6 +516,9 @@ impl FileSystem {
 
     /// See [`Files::open`].
     pub fn open(&mut self, path: &str, flags: Flags, permissions: u32) -> Result<Attr> {
+        if flags.nameless {
+            return self.open_nameless(path, permissions);
+        }
         let follow = !(flags.nofollow || flags.create && flags.exclusive);
         let walk = self.walk(path, follow)?;
         let ino = match walk.found {
@@ -542,6 +545,19 @@ impl FileSystem {
             )?,
             None => return Err(Error::NotFound),
         };
+        self.reopen(ino)
+    }
+
+    /// Makes a file that has no name, where the path leads to a directory.
+    fn open_nameless(&mut self, path: &str, permissions: u32) -> Result<Attr> {
+        let directory = self.lookup(path, true)?;
+        self.directory(directory)?;
+        let kind = Kind::File(Content::default());
+        self.budget.take(kind.cost())?;
+        let ino = self.next;
+        let inode = self.inode(kind, permissions);
+        self.inodes.insert(ino, inode);
+        self.next += 1;
         self.reopen(ino)
     }
 

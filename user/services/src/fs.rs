@@ -149,6 +149,9 @@ pub struct Flags {
     pub nofollow: bool,
     /// A symbolic link in the last place can be opened itself, for its attributes.
     pub symlink: bool,
+    /// Make a file without a name, where the path leads to a directory; it ends when nobody has it open. The file system on the disk
+    /// has none: `Unsupported`.
+    pub nameless: bool,
 }
 
 impl Flags {
@@ -160,12 +163,13 @@ impl Flags {
             | (self.truncate as u32) << 2
             | (self.nofollow as u32) << 3
             | (self.symlink as u32) << 4
+            | (self.nameless as u32) << 5
     }
 
     /// From a number, if it stands for flags.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits >= 1 << 5 {
+        if bits >= 1 << 6 {
             return None;
         }
         Some(Flags {
@@ -174,6 +178,7 @@ impl Flags {
             truncate: bits & 4 != 0,
             nofollow: bits & 8 != 0,
             symlink: bits & 16 != 0,
+            nameless: bits & 32 != 0,
         })
     }
 }

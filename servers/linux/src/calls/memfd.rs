@@ -14,8 +14,6 @@ use services::fs::Flags;
 
 /// Most bytes of a name.
 pub const MAX_NAME: usize = 249;
-/// Most names that are tried for a file that is to have none.
-const MOST_TRIED: u32 = 1000;
 /// The seals that there are.
 pub const SEALS: u32 = linux::F_SEAL_SEAL
     | linux::F_SEAL_SHRINK
@@ -75,32 +73,18 @@ pub fn memfd_create(c: &mut Caller, name: u64, flags: u32) -> Result {
 
 /// Makes a file in memory that has no name: its inode. It is in memory, where nothing has to be waited for.
 fn nameless(c: &mut Caller) -> Result<u64> {
-    let mut ask = |request| c.h.fs_now(&request, &[], &mut []).map(|(reply, _)| reply);
-    for number in 0.. {
-        // A name that is taken belongs to another file, so the next one is tried.
-        let path = format!("/tmp/.memfd-{number}");
-        let open = Request::Open {
-            path: path.clone(),
-            flags: Flags {
-                create: true,
-                exclusive: true,
-                ..Flags::default()
-            },
-            mode: 0o777,
-        };
-        let ino = match ask(open) {
-            Ok(Reply::Opened(opened)) => opened.ino,
-            Err(proto::Error::Exists) if number < MOST_TRIED => continue,
-            Err(error) => return Err(error.into()),
-            Ok(_) => return Err(EIO.into()),
-        };
-        if let Err(error) = ask(Request::Unlink { path }) {
-            let _ = ask(Request::Close { ino });
-            return Err(error.into());
-        }
-        return Ok(ino);
+    let open = Request::Open {
+        path: "/".into(),
+        flags: Flags {
+            nameless: true,
+            ..Flags::default()
+        },
+        mode: 0o777,
+    };
+    match c.h.fs_now(&open, &[], &mut [])? {
+        (Reply::Opened(opened), _) => Ok(opened.ino),
+        _ => Err(EIO.into()),
     }
-    Err(EIO.into())
 }
 
 /// `F_GET_SEALS` and, with new ones, `F_ADD_SEALS`.

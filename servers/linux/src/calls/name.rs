@@ -136,7 +136,7 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
         exclusive: flags & open_flags::EXCL != 0,
         truncate,
         nofollow: flags & open_flags::NOFOLLOW != 0,
-        symlink: false,
+        ..Flags::default()
     };
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;

@@ -583,6 +583,7 @@ impl Writer {
             truncate: self.chance(20),
             nofollow: self.chance(10),
             symlink: self.chance(10),
+            nameless: self.chance(10),
         };
         let look = self
             .one(&["/..//tmp/./..", "/dev/console", "/bin/ls", &path])
