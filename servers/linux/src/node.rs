@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
+use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use crate::errno::{Errno, ENOSPC};
@@ -151,16 +152,14 @@ impl System {
     ) -> Result<(), Errno> {
         if self.count_thing(Thing::Node, payer).is_err() {
             // Others than Linux programs may have removed some.
-            for ino in self
-                .nodes
-                .all
-                .keys()
-                .copied()
-                .collect::<alloc::vec::Vec<_>>()
-            {
+            for ino in self.nodes.all.keys().copied().collect::<Vec<_>>() {
                 self.forget_removed(host, ino);
             }
-            self.count_thing(Thing::Node, payer).map_err(|_| ENOSPC)?;
+            while self.count_thing(Thing::Node, payer).is_err() {
+                if self.is_full(Thing::Node, payer) || !self.give_up_node(host) {
+                    return Err(ENOSPC);
+                }
+            }
         }
         let node = Node {
             mode,
@@ -183,9 +182,32 @@ impl System {
         if matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links > 0) {
             return;
         }
+        self.forget_node(host, ino);
+    }
+
+    fn forget_node(&mut self, host: &mut dyn Host, ino: u64) {
         if let Some(node) = self.nodes.all.remove(&ino) {
             self.uncount_thing(Thing::Node, node.payer);
         }
         let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+    }
+
+    /// Makes room for one more: of those that programs have left which have ended, and that nobody uses, one of the payer that has
+    /// left most is a mere file from now on, the one whose file is the oldest. Whether there was one.
+    fn give_up_node(&mut self, host: &mut dyn Host) -> bool {
+        let mut left: BTreeMap<Payer, (usize, u64)> = BTreeMap::new();
+        for (ino, node) in &self.nodes.all {
+            let is_awaited = self.nodes.openers.values().any(|opener| opener.ino == *ino);
+            let is_used =
+                is_awaited || self.nodes.fifo(*ino).is_some() || self.sockets.has_file(*ino);
+            if !is_used && self.counted(node.payer) == 0 {
+                left.entry(node.payer).or_insert((0, *ino)).0 += 1;
+            }
+        }
+        let most = left.into_values().max_by_key(|(count, _)| *count);
+        if let Some((_, ino)) = most {
+            self.forget_node(host, ino);
+        }
+        most.is_some()
     }
 }

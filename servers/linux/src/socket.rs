@@ -2,9 +2,10 @@
 //!
 //! All sockets are in one table, known by identities, so that ends name each other without keeping each other. What was
 //! sent is in the queue of who receives it: of bounded size, and of who has made that socket. A connection is two sockets
-//! that name each other; one that has not been accepted yet is in the list of the socket that listens, and goes with it.
+//! that name each other; one that has not been accepted yet is in the list of the socket that listens, and goes with it. Until
+//! then both count for who connects.
 //!
-//! Descriptors on their way (`SCM_RIGHTS`) keep what they name open. Sockets that are open only in their own queues, in a
+//! Descriptors on their way (`SCM_RIGHTS`) keep what they name open, and count for who sent them. Sockets that are open only in their own queues, in a
 //! circle, are found when a socket is closed and their queues emptied ([`System::clear_circles`]).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -133,6 +134,9 @@ pub struct Message {
     /// Descriptors.
     #[serde(skip)]
     pub rights: Vec<Shared<Description>>,
+    /// For whom they count.
+    #[serde(skip)]
+    pub payer: Payer,
 }
 
 impl Message {
@@ -337,6 +341,12 @@ impl Sockets {
         let range = (place.clone(), 0)..=(place, u64::MAX);
         let found = self.places.range(range);
         found.filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
+    }
+
+    /// Whether a socket has the name that is this file.
+    #[must_use]
+    pub fn has_file(&self, ino: u64) -> bool {
+        self.at(Place::File(ino)).next().is_some()
     }
 
     /// The socket of this name.
@@ -561,13 +571,14 @@ impl System {
         Ok(())
     }
 
-    /// Connects a socket to one that listens; the other end waits there to be accepted. Errors: `ECONNREFUSED`,
+    /// Connects a socket to one that listens; the other end waits there to be accepted, and counts for `payer` until then. Errors: `ECONNREFUSED`,
     /// `EPROTOTYPE`, `EAGAIN` if it has to wait until somebody is accepted, `ENFILE`.
     pub fn connect(
         &mut self,
         id: u64,
         to: u64,
         (name, owner): (Option<Name>, Sender),
+        payer: Payer,
     ) -> Result<(), Errno> {
         let socket = self.sockets.all.get(&id).ok_or(EINVAL)?;
         let listener = self.sockets.all.get(&to).ok_or(ECONNREFUSED)?;
@@ -580,7 +591,7 @@ impl System {
         if listener.ready.len() > listener.backlog {
             return Err(EAGAIN);
         }
-        let (family, style, payer) = (listener.family, listener.style, listener.payer);
+        let (family, style) = (listener.family, listener.style);
         let (options, listens) = (listener.options.clone(), listener.owner);
         let own = match (&name, &listener.name) {
             // It is reached at the address that was asked for.
@@ -615,12 +626,19 @@ impl System {
         Ok(())
     }
 
-    /// Takes the first connection that waits at a socket.
-    pub fn accept(&mut self, id: u64) -> Option<u64> {
-        let end = self.sockets.all.get_mut(&id)?.ready.pop_front()?;
+    /// Takes the first connection that waits at a socket, if one does, which counts for `payer` from then on. Errors: `ENFILE`; it
+    /// waits on then.
+    pub fn accept(&mut self, id: u64, payer: Payer) -> Result<Option<u64>, Errno> {
+        let Some(end) = self.socket(id)?.ready.front().copied() else {
+            return Ok(None);
+        };
+        let before = self.socket(end)?.payer;
+        self.move_thing(Thing::Socket, before, payer)?;
+        self.socket(end)?.payer = payer;
+        self.socket(id)?.ready.pop_front();
         // Who waits to be connected may try again.
         self.happens_at(id, 0);
-        Some(end)
+        Ok(Some(end))
     }
 
     /// A socket takes no connections any more.
@@ -699,7 +717,7 @@ impl System {
             if !fits {
                 return Ok(Delivery::Full(to));
             }
-            let payer = socket.payer;
+            let payer = message.payer;
             for n in 0..message.rights.len() {
                 if self.count_thing(Thing::Right, payer).is_err() {
                     self.uncount_rights(n, payer);
@@ -729,13 +747,12 @@ impl System {
         let Some(first) = socket.queue.front_mut() else {
             return Vec::new();
         };
-        let rights = core::mem::take(&mut first.rights);
+        let (rights, payer) = (core::mem::take(&mut first.rights), first.payer);
         first.taken += bytes;
         if whole || first.taken >= first.bytes.len() {
             socket.used -= first.size();
             socket.queue.pop_front();
         }
-        let payer = socket.payer;
         socket.rights -= rights.len();
         self.sockets.under_way -= rights.len();
         self.uncount_rights(rights.len(), payer);
@@ -761,7 +778,7 @@ impl System {
         let socket = self.socket(id)?;
         socket.rights += rights.len();
         if let Some(message) = socket.queue.get_mut(message) {
-            message.rights = rights;
+            (message.rights, message.payer) = (rights, payer);
         }
         Ok(())
     }
@@ -813,7 +830,7 @@ impl System {
             self.uncount_thing(Thing::Socket, socket.payer);
             closing.extend(socket.ready.iter().map(|end| (*end, false)));
             let is_reset = !was_accepted || !socket.queue.is_empty();
-            self.empty(&mut socket.queue, socket.payer);
+            self.empty(&mut socket.queue);
             self.unblock(socket.peer, id);
             if let Some(peer) = socket.peer.filter(|_| socket.style != Style::Datagram) {
                 if let Some(end) = self.sockets.all.get_mut(&peer) {
@@ -834,10 +851,10 @@ impl System {
         }
     }
 
-    fn empty(&mut self, queue: &mut VecDeque<Message>, payer: Payer) {
+    fn empty(&mut self, queue: &mut VecDeque<Message>) {
         for message in core::mem::take(queue) {
             self.sockets.under_way -= message.rights.len();
-            self.uncount_rights(message.rights.len(), payer);
+            self.uncount_rights(message.rights.len(), message.payer);
             self.dropped.extend(message.rights);
         }
     }
@@ -904,8 +921,7 @@ impl System {
             };
             let mut queue = core::mem::take(&mut socket.queue);
             (socket.used, socket.rights) = (0, 0);
-            let payer = socket.payer;
-            self.empty(&mut queue, payer);
+            self.empty(&mut queue);
         }
     }
 

@@ -138,6 +138,12 @@ impl Thing {
     }
 }
 
+/// Whether a payer may have so many of something, all payers so many, if there may be so many of each and in all. What it has is
+/// at most what it leaves to others, and one more: whoever takes all that it can, the next one finds half of what it found.
+const fn is_share((own, all): (usize, usize), (each, most): (usize, usize)) -> bool {
+    own <= each && all <= most && own <= most - all + 1
+}
+
 /// A process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
@@ -349,8 +355,9 @@ impl System {
     /// How many more may count for this payer.
     #[must_use]
     pub fn left(&self, payer: Payer) -> usize {
-        let most = payer.most().saturating_sub(self.counted(payer));
-        most.min(MAX_PROCESSES - self.processes.len().min(MAX_PROCESSES))
+        let (own, all) = (self.counted(payer), self.processes.len());
+        let is_left = |n: &usize| is_share((own + n, all + n), (payer.most(), MAX_PROCESSES));
+        (1..=MAX_PROCESSES).take_while(is_left).count()
     }
 
     /// A new process that has no parent, and its number. Errors: `EAGAIN` if there are too many.
@@ -397,8 +404,11 @@ impl System {
     }
 
     fn free_pid(&mut self, payer: Option<Payer>, namespace: u32) -> Result<Pid, Errno> {
-        let full = payer.is_some_and(|payer| self.counted(payer) >= payer.most());
-        if full || self.processes.len() >= MAX_PROCESSES {
+        let is_full = match payer {
+            Some(payer) => self.left(payer) == 0,
+            None => self.processes.len() >= MAX_PROCESSES,
+        };
+        if is_full {
             return Err(EAGAIN);
         }
         Ok(self.free_number(namespace))
@@ -457,8 +467,8 @@ impl System {
         let further = tree.len().saturating_sub(1);
         let each = self.threads_counted.get(&payer).copied().unwrap_or(0);
         let processes = self.counted(payer) + further;
-        if processes > payer.most()
-            || self.processes.len() + further > MAX_PROCESSES
+        let all = self.processes.len() + further;
+        if !is_share((processes, all), (payer.most(), MAX_PROCESSES))
             || each + threads + processes > MAX_THREADS_EACH
         {
             return Err(EAGAIN);
@@ -834,15 +844,32 @@ impl System {
 
     /// Counts a new thing: how many there are for its payer. Errors: `ENFILE`.
     pub fn count_thing(&mut self, thing: Thing, payer: Payer) -> Result<usize, Errno> {
-        let (each, all) = thing.most();
-        let total = self.all_things.entry(thing).or_default();
-        let count = self.things.entry((thing, payer)).or_default();
-        if *total >= all || *count >= each {
+        let own = self.things.get(&(thing, payer)).copied().unwrap_or(0) + 1;
+        let all = self.all_things.get(&thing).copied().unwrap_or(0) + 1;
+        if !is_share((own, all), thing.most()) {
             return Err(ENFILE);
         }
-        *total += 1;
-        *count += 1;
-        Ok(*count)
+        self.things.insert((thing, payer), own);
+        self.all_things.insert(thing, all);
+        Ok(own)
+    }
+
+    /// Whether a payer has as many things as it may have, whatever others have.
+    #[must_use]
+    pub fn is_full(&self, thing: Thing, payer: Payer) -> bool {
+        self.things.get(&(thing, payer)).copied().unwrap_or(0) >= thing.most().0
+    }
+
+    /// A thing counts for another one. Errors: `ENFILE`; nothing has changed then.
+    pub fn move_thing(&mut self, thing: Thing, from: Payer, to: Payer) -> Result<(), Errno> {
+        if from == to {
+            return Ok(());
+        }
+        self.uncount_thing(thing, from);
+        self.count_thing(thing, to).map(|_| ()).inspect_err(|_| {
+            *self.things.entry((thing, from)).or_default() += 1;
+            *self.all_things.entry(thing).or_default() += 1;
+        })
     }
 
     /// A thing is gone.

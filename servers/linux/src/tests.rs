@@ -35,6 +35,7 @@ use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
 mod files;
+mod shares;
 mod trees;
 
 /// A host with memory in a map, and mappings that are only recorded.

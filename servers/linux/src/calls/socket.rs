@@ -269,7 +269,8 @@ pub fn accept(c: &mut Caller, fd: u32, at: u64, length_at: u64, flags: u32) -> R
     let new = super::file::free_fd(c)?;
     let peer = find(c, end)?.peer_name.clone();
     give_name(c, at, length_at, &written(family, peer.as_ref()))?;
-    c.s.accept(id);
+    let payer = c.process().payer;
+    c.s.accept(id, payer)?;
     install(c, new, end, flags);
     Ok(u64::from(new))
 }
@@ -307,9 +308,9 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
     if let Name::Port(address, _) = name {
         c.s.own_name(id, address)?;
     }
-    let is_there = found.is_some();
+    let (is_there, payer) = (found.is_some(), c.process().payer);
     let result = match found {
-        Some(to) => c.s.connect(id, to, (is_port.then_some(name), owner)),
+        Some(to) => c.s.connect(id, to, (is_port.then_some(name), owner), payer),
         None => Err(ECONNREFUSED),
     };
     match result {

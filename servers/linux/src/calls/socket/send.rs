@@ -139,6 +139,7 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
                 bytes,
                 sender: out.sender,
                 rights: rights.clone(),
+                payer: c.process().payer,
                 ..Message::default()
             };
             Ok(c.s.deliver(peer, message)?)
@@ -265,6 +266,7 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
         from,
         sender: out.sender,
         rights: out.rights,
+        payer: c.process().payer,
         ..Message::default()
     };
     match c.s.deliver(to, message)? {

@@ -1,0 +1,252 @@
+//! What programs of one tree can take from others.
+
+use super::*;
+use crate::node;
+use crate::system::Payer;
+use std::format;
+
+/// A task of another tree, with the memory of [`example`].
+fn stranger(process: &mut One) -> Task {
+    let pid = process.system.create(None).unwrap();
+    let task = Task::new(pid, "/tmp".to_string());
+    task.shares.memory.borrow_mut().areas = process.memory().areas.clone();
+    task
+}
+
+/// A host that opens as many files as anybody wants.
+fn large() -> Fake {
+    let mut host = Fake::new();
+    host.session = Session::new(&host.files, 1 << 20);
+    host
+}
+
+/// What a call of a task returns.
+fn answer(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut Fake,
+    number: u64,
+    arguments: &[u64],
+) -> i64 {
+    match call(task, system, host, &registers(number, arguments)) {
+        Outcome::Go { registers, .. } => registers.rax as i64,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// A stranger connects to a server as often as he can, and sends it as many descriptors as he can: that is all at his own
+/// expense, until the server accepts a connection.
+#[test]
+fn what_strangers_send_is_at_their_expense() {
+    const ADDRESS: u64 = 0x10_0000;
+    const MESSAGE: u64 = 0x10_0100;
+    let (full, many) = (ENFILE.rax() as i64, ETOOMANYREFS.rax() as i64);
+    let mut host = Fake::new();
+    let mut server = example(&mut host);
+    let mut other = stranger(&mut server);
+    host.write_memory(ADDRESS, b"\x01\0\0server").unwrap();
+    let listening = server.result(&mut host, nr::socket, &[1, 1 | 0o4000, 0]) as u64;
+    let bind = [listening, ADDRESS, 9];
+    assert_eq!(server.result(&mut host, nr::bind, &bind), 0);
+    assert_eq!(server.result(&mut host, nr::listen, &[listening, 128]), 0);
+    let mut connected = 0;
+    let mut first = 0;
+    loop {
+        let mut ask = |number, arguments: &[u64]| {
+            answer(&mut other, &mut server.system, &mut host, number, arguments)
+        };
+        let socket = ask(nr::socket, &[1, 1 | 0o4000, 0]);
+        if socket < 0 {
+            assert_eq!(socket, full);
+            break;
+        }
+        if ask(nr::connect, &[socket as u64, ADDRESS, 9]) == 0 {
+            connected += 1;
+            first = if connected == 1 { socket as u64 } else { first };
+        }
+    }
+    assert!(connected > 100, "{connected}");
+    // The server has its share, without those that it has not accepted.
+    let mut own = 0;
+    let error = loop {
+        match server.result(&mut host, nr::socket, &[1, 1, 0]) {
+            0.. => own += 1,
+            error => break error,
+        }
+    };
+    assert_eq!((error, own), (full, 255), "S2: who causes it pays for it");
+    // What it accepts is its own: with as many as it may have it accepts nothing, and nothing is lost.
+    let accept = [listening, 0, 0, 0o4000];
+    assert_eq!(server.result(&mut host, nr::accept4, &accept), full);
+    assert_eq!(server.result(&mut host, nr::close, &[listening + 1]), 0);
+    assert!(server.result(&mut host, nr::accept4, &accept) > 0);
+    assert_eq!(server.result(&mut host, nr::accept4, &accept), full);
+    let again = answer(
+        &mut other,
+        &mut server.system,
+        &mut host,
+        nr::socket,
+        &[1, 1, 0],
+    );
+    assert!(again > 0, "who is accepted pays no more: {again}");
+    // Descriptors: of a header, one byte and a control message with so many.
+    let send =
+        |task: Option<&mut Task>, server: &mut One, host: &mut Fake, fd: u64, rights: u64| {
+            let header = [0, 0, MESSAGE + 0x80, 1, MESSAGE + 0x100, 16 + 4 * rights, 0];
+            let vector = [ADDRESS, 1];
+            let control = [16 + 4 * rights, 1 | 1 << 32];
+            for (at, words) in [
+                (MESSAGE, &header[..]),
+                (MESSAGE + 0x80, &vector),
+                (MESSAGE + 0x100, &control),
+            ] {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                host.write_memory(at, &bytes).unwrap();
+            }
+            let rights: Vec<u8> = (0..rights)
+                .flat_map(|_| (fd as u32).to_le_bytes())
+                .collect();
+            host.write_memory(MESSAGE + 0x110, &rights).unwrap();
+            let arguments = [fd, MESSAGE, 0x4000];
+            match task {
+                Some(task) => answer(task, &mut server.system, host, nr::sendmsg, &arguments),
+                None => server.result(host, nr::sendmsg, &arguments),
+            }
+        };
+    let mut sent = 0;
+    let error = loop {
+        match send(Some(&mut other), &mut server, &mut host, first, 8) {
+            1 => sent += 8,
+            error => break error,
+        }
+    };
+    assert_eq!((error, sent), (many, 256));
+    for fd in 0..2 {
+        server.result(&mut host, nr::close, &[listening + 2 + fd]);
+    }
+    assert_eq!(
+        server.result(&mut host, nr::socketpair, &[1, 2 | 0o4000, 0, MESSAGE]),
+        0
+    );
+    let mut pair = [0; 4];
+    host.read_memory(MESSAGE, &mut pair).unwrap();
+    let pair = u64::from(u32::from_le_bytes(pair));
+    let sent = send(None, &mut server, &mut host, pair, 8);
+    assert_eq!(sent, 1, "S2: who causes it pays for it");
+    other.close_files(&mut server.system, &mut host);
+    server.close_all(&mut host);
+    assert!(server.system.has_no_sockets());
+}
+
+/// However many programs take all processes and things that they get, the next one finds something.
+#[test]
+fn who_takes_all_leaves_as_much_to_others() {
+    let mut system = System::new();
+    let trees: Vec<_> = (0..6).map(|_| system.create(None).unwrap()).collect();
+    for pid in trees.iter().skip(1) {
+        system.forget(*pid);
+    }
+    let mut taken = Vec::new();
+    for n in 0..6 {
+        let root = match n {
+            0 => trees[0],
+            _ => system.create(None).unwrap(),
+        };
+        let left = system.left(system.find(root).unwrap().payer);
+        let more = (0..300)
+            .take_while(|_| system.fork(root, 17).is_ok())
+            .count();
+        assert_eq!(left, more);
+        taken.push(1 + more);
+    }
+    assert_eq!(taken, [128, 64, 32, 16, 8, 4], "S2: something is left");
+    let pipes = |n| {
+        let one = |_: &usize| system.count_thing(Thing::Pipe, Payer::Tree(n)).is_ok();
+        (0..2000).take_while(one).count()
+    };
+    let taken: Vec<_> = (1000..1007).map(pipes).collect();
+    assert_eq!(
+        taken,
+        [256, 256, 256, 128, 64, 32, 16],
+        "S2: something is left"
+    );
+    // What moves is of the same share; what cannot move stays where it is.
+    let mut moved = |from, to| system.move_thing(Thing::Pipe, Payer::Tree(from), Payer::Tree(to));
+    assert_eq!(moved(1006, 1007), Ok(()));
+    assert_eq!(moved(1006, 1000), Err(ENFILE));
+    assert_eq!(
+        system.counted_things(Thing::Pipe),
+        3 * 256 + 128 + 64 + 32 + 16
+    );
+}
+
+/// FIFOs that programs have left which have ended make room for those of others, but for one that is in use.
+#[test]
+fn what_the_dead_have_left_makes_room() {
+    let mut host = large();
+    let mut system = System::new();
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let mut made = 0;
+    let mut fill = |system: &mut System, host: &mut Fake, payer| {
+        let before = made;
+        loop {
+            let path = format!("/tmp/fifo-{made}");
+            let (ino, ..) = host.session.open_file(flags.bits(), 0o600, &path).unwrap();
+            host.opens += 1;
+            if system.new_node(host, ino, node::FIFO, payer).is_err() {
+                return (made - before, ino);
+            }
+            made += 1;
+        }
+    };
+    // Somebody waits until the first one is opened.
+    let first = system.create(None).unwrap();
+    let (ino, ..) = host
+        .session
+        .open_file(flags.bits(), 0o600, "/tmp/used")
+        .unwrap();
+    let payer = system.find(first).unwrap().payer;
+    system.new_node(&mut host, ino, node::FIFO, payer).unwrap();
+    assert!(!system.nodes.meets(ino, 20_000, false));
+    system.forget(first);
+    for round in 0..20 {
+        let root = system.create(None).unwrap();
+        let payer = system.find(root).unwrap().payer;
+        let (count, _) = fill(&mut system, &mut host, payer);
+        assert_eq!(
+            count, 256,
+            "S2: the dead take nothing from others ({round})"
+        );
+        assert!(system.counted_things(Thing::Node) <= 1024);
+        system.forget(root);
+    }
+    assert_eq!(system.nodes.mode(ino), Some(node::FIFO), "it is in use");
+    // Those of the living stay.
+    let living: Vec<_> = (0..6).map(|_| system.create(None).unwrap()).collect();
+    let all = living.iter().map(|root| {
+        let payer = system.find(*root).unwrap().payer;
+        fill(&mut system, &mut host, payer).0
+    });
+    assert_eq!(all.collect::<Vec<_>>(), [256, 256, 256, 128, 64, 32]);
+}
+
+/// A file of memory needs no name that others could have taken.
+#[test]
+fn a_file_of_memory_needs_no_name() {
+    let mut host = large();
+    let mut process = example(&mut host);
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    for n in 0..1001 {
+        let path = format!("/tmp/.memfd-{n}");
+        host.session.open_file(flags.bits(), 0o600, &path).unwrap();
+    }
+    host.write_memory(0x10_0000, b"x\0").unwrap();
+    let fd = process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]);
+    assert!(fd >= 0, "{fd}");
+}
