@@ -145,6 +145,7 @@ const CREATE: Flags = Flags {
     truncate: false,
     nofollow: false,
     symlink: false,
+    nameless: false,
 };
 
 impl User {

@@ -23,6 +23,7 @@ const CREATE: u32 = Flags {
     truncate: false,
     nofollow: false,
     symlink: false,
+    nameless: false,
 }
 .bits();
 

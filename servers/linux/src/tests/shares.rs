@@ -149,9 +149,11 @@ fn who_takes_all_leaves_as_much_to_others() {
     let mut taken = Vec::new();
     for n in 0..6 {
         let root = match n {
-            0 => trees[0],
-            _ => system.create(None).unwrap(),
+            0 => Ok(trees[0]),
+            _ => system.create(None),
         };
+        assert!(root.is_ok(), "S2: something is left for program {n}");
+        let root = root.unwrap();
         let left = system.left(system.find(root).unwrap().payer);
         let more = (0..300)
             .take_while(|_| system.fork(root, 17).is_ok())
