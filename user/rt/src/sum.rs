@@ -61,7 +61,7 @@ mod tests {
         // The check value of the catalogue of parametrised CRC algorithms.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(BY_TABLE.checksum(b"123456789"), 0xe306_9283);
-        let bytes: Vec<u8> = (0..1000u32).map(|n| (n * n >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..1000u32).map(|n| ((n * n) >> 3) as u8).collect();
         for length in 0..bytes.len() {
             for begin in [0, 1, 7] {
                 let part = &bytes[begin.min(length)..length];

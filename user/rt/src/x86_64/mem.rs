@@ -314,15 +314,11 @@ mod tests {
                 }
             }
             // SAFETY: as above.
-            assert_eq!(
-                unsafe { fermata_test_memcmp(a.as_ptr(), a.clone().as_ptr(), n) },
-                0
-            );
+            let same = unsafe { fermata_test_memcmp(a.as_ptr(), a.clone().as_ptr(), n) };
+            assert_eq!(same, 0);
         }
         // SAFETY: the text ends with a zero byte.
-        assert_eq!(
-            unsafe { fermata_test_strlen(c"fermata".as_ptr().cast()) },
-            7
-        );
+        let length = unsafe { fermata_test_strlen(c"fermata".as_ptr().cast()) };
+        assert_eq!(length, 7);
     }
 }
