@@ -2,8 +2,10 @@
 //!
 //! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
 //! where no register of a processor may be named, not even in comments. [`CRATES`] says which crate may depend on which.
-//! And every page is in the book.
+//! Every page is in the book, and no two tests of the guest have the same number.
 
+use std::collections::btree_map::Entry;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use xtask_build::error::Error;
@@ -182,6 +184,9 @@ const OF_AN_ARCHITECTURE: &[&str] = &[
     "user/rt/src/x86_64/mem.rs",
 ];
 
+/// Where the tests of the guest are, each with a number of its own.
+const GUEST_TESTS: &str = "tests/guest/src";
+
 /// The registers of all architectures.
 const REGISTERS: &[&str] = &[
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -218,6 +223,14 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
             .map_err(|error| Error::new(format!("cannot read {}: {error}", manifest.display())))?;
         found.extend(dependencies_in(&manifest.to_string_lossy(), &text));
     }
+    let mut tests = Vec::new();
+    for path in rust_files(&root.join(GUEST_TESTS))? {
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+        tests.extend(tests_in(&name, &text));
+    }
+    found.extend(doubled(&tests));
     let book = pages(root)?;
     for page in files(root, ".md")? {
         if !book.contains(&page) {
@@ -228,6 +241,32 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
         }
     }
     Ok(found)
+}
+
+/// The tests that a file registers: their numbers, and where.
+fn tests_in(file: &str, text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().enumerate();
+    let numbers = lines.filter_map(|(line, text)| {
+        let (number, _) = text.strip_prefix("guest_test!(")?.split_once(',')?;
+        Some((number.to_string(), format!("{file}:{}", line + 1)))
+    });
+    numbers.collect()
+}
+
+/// What is wrong with tests ([`tests_in`]): those whose number another one has.
+fn doubled(tests: &[(String, String)]) -> Vec<String> {
+    let mut first = BTreeMap::new();
+    let mut found = Vec::new();
+    for (number, place) in tests {
+        match first.entry(number) {
+            Entry::Vacant(entry) => drop(entry.insert(place)),
+            Entry::Occupied(entry) => found.push(format!(
+                "{place}: `{number}`: {} has it already; take a free number",
+                entry.get()
+            )),
+        }
+    }
+    found
 }
 
 /// The files whose names end so, below `root`, as seen from there. What is built, and what begins with a dot, is left out.
@@ -588,6 +627,28 @@ mod tests {
     }
 
     #[test]
+    fn two_tests_with_one_number_are_found() {
+        let text = "//! guest_test!(A0001, a);\nguest_test!(A0001, a);\nguest_test!(A0002, b);\n";
+        let mut tests = tests_in("a.rs", text);
+        assert_eq!(tests.len(), 2, "{tests:?}");
+        assert!(doubled(&tests).is_empty());
+        tests.extend(tests_in("b.rs", "guest_test!(A0002, c);\n"));
+        let found = doubled(&tests);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("b.rs:1: `A0002`: a.rs:3 has it"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_sources_keep_the_rules() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let found = broken(&root).expect("the sources");
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
+    #[test]
     fn comments_and_other_names_are_no_matter() {
         let text =
             "// a Model here\nlet a = RefModel::new(); // CONFIG.model\nPreemptions::count();\n";
@@ -602,5 +663,11 @@ mod tests {
                 .expect("sources")
                 .is_empty());
         }
+        let mut tests = 0;
+        for path in rust_files(&root.join(GUEST_TESTS)).expect("sources") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            tests += tests_in("", &text).len();
+        }
+        assert!(tests > 100, "{tests} tests");
     }
 }

@@ -852,7 +852,7 @@ fn counts(counter: &mut dyn CounterCalls, before: u32) -> Outcome {
     Ok(())
 }
 
-guest_test!(SERVICE0013, interfaces_of_an_object_near_and_far);
+guest_test!(SERVICE0016, interfaces_of_an_object_near_and_far);
 fn interfaces_of_an_object_near_and_far() -> Outcome {
     let door = counter()?;
     let mut witness = CounterClient::open(&door).must("a session")?;
@@ -965,7 +965,7 @@ fn restored(door: &RefAt, (port, number): (RefAt, u64)) -> Result<Session, Failu
     Ok(Session::resume(other.must("another session")?, number))
 }
 
-guest_test!(SERVICE0015, what_is_kept_of_a_session);
+guest_test!(SERVICE0017, what_is_kept_of_a_session);
 fn what_is_kept_of_a_session() -> Outcome {
     let door = notes()?;
     let mut into = [0; 5000];
