@@ -2,7 +2,7 @@
 //!
 //! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
 //! where no register of a processor may be named, not even in comments. [`CRATES`] says which crate may depend on which.
-//! Every page is in the book, and no two tests of the guest have the same number.
+//! Every page is in the book and names no file that does not exist, and no two tests of the guest have the same number.
 
 use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
@@ -184,6 +184,15 @@ const OF_AN_ARCHITECTURE: &[&str] = &[
     "user/rt/src/x86_64/mem.rs",
 ];
 
+/// The page that tells of what was there once.
+const HISTORY: &str = "CHANGES.md";
+
+/// What is there only after something has been generated.
+const GENERATED: &[&str] = &["docs/api"];
+
+/// How a paragraph begins that names what is not there any more.
+const SINCE: &str = "Since then ";
+
 /// Where the tests of the guest are, each with a number of its own.
 const GUEST_TESTS: &str = "tests/guest/src";
 
@@ -231,8 +240,17 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
         tests.extend(tests_in(&name, &text));
     }
     found.extend(doubled(&tests));
+    let tops = top_directories(root)?;
     let book = pages(root)?;
     for page in files(root, ".md")? {
+        let text = std::fs::read_to_string(root.join(&page))
+            .map_err(|error| Error::new(format!("cannot read {}: {error}", page.display())))?;
+        if page != Path::new(HISTORY) {
+            let near = root.join(&page);
+            let near = near.parent().unwrap_or(root);
+            let exists = |path: &str| root.join(path).exists() || near.join(path).exists();
+            found.extend(missing_in(&page, &text, &tops, &exists));
+        }
         if !book.contains(&page) {
             found.push(format!(
                 "{}: no page of the book: `PARTS` in xtask/docs/src/book.rs names them",
@@ -241,6 +259,55 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
         }
     }
     Ok(found)
+}
+
+/// The directories of the root that have sources or pages.
+fn top_directories(root: &Path) -> Result<Vec<String>, Error> {
+    let mut found: Vec<String> = files(root, "")?
+        .iter()
+        .filter(|path| path.components().count() > 1)
+        .filter_map(|path| Some(path.iter().next()?.to_string_lossy().into_owned()))
+        .collect();
+    found.dedup();
+    Ok(found)
+}
+
+/// The lines of a page that name a file or a directory, between backticks and with a directory of the root in front, that does not exist. A page may name one
+/// that is gone if a paragraph of it, [`SINCE`], names it too. One with `NAME` or `*` in it is a pattern.
+fn missing_in(
+    page: &Path,
+    text: &str,
+    tops: &[String],
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
+    let gone: Vec<&str> = text
+        .split("\n\n")
+        .filter(|paragraph| paragraph.starts_with(SINCE))
+        .flat_map(quoted)
+        .collect();
+    let mut found = Vec::new();
+    for (line, text) in text.lines().enumerate() {
+        for path in quoted(text) {
+            let parts: Vec<&str> = path.split('/').collect();
+            let is_pattern = path.contains("NAME") || path.contains(['*', ' ', '(', '<', ':']);
+            let is_path = parts.len() > 1 && tops.iter().any(|top| top == parts[0]);
+            let generated = GENERATED.iter().any(|prefix| path.starts_with(prefix));
+            if is_path && !is_pattern && !generated && !gone.contains(&path) && !exists(path) {
+                found.push(format!(
+                    "{}:{}: `{path}` does not exist: name what is there now, or say `{SINCE}(DATE): ...` of it in a \
+                     paragraph of its own",
+                    page.display(),
+                    line + 1
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// What stands between backticks in a line or a paragraph.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 /// The tests that a file registers: their numbers, and where.
@@ -646,6 +713,32 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let found = broken(&root).expect("the sources");
         assert!(found.is_empty(), "{found:#?}");
+    }
+
+    #[test]
+    fn what_pages_name_and_is_not_there_is_found() {
+        let tops = ["hal".to_string(), "docs".to_string()];
+        let exists = |path: &str| path == "hal/src/lib.rs" || path == "docs/adr/";
+        let find = |text: &str| missing_in(Path::new("docs/a.md"), text, &tops, &exists);
+        let text =
+            "`hal/src/lib.rs`, `docs/adr/`\n`hal/src/b.rs`: `x/y`, `docs/api/a.md`, `hal/NAME/a`\n";
+        let found = find(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("docs/a.md:2: `hal/src/b.rs` does not"),
+            "{found:?}"
+        );
+        assert!(find(&format!(
+            "{text}\nSince then (2026-01-02): `hal/src/b.rs` is gone.\n"
+        ))
+        .is_empty());
+        assert_eq!(
+            find(&format!(
+                "{text}\nSince then (2026-01-02): `hal/src/c.rs` is gone.\n"
+            ))
+            .len(),
+            1
+        );
     }
 
     #[test]
