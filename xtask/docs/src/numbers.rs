@@ -46,6 +46,10 @@ const COSTS: &[(&str, &str)] = &[
     ("rpc_64", "with 64 bytes each way"),
     ("rpc_512", "with 512 bytes each way, from and to memory"),
     ("rpc_4096", "with 4,096 bytes each way"),
+    (
+        "rpc_0_fpu",
+        "an RPC where both sides use the registers of the FPU",
+    ),
     ("exception_rt", "an exception that another process answers"),
     ("fault_rt", "an absent page that its keeper supplies"),
     (
@@ -53,6 +57,11 @@ const COSTS: &[(&str, &str)] = &[
         "an interrupt of a thread and its wait, both ways",
     ),
     ("yield_2", "two switches between processes"),
+    ("lock_unlock", "a mutex locked and unlocked"),
+    (
+        "lock_unlock_contested",
+        "the same where every lock waits and every unlock hands the mutex over",
+    ),
     (
         "interface_rpc_0",
         "a method of a service, through proxy and stub, no arguments",
@@ -68,6 +77,18 @@ const COSTS: &[(&str, &str)] = &[
     ),
     ("thread_bytes", "bytes of kernel memory per thread"),
     ("thread_bytes_fpu", "the same with its FPU registers"),
+    ("linux_getppid", "a Linux program's `getppid`"),
+    ("linux_fstat", "its `fstat`"),
+    ("linux_pread_4096", "its `pread` of 4,096 bytes"),
+    ("linux_open_close", "its `open` and `close`"),
+    (
+        "linux_pipe",
+        "a byte through a pipe to a child, and one back",
+    ),
+    (
+        "linux_fork",
+        "a child that exits at once, and the wait for it",
+    ),
     (
         "promptness_worst",
         "the longest answer to a stop and a question for the state",
@@ -77,9 +98,13 @@ const COSTS: &[(&str, &str)] = &[
 /// The configurations whose counts stand on the page.
 const CONFIGS: &[&str] = &[
     "interrupt-np",
+    "interrupt-pp",
     "process-np",
-    "continuation-np",
+    "process-pp",
     "process-fp",
+    "continuation-np",
+    "continuation-pp",
+    "continuation-fp",
 ];
 
 const HEAD: &str = "\
