@@ -1,4 +1,4 @@
-//! The programs of `examples/`, and one that `./fermata new` makes.
+//! The programs of `examples/`, one that `./fermata new` makes, and what the tutorial has its reader do.
 
 use crate::scenario::{Ctx, Failure, Run};
 use xtask_build::program;
@@ -88,4 +88,82 @@ pub(crate) fn new(ctx: &mut Ctx) -> Result<(), Failure> {
         Err(error) if error.message.contains("does not build") => Ok(()),
         other => Err(format!("{:?}", other.map(|built| built.len()))),
     }
+}
+
+/// What stands in a page between two texts.
+fn between<'a>(page: &'a str, start: &str, end: &str) -> Result<&'a str, Failure> {
+    let found = page
+        .split_once(start)
+        .and_then(|(_, rest)| rest.split_once(end));
+    found
+        .map(|(found, _)| found)
+        .ok_or_else(|| format!("the tutorial has no '{start}'"))
+}
+
+/// The programs and scripts of `docs/tutorial.md`, as they stand there, do what it says.
+pub(crate) fn tutorial(ctx: &mut Ctx) -> Result<(), Failure> {
+    let text = |error: std::io::Error| error.to_string();
+    let project = Project::find().map_err(|error| error.message)?;
+    let page = std::fs::read_to_string(project.root.join("docs/tutorial.md")).map_err(text)?;
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let tally = scratch.path().join("tally");
+    program::create(&project, &tally).map_err(|error| error.message)?;
+    // What the line with `sed` does.
+    let manifest = std::fs::read_to_string(tally.join("Cargo.toml")).map_err(text)?;
+    let edit = between(&page, "sed -i '", "' ../tally/Cargo.toml")?;
+    let edited = std::process::Command::new("sed")
+        .arg(edit)
+        .arg(tally.join("Cargo.toml"))
+        .output();
+    let edited = String::from_utf8_lossy(&edited.map_err(text)?.stdout).into_owned();
+    if edited.lines().count() != manifest.lines().count() + 1 {
+        return Err(format!("the dependency was not added: {edited}"));
+    }
+    std::fs::write(tally.join("Cargo.toml"), edited).map_err(text)?;
+    std::fs::create_dir(tally.join("src/bin")).map_err(text)?;
+    for file in ["src/lib.rs", "src/main.rs", "src/bin/add.rs"] {
+        let code = between(&page, &format!("`../tally/{file}`:\n\n```rust\n"), "```\n")?;
+        std::fs::write(tally.join(file), code).map_err(text)?;
+    }
+    let built = program::build(&project, &tally).map_err(|error| error.message)?;
+    let with = |name: &str| {
+        let script = between(&page, &format!("cat > ../{name} <<'END'\n"), "END\n")?;
+        let run = Run::script(script);
+        Ok::<_, Failure>(built.iter().fold(run, |run, (name, file)| {
+            run.add_program(&format!("/bin/{name}"), &file[..])
+        }))
+    };
+    // The page says the same.
+    let says = |output: &str| match page.contains(&format!("{output}```\n")) {
+        true => Ok(()),
+        false => Err(format!(
+            "the tutorial does not end an output with '{output}'"
+        )),
+    };
+    let used = "40\n42\nadd: invalid argument\n";
+    ctx.run(with("use")?)?
+        .expect_status(0)?
+        .expect_stdout(used)?;
+    says(used)?;
+    let mut ends_with = |name: &str, add: Option<(&str, Vec<u8>)>, get: &str, end: &str| {
+        let mut run = with(name)?.get(get);
+        if let Some((guest, content)) = add {
+            run = run.add(guest, content);
+        }
+        let output = ctx.run(run)?;
+        output.expect_status(0)?;
+        if !output.text().ends_with(end) {
+            return Err(format!("{name}: {}", output.text()));
+        }
+        output.file(get).map(<[u8]>::to_vec)
+    };
+    let image = "/tmp/tally.image";
+    let saved = ends_with("save", None, image, "\n43\n")?;
+    ends_with("again", Some((image, saved)), image, "\n142\n")?;
+    says("\n43\n")?;
+    says("\n142\n")?;
+    let image = "/tmp/image";
+    let saved = ends_with("one", None, image, "")?;
+    ends_with("two", Some((image, saved)), image, "\n1999999000000\n")?;
+    says("\n1999999000000\n")
 }

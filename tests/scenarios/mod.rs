@@ -30,6 +30,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("script_status", script_status),
     scenario("examples", examples::all),
     scenario("examples_new", examples::new),
+    scenario("tutorial", examples::tutorial),
     scenario("linux_applets", linux::applets),
     scenario("linux_scripts", linux::scripts),
     scenario("linux_calls", linux::calls),

@@ -24,6 +24,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "Begin",
         &[
             "README.md",
+            "docs/tutorial.md",
             "examples/README.md",
             "user/README.md",
             "docs/glossary.md",
