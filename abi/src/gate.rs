@@ -8,7 +8,7 @@
 //!
 //! A program carries a list of its sites in a section named [`SECTION`]: for each a signed 32-bit
 //! number, the distance from the number to the site, so that the list is valid wherever the program
-//! is placed. An ELF note of type [`NOTE`] says where the list is ([`List`]).
+//! is placed. An ELF note of type [`NOTE`] says where the list is ([`list`]).
 
 /// The instruction that enters the kernel.
 pub const ENTER: [u8; 2] = [0x0f, 0x05];

@@ -995,7 +995,7 @@ calls! {
     /// range. Its threads cannot use the ports when the call returns.
     136 DeviceRevokePorts device_revoke_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead NotFound];
 
-    /// Gives the space a place among those of collocated spaces ([`crate::collocated`]), until it ends: its addresses are
+    /// Gives the space a place among those of collocated spaces (`abi::collocated`), until it ends: its addresses are
     /// those of the place, and its threads run in ring 1, where they can reach all that the kernel has and are trusted as it
     /// is. `InUse`: another space has the place, or the space has a place, a mapping or a thread already. `Invalid`: there is no
     /// such place, or the processor does not keep ring 1 away from the memory of programs.

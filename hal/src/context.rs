@@ -32,7 +32,7 @@ pub struct Context {
 /// Defines the registers of a machine except the flags, in the order in which they lie in a [`Context`].
 macro_rules! frame {
     ($flags:ident $Flags:ident; $($register:ident $Register:ident),+ $(,)?) => {
-        /// The registers of a thread except the flags. The kernel asks [`Context`] for them by their roles.
+        /// The registers of a thread except the flags. The kernel asks `Context` for them by their roles.
         #[repr(C)]
         #[derive(Default)]
         #[allow(missing_docs)] // Their names are the processor's.

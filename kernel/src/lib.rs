@@ -3,7 +3,7 @@
 //! This crate names no register of a processor and contains no unsafe code; `hal` does what depends on the
 //! machine, and the crate runs as well on the simulated machine of the host.
 //!
-//! A trap enters at [`Kernel::trap`]. The frame of the thread is all that a handler gets and all that it leaves
+//! A trap enters at [`hal::Kernel::trap`]. The frame of the thread is all that a handler gets and all that it leaves
 //! behind (rule A1). Handlers check everything first; then they change things and cannot fail any more (A2). If
 //! a check fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to
 //! do next (A4).

@@ -86,7 +86,7 @@ pub(crate) enum Command {
         /// By name, number or row (PORT0003)
         call: String,
     },
-    /// Make one book of all pages, the API reference and rustdoc of the rooms, in target/book/
+    /// Make one book of all pages, the API reference and rustdoc of all crates, in target/book/
     Doc,
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
@@ -107,8 +107,8 @@ pub(crate) enum Command {
     /// Call cargo as the other commands do, with the rest of the arguments
     #[command(disable_help_flag = true)]
     Cargo {
-        /// host (xtask and host tests), user (programs of the guest), kernel[:CONFIG], or probe[:CONFIG] (the
-        /// kernel with the probe of cut tests)
+        /// host (xtask and host tests), user (programs of the guest), kernel, or probe (the kernel with the probe of cut
+        /// tests); the last two also as kernel:CONFIG and probe:CONFIG
         #[arg(value_name = "BUILD", value_parser = build)]
         build: (BuildTarget, Config),
         /// Arguments of cargo

@@ -168,7 +168,7 @@ impl Disk {
     }
 }
 
-/// FILE[:SIZE]. The path may have colons, if it does not end like a size.
+/// `FILE[:SIZE]`. The path may have colons, if it does not end like a size.
 fn disk(text: &str) -> Result<Disk, &'static str> {
     let (file, size) = match text.rsplit_once(':') {
         Some((file, size)) if size.starts_with(|c: char| c.is_ascii_digit()) => (file, Some(size)),

@@ -9,7 +9,7 @@
 //!
 //! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and whose
 //! copy in memory is stale. It is the context that ran last, as `Cpu::current` says. Meanwhile
-//! [`Cpu::plain`](super::Cpu) has the bit [`LOADED`], so that it differs from the needs of any context and the
+//! [`Cpu::plain`](super::cpu::Cpu) has the bit [`LOADED`], so that it differs from the needs of any context and the
 //! exit code cannot take the fast path to another one.
 
 use super::cpu::{cpu, CPU};

@@ -1,6 +1,6 @@
 //! The console, without the device and the server around it.
 //!
-//! * [`line`] is the line discipline: what arrives becomes lines, echo and events.
+//! * [`mod@line`] is the line discipline: what arrives becomes lines, echo and events.
 //! * [`output`] is what waits to be sent.
 //! * [`uart`] drives a 16550 through a trait, so that a simulated one serves the tests.
 //!

@@ -514,7 +514,7 @@ impl FileSystem {
         self.make_at(walk.parent, &walk.name, kind, permissions)
     }
 
-    /// See [`Files::open`].
+    /// See [`Files::open_file`].
     pub fn open(&mut self, path: &str, flags: Flags, permissions: u32) -> Result<Attr> {
         if flags.nameless {
             return self.open_nameless(path, permissions);

@@ -1,4 +1,4 @@
-//! What init decides without any kernel call: see [`Options`], [`Frames`], [`Part`], [`line`].
+//! What init decides without any kernel call: see [`Options`], [`Frames`], [`Part`], [`line()`].
 #![no_std]
 #![forbid(unsafe_code)]
 

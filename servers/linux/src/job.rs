@@ -1,6 +1,6 @@
 //! Job control: processes that are stopped and go on, and the group that has the console.
 //!
-//! A stop signal marks the process ([`Process::stopped`]), tells its parent, and has whoever runs the processes hold its
+//! A stop signal marks the process (`stopped` of its entry in the table), tells its parent, and has whoever runs the processes hold its
 //! threads still ([`System::take_halts`]); `SIGCONT` undoes that. Each tree has a foreground group once it has named one. Before
 //! that all of its processes may use the console.
 

@@ -1,6 +1,6 @@
 //! The shell and its small programs, as far as they can do without a machine.
 //!
-//! * [`line`] cuts what is typed into commands, and says which of them a POSIX shell runs.
+//! * [`mod@line`] cuts what is typed into commands, and says which of them a POSIX shell runs.
 //! * [`parse`] turns the others into words and redirections.
 //! * [`editor`] is the line editor: keys in, text for the terminal out.
 //! * [`jobs`] is the table of jobs and their numbers.

@@ -1,4 +1,4 @@
-//! When two systems are the same: the words that a [`State`] is hashed and compared by.
+//! When two systems are the same: the words that a `State` is hashed and compared by.
 //!
 //! Serial numbers of identities say only in which order they were made. Every identity that lives has a
 //! place of its own, and its rank among the places is its name here. What is dead is told apart from what

@@ -1,7 +1,7 @@
 //! Design errors are found by exploring the specification.
 //!
 //! The comparison of kernel and specification cannot see what both get wrong. So the
-//! [specification](spec) is explored on its own: small [scenes](scenes), in which a hostile party
+//! [specification](spec) is explored on its own: small [scenes], in which a hostile party
 //! makes every call that its handles allow, a manager stops, saves, destroys and makes anew, and
 //! honest threads do their work, in every order. In every state that can be reached the
 //! [properties] must hold, which are written from the rules of the design; what breaks one is printed

@@ -1,7 +1,7 @@
 //! The kernel as programs see it. Knows of no service: the crate `interface` stands on this, and on
 //! that the interfaces of the services, and on those the runtime (`rt`), which offers all of this again.
 //!
-//! * [`sys`]: one function per kernel call, through the one [`gate`]; [`short`]: messages in registers;
+//! * [`sys`]: one function per kernel call, through the one [`mod@gate`]; [`short`]: messages in registers;
 //! * [`obj`]: kernel objects as owned types, in [`slots`];
 //! * [`place`]: where the program is; [`sync`], [`time`].
 #![no_std]

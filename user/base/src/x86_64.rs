@@ -339,8 +339,8 @@ pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> C
     unsafe { in_registers!(word, at, words, "xor ebx, ebx", "", lateout("rcx") _) }
 }
 
-/// As [`in_registers`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
-/// those that come; also what is left of the list ([`refs_came`]).
+/// As [`in_registers()`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
+/// those that come; also what is left of the list (`refs_came` of the crate `interface`).
 ///
 /// # Safety
 /// As there.

@@ -6,7 +6,7 @@
 //! * a proxy, `NAMEClient`, with the same methods for clients;
 //! * a stub that takes a request apart and calls the method ([`Service`]);
 //! * a trait with the methods as callers have them, `NAMECalls`, of the proxy or of an object of the program ([`Own`]);
-//! * a stable id ([`Service::ID`]), a hash of the trait's name and its methods' signatures.
+//! * a stable id (`ID` of the proxy), a hash of the trait's name and its methods' signatures.
 //!
 //! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
 //! session: many use one port ([`client::Shared`], [`server::SharedService`]).
@@ -17,7 +17,7 @@
 //!
 //! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
 //! * [`client`]: what proxies are made with: a session, and the number of its request;
-//! * [`object`]: objects of the program, and the question for other interfaces of an object, near or far;
+//! * [`mod@object`]: objects of the program, and the question for other interfaces of an object, near or far;
 //! * [`server`]: sessions, and requests that wait without holding anybody up.
 #![no_std]
 

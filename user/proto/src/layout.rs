@@ -12,7 +12,7 @@
 //! of the process and every page in these two segments.
 //!
 //! All addresses here are offsets from where the memory of the process begins: 0, but in a collocated one, whose addresses
-//! are those of a place among collocated spaces ([`abi::collocated`]), the first of these.
+//! are those of a place among collocated spaces (`abi::collocated`), the first of these.
 
 /// Size of every memory segment: all addresses of a process are below.
 pub const MEMORY_SIZE: u64 = 1 << 36;

@@ -96,7 +96,7 @@ pub struct Thread {
     pub rip: u64,
     /// Its `rax`: the entrypoint that it is about to call, while it waits.
     pub rax: u64,
-    /// [`abi::state::Waiting`] by number.
+    /// `abi::state::Waiting` by number.
     pub waiting: u8,
     /// Stop count.
     pub stops: u32,

@@ -651,7 +651,7 @@ const RECOGNISED: u8 = 3;
 /// for a page, and ended that.
 const RESTART: [u8; 4] = [4 * KIND, 4 * KIND + 1, 4 * KIND + 2, 4 * KIND + 3];
 
-/// Reasons to block: the names of [`abi::state::Waiting`], in rows and for people.
+/// Reasons to block: the names of `abi::state::Waiting`, in rows and for people.
 const REASONS: [(&str, &str); 12] = [
     ("yield", "gave way: a yield, or preempted"),
     ("mutex", "a mutex"),

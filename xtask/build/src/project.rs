@@ -113,8 +113,12 @@ pub struct Package {
     pub dir: PathBuf,
     /// Names of its binaries.
     pub bins: Vec<String>,
-    /// Whether it has a library.
+    /// Whether it has a library that others can depend on.
     pub has_lib: bool,
+    /// The name of its library, if it has one of any kind.
+    pub lib: Option<String>,
+    /// Whether the library is of macros, which are for the compiler and run on the host.
+    pub is_macros: bool,
     /// `[package.metadata.fermata] install = "DIR"`: where its binaries go in the guest.
     install: Option<String>,
     /// `[package.metadata.fermata] host = ...`: whether it builds on the host, where its place does not say so.
@@ -150,6 +154,9 @@ impl Package {
         self.host.unwrap_or(by_place)
     }
 }
+
+/// Kinds of libraries, as cargo calls them.
+const LIBRARIES: &[&str] = &["lib", "proc-macro", "staticlib", "cdylib"];
 
 /// The checkout.
 pub struct Project {
@@ -208,6 +215,25 @@ impl Project {
                 command.args(["--target", BARE_TARGET, "--profile", "kernel"]);
             }
         }
+        command
+    }
+
+    /// The command `cargo doc` for `build`. Private items are described, and a warning is an error.
+    pub fn cargo_doc(&self, build: BuildTarget, config: Config) -> Command {
+        let mut command = self.cargo(build, config, "doc");
+        command.arg("--document-private-items");
+        let mut flags = command
+            .get_envs()
+            .find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS")
+            .and_then(|(_, flags)| flags)
+            .map_or_else(OsString::new, |flags| {
+                let mut flags = flags.to_os_string();
+                flags.push("\x1f");
+                flags
+            });
+        // Private items are described too, so links to them hold.
+        flags.push("--deny\x1fwarnings\x1f--allow\x1frustdoc::private_intra_doc_links");
+        command.env("CARGO_ENCODED_RUSTDOCFLAGS", flags);
         command
     }
 
@@ -303,6 +329,10 @@ impl Project {
                 .filter_map(|target| Some(target["name"].as_str()?.to_string()))
                 .collect(),
             has_lib: elements(targets).any(|target| is(target, "lib") || is(target, "proc-macro")),
+            lib: elements(targets)
+                .find(|target| LIBRARIES.iter().any(|kind| is(target, kind)))
+                .and_then(|target| Some(target["name"].as_str()?.to_string())),
+            is_macros: elements(targets).any(|target| is(target, "proc-macro")),
             install: own["install"].as_str().map(ToString::to_string),
             host: own["host"].as_bool(),
             guest: own["guest"].as_bool(),

@@ -1,7 +1,7 @@
 //! `./fermata doc`: one book of all pages, in `target/book`, that a browser reads from the disk.
 //!
 //! The pages are the Markdown files of the checkout, at the places that they have there, so that their links
-//! hold; the API reference, made anew; and rustdoc of the rooms. A link to a source file leads to a copy of it
+//! hold; the API reference, made anew; and rustdoc of all crates. A link to a source file leads to a copy of it
 //! with line numbers. A link that leads nowhere is named, and the status is 1.
 //!
 //! No network is needed. Where crates are missing that rustdoc wants, the book is made without rustdoc, and a
@@ -16,7 +16,7 @@ use pulldown_cmark::{html, CowStr, Event, Options, Parser, Tag, TagEnd};
 use crate::reference;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::project::{finish, BuildTarget, Project};
+use xtask_build::project::{finish, BuildTarget, Package, Project};
 
 /// The parts of the book: a title, and pages. A directory is all pages in it.
 const PARTS: &[(&str, &[&str])] = &[
@@ -92,15 +92,14 @@ const PARTS: &[(&str, &[&str])] = &[
 /// Pages that are made with the book.
 const MADE: &str = "docs/api";
 
-/// Rooms whose rustdoc is in the book: those that build on the host, and those that do not.
-const ON_HOST: &[&str] = &["abi", "hal", "kernel", "spec"];
-const IN_GUEST: &[&str] = &[
-    "user/base",
-    "user/interface",
-    "user/services",
-    "user/rt",
-    "user/proto",
-    "user/process",
+/// The rooms of the kernel, as they are on the machine. (On the host `hal` is another machine.)
+const KERNEL: &[&str] = &["abi", "boot", "boot/archive", "hal", "kernel"];
+
+/// Where the rustdoc of each build lies in the book.
+const BUILDS: &[(BuildTarget, &str)] = &[
+    (BuildTarget::Kernel, "kernel"),
+    (BuildTarget::User, "guest"),
+    (BuildTarget::Host, "host"),
 ];
 
 const STYLE: &str = "\
@@ -421,41 +420,64 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// Has rustdoc describe the rooms, and puts that into the book: names of crates, and where they begin.
+/// The packages that rustdoc describes in a build. What programs link is with them, and the rest of what is not the kernel's on the host.
+fn described(build: BuildTarget, packages: &[Package]) -> Vec<&Package> {
+    let is_kernel = |package: &&Package| KERNEL.iter().any(|room| package.dir == Path::new(room));
+    let in_guest = |package: &&Package| package.guest_dir().is_some() && !package.is_macros;
+    let all = packages.iter();
+    match build {
+        BuildTarget::User => all.filter(in_guest).collect(),
+        BuildTarget::Host => all.filter(|p| !in_guest(p) && !is_kernel(p)).collect(),
+        _ => all.filter(is_kernel).collect(),
+    }
+}
+
+/// Has rustdoc describe all crates, without a warning, and puts that into the book: names of crates, and where they begin.
 fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Error> {
     let packages = project.packages()?;
     let mut found = Vec::new();
-    for (build, rooms) in [(BuildTarget::Host, ON_HOST), (BuildTarget::User, IN_GUEST)] {
-        let mut command = project.cargo(build, Config::DEFAULT, "doc");
-        command.args(["--offline", "--quiet", "--no-deps", "--lib"]);
-        command.arg("--document-private-items");
-        for directory in rooms {
-            command.args(["--package", &project.package_at(&packages, directory)?.name]);
+    for &(build, name) in BUILDS {
+        let packages = described(build, &packages);
+        let mut command = project.cargo_doc(build, Config::DEFAULT);
+        command.args(["--offline", "--quiet", "--no-deps", "--keep-going"]);
+        for package in &packages {
+            command.args(["--package", &package.name]);
         }
-        finish(command, &format!("describing {}", rooms.join(", ")))?;
+        finish(command, &format!("describing the crates of the {name}"))?;
         // Beside the directory of the binaries, whose name is that of the profile.
         let made = project
             .binaries(build, Config::DEFAULT)
             .with_file_name("doc");
-        let name = if build == BuildTarget::Host {
-            "host"
-        } else {
-            "guest"
-        };
         copy(&made, &book.join("rustdoc").join(name))?;
-        for directory in rooms {
-            let crate_name = project
-                .package_at(&packages, directory)?
-                .name
-                .replace('-', "_");
-            let index = made.join(&crate_name).join("index.html");
-            if index.is_file() {
+        for package in packages {
+            for (title, crate_name) in crates_of(package) {
                 let to = format!("rustdoc/{name}/{crate_name}/index.html");
-                found.push(((*directory).to_string(), to));
+                if !book.join(&to).is_file() {
+                    return Err(Error::new(format!("{title}: rustdoc made no {to}")));
+                }
+                found.push((title, to));
             }
         }
     }
+    found.sort();
     Ok(found)
+}
+
+/// The crates of a package: what they are called in the contents, and by rustdoc. A program with the name of its library is not described apart.
+fn crates_of(package: &Package) -> Vec<(String, String)> {
+    let dir = package.dir.display().to_string();
+    let lib = package
+        .lib
+        .iter()
+        .map(|name| (dir.clone(), name.replace('-', "_")));
+    let mut crates: Vec<(String, String)> = lib.collect();
+    for name in &package.bins {
+        let crate_name = name.replace('-', "_");
+        if crates.iter().all(|(_, known)| *known != crate_name) {
+            crates.push((format!("{dir}: {name}"), crate_name));
+        }
+    }
+    crates
 }
 
 /// Copies a directory with all that is in it.

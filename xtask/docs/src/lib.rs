@@ -1,4 +1,4 @@
-//! The pages: [`reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
+//! The pages: [`mod@reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
 //! about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts,
 //! [`book`] binds all pages.
 

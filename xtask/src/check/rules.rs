@@ -243,6 +243,9 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     let tops = top_directories(root)?;
     let book = pages(root)?;
     for page in files(root, ".md")? {
+        if GENERATED.iter().any(|directory| page.starts_with(directory)) {
+            continue;
+        }
         let text = std::fs::read_to_string(root.join(&page))
             .map_err(|error| Error::new(format!("cannot read {}: {error}", page.display())))?;
         if page != Path::new(HISTORY) {

@@ -1,4 +1,4 @@
-//! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
+//! The Linux calls, by subject: [`mod@file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
 //! [`signal`], [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!

@@ -6,11 +6,11 @@
 //! whatever has it names it by its number. So what was shared is shared again. Processes that have ended and were not
 //! waited for are among the processes.
 //!
-//! What the tree shares with processes outside of it cannot be saved, and [`save`] says what that is ([`Refusal`]). What comes
+//! What the tree shares with processes outside of it cannot be saved, and [`save()`] says what that is ([`Refusal`]). What comes
 //! back is hostile input: [`Rebuilding`] believes nothing.
 //!
-//! * [`mod@save`]: the tree is taken apart; [`adopt`]: it is put together; [`check`]: what an image must obey;
-//! * [`file`]: files, which are named by path, since inode numbers mean nothing in another boot.
+//! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together; [`check`]: what an image must obey;
+//! * [`mod@file`]: files, which are named by path, since inode numbers mean nothing in another boot.
 
 mod adopt;
 mod check;

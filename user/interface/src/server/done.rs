@@ -130,7 +130,7 @@ impl Done {
 #[derive(Debug)]
 pub(super) struct Spare {
     memory: Cell<*mut u8>,
-    /// What it was allocated for ([`Spare::layout`]); 0 if there is none.
+    /// What it was allocated for (size and alignment); 0 if there is none.
     is_for: Cell<usize>,
 }
 

@@ -93,7 +93,7 @@ pub enum Answer {
     Kept(Option<Box<Beside>>),
     /// The reply went out already, with bytes or references.
     Sent,
-    /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
+    /// The request is [done](super::Request::is_done) already: the reply that is kept is to be given.
     Done,
     /// The reply is the result of this, which has been asked once.
     Later(Later),
