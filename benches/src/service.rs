@@ -25,14 +25,14 @@ struct Page([u8; BYTES]);
 /// What is measured.
 #[interface]
 pub trait Measured {
-    /// Nothing. May be repeated.
+    /// Nothing. Errors: none of its own. May be repeated.
     fn nothing(&self) -> Result<(), Error>;
     /// Three words there and three back, with the first word of request and reply 32 bytes each: 1 is added to the
-    /// first. May be repeated.
+    /// first. Errors: none of its own. May be repeated.
     fn words(&self, a: u64, b: u64, c: u64) -> Result<(u64, u64, u64), Error>;
-    /// Could wait, but does not. May be repeated.
+    /// Could wait, but does not. Errors: none of its own. May be repeated.
     async fn at_once(&self) -> Result<(), Error>;
-    /// Bytes. May be repeated.
+    /// Bytes. Errors: `Invalid` behind the end. May be repeated.
     fn read(&self, offset: u64) -> Result<Bytes, Error>;
 }
 

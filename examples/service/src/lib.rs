@@ -25,9 +25,10 @@ pub trait Counters {
     /// it is done once, however often the client is stopped or restored meanwhile.
     #[once]
     fn add(&self, amount: u64, name: &str) -> Result<u64, Error>;
-    /// Waits until a counter is so large: its value. The server serves others meanwhile. May be repeated.
+    /// Waits until a counter is so large: its value. The server serves others meanwhile. Errors: none of its own.
+    /// May be repeated.
     async fn at_least(&self, value: u64, name: &str) -> Result<u64, Error>;
-    /// How many counters there are. May be repeated.
+    /// How many counters there are. Errors: none of its own. May be repeated.
     fn count(&self) -> Result<u64, Error>;
 }
 

@@ -225,7 +225,7 @@ fn destroy_object(handle: u64, kind: u64) {
 /// What the server's second thread asks for.
 #[interface(shared)]
 trait Reaper {
-    /// Does a step of taking apart what has ended: whether there is more. May be repeated.
+    /// Does a step of taking apart what has ended: whether there is more. Errors: none of its own. May be repeated.
     fn step(&self) -> Result<bool, Error>;
 }
 

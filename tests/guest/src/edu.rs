@@ -32,26 +32,33 @@ plain! {
 /// The driver, whose door is its control port.
 #[interface]
 pub trait Edu {
-    /// Takes the device: whether it was in the middle of a transfer, for an earlier driver. Errors: `Exists` if the driver has it; `Broken` if memory
-    /// that it is given is not all zeros.
+    /// Takes the device: whether it was in the middle of a transfer, for an earlier driver. Errors: `Exists` if
+    /// the driver has it; `Broken` if memory that it is given is not all zeros; what the device server refuses.
+    /// Must not be repeated.
     #[once]
     fn drive(&self) -> Result<bool, Error>;
-    /// Whether the device's buffer had the bytes of this seed when it was taken.
+    /// Whether the device's buffer had the bytes of this seed when it was taken. Errors: `NotFound` if it has not
+    /// taken the device. May be repeated.
     fn had(&self, seed: u64) -> Result<bool, Error>;
     /// Begins to bring the bytes of a seed to the device; or brings them there, and begins to bring them back.
+    /// Errors: `NotFound` if it has not taken the device. Must not be repeated.
     #[once]
     fn begin(&self, seed: u64, back: bool) -> Result<(), Error>;
-    /// Brings the bytes of a seed there and back, and compares: `Broken` if they are others, or if an interrupt does not come.
+    /// Brings the bytes of a seed there and back, and compares. Errors: `NotFound` if it has not taken the device;
+    /// `Broken` if they are others, or if an interrupt does not come. Must not be repeated.
     #[once]
     fn echo(&self, seed: u64) -> Result<(), Error>;
-    /// Has the device interrupt, and waits for it. Errors: `Broken` if it does not come.
+    /// Has the device interrupt, and waits for it. Errors: `NotFound` if it has not taken the device; `Broken` if
+    /// it does not come. Must not be repeated.
     #[once]
     fn ring(&self) -> Result<(), Error>;
-    /// A driver without a device: has all the memory that it may have, and gives back and takes pieces of it. `Broken` if a piece that it is given is not all
-    /// zeros, or if others have written to one.
+    /// A driver without a device: has all the memory that it may have, and gives back and takes pieces of it.
+    /// Errors: `Broken` if a piece that it is given is not all zeros, or if others have written to one. Must not
+    /// be repeated.
     #[once]
     fn watch(&self, seed: u64) -> Result<(), Error>;
-    /// Tries something: for people, a line for each request, what was said to it.
+    /// Tries something: for people, a line for each request, what was said to it. Errors: `NotFound` if it has not
+    /// taken the device, `Limit` if there is no room for it. Must not be repeated.
     #[once]
     fn attempt(&self, what: Attempt) -> Result<Bytes, Error>;
 }

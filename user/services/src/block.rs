@@ -27,25 +27,30 @@ pub const MOST: u64 = 64 * 1024;
 /// that is read only. Any request: `Broken` if the device has stopped making sense.
 #[interface]
 pub trait Block {
-    /// How many sectors there are, and whether they can be written. May be repeated.
+    /// How many sectors there are, and whether they can be written. Errors: none of its own. May be repeated.
     fn geometry(&self) -> Result<(u64, bool), Error>;
-    /// Submits a read of so many sectors. Must not be repeated.
+    /// Submits a read of so many sectors. Errors: `Invalid` for sectors that the disk does not have, a tag that is
+    /// in use or is none, or no or more than [`MOST`] bytes; `WouldBlock` while there is no room for one more
+    /// request; `Broken`. Must not be repeated.
     #[once]
     fn read(&self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error>;
-    /// Submits a write. Must not be repeated.
+    /// Submits a write. Errors: those of `read`, also `Invalid` for a length that is no multiple of a sector's;
+    /// `Denied` if the disk is read only. Must not be repeated.
     #[once]
     fn write(&self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error>;
-    /// Submits a flush. Must not be repeated.
+    /// Submits a flush. Errors: `Invalid` for a tag that is in use or is none; `WouldBlock`, `Broken` as of
+    /// `read`. Must not be repeated.
     #[once]
     fn flush(&self, tag: u64) -> Result<(), Error>;
-    /// Waits until requests are done that were not told before: a bit for each tag, and a bit for each of them that the device could not do.
-    /// `Invalid` if nothing is outstanding. Must not be repeated.
+    /// Waits until requests are done that were not told before: a bit for each tag, and a bit for each of them
+    /// that the device could not do. Errors: `Invalid` if nothing is outstanding; `Broken`. Must not be repeated.
     async fn done(&self) -> Result<(u64, u64), Error>;
-    /// What a read that is done has read. May be repeated.
+    /// What a read that is done has read. Errors: `Invalid` if the tag is not that of a read that was told to be
+    /// done and went well, or there is no room for what it has read. May be repeated.
     fn data(&self, tag: u64) -> Result<Bytes, Error>;
-    /// Releases the tag of a read that is done. Must not be repeated.
+    /// Releases the tag of a read that is done. Errors: `Invalid` as of `data`. Must not be repeated.
     #[once]
     fn release(&self, tag: u64) -> Result<(), Error>;
-    /// Waits until there is room for one more request. May be repeated.
+    /// Waits until there is room for one more request. Errors: `Broken`. May be repeated.
     async fn room(&self) -> Result<(), Error>;
 }

@@ -42,11 +42,12 @@ pub struct Restored {
 /// is less room for it than [`ROOM`].
 #[interface]
 pub trait Checkpoint {
-    /// Saves processes, whose control ports these are, together in the image at an absolute path, as they are at one instant; with `files` what is in the
-    /// files that they read, too. They go on while
-    /// it is written; with `stop` they are stopped when they have been saved, as by [`crate::process::Process::stop`]. When the answer, a
-    /// [`Saved`], comes the image is complete. If the client ends before, they go on
-    /// all the same. May be repeated: the image is written anew.
+    /// Saves processes, whose control ports these are, together in the image at an absolute path, as they are at
+    /// one instant; with `files` what is in the files that they read, too. They go on while it is written; with
+    /// `stop` they are stopped when they have been saved, as by [`crate::process::Process::stop`]. When the
+    /// answer, a [`Saved`], comes the image is complete. If the client ends before, they go on all the same.
+    /// Errors: `Invalid` if there is less room than [`ROOM`], `NoMemory`; what else goes wrong is the sentence in
+    /// the answer. May be repeated: the image is written anew.
     async fn save(
         &self,
         files: bool,
@@ -54,9 +55,9 @@ pub trait Checkpoint {
         processes: &[RefAt],
         path: &str,
     ) -> Result<Bytes, Error>;
-    /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The answer,
-    /// a [`Restored`], comes with their control ports when they run. If the client ends before, they are
-    /// ended. Must not be repeated.
+    /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The
+    /// answer, a [`Restored`], comes with their control ports when they run. If the client ends before, they are
+    /// ended. Errors: as of `save`. Must not be repeated.
     async fn restore(&self, path: &str) -> Result<(Bytes, Refs), Error>;
 }
 

@@ -39,26 +39,28 @@ pub const LINUX: Job = 1 << 32;
 /// What everybody can ask.
 #[interface]
 pub trait Console {
-    /// Writes, and returns how many bytes were taken: what there is room for, perhaps nothing. Must not be repeated.
+    /// Writes, and returns how many bytes were taken: what there is room for, perhaps nothing. Errors: none of its
+    /// own. Must not be repeated.
     #[once]
     fn write(&self, bytes: &[u8]) -> Result<u32, Error>;
-    /// Waits until there is room to write. May be repeated.
+    /// Waits until there is room to write. Errors: none of its own. May be repeated.
     async fn room(&self) -> Result<(), Error>;
-    /// Waits until the caller's job may read and a line is there, and reads of it what there is room for; nothing at
-    /// the end of input. Must not be repeated.
+    /// Waits until the caller's job may read and a line is there, and reads of it what there is room for; nothing
+    /// at the end of input. Errors: none of its own. Must not be repeated.
     async fn read(&self) -> Result<Bytes, Error>;
-    /// Whether all output has left the machine. May be repeated.
+    /// Whether all output has left the machine. Errors: none of its own. May be repeated.
     fn drained(&self) -> Result<bool, Error>;
 }
 
 /// Power over the console.
 #[interface]
 pub trait ConsoleControl {
-    /// Sets how input is treated. May be repeated.
+    /// Sets how input is treated. Errors: none of its own. May be repeated.
     fn set_mode(&self, mode: Mode) -> Result<(), Error>;
-    /// Says which job reads; 0 for nobody. As long as it was never said, everybody reads. May be repeated.
+    /// Says which job reads; 0 for nobody. As long as it was never said, everybody reads. Errors: none of its own.
+    /// May be repeated.
     fn set_foreground(&self, job: Job) -> Result<(), Error>;
-    /// The oldest event. Must not be repeated.
+    /// The oldest event. Errors: none of its own; [`Event::None`] if there is none. Must not be repeated.
     #[once]
     fn take_event(&self) -> Result<Event, Error>;
     /// Reads for the shell, whoever is in the foreground, what arrived in raw mode. Errors: `WouldBlock` if there is
@@ -69,11 +71,11 @@ pub trait ConsoleControl {
     /// there is nothing in that mode, or the job may not read. Must not be repeated.
     #[once]
     fn read_for(&self, job: Job, mode: Mode) -> Result<Bytes, Error>;
-    /// Whether [`ConsoleControlClient::read_for`] would read. May be repeated.
+    /// Whether [`ConsoleControlClient::read_for`] would read. Errors: none of its own. May be repeated.
     fn readable_for(&self, job: Job, mode: Mode) -> Result<bool, Error>;
     /// Sets how input is treated, for a job. Errors: `Denied` if it may not read. May be repeated.
     fn set_mode_for(&self, job: Job, mode: Mode) -> Result<(), Error>;
     /// Waits until there were more than `seen` news (input, events, room, another foreground), and returns how
-    /// many there were. May be repeated.
+    /// many there were. Errors: none of its own. May be repeated.
     async fn news(&self, seen: u64) -> Result<u64, Error>;
 }

@@ -36,41 +36,52 @@ plain! {
     }
 }
 
-/// What a driver can ask. All but [`Devices::config_write`] may be repeated.
+/// What a driver can ask. All but [`Devices::config_write`] may be repeated: what it has already it is told by `Exists`, and what it has given back
+/// by `Denied`.
 #[interface]
 pub trait Devices {
     /// The sentence that says why the last request of this session that was refused was; nothing if none was.
+    /// Errors: none of its own. May be repeated.
     fn why(&self) -> Result<Bytes, Error>;
 
-    /// Turns interrupts of the line into interrupts of the thread. The line is masked when it rings, until the thread waits
-    /// for its next interrupt.
+    /// Turns interrupts of the line into interrupts of the thread. The line is masked when it rings, until the
+    /// thread waits for its next interrupt. Errors: `Denied`, `Exists`; `Invalid` if there is no such line or no
+    /// such thread; `Broken` if the kernel refuses. May be repeated.
     fn attach_line(&self, line: u64, thread: &RefAt) -> Result<(), Error>;
-    /// Gives a line back.
+    /// Gives a line back. Errors: `Denied` if it does not have the line. May be repeated.
     fn detach_line(&self, line: u64) -> Result<(), Error>;
 
-    /// Lets the space, in which the driver runs, use I/O ports.
+    /// Lets the space, in which the driver runs, use I/O ports. Errors: `Denied`, `Exists`; `Invalid` if there is
+    /// no such space; `NoMemory`; `Broken` if the kernel refuses. May be repeated.
     fn grant_ports(&self, first: u64, count: u64, space: &RefAt) -> Result<(), Error>;
-    /// Gives I/O ports back, a range as it was granted.
+    /// Gives I/O ports back, a range as it was granted. Errors: `Denied` if it does not have just these. May be
+    /// repeated.
     fn revoke_ports(&self, first: u64, count: u64) -> Result<(), Error>;
 
-    /// Memory of a device at a physical address, whole pages, uncached: the region. It shows nothing any more when the session has
-    /// ended or has given it back.
+    /// Memory of a device at a physical address, whole pages, uncached: the region. It shows nothing any more when
+    /// the session has ended or has given it back. Errors: `Denied`, `Exists`; `Invalid` if these are not whole
+    /// pages; `NoMemory`; `Broken` if the kernel refuses. May be repeated.
     fn map(&self, start: u64, size: u64) -> Result<Ref, Error>;
-    /// Gives memory of a device back.
+    /// Gives memory of a device back. Errors: `Denied` if it does not have memory from there on. May be repeated.
     fn unmap(&self, start: u64) -> Result<(), Error>;
 
-    /// The function with this number among those that the driver may claim: its address, its ids (vendor in the lower 16 bits, device in
-    /// the next 16), its class (class, subclass, interface, revision, a byte each from the top). `NotFound` behind the last.
+    /// The function with this number among those that the driver may claim: its address, its ids (vendor in the
+    /// lower 16 bits, device in the next 16), its class (class, subclass, interface, revision, a byte each from
+    /// the top). Errors: `NotFound` behind the last. May be repeated.
     fn function(&self, index: u64) -> Result<(Function, u64, u64), Error>;
-    /// Makes the function the driver's: it answers at its base addresses, and does not reach memory yet.
+    /// Makes the function the driver's: it answers at its base addresses, and does not reach memory yet. Errors:
+    /// `NotFound` if there is no such function, `Denied`, `Exists`. May be repeated.
     fn claim(&self, function: Function) -> Result<(), Error>;
-    /// Gives it back: it raises no interrupts, and does not reach memory any more.
+    /// Gives it back: it raises no interrupts, and does not reach memory any more. Errors: `Denied` if it has not
+    /// claimed the function. May be repeated.
     fn release(&self, function: Function) -> Result<(), Error>;
-    /// Reads its configuration: 1, 2 or 4 bytes at an offset that is a multiple of that. All ones of functions that this driver has not claimed.
+    /// Reads its configuration: 1, 2 or 4 bytes at an offset that is a multiple of that. All ones of functions
+    /// that this driver has not claimed. Errors: `Invalid` for another size or offset. May be repeated.
     fn config_read(&self, function: Function, offset: u64, size: u64) -> Result<u64, Error>;
-    /// Writes its configuration. A base address takes all ones, after which it reads as its size until it is written again; it does not
-    /// change. What is neither that nor a capability of the vendor's own is `Denied`: command, status, base addresses, interrupt line,
-    /// message signalled interrupts. Must not be repeated.
+    /// Writes its configuration. A base address takes all ones, after which it reads as its size until it is
+    /// written again; it does not change. What is neither that nor a capability of the vendor's own is `Denied`:
+    /// command, status, base addresses, interrupt line, message signalled interrupts. Errors: `Denied` also if it
+    /// has not claimed the function, `Invalid` as of `config_read`. Must not be repeated.
     #[once]
     fn config_write(
         &self,
@@ -79,31 +90,41 @@ pub trait Devices {
         size: u64,
         value: u64,
     ) -> Result<(), Error>;
-    /// What a base address of the function leads to: what it is, where it begins, its size.
+    /// What a base address of the function leads to: what it is, where it begins, its size. Errors: `Denied` if it
+    /// has not claimed the function, `Invalid` if there is no such base address. May be repeated.
     fn base(&self, function: Function, index: u64) -> Result<(Place, u64, u64), Error>;
-    /// Lets the space use the I/O ports that a base address leads to.
+    /// Lets the space use the I/O ports that a base address leads to. Errors: those of `base` and `grant_ports`;
+    /// `NotFound` if it does not lead to I/O ports. May be repeated.
     fn grant_base(&self, function: Function, index: u64, space: &RefAt) -> Result<(), Error>;
-    /// The region of the memory that a base address leads to, from the page on in which it begins.
+    /// The region of the memory that a base address leads to, from the page on in which it begins. Errors: those
+    /// of `base` and `map`; `NotFound` if it does not lead to memory. May be repeated.
     fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error>;
-    /// Turns the function's interrupts into interrupts of the thread: its line, which is a level.
+    /// Turns the function's interrupts into interrupts of the thread: its line, which is a level. Errors: `Denied`
+    /// if it has not claimed the function, `NotFound` if that has no line; those of `attach_line`. May be
+    /// repeated.
     fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(), Error>;
-    /// The driver says that it has reset the device, and that this knows no address any more. From then on the function reaches memory, if the
-    /// manifest gives the driver some.
+    /// The driver says that it has reset the device, and that this knows no address any more. From then on the
+    /// function reaches memory, if the manifest gives the driver some. Errors: `Denied` if it has not claimed the
+    /// function, `Limit` if the manifest gives the driver no such memory. May be repeated.
     fn reaches_memory(&self, function: Function) -> Result<(), Error>;
 
-    /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of two, zeroed, never
-    /// moved: its physical address, and the region.
+    /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of
+    /// two, zeroed, never moved: its physical address, and the region. Errors: `Invalid` if it is not such a size
+    /// or alignment, or for one piece more than 256; `Limit` if it is more than the manifest gives; `NoMemory`.
+    /// May be repeated, and gives another piece each time: the session has all of them.
     fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
-    /// Gives it back. `Invalid` while a function of the driver reaches memory and has not been released.
+    /// Gives it back. Errors: `Denied` if it does not have that; `Invalid` while a function of the driver reaches
+    /// memory and has not been released. May be repeated.
     fn free_dma(&self, physical: u64) -> Result<(), Error>;
 }
 
 /// What init can ask.
 #[interface]
 pub trait DeviceControl {
-    /// The door of a driver, by its number in the manifest. May be repeated.
+    /// The door of a driver, by its number in the manifest. Errors: `NotFound` if the manifest has no such driver;
+    /// `NoMemory`. May be repeated.
     fn door(&self, driver: u64) -> Result<Ref, Error>;
-    /// Whether the machine has a function that a driver may claim. May be repeated.
+    /// Whether the machine has a function that a driver may claim. Errors: none of its own. May be repeated.
     fn is_present(&self, driver: u64) -> Result<bool, Error>;
     /// The date at which the machine's clock was zero, in nanoseconds since the beginning of 1970, UTC: as the machine's real-time clock
     /// said when the device server began, so right to a second. Errors: `NotFound` if it says nothing of sense. May be repeated.

@@ -221,71 +221,93 @@ pub fn pair(first: &str, second: &str) -> (u32, String) {
 /// What everybody can ask. A method that takes a `file` takes the inode number of one that the session has open;
 /// others are `NotFound`. Those that make something or write answer `NoMemory` when memory is out.
 ///
+/// *Errors of paths*: `NotFound`; `NotDirectory` if one on the way is none; `NameTooLong`; `Loop` after too many symbolic links; `Invalid` for a
+/// path that is not absolute or has a zero byte; `Denied` for what would stand in memory where the disk is. Any request about files on a disk can also
+/// answer `Broken` if the disk does, `BadFormat` or `Unsupported` for a file system that makes no sense or that nobody knows here, `Denied` for one that
+/// is read only, and `NoMemory`.
+///
 /// A server that has to wait for a disk implements [`FilesLater`].
 #[interface(may_wait)]
 pub trait Files {
-    /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has closed
-    /// it as often as it has opened it. Errors: those of paths; `Limit` if the session has as many open as it may have.
-    /// Must not be repeated.
+    /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has
+    /// closed it as often as it has opened it. Errors: those of paths; `Exists` if it is to be made and is there,
+    /// `IsDirectory` if a directory is to be made or cut, `Loop` for a symbolic link that is not to be followed,
+    /// `Invalid` for flags that there are not, `Unsupported` for what a disk has that is neither file, directory
+    /// nor symbolic link; `Limit` if the session has as many open as it may have. Must not be repeated.
     #[once]
     fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error>;
-    /// Closes. Must not be repeated.
+    /// Closes. Errors: `NotFound`. Must not be repeated.
     #[once]
     fn close(&self, file: u64) -> Result<(), Error>;
-    /// Attributes by path ([`Attr::to_bytes`]). May be repeated.
+    /// Attributes by path ([`Attr::to_bytes`]). Errors: those of paths; `Invalid` if there is no room for them.
+    /// May be repeated.
     fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;
-    /// Attributes of what is open ([`Attr::to_bytes`]). May be repeated.
+    /// Attributes of what is open ([`Attr::to_bytes`]). Errors: `NotFound`; `Invalid` if there is no room for
+    /// them. May be repeated.
     fn attributes(&self, file: u64) -> Result<Bytes, Error>;
-    /// Reads at the offset what there is room for; nothing at the end. May be repeated.
+    /// Reads at the offset what there is room for; nothing at the end. Errors: `NotFound`; `IsDirectory`,
+    /// `Invalid` for a symbolic link, `Unsupported` for the console. May be repeated.
     fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
-    /// Writes at the offset, and returns how many bytes. May be repeated.
+    /// Writes at the offset, and returns how many bytes: fewer if memory runs out on the way. Errors: those of
+    /// `read`; `Invalid` also beyond the largest file; `NoMemory`. May be repeated.
     #[bytes(interface::MAX_BULK)]
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error>;
-    /// Writes at the end, and returns how many bytes, and where. Must not be repeated.
+    /// Writes at the end, and returns how many bytes, and where. Errors: those of `write`. Must not be repeated.
     #[once]
     #[bytes(interface::MAX_BULK)]
     fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error>;
-    /// Cuts or lengthens. May be repeated.
+    /// Cuts or lengthens. Errors: `NotFound`; `IsDirectory`, `Invalid` for what is no file or beyond the largest;
+    /// `NoMemory`. May be repeated.
     fn truncate(&self, file: u64, size: u64) -> Result<(), Error>;
     /// Entries of a directory from the cookie on (0 at first), `.` and `..` included, and the cookie of the next
-    /// call, encoded; no entries at the end. May be repeated.
+    /// call, encoded; no entries at the end. Errors: `NotFound`, `NotDirectory`; `Invalid` if there is no room for
+    /// them. May be repeated.
     fn read_dir(&self, file: u64, cookie: u64) -> Result<Bytes, Error>;
-    /// Makes a directory. Must not be repeated.
+    /// Makes a directory. Errors: those of paths; `Exists`, `NoMemory`. Must not be repeated.
     #[once]
     fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error>;
-    /// Removes a name of what is not a directory. Must not be repeated.
+    /// Removes a name of what is not a directory. Errors: those of paths; `IsDirectory`. Must not be repeated.
     #[once]
     fn unlink(&self, path: &str) -> Result<(), Error>;
-    /// Removes an empty directory. Must not be repeated.
+    /// Removes an empty directory. Errors: those of paths; `NotDirectory`, `NotEmpty`; `Invalid` or `Denied` for a
+    /// root or a path that ends in `.` or `..`. Must not be repeated.
     #[once]
     fn rmdir(&self, path: &str) -> Result<(), Error>;
-    /// Renames the first of two paths (see [`pair`]) to the second. Must not be repeated.
+    /// Renames the first of two paths (see [`pair`]) to the second. Errors: those of paths; `IsDirectory`,
+    /// `NotDirectory`, `NotEmpty` if what is there cannot be replaced by this, `Invalid` for a directory into
+    /// itself or a first path that is longer than both, `Invalid` or `Denied` for a root, `NoMemory`. Must not be
+    /// repeated.
     #[once]
     #[bytes(2 * PATH_ROOM)]
     fn rename(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// Gives what the first path leads to the second as another name. Must not be repeated.
+    /// Gives what the first path leads to the second as another name. Errors: those of paths; `Denied` for a
+    /// directory, `Exists`, `Limit` if it has as many names as it may have, `Invalid` as of `rename`, `NoMemory`.
+    /// Must not be repeated.
     #[once]
     #[bytes(2 * PATH_ROOM)]
     fn link(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// Makes a symbolic link that says the first text at the second path. Must not be repeated.
+    /// Makes a symbolic link that says the first text at the second path. Errors: those of paths; `Exists`,
+    /// `NotFound` for an empty text, `NameTooLong` for a long one, `Invalid` as of `rename`, `NoMemory`. Must not
+    /// be repeated.
     #[once]
     #[bytes(2 * PATH_ROOM)]
     fn symlink(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// What a symbolic link says. Errors: `NameTooLong` if there is no room for it. May be repeated.
+    /// What a symbolic link says. Errors: those of paths; `Invalid` if it is none; `NameTooLong` if there is no
+    /// room for it. May be repeated.
     fn readlink(&self, path: &str) -> Result<Bytes, Error>;
     /// The absolute path by which what is open can be found now. Errors: `NotFound` also if it has no name any more;
     /// `NameTooLong` if there is no room for it. May be repeated.
     fn path_of(&self, file: u64) -> Result<Bytes, Error>;
-    /// Changes the permission bits. May be repeated.
+    /// Changes the permission bits. Errors: `NotFound`. May be repeated.
     fn chmod(&self, file: u64, mode: u32) -> Result<(), Error>;
-    /// Changes the owner. `u32::MAX` leaves it as it is. May be repeated.
+    /// Changes the owner. `u32::MAX` leaves it as it is. Errors: `NotFound`. May be repeated.
     fn chown(&self, file: u64, uid: u32, gid: u32) -> Result<(), Error>;
-    /// Changes the times. May be repeated.
+    /// Changes the times. Errors: `NotFound`. May be repeated.
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
-    /// Bytes stored, and files. May be repeated.
+    /// Bytes stored, and files. Errors: none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64), Error>;
-    /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So it is when a file was closed, and after
-    /// each change of names. May be repeated.
+    /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
+    /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
 }
 

@@ -21,15 +21,16 @@ pub const BATCH: usize = MOST * (2 + FRAME);
 /// The driver of a network card. Any request: `Broken` if the device has stopped making sense.
 #[interface]
 pub trait Link {
-    /// The card's address: 48 bits, the first byte on top. May be repeated.
+    /// The card's address: 48 bits, the first byte on top. Errors: none of its own. May be repeated.
     fn address(&self) -> Result<u64, Error>;
     /// Sends a batch: how many of its frames the card has taken, in their order; there is no room for the others. Errors:
     /// `Invalid` for a frame that is longer than [`FRAME`] or empty, of which all before it were taken. Must not be repeated.
     #[once]
     fn send(&self, batch: &[u8]) -> Result<u64, Error>;
-    /// Waits until there is room for a frame. May be repeated.
+    /// Waits until there is room for a frame. Errors: `Broken`. May be repeated.
     async fn room(&self) -> Result<(), Error>;
-    /// Waits until frames have come, and takes them: a batch. Must not be repeated.
+    /// Waits until frames have come, and takes them: a batch. Errors: `Invalid` if there is no room for a frame;
+    /// `Broken`. Must not be repeated.
     async fn receive(&self) -> Result<Bytes, Error>;
 }
 

@@ -24,7 +24,8 @@ pub trait MemorySupervisor {
     /// Errors: `NoMemory` if so much cannot be promised, `Invalid` if more is promised than the most.
     /// May be repeated: an account whose manager's port nobody has ends.
     fn create_account(&self, promised: u64, most: u64, segments: u32) -> Result<(Ref, Ref), Error>;
-    /// Bytes that the server manages, and how many of them are in no segment. May be repeated.
+    /// Bytes that the server manages, and how many of them are in no segment. Errors: none of its own. May be
+    /// repeated.
     fn usage(&self) -> Result<(u64, u64), Error>;
 }
 
@@ -38,24 +39,26 @@ pub trait Account {
     /// A copy-on-write copy of the segment of this account with that control port. Pages with objects are copied at
     /// once, as bytes. Whether it is complete, its region and its control port. If it is not, it is to be finished with
     /// [`Segment::copy_on`]; what is written to either meanwhile may be in it or not. Errors: `NotFound` if the account has
-    /// no such segment, `NoMemory`. Must not be repeated.
+    /// no such segment, `Invalid` for a frozen copy, `NoMemory`. Must not be repeated.
     #[once]
     fn copy(&self, segment: &RefAt) -> Result<(bool, Ref, Ref), Error>;
     /// Promises the account so many bytes more than it has taken, and no others than these and those that its
     /// manager has promised it. For whoever must not end because others have taken the memory that it was going to
     /// touch. Errors: `NoMemory` if it could not take so many now; then nothing changes. May be repeated.
     fn reserve(&self, size: u64) -> Result<(), Error>;
-    /// Bytes that the server manages, how many the account may still take now, and how many it has taken. May be repeated.
+    /// Bytes that the server manages, how many the account may still take now, and how many it has taken. Errors:
+    /// none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64, u64), Error>;
 }
 
 /// An account, for the manager of the process.
 #[interface]
 pub trait AccountControl {
-    /// As [`Account::create`]. Must not be repeated.
+    /// As [`Account::create`]. Errors: `Invalid`, `NoMemory`. Must not be repeated.
     #[once]
     fn create(&self, size: u64) -> Result<(Ref, Ref), Error>;
-    /// As [`Account::copy`], of the segment with this number ([`Segment::number`]). Must not be repeated.
+    /// As [`Account::copy`], of the segment with this number ([`Segment::number`]). Errors: as [`Account::copy`].
+    /// Must not be repeated.
     #[once]
     fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error>;
     /// A frozen copy, in this account, of a segment of any account: of the number ([`Segment::number`]) and control port that it has. It holds what the segment holds
@@ -66,18 +69,20 @@ pub trait AccountControl {
     /// frozen copy, is a copy, or consists of more pieces than can be frozen; `NoMemory`. Must not be repeated.
     #[once]
     fn freeze(&self, segment: u32, control: &RefAt) -> Result<(bool, Ref, Ref), Error>;
-    /// As [`Account::reserve`]. May be repeated.
+    /// As [`Account::reserve`]. Errors: `NoMemory`. May be repeated.
     fn reserve(&self, size: u64) -> Result<(), Error>;
-    /// As [`Account::usage`]. May be repeated.
+    /// As [`Account::usage`]. Errors: none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64, u64), Error>;
-    /// Ends the account with all its segments; this port is dead thereafter. May be repeated.
+    /// Ends the account with all its segments; this port is dead thereafter. Errors: none of its own. May be
+    /// repeated.
     fn end(&self) -> Result<(), Error>;
 }
 
 /// A segment: its control port.
 #[interface(shared)]
 pub trait Segment {
-    /// The number of the segment, by which the manager of its account names it. May be repeated.
+    /// The number of the segment, by which the manager of its account names it. Errors: none of its own. May be
+    /// repeated.
     fn number(&self) -> Result<u32, Error>;
     /// The next step of making this segment as a copy: whether that is complete. Errors: `NotFound` if the original is
     /// gone, `NoMemory`. May be repeated.
@@ -86,7 +91,8 @@ pub trait Segment {
     /// the first one on. Whether that is done. A copy that ends is released by the server, at the priority of programs. Errors:
     /// `Invalid` if it is no frozen copy. May be repeated.
     fn release(&self) -> Result<bool, Error>;
-    /// Whether this is a frozen copy that has all that it had at the beginning. May be repeated.
+    /// Whether this is a frozen copy that has all that it had at the beginning. Errors: none of its own. May be
+    /// repeated.
     fn is_intact(&self) -> Result<bool, Error>;
     /// The first pages from this offset on that are present, as many as are looked at: their offset, and how many bytes. Errors: `NotFound` if there are
     /// none. May be repeated.
@@ -94,17 +100,18 @@ pub trait Segment {
     /// The first chunk (64 KB) from this offset on that may hold kernel objects: its offset. Others hold none. Of a frozen copy,
     /// which has no objects: the first one of its segment. Errors: `NotFound` if there is none. May be repeated.
     fn objects_from(&self, offset: u64) -> Result<u64, Error>;
-    /// Gives the pages of the range back, a step at a time; they read as zero afterwards, and objects in them die. How many
-    /// bytes from the start of the range on are done. Errors: `Invalid` if it does not consist of pages of the segment.
-    /// May be repeated.
+    /// Gives the pages of the range back, a step at a time; they read as zero afterwards, and objects in them die.
+    /// How many bytes from the start of the range on are done. Errors: `Invalid` if it does not consist of pages
+    /// of the segment, or this is a frozen copy. May be repeated.
     fn discard(&self, offset: u64, size: u64) -> Result<u64, Error>;
     /// Makes all pages of the range present, a step at a time, so that touching them cannot fail for want of memory. For
     /// whoever writes into the memory of others and must not be stopped by a refusal. How many bytes from the start of the
     /// range on are done. Errors: `Invalid` if it is not all in the segment, `NoMemory`. May be repeated.
     fn populate(&self, offset: u64, size: u64) -> Result<u64, Error>;
-    /// Bytes that the server manages, how many the account of the segment may still take now, and how many are present in
-    /// the segment. May be repeated.
+    /// Bytes that the server manages, how many the account of the segment may still take now, and how many are
+    /// present in the segment. Errors: none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64, u64), Error>;
-    /// Ends the segment. Its region and this port are dead at once, its pages go. May be repeated.
+    /// Ends the segment. Its region and this port are dead at once, its pages go. Errors: none of its own. May be
+    /// repeated.
     fn destroy(&self) -> Result<(), Error>;
 }

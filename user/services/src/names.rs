@@ -28,7 +28,7 @@ pub const MAX_JOB_NAMES: usize = 32;
 #[interface(shared)]
 pub trait Names {
     /// Ends the process with this status. The reply, if there is one, says that it is not the time: the process is
-    /// frozen. May be repeated.
+    /// frozen. Errors: `WouldBlock`, for that. May be repeated.
     fn exit(&self, status: u8) -> Result<(), Error>;
     /// The port of that name, for example `fs`, `console`, `linux`, `native`, `checkpoint`. Errors: `NotFound`; `Broken` if
     /// its server has ended and is started anew. May be repeated.
@@ -38,7 +38,8 @@ pub trait Names {
     /// `Invalid` if it is no port. May be repeated.
     fn register(&self, port: &RefAt, name: &str) -> Result<(), Error>;
     /// As `register`, for a server that has a port by which it is controlled (the supervisor port of a manager of
-    /// processes, the control of the console), which goes to whoever has the system port. May be repeated.
+    /// processes, the control of the console), which goes to whoever has the system port. Errors: those of
+    /// `register`. May be repeated.
     fn register_with(&self, port: &RefAt, control: &RefAt, name: &str) -> Result<(), Error>;
     /// For a server: whose port this is, which a client of it has presented as its own port at init. The number of the
     /// first process of the client's job; 0 for servers, the shell and init. Errors: `Denied` if it is no such port.

@@ -84,60 +84,72 @@ pub fn words(address: IpAddr) -> (u64, u64) {
 /// do, `WouldBlock` for what has to wait.
 #[interface]
 pub trait Network {
-    /// The sentence that says why the last request of this session that was refused was; nothing if none was. May be repeated.
+    /// The sentence that says why the last request of this session that was refused was; nothing if none was.
+    /// Errors: none of its own. May be repeated.
     fn why(&self) -> Result<Bytes, Error>;
 
     /// A new socket: its number. Errors: `Limit`, `NoMemory`. Must not be repeated.
     #[once]
     fn socket(&self, kind: Kind) -> Result<u64, Error>;
-    /// Closes a socket. What was written to a connection is sent all the same. Must not be repeated.
+    /// Closes a socket. What was written to a connection is sent all the same. Errors: `NotFound`. Must not be
+    /// repeated.
     #[once]
     fn close(&self, socket: u64) -> Result<(), Error>;
-    /// Gives a socket a port of this machine, 0 for any: which it is. Errors: `Exists` if it is taken. Must not be repeated.
+    /// Gives a socket a port of this machine, 0 for any: which it is. Errors: `NotFound`; `Exists` if it is taken,
+    /// `Limit` if all are, `Invalid` if there is no such port or the socket has one. Must not be repeated.
     #[once]
     fn bind(&self, socket: u64, port: u64) -> Result<u64, Error>;
 
-    /// Begins to take connections at the port that the socket was bound to, up to [`BACKLOG`] of which are ready or on their way. Errors: `Limit`, `NoMemory`.
-    /// Must not be repeated.
+    /// Begins to take connections at the port that the socket was bound to, up to [`BACKLOG`] of which are ready
+    /// or on their way. Errors: those of requests with a socket; `Invalid` if it was not bound or for another
+    /// backlog than 1 to [`BACKLOG`]; `Limit`, `NoMemory`. Must not be repeated.
     #[once]
     fn listen(&self, socket: u64, backlog: u64) -> Result<(), Error>;
     /// A connection that came to a listening socket: the number of a new socket, and who is at the other end. Errors: `Limit`, `NoMemory`, upon which it stays.
     /// Must not be repeated.
     #[once]
     fn accept(&self, socket: u64) -> Result<(u64, u64, u64, u64), Error>;
-    /// Begins to connect. The socket is writable when that is done or has failed. Errors: `Unreachable`. Must not be repeated.
+    /// Begins to connect. The socket is writable when that is done or has failed. Errors: those of requests with a
+    /// socket; `Unreachable`; `Invalid` for a port that there is not. Must not be repeated.
     #[once]
     fn connect(&self, socket: u64, high: u64, low: u64, port: u64) -> Result<(), Error>;
     /// What has come over a connection; nothing when the other end has closed it. Errors: `Refused` if there was never a connection, `Reset` if it is lost.
     /// Must not be repeated.
     #[once]
     fn read(&self, socket: u64, most: u64) -> Result<Bytes, Error>;
-    /// Writes to a connection: how many bytes were taken. Errors as of `read`. Must not be repeated.
+    /// Writes to a connection: how many bytes were taken. Errors: those of `read`; `Invalid` after `shut`. Must not be repeated.
     #[once]
     fn write(&self, socket: u64, bytes: &[u8]) -> Result<u64, Error>;
-    /// Nothing more will be written: the other end reads to the end. Must not be repeated.
+    /// Nothing more will be written: the other end reads to the end. Errors: those of requests with a socket:
+    /// `WouldBlock` until it is connected. Must not be repeated.
     #[once]
     fn shut(&self, socket: u64) -> Result<(), Error>;
-    /// How many bytes that were written the other end has not confirmed. May be repeated.
+    /// How many bytes that were written the other end has not confirmed. Errors: those of requests with a socket.
+    /// May be repeated.
     fn unsent(&self, socket: u64) -> Result<u64, Error>;
 
     /// Sends a datagram. Nobody knows whether it arrives. Errors: `Unreachable`, `Invalid` for one that is too long. Must not be repeated.
     #[once]
     fn send(&self, socket: u64, high: u64, low: u64, port: u64, bytes: &[u8]) -> Result<(), Error>;
-    /// A datagram that has come, and from whom. Must not be repeated.
+    /// A datagram that has come, and from whom. Errors: those of requests with a socket: `WouldBlock` if none has
+    /// come. Must not be repeated.
     #[once]
     fn receive(&self, socket: u64) -> Result<(u64, u64, u64, Bytes), Error>;
 
-    /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to accept, or an error, or one of those in
-    /// `writable` takes something or has an error; at most so many nanoseconds. Which they are: none when the time is over. Must not be repeated.
+    /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to
+    /// accept, or an error, or one of those in `writable` takes something or has an error; at most so many
+    /// nanoseconds. Which they are: none when the time is over. Errors: `NotFound`. Must not be repeated.
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
-    /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if there is nobody to ask. Must not be repeated.
+    /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if
+    /// there is nobody to ask, `Limit` if too many names are asked for, `NoMemory`. Must not be repeated.
     async fn resolve(&self, name: &str) -> Result<Bytes, Error>;
 
-    /// An address of this machine, by its index, and the bits of its network. `NotFound` behind the last. May be repeated.
+    /// An address of this machine, by its index, and the bits of its network. Errors: `NotFound` behind the last.
+    /// May be repeated.
     fn address(&self, index: u64) -> Result<(u64, u64, u64), Error>;
-    /// Where what is outside of this machine's networks is sent. `NotFound` if nowhere. May be repeated.
+    /// Where what is outside of this machine's networks is sent. Errors: `NotFound` if nowhere. May be repeated.
     fn router(&self) -> Result<(u64, u64), Error>;
-    /// Frames that have come and that have left, and of each how many were dropped for want of room or sense. May be repeated.
+    /// Frames that have come and that have left, and of each how many were dropped for want of room or sense.
+    /// Errors: none of its own. May be repeated.
     fn counters(&self) -> Result<(u64, u64, u64, u64), Error>;
 }

@@ -222,7 +222,7 @@ pub trait Processes {
 /// Power over a process; its control port is the door. When it has been reaped all is `NotFound`.
 #[interface]
 pub trait Process {
-    /// What it is doing. May be repeated.
+    /// What it is doing. Errors: `NotFound`. May be repeated.
     fn status(&self) -> Result<Status, Error>;
     /// Waits until it does something else than this: what. Errors: `NotFound` also if it is reaped meanwhile. May be
     /// repeated.
@@ -282,9 +282,11 @@ pub trait Process {
     /// that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
     /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error>;
-    /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind those
-    /// before. When all is there it is checked; a part that makes no sense is `BadFormat`, and the process ends. `clock_offset`
-    /// is added to the machine's clock for this process. With the last piece its files are opened, and a disk is waited for. Must not be repeated.
+    /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind
+    /// those before. When all is there it is checked; a part that makes no sense ends the process. `clock_offset`
+    /// is added to the machine's clock for this process. With the last piece its files are opened, and a disk is
+    /// waited for. Errors: `Invalid` if it is not being rebuilt, `BadFormat` for a part that makes no sense,
+    /// `Ended`. Must not be repeated.
     #[bytes(proto::MAX_BULK)]
     async fn rebuild(
         &self,

@@ -243,7 +243,10 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     let tops = top_directories(root)?;
     let book = pages(root)?;
     for page in files(root, ".md")? {
-        if GENERATED.iter().any(|directory| page.starts_with(directory)) {
+        if GENERATED
+            .iter()
+            .any(|directory| page.starts_with(directory))
+        {
             continue;
         }
         let text = std::fs::read_to_string(root.join(&page))

@@ -31,23 +31,23 @@ pub trait Counter {
     /// Adds, and returns the sum. Errors: `Invalid` if it would overflow. Must not be repeated.
     #[once]
     fn add(&self, amount: u64) -> Result<u64, Error>;
-    /// The sum, and how often this session added. May be repeated.
+    /// The sum, and how often this session added. Errors: none of its own. May be repeated.
     fn read(&self) -> Result<(u64, u32), Error>;
-    /// Waits until the sum is so large: the sum. May be repeated.
+    /// Waits until the sum is so large: the sum. Errors: none of its own. May be repeated.
     async fn at_least(&self, sum: u64) -> Result<u64, Error>;
-    /// How many sessions there are. May be repeated.
+    /// How many sessions there are. Errors: none of its own. May be repeated.
     fn sessions(&self) -> Result<u32, Error>;
 }
 
 /// How often was added.
 #[interface]
 pub trait Tally {
-    /// How often. May be repeated.
+    /// How often. Errors: none of its own. May be repeated.
     fn times(&self) -> Result<u32, Error>;
-    /// Begins anew; how often it was. Must not be repeated.
+    /// Begins anew; how often it was. Errors: none of its own. Must not be repeated.
     #[once]
     fn forget(&self) -> Result<u32, Error>;
-    /// Waits until it was so often: how often. May be repeated.
+    /// Waits until it was so often: how often. Errors: none of its own. May be repeated.
     async fn reached(&self, times: u32) -> Result<u32, Error>;
 }
 
@@ -58,7 +58,7 @@ pub trait Notes {
     fn write(&self, offset: u32, text: &str) -> Result<u32, Error>;
     /// Reads from an offset. Errors: `Invalid` beyond the end. May be repeated.
     fn read(&self, offset: u32) -> Result<Bytes, Error>;
-    /// Takes all away. Must not be repeated.
+    /// Takes all away. Errors: none of its own. Must not be repeated.
     #[once]
     fn tear(&self) -> Result<Bytes, Error>;
 }
@@ -66,23 +66,23 @@ pub trait Notes {
 /// References that are kept for each session.
 #[interface]
 pub trait Keeping {
-    /// Keeps one behind the others; how many are kept. Must not be repeated.
+    /// Keeps one behind the others; how many are kept. Errors: `NoMemory`. Must not be repeated.
     #[once]
     fn keep(&self, one: &RefAt) -> Result<u32, Error>;
-    /// Whether both are the same. May be repeated.
+    /// Whether both are the same. Errors: none of its own. May be repeated.
     fn same(&self, one: &RefAt, other: &RefAt) -> Result<bool, Error>;
-    /// Keeps any number under a name; how many. Must not be repeated.
+    /// Keeps any number under a name; how many. Errors: `NoMemory`. Must not be repeated.
     #[once]
     fn keep_all(&self, offset: u64, all: &[RefAt], name: &str) -> Result<u64, Error>;
     /// The one in this place. Errors: `NotFound`. May be repeated.
     fn give(&self, place: u32) -> Result<Ref, Error>;
     /// How many there are, the name, the first and the last. Errors: `NotFound` if there are none. May be repeated.
     fn look(&self) -> Result<(u32, Bytes, Ref, Ref), Error>;
-    /// Gives all away, and their name. Must not be repeated.
+    /// Gives all away, and their name. Errors: none of its own. Must not be repeated.
     #[once]
     fn take(&self) -> Result<(Bytes, Refs), Error>;
-    /// Waits until so many are kept, and keeps these too: the name it was given, the first one, and all.
-    /// Must not be repeated.
+    /// Waits until so many are kept, and keeps these too: the name it was given, the first one, and all. Errors:
+    /// none of its own. Must not be repeated.
     async fn at_least(
         &self,
         many: u64,
@@ -754,7 +754,8 @@ fn other_numbers_of_references_are_refused() -> Outcome {
 /// What a host does besides.
 #[interface(shared)]
 pub trait Turns {
-    /// How often the server has waited, and how often this was delivered. May be repeated.
+    /// How often the server has waited, and how often this was delivered. Errors: none of its own. May be
+    /// repeated.
     fn turns(&self) -> Result<(u64, u64), Error>;
 }
 

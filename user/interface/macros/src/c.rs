@@ -135,21 +135,25 @@ fn c_type(ty: &Type) -> String {
     }
 }
 
-/// The documentation as a comment.
-fn comment<'a>(docs: impl Iterator<Item = &'a Attribute>) -> String {
-    let lines: Vec<String> = docs
-        .filter_map(|attribute| match &attribute.meta {
-            Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-                Expr::Lit(literal) => match &literal.lit {
-                    Lit::Str(text) => Some(text.value().trim().replace("*/", "* /")),
-                    _ => None,
-                },
+/// The lines of documentation.
+pub(crate) fn lines<'a>(docs: impl Iterator<Item = &'a Attribute>) -> Vec<String> {
+    docs.filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => Some(text.value().trim().to_string()),
                 _ => None,
             },
             _ => None,
-        })
-        .collect();
-    format!("\n/* {} */\n", lines.join("\n * "))
+        },
+        _ => None,
+    })
+    .collect()
+}
+
+/// The documentation as a comment.
+fn comment<'a>(docs: impl Iterator<Item = &'a Attribute>) -> String {
+    let text = lines(docs).join("\n * ");
+    format!("\n/* {} */\n", text.replace("*/", "* /"))
 }
 
 /// `ConsoleControl` as `console_control`.

@@ -13,6 +13,9 @@ use syn::{
 
 /// Makes a service of a trait.
 ///
+/// The documentation of each method says its errors (`Errors: ...`; `Errors: none of its own.` if there are none but those that every request has)
+/// and whether it may be repeated (`May be repeated`, `Must not be repeated`); a method that does not is refused.
+///
 /// Each method takes `&self` and returns `Result<T, Error>`. Arguments are numbers and `bool`, at
 /// most seven; then references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them;
 /// then at most one `&[u8]` or `&str`. `T` is `()`, a number, `Bytes`, `Ref`, `Refs`, or a tuple of them in that
@@ -94,6 +97,9 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
             method.name.span(),
             "what is asked of a shared interface is answered at once and may be repeated",
         ));
+    }
+    for method in &methods {
+        method.check_documentation()?;
     }
     let (docs, vis, name) = (&item.attrs, &item.vis, &item.ident);
     let client = format_ident!("{name}Client");
@@ -429,6 +435,24 @@ fn later(item: &ItemTrait, id: u64, methods: &[Method<'_>], consts: &Tokens) -> 
 }
 
 impl<'a> Method<'a> {
+    /// Refuses a method whose documentation does not say its errors, or whether it may be repeated, or says something else about that than `#[once]`.
+    fn check_documentation(&self) -> Result<()> {
+        let said = c::lines(self.docs.iter().copied()).join(" ");
+        let says = |words: &str| said.contains(words);
+        let wrong = if !says("Errors: ") {
+            "say its errors in the documentation: `Errors: ` and which, or `Errors: none of its own.`"
+        } else if !says("May be repeated") && !says("Must not be repeated") {
+            "say in the documentation whether it `May be repeated` or `Must not be repeated`"
+        } else if self.once && !says("Must not be repeated") {
+            "it is `#[once]`, and its documentation does not say `Must not be repeated`"
+        } else if !self.once && !self.waits && says("Must not be repeated") {
+            "it `Must not be repeated`, as its documentation says, and is not `#[once]`"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(self.name.span(), wrong))
+    }
+
     fn read(item: &'a TraitItem, sort: Sort) -> Result<Self> {
         let TraitItem::Fn(TraitItemFn {
             attrs,
@@ -1219,12 +1243,13 @@ mod tests {
         parse_quote! {
             /// Bells.
             pub trait Bells {
-                /// Rings. Errors: none.
+                /// Rings. Errors: none of its own. Must not be repeated.
                 #[once]
                 fn ring(&self, which: u32, how: &str) -> Result<(u64, Bytes), Error>;
-                /// Waits.
+                /// Waits. Errors: `Invalid`. May be
+                /// repeated.
                 async fn hear(&self, one: &RefAt, more: &[RefAt]) -> Result<Refs, Error>;
-                /// Text.
+                /// Text. Errors: none of its own. May be repeated.
                 fn name(&self) -> Result<Bytes, Error>;
             }
         }
@@ -1251,6 +1276,44 @@ mod tests {
         for other in others {
             assert_ne!(id_of(&bells()), id_of(&other));
         }
+    }
+
+    #[test]
+    fn a_method_says_its_errors_and_whether_it_may_be_repeated() {
+        let refused = |item: ItemTrait| match generate(&item, Sort::Plain) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(refused(bells()), "");
+        let why = refused(parse_quote! {
+            trait A {
+                /// Rings. May be repeated.
+                fn ring(&self) -> Result<(), Error>;
+            }
+        });
+        assert!(why.starts_with("say its errors"), "{why}");
+        let why = refused(parse_quote! {
+            trait A {
+                /// Rings. Errors: none of its own.
+                fn ring(&self) -> Result<(), Error>;
+            }
+        });
+        assert!(why.contains("whether it `May be repeated`"), "{why}");
+        let why = refused(parse_quote! {
+            trait A {
+                /// Rings. Errors: none of its own. May be repeated.
+                #[once]
+                fn ring(&self) -> Result<(), Error>;
+            }
+        });
+        assert!(why.contains("it is `#[once]`"), "{why}");
+        let why = refused(parse_quote! {
+            trait A {
+                /// Rings. Errors: none of its own. Must not be repeated.
+                fn ring(&self) -> Result<(), Error>;
+            }
+        });
+        assert!(why.contains("is not `#[once]`"), "{why}");
     }
 
     #[test]
