@@ -6,7 +6,7 @@ use crate::scene::{role, Role, CALL_BYTES, THEIRS};
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::{Call, Code, PAGE_SIZE};
-use spec::object::{Body, End, Phase};
+use spec::object::{Body, End, Phase, Thread};
 use spec::wait::{Hint, Status, Waiting};
 use spec::{Event, Id, Seen, System};
 
@@ -25,6 +25,12 @@ pub enum Plant {
     ForgetsPending,
     /// What is connected to a port hands out the port's own place: the space of its server.
     Leaks,
+    /// A reply is given to whoever waits for one, whoever owes it.
+    RepliesForAnother,
+    /// A thread gets the priority that is asked for, whatever its space may have.
+    IgnoresCeiling,
+    /// Who disconnects makes all threads begin again that wait.
+    WakesEverybody,
 }
 
 fn word(system: &System, who: Id) -> Option<Call> {
@@ -61,6 +67,12 @@ impl Plant {
             Plant::ForgetsToWake => false,
             Plant::ForgetsPending => call == Call::ThreadSetState,
             Plant::Leaks => call == Call::PortGetState,
+            Plant::RepliesForAnother => {
+                let hostile = role(&system.thread(who).registers) == Some(Role::Hostile);
+                hostile && call == Call::ReplyShort && owes_another(system, who).is_some()
+            }
+            Plant::IgnoresCeiling => call == Call::ThreadSetPriority,
+            Plant::WakesEverybody => call == Call::ServerDisconnect,
         }
     }
 
@@ -74,6 +86,20 @@ impl Plant {
                 let met = at(system, registers.parameter(0));
                 let thread = system.thread_mut(who);
                 (thread.status, thread.at) = (Status::Waiting(Waiting::Vacant), met);
+                return;
+            }
+            Plant::RepliesForAnother => {
+                let Some(server) = owes_another(system, who) else { return };
+                // The reply of who owes it, with the words of who does not.
+                let own = system.thread(server).registers;
+                system.thread_mut(server).registers = registers;
+                system.running = server;
+                system.step(event, now, seen);
+                system.running = who;
+                system.thread_mut(server).registers = own;
+                let caller = &mut system.thread_mut(who).registers;
+                caller.set_pc(registers.pc() + CALL_BYTES);
+                caller.set_call(Code::Ok as u64);
                 return;
             }
             Plant::TakesOver if word(system, who) != Some(Call::ThreadSetState) => {
@@ -139,9 +165,29 @@ impl Plant {
                     system.reference_mut(reference).target = target;
                 }
             }
-            Plant::ManagerWaits | Plant::TakesOver | Plant::ForgetsToWake => {}
+            Plant::IgnoresCeiling => {
+                let wanted = registers.parameter(1);
+                if let Some(target) = at(&before, registers.parameter(0)) {
+                    system.thread_mut(target).priority = wanted;
+                }
+            }
+            Plant::WakesEverybody => {
+                let waiting = |(_, t): &(Id, &Thread)| matches!(t.status, Status::Waiting(_));
+                let all: Vec<Id> = before.threads().filter(waiting).map(|(id, _)| id).collect();
+                all.into_iter().for_each(|id| system.restart(id));
+            }
+            Plant::ManagerWaits
+            | Plant::TakesOver
+            | Plant::ForgetsToWake
+            | Plant::RepliesForAnother => {}
         }
     }
+}
+
+/// Another thread that owes a reply to one that waits.
+fn owes_another(system: &System, who: Id) -> Option<Id> {
+    let mut waiting = system.threads().filter(|(_, t)| t.status == Status::Waiting(Waiting::Reply));
+    waiting.find_map(|(_, t)| t.served_by().map(|(server, _)| server).filter(|s| *s != who))
 }
 
 /// The stage of the server's end in the state that a hostile thread has stored.

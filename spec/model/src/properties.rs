@@ -11,6 +11,7 @@ use spec::wait::{Hint, PortWait, Status, Waiting};
 use spec::{Event, Id, Seen, System};
 use stateright::Property as Checked;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Something that must hold.
 pub struct Property {
@@ -29,7 +30,7 @@ enum Judge {
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 8] = [
+pub const PROPERTIES: [Property; 9] = [
     Property {
         name: "a manager's call returns",
         rules: "A5, identity and body",
@@ -70,6 +71,11 @@ pub const PROPERTIES: [Property; 8] = [
         rules: "power, S2",
         judge: Judge::State(nobody_is_more_important_than_was_allowed),
     },
+    Property {
+        name: "work on what is others' is bounded",
+        rules: "A9",
+        judge: Judge::Step(work_on_what_is_others_is_bounded),
+    },
 ];
 
 impl Property {
@@ -99,7 +105,7 @@ fn holds<const N: usize>(model: &Exploration, state: &State) -> bool {
 pub(crate) fn for_checker() -> Vec<Checked<Exploration>> {
     let all: [fn(&Exploration, &State) -> bool; PROPERTIES.len()] = [
         holds::<0>, holds::<1>, holds::<2>, holds::<3>, holds::<4>, holds::<5>, holds::<6>,
-        holds::<7>,
+        holds::<7>, holds::<8>,
     ];
     let checked =
         |(p, holds): (&Property, fn(&Exploration, &State) -> bool)| Checked::always(p.name, holds);
@@ -363,6 +369,37 @@ fn a_stopped_threads_state_is_complete(model: &Exploration, state: &State) -> bo
 fn nobody_is_more_important_than_was_allowed(_: &Exploration, state: &State) -> bool {
     let hostile = |t: &spec::object::Thread| role(&t.registers) == Some(Role::Hostile);
     state.system.threads().all(|(_, t)| !hostile(t) || t.priority <= CEILING)
+}
+
+/// How many things of others a step of a hostile thread touches at most: the one thread that it waits for, or that waits for it.
+const TOUCHED: usize = 1;
+
+/// **Work on what is others' is bounded.** In one step a hostile thread makes the kernel write, make or end at most so many objects that it
+/// does not pay for, however many there are: what grows with a number of somebody's grows with that of who pays for it.
+fn work_on_what_is_others_is_bounded(
+    _: &Exploration,
+    before: &State,
+    next: &Move,
+    after: &System,
+) -> bool {
+    let Some(who) = actor(next) else { return true };
+    if runs(&before.system, who) != Some(Role::Hostile) {
+        return true;
+    }
+    let (old, new) = (&before.system.objects, &after.objects);
+    // Some hostile threads are paid for by us, so that nobody has their handles.
+    let is_others = |id: Id| {
+        let object = old.get(&id).or_else(|| new.get(&id));
+        let hostile = runs(&before.system, id) == Some(Role::Hostile);
+        object.is_some_and(|o| o.payer == 0) && !hostile
+    };
+    let same = |id: &Id| match (old.get(id), new.get(id)) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    };
+    let touched: BTreeSet<Id> = old.keys().chain(new.keys()).copied().collect();
+    let others = touched.into_iter().filter(|id| !same(id) && is_others(*id));
+    others.count() <= TOUCHED
 }
 
 /// Whether two systems differ in nothing but what may be forgotten.
