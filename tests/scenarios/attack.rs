@@ -4,6 +4,7 @@
 
 use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
+use std::path::{Path, PathBuf};
 use xtask_build::project::temp_dir;
 use xtask_machine::net::Net;
 
@@ -44,6 +45,101 @@ echo alive
          alive\n",
     )?;
     Ok(())
+}
+
+/// An image, and whoever has the control port of a process, asks for the highest priority and more kernel memory: nobody gets more than
+/// programs have.
+pub(crate) fn priority(ctx: &mut Ctx) -> Result<(), Failure> {
+    let output = ctx.run(Run::script("/test/services ceiling\necho alive\n"))?;
+    let refused = |manager: &str| {
+        format!("ceiling: {manager}: by its control port: Denied, Denied, Denied\n")
+    };
+    let restored = |manager: &str, threads: &str| {
+        format!(
+            "{0}{0}ceiling: {manager}: from an image that asks for 31: {threads}, at most 8, no more kernel memory\n",
+            refused(manager)
+        )
+    };
+    let expected = [restored("native", "[8, 8]"), restored("linux", "[8]")].concat() + "alive\n";
+    output.expect_status(0)?.expect_stdout(&expected)?;
+    Ok(())
+}
+
+/// Programs of a crowd at the least: a job may have 32 at each manager, one of which is the first.
+const CROWD: usize = 60;
+/// How long the shell may take for a command of its own beside them, in seconds: a turn of one of them is 10 ms.
+const AT_ONCE: f64 = 0.05;
+
+/// As many programs as there may be, all as important as they can be, hold up neither a service nor the shell.
+pub(crate) fn crowd(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = format!(
+        "{NURSERY}trust /test/services crowd\ntime ps > /tmp/ps\ntime kill %1\necho alive\n"
+    );
+    let run = Run::script(script)
+        .net(Net::Nothing)
+        .deterministic()
+        .word("program-ceiling=9")
+        .timeout(600)
+        .get("/tmp/ps");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let number = |line: &str, front: &str, behind: &str| -> Option<f64> {
+        line.strip_prefix(front)?.strip_suffix(behind)?.parse().ok()
+    };
+    let count = text
+        .lines()
+        .find_map(|line| number(line, "services: a crowd of ", ""));
+    let times: Vec<f64> = text
+        .lines()
+        .filter_map(|line| number(line, "", " s"))
+        .collect();
+    ctx.note(format!("{count:?} programs; ps and kill took {times:?} s"));
+    let there = String::from_utf8_lossy(output.file("/tmp/ps")?)
+        .lines()
+        .filter(|line| line.ends_with("services spin") || line.ends_with("do :; done"))
+        .count();
+    let right = text.contains("services: all is well\n")
+        && text.contains("alive\n")
+        && count == Some(there as f64)
+        && there >= CROWD
+        && times.len() == 2
+        && times.iter().all(|time| *time < AT_ONCE);
+    match right {
+        true => Ok(()),
+        false => Err(format!("{there} programs\n{text}\n{}", output.stderr)),
+    }
+}
+
+/// While a job has as much kernel memory as it gets by spaces of restored processes, other jobs can restore theirs.
+pub(crate) fn quotas(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/services quotas > /tmp/said &
+sleep 1
+/test/attack restores-beside
+wait %1
+cat /tmp/said
+echo alive
+";
+    let output = ctx.run(Run::script(script).deterministic().memory(256))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let why = "what was restored for this job has as many kernel objects as it may";
+    let starts = [
+        format!("restores: some, then: /tmp/restores-beside: {why}"),
+        "restores: when these have ended: DONE".to_string(),
+        "quotas: 0x".to_string(),
+        "alive".to_string(),
+    ];
+    let lines: Vec<&str> = text.lines().collect();
+    let right = starts
+        .iter()
+        .zip(&lines)
+        .all(|(start, line)| line.starts_with(start.as_str()));
+    match right && lines.len() >= starts.len() && lines[2].ends_with(why) {
+        true => Ok(()),
+        false => Err(format!("{text}\n{}", output.stderr)),
+    }
 }
 
 /// What a job can have of processes and names is bounded; more is refused with a sentence, and all is free again
@@ -542,14 +638,34 @@ sleep 1
     }
 }
 
+/// Services, and how many ports of each there are to connect to: those by which it is found and controlled, and one of each kind that it
+/// hands out.
+const PORTS: [(&str, usize); 13] = [
+    ("memory", 2),
+    ("names", 3),
+    ("native", 7),
+    ("linux", 6),
+    ("fs", 2),
+    ("device", 2),
+    ("disk", 3),
+    ("ext4", 2),
+    ("link", 3),
+    ("net", 2),
+    ("console", 4),
+    ("random", 2),
+    ("checkpoint", 2),
+];
+
 /// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
 /// connections.
 pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
-    let servers = ["memory", "native", "fs", "console", "linux", "checkpoint"];
-    let holds = servers.map(|name| format!("/test/hostile hold {name}\n"));
+    let holds = PORTS.map(|(name, _)| format!("trust /test/hostile hold {name}\n"));
     let script = holds.concat() + "echo > /tmp/x\ncat /tmp/x\nbusybox echo goes on\n";
-    let refused = servers.map(|name| format!("hold: {name}: Denied\n"));
-    let output = ctx.run(Run::script(script))?;
+    let refused =
+        PORTS.map(|(name, count)| format!("hold: {name}: {count} ports take no connections\n"));
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let disk = hostile_disk(scratch.path(), b"")?;
+    let output = ctx.run(Run::script(script).disk(&disk).net(Net::Nothing))?;
     let expected = refused.concat() + "\ngoes on\n";
     output.expect_status(0)?.expect_stdout(&expected)?;
     Ok(())
@@ -642,6 +758,20 @@ pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
     machines.try_for_each(|machine| hostile_clients(ctx, seed, machine))
 }
 
+/// A disk in this directory that begins with this.
+fn hostile_disk(directory: &Path, content: &[u8]) -> Result<PathBuf, Failure> {
+    let disk = directory.join("disk");
+    std::fs::write(&disk, content)
+        .and_then(|()| {
+            std::fs::File::options()
+                .write(true)
+                .open(&disk)?
+                .set_len(HOSTILE_DISK)
+        })
+        .map_err(|error| error.to_string())?;
+    Ok(disk)
+}
+
 /// Hostile clients are a job of their own.
 const NURSERY: &str = "/test/services nursery &\nsleep 0.1\n";
 
@@ -663,16 +793,7 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
         run = run.add_program("/bin/hostile", program);
     }
     if let Some(content) = machine.disk {
-        let disk = scratch.path().join("disk");
-        std::fs::write(&disk, content)
-            .and_then(|()| {
-                std::fs::File::options()
-                    .write(true)
-                    .open(&disk)?
-                    .set_len(HOSTILE_DISK)
-            })
-            .map_err(|error| error.to_string())?;
-        run = run.disk(&disk);
+        run = run.disk(&hostile_disk(scratch.path(), content)?);
     }
     let run = run
         .net(Net::Nothing)
@@ -735,14 +856,32 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
 /// Threads that hold a service at the least, of 24 ways with three each, of which some are answered.
 const HELD_LEAST: u64 = 20;
 
-/// Each service is held in the middle of a request by memory that never comes, as message, as place of the answer
-/// and as references, by threads that are stopped, vacant and gone; all services answer an honest client meanwhile.
+/// Each service is held in the middle of a request by what a client owns: memory that never comes, as message, as place of the answer
+/// and as references, by threads that are stopped, vacant and gone; requests that are never done, references of every kind, processes whose objects are
+/// taken away. All services answer an honest client meanwhile.
 pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
-    let run = Run::script(format!("{NURSERY}trust /test/services hold\n"))
+    hold(ctx, "", &HOSTILE[0], 11)
+}
+
+/// The same of the services of a disk.
+pub(crate) fn held_disk(ctx: &mut Ctx) -> Result<(), Failure> {
+    hold(ctx, "ext4", &HOSTILE[1], 1)?;
+    hold(ctx, "disk", &HOSTILE[2], 1)
+}
+
+/// These services, or all, are held on this machine: so many.
+fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Result<(), Failure> {
+    let powers = machine.powers;
+    let script = format!("{NURSERY}trust /test/services hold {services} with {powers}\n");
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let mut run = Run::script(script)
         .net(Net::Nothing)
         .deterministic()
         .word("program-ceiling=9")
         .timeout(600);
+    if let Some(content) = machine.disk {
+        run = run.disk(&hostile_disk(scratch.path(), content)?);
+    }
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -758,7 +897,7 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
         before.rsplit(' ').next()?.parse().ok()
     };
     let enough = text.lines().filter(|line| held(line) >= Some(HELD_LEAST));
-    if !text.contains("services: all is well\n") || enough.count() != HOSTILE[0].services {
+    if !text.contains("services: all is well\n") || enough.count() != count {
         return Err(format!("{text:?}\n{}", output.stderr));
     }
     Ok(())
@@ -793,6 +932,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "herd",
         "holes",
         "hydra",
+        "priorities",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();

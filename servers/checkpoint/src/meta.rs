@@ -220,6 +220,14 @@ pub struct Place {
     pub offset: u64,
 }
 
+impl Place {
+    /// Whether the object there is made by the manager of its process.
+    #[must_use]
+    pub fn is_managers(self) -> bool {
+        self.segment == Segment::Control && [CONTROL_SPACE, CONTROL_THREAD].contains(&self.offset)
+    }
+}
+
 /// Pages that lie one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -482,6 +490,20 @@ impl Meta {
         };
         let before = |place: Place| self.objects.partition_point(|object| object.place < place);
         self.objects.get(before(start)..before(end)).unwrap_or(&[])
+    }
+
+    /// Kernel memory that all objects take but those which managers make, by what one of each type costs: of a space also what it gives those
+    /// in it.
+    pub fn kernel_memory(&self, cost: impl Fn(Type) -> u64) -> u64 {
+        let created = self.objects.iter().filter(|o| !o.place.is_managers());
+        let bytes = created.map(|object| {
+            let given = match object.state {
+                State::Space { quota, .. } => quota,
+                _ => 0,
+            };
+            cost(object.state.kind()).saturating_add(given)
+        });
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Bytes of all pages.
@@ -969,6 +991,37 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.runs[0].pages = 0).contains("a run of"));
         assert!(wrong(|m| m.runs[0].pages = MAX_RUN + 1).contains("a run of"));
         assert!(wrong(|m| m.runs[2].place.offset = CONTROL_SIZE).contains("outside"));
+    }
+
+    #[test]
+    fn what_a_space_gives_is_kernel_memory() {
+        let mut meta = sample();
+        let cost = |kind| if kind == Type::Space { 100 } else { 1 };
+        let managers = meta.objects.iter().filter(|o| o.place.is_managers());
+        assert_eq!(managers.count(), 4);
+        let others = meta.objects.len() as u64 - 4;
+        assert_eq!(meta.kernel_memory(cost), others);
+        // Behind its memory in the first process, where managers have nothing.
+        for (offset, quota) in [(0x1_1000, 5000), (0x1_1010, u64::MAX)] {
+            let place = Place {
+                process: 0,
+                segment: Segment::Memory,
+                offset,
+            };
+            let state = State::Space {
+                flags: 0,
+                quota,
+                clock_offset: 0,
+                max_priority: 8,
+            };
+            let refs = [Target::Null].to_vec();
+            meta.objects.push(Object { place, state, refs });
+            let expected = match quota {
+                u64::MAX => u64::MAX,
+                quota => others + 100 + quota,
+            };
+            assert_eq!(meta.kernel_memory(cost), expected);
+        }
     }
 
     #[test]

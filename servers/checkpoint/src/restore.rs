@@ -26,7 +26,7 @@ use checkpoint_image::meta::{
     self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
 use checkpoint_image::turns::Job;
-use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
+use proto::layout::{CONTROL_SPACE, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::fs::Flags;
 use rt::obj::{
@@ -67,8 +67,7 @@ impl Charge {
         let memory = KERNEL_MEMORY
             .get(|| KernelMemory::measure().map_err(rt::error_of))
             .map_err(|error| refused("kernel memory", error))?;
-        let created = meta.objects.iter().filter(|o| !is_managers(o.place));
-        let bytes = created.map(|o| memory.cost(o.state.kind())).sum();
+        let bytes = meta.kernel_memory(|kind| memory.cost(kind));
         let number = CHARGES.lock().take(job, bytes, memory.total);
         number.map(Charge).ok_or_else(|| {
             "what was restored for this job has as many kernel objects as it may".into()
@@ -388,7 +387,7 @@ impl Making {
     fn create(&self, meta: &Meta) -> Result<(), Sentence> {
         let mut page = None;
         for object in &meta.objects {
-            if is_managers(object.place) {
+            if object.place.is_managers() {
                 continue;
             }
             let offset = object.place.offset & !(PAGE_SIZE - 1);
@@ -470,11 +469,6 @@ impl Making {
     }
 }
 
-/// Whether the object there is made by the manager of its process.
-fn is_managers(place: Place) -> bool {
-    place.segment == Segment::Control && [CONTROL_SPACE, CONTROL_THREAD].contains(&place.offset)
-}
-
 /// Makes the references that states need.
 struct Makers<'a> {
     making: &'a Making,
@@ -486,7 +480,7 @@ impl<'a> Makers<'a> {
     fn set(&mut self, object: &'a Object, passed: u64) -> Result<(), Sentence> {
         let kind = object.state.kind();
         // The space of a process is its manager's: flags, quota and keeper are not the image's to choose.
-        if kind == Type::Space && is_managers(object.place) {
+        if kind == Type::Space && object.place.is_managers() {
             return Ok(());
         }
         // Without its space it can never do anything again, and naming none would mean ours.

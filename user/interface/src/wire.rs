@@ -41,6 +41,8 @@ pub const KEPT_BYTES: usize = 4096;
 /// What a method takes, for who makes requests without a proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Its name.
+    pub name: &'static str,
     /// The names of its arguments in words.
     pub words: &'static [&'static str],
     /// How many of its arguments are references, or any number of them.
@@ -51,6 +53,28 @@ pub struct Shape {
     pub room: bool,
     /// It may have to wait.
     pub waits: bool,
+}
+
+/// The number of the method with this name, of an interface whose methods these are. In a constant, a name that no method has does not
+/// compile.
+#[must_use]
+pub const fn numbered(methods: &[Shape], name: &str) -> u16 {
+    let mut at = 0;
+    while at < methods.len() {
+        if same(methods[at].name.as_bytes(), name.as_bytes()) {
+            return 1 + at as u16;
+        }
+        at += 1;
+    }
+    panic!("the interface has no such method")
+}
+
+const fn same(one: &[u8], two: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < two.len() && one[at] == two[at] {
+        at += 1;
+    }
+    at == one.len() && at == two.len()
 }
 
 /// The first word of a request.

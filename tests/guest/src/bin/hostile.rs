@@ -6,9 +6,11 @@
 extern crate alloc;
 
 use abi::access::ALL;
-use abi::{Call, Code, PAGE_SIZE};
+use abi::ipc::{plan, Plan};
+use abi::{Call, Code, RefKind, PAGE_SIZE};
 use alloc::string::String;
 use alloc::vec::Vec;
+use guest_tests::services::pending::PendingCall;
 use interface::Session;
 use proto::layout::CHUNK;
 use proto::Error;
@@ -19,7 +21,16 @@ use rt::process::{Client, Start};
 use rt::start::memory;
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
+use services::block::BlockClient;
+use services::checkpoint::CheckpointClient;
+use services::console::{ConsoleClient, ConsoleControlClient};
+use services::fs::FilesClient;
+use services::link::LinkClient;
 use services::memory::AccountClient;
+use services::net::NetworkClient;
+use services::process::{ProcessClient, ProcessesClient};
+use services::random::RandomClient;
+use services::system::SystemClient;
 
 rt::entry!(main);
 
@@ -244,23 +255,104 @@ fn grow() -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects to a service and then says nothing, for ever. The second argument names the service.
-fn hold() -> Result<(), Error> {
-    let name = rt::start().args.get(2).map_or("memory", String::as_str);
-    let port = match name {
-        "memory" => memory().copy().map_err(rt::error_of)?,
-        name => rt::names::lookup(name)?,
-    };
-    let code = connect(&port);
-    rt::println!("hold: {name}: {code:?}");
-    match code {
-        Code::Ok => stay(),
-        _ => Ok(()),
-    }
+/// The interface of the sessions that a service opens for programs.
+const SESSIONS: [(&str, u64); 9] = [
+    ("native", ProcessesClient::ID),
+    ("linux", ProcessesClient::ID),
+    ("fs", FilesClient::ID),
+    ("ext4", FilesClient::ID),
+    ("console", ConsoleClient::ID),
+    ("checkpoint", CheckpointClient::ID),
+    ("random", RandomClient::ID),
+    ("net", NetworkClient::ID),
+    ("link", LinkClient::ID),
+];
+
+fn code(code: Code) -> Error {
+    rt::error_of(code)
 }
 
-fn connect(port: &Ref) -> Code {
-    let mut regs = IpcRegs::to(port.handle());
-    // SAFETY: connecting touches no memory.
-    unsafe { sys::ipc(Call::ClientConnect, &mut regs) }
+/// The ports of a service: the one by which it is found, the one by which it is controlled, and one of every kind that it hands out. What
+/// is behind them is kept for ever.
+fn ports(name: &str) -> Result<Vec<Ref>, Error> {
+    let mut ports = Vec::new();
+    match name {
+        "memory" => {
+            ports.push(memory().copy().map_err(code)?);
+            ports.push(memory::create(CHUNK)?.control);
+            return Ok(ports);
+        }
+        "names" => {
+            ports.push(rt::start::names().copy().map_err(code)?);
+            let door = rt::system::port()?.copy().map_err(code)?;
+            ports.push(session(&door, SystemClient::ID)?);
+            ports.push(door);
+            return Ok(ports);
+        }
+        _ => ports.push(rt::names::lookup(name)?),
+    }
+    // What the console hands out, and a driver, is had at that door only.
+    if let Ok(control) = rt::system::control(name) {
+        ports.push(control);
+    }
+    if let Some((_, id)) = SESSIONS.iter().find(|(other, _)| *other == name) {
+        let door = if name == "link" {
+            ports.last()
+        } else {
+            ports.first()
+        };
+        ports.push(session(door.ok_or(Error::Broken)?, *id)?);
+    }
+    match name {
+        "native" | "linux" => {
+            let adopted = Client::new(name)?.adopt(&rt::start::names())?;
+            let port = adopted.process.port();
+            ports.push(session(port, ProcessClient::ID)?);
+            ports.push(port.copy().map_err(code)?);
+            ports.extend([adopted.keeper, adopted.account]);
+            core::mem::forget(adopted.process);
+        }
+        "console" => ports.push(session(&ports[1], ConsoleControlClient::ID)?),
+        "disk" => ports.push(session(&ports[1], BlockClient::ID)?),
+        _ => {}
+    }
+    ports.retain(|port| port.kind() == RefKind::Port);
+    Ok(ports)
+}
+
+/// The port of a session that stays.
+fn session(door: &RefAt, id: u64) -> Result<Ref, Error> {
+    let session = Session::open_known(door, id)?;
+    let port = session.kept().0.copy().map_err(code)?;
+    core::mem::forget(session);
+    Ok(port)
+}
+
+/// Connects to every port of a service, by every call that connects, and sends nothing.
+fn hold() -> Result<(), Error> {
+    let name = rt::start().args.get(2).map_or("memory", String::as_str);
+    let ports = ports(name)?;
+    for port in &ports {
+        for call in (0..=u8::MAX).filter_map(Call::from_number) {
+            if !plan(call).has(Plan::CONNECT) {
+                continue;
+            }
+            match connect(call, port)? {
+                Some(Code::Denied) => {}
+                other => rt::println!("hold: {name}: {}: {other:?}", call.name()),
+            }
+        }
+    }
+    rt::println!("hold: {name}: {} ports take no connections", ports.len());
+    Ok(())
+}
+
+/// What comes of such a call in a while, if something does.
+fn connect(call: Call, port: &Ref) -> Result<Option<Code>, Error> {
+    let regs = IpcRegs::to(port.handle());
+    let held = [port.copy().map_err(code)?].into();
+    // SAFETY: nothing is sent, and there is no room for anything that comes.
+    let pending = unsafe { PendingCall::new(call, regs, held) }?;
+    rt::time::sleep(1_000_000);
+    Ok(pending.code())
 }

@@ -1,5 +1,6 @@
 //! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with the control ports of these services, asks all services
-//! meanwhile and says what came of it; `/test/services hold` holds each service in every way. The other arguments are for what it starts.
+//! meanwhile and says what came of it; `/test/services hold [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that are
+//! trusted with the others. The other arguments are for what it starts.
 #![no_std]
 #![no_main]
 
@@ -7,7 +8,7 @@ extern crate alloc;
 
 use alloc::string::String;
 use guest_tests::services::warden::{self, Play};
-use guest_tests::services::{client, held, images, room, table};
+use guest_tests::services::{ceiling, client, held, images, room, table};
 
 rt::entry!(main);
 
@@ -22,12 +23,21 @@ fn main() -> u8 {
             let powers = rt::start().args.iter().skip(4).cloned().collect();
             warden::run(Play::Random(number(2), number(3), powers))
         }
-        Some("hold") => warden::run(Play::Held),
+        Some("hold") => {
+            let args = rt::start().args.get(2..).unwrap_or_default();
+            let mut sides = args.split(|word| word == "with").map(<[String]>::to_vec);
+            let mut side = || sides.next().unwrap_or_default();
+            warden::run(Play::Held(side(), side()))
+        }
+        Some("crowd") => warden::run(Play::Crowd),
         Some("nursery") => warden::nurse(),
         Some("hostile") => client::run(number(2)),
+        Some("ceiling") => ceiling::run(),
+        Some("quotas") => ceiling::quotas(),
+        Some(ceiling::SPIN) => ceiling::spin(number(2)),
         Some("room") => room::run(number(2)),
         Some("images") => images::run(number(2)),
-        Some("held") => held::run(number(2), number(3)),
+        Some("held") => held::run(number(2)),
         Some(table::IDLE) => loop {
             rt::time::sleep(1_000_000_000);
         },

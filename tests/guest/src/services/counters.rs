@@ -26,8 +26,10 @@ pub enum Outcome {
 pub const ROOM: usize = SERVICES.len();
 /// The row of what clients do that restore images.
 pub const IMAGES: usize = ROOM + 1;
+/// The row of what clients do that hold services by other things than memory.
+pub const OTHER: usize = IMAGES + 1;
 /// Rows of the counters: one for each service, and these.
-const ROWS: usize = IMAGES + 1;
+const ROWS: usize = OTHER + 1;
 
 /// How many outcomes there are.
 pub const OUTCOMES: usize = 4;

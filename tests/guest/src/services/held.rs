@@ -1,11 +1,11 @@
 //! A client that holds each service in the middle of a request, in every way, and stays.
 
-use super::counters::{Counters, Outcome};
+use super::counters::{Counters, Outcome, OTHER};
 use super::error;
-use super::honest::spawn;
+use super::owned::{Other, OTHERS};
 use super::pending::{PendingCall, Way, WAYS};
 use super::references::{SilentKeeper, SILENT_BYTES};
-use super::table::{Service, Writer, IDLE, PROGRAM, SERVICES};
+use super::table::{Writer, SERVICES};
 use super::Sentence;
 use abi::message::Segment;
 use abi::registers::Area;
@@ -13,7 +13,6 @@ use abi::{Call, MAX_LIST_REFS, PAGE_SIZE};
 use alloc::format;
 use proto::Error;
 use rt::obj::RefBlock;
-use rt::process::Process;
 use rt::sys::IpcRegs;
 
 /// Makes a part of a request memory at this address.
@@ -94,48 +93,27 @@ fn hold(
     Ok(away)
 }
 
-/// Makes a request of the service that waits for ever, if it has one, from a thread of its own: the end of a process that
-/// does not end, input that does not come.
-fn wait(service: &Service) -> Result<bool, Error> {
-    let ended = |process: Process| {
-        move || {
-            let _ = process.ended();
-        }
-    };
-    let thread = match service.name {
-        "native" => {
-            let process = spawn("native", PROGRAM, &["services", IDLE])?;
-            rt::thread::spawn(ended(process))
-        }
-        "linux" => {
-            let process = spawn("linux", "/bin/busybox", &["busybox", "sleep", "100000"])?;
-            rt::thread::spawn(ended(process))
-        }
-        "console" => rt::thread::spawn(|| {
-            let _ = rt::console::read(&mut [0; 64]);
-        }),
-        _ => return Ok(false),
-    };
-    let thread = thread.map_err(error)?;
-    rt::time::sleep(1_000_000);
-    Ok(!thread.is_finished())
-}
-
-/// Holds the service in one way, by a few threads with different requests, and stays.
+/// Holds the service with this number in the way with this number, and stays.
 fn stay(service: usize, way: usize) -> Result<(), Error> {
     let counters = rt::start::passed(0)
         .ok_or(Error::Invalid)
         .and_then(Counters::at)?;
-    let silent = SilentKeeper::new()?;
-    let mut writer = Writer::new(way as u64, &silent)?;
-    if way == 0 && wait(&SERVICES[service])? {
-        counters.count(service, Outcome::Held);
-    }
-    let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
-    for _ in 0..THREADS {
-        if hold(service, (buffer, way), &mut writer, &silent)? {
-            counters.count(service, Outcome::Held);
+    if let Some(other) = way.checked_sub(BUFFERS.len() * WAYS.len()) {
+        let outcome = match (OTHERS[other].hold)(SERVICES[service].name) {
+            Ok(true) => Outcome::Held,
+            Ok(false) | Err(_) => Outcome::Refused,
+        };
+        counters.count(OTHER, outcome);
+    } else {
+        let silent = SilentKeeper::new()?;
+        let mut writer = Writer::new(way as u64, &silent)?;
+        let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
+        for _ in 0..THREADS {
+            if hold(service, (buffer, way), &mut writer, &silent)? {
+                counters.count(service, Outcome::Held);
+            }
         }
+        core::mem::forget(silent);
     }
     loop {
         rt::time::sleep(1_000_000_000);
@@ -145,22 +123,43 @@ fn stay(service: usize, way: usize) -> Result<(), Error> {
 /// Threads that hold a service in the same way.
 const THREADS: usize = 3;
 
-/// The program: holds the service with this number, in the way with this number.
-pub fn run(service: u64, way: u64) -> u8 {
-    let (service, way) = (service as usize, way as usize);
-    if service >= SERVICES.len() || way >= COUNT {
+/// The program: holds the service in the way that this number stands for.
+pub fn run(number: u64) -> u8 {
+    let (service, way) = (number as usize / COUNT, number as usize % COUNT);
+    if service >= SERVICES.len() {
         return 2;
     }
     u8::from(stay(service, way).is_err())
 }
 
+/// The number that stands for this service and this way.
+#[must_use]
+pub const fn number(service: usize, way: usize) -> usize {
+    service * COUNT + way
+}
+
 /// How many ways there are.
-pub const COUNT: usize = BUFFERS.len() * WAYS.len();
+pub const COUNT: usize = BUFFERS.len() * WAYS.len() + OTHERS.len();
+
+/// Whether a service can be held in this way.
+#[must_use]
+pub fn applies(service: usize, way: usize) -> bool {
+    other(way).is_none_or(|other| other.services.contains(&SERVICES[service].name))
+}
+
+/// A way that is no memory that never comes.
+#[must_use]
+pub fn other(way: usize) -> Option<&'static Other> {
+    OTHERS.get(way.checked_sub(BUFFERS.len() * WAYS.len())?)
+}
 
 /// What a way is, in words.
 #[must_use]
 pub fn words(way: usize) -> Sentence {
-    let (buffer, _) = BUFFERS[way / WAYS.len() % BUFFERS.len()];
+    if let Some(other) = other(way) {
+        return other.words.into();
+    }
+    let (buffer, _) = BUFFERS[way / WAYS.len()];
     format!(
         "{buffer} never comes, the thread is {}",
         WAYS[way % WAYS.len()].0

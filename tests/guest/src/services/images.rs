@@ -16,9 +16,9 @@ use rt::process::{Client, Process};
 use services::process::{Start, Stdio};
 
 /// An image and what is in it.
-struct Image {
+pub(super) struct Image {
     header: Header,
-    meta: Meta,
+    pub(super) meta: Meta,
     pages: Vec<Vec<u8>>,
 }
 
@@ -110,7 +110,7 @@ fn change(random: &mut Random, object: &mut Object) {
 }
 
 impl Image {
-    fn read(path: &str) -> Result<Self, Sentence> {
+    pub(super) fn read(path: &str) -> Result<Self, Sentence> {
         let bytes = fs::read_all(path).map_err(|error| error.text().to_string())?;
         let (header, meta, pages) =
             read_all(&bytes, [u64::MAX; 2]).map_err(|bad| bad.to_string())?;
@@ -122,7 +122,7 @@ impl Image {
     }
 
     /// The file, with all checksums and lengths as they must be.
-    fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         let description = postcard::to_allocvec(&self.meta).unwrap_or_default();
         let runs: Vec<Vec<u8>> = (self.meta.runs.iter().zip(&self.pages))
             .map(|(run, page)| {

@@ -7,13 +7,16 @@
 //! * [`honest`] makes a health check of each service, and says how long the answer took.
 //! * [`warden`] starts hostile programs, kills them in the middle, asks, and says what came of it.
 //! * [`room`] takes all the room in the file system, [`images`] restores images that lie.
-//! * [`held`] holds a service in the middle of a request, in every way.
+//! * [`ceiling`] asks for a higher priority and more kernel memory than programs may have.
+//! * [`held`] holds a service in the middle of a request, in every way; by memory there, by what else a client owns in [`owned`].
 
+pub mod ceiling;
 pub mod client;
 pub mod counters;
 pub mod held;
 pub mod honest;
 pub mod images;
+pub mod owned;
 pub mod pending;
 pub mod references;
 pub mod room;

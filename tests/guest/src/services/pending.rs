@@ -82,6 +82,13 @@ impl PendingCall {
         self.made.code.load(core::sync::atomic::Ordering::Relaxed) == AWAY
     }
 
+    /// What the call came to, if it has come back.
+    #[must_use]
+    pub fn code(&self) -> Option<abi::Code> {
+        let code = self.made.code.load(core::sync::atomic::Ordering::Relaxed);
+        (code != AWAY).then(|| abi::Code::from_raw(code)).flatten()
+    }
+
     /// Takes the thread's body; its identity stays, and whatever names it waits for it.
     fn vacate(&self) -> Result<(), Error> {
         let keeper = Ref::new().map_err(error)?;

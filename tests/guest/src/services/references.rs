@@ -158,6 +158,12 @@ impl ReferencePool {
         *self.pool[random.below(self.pool.len() as u64) as usize]
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[Ref] {
+        &self.pool
+    }
+
     /// Keeps one more, in the place of another when there are many.
     pub fn keep(&mut self, random: &mut Random, reference: Ref) {
         if self.pool.len() < MOST {

@@ -15,7 +15,7 @@ use services::console::{ConsoleClient, ConsoleControlClient};
 use services::device::DevicesClient;
 use services::fs::{self, FilesClient, Flags};
 use services::link::{self, LinkClient};
-use services::memory::{MemorySupervisorClient, SegmentClient};
+use services::memory::{AccountClient, MemorySupervisorClient, SegmentClient};
 use services::names::{NamesClient, RESERVED};
 use services::net::{self, NetworkClient};
 use services::process::{
@@ -89,6 +89,16 @@ pub const SERVICES: [Service; 13] = [
     ),
 ];
 
+/// The number of a method of an interface, by its name.
+macro_rules! method {
+    ($interface:ident, $name:literal) => {
+        const { wire::numbered($interface::METHODS, $name) }
+    };
+}
+
+/// What takes a segment as a reference.
+const COPY: u16 = wire::numbered(AccountClient::METHODS, "copy");
+
 /// Where some stand among them.
 const MEMORY: usize = 0;
 const NATIVE: usize = 2;
@@ -115,7 +125,7 @@ fn lookup(name: &str) -> Result<Ref, Error> {
 pub const FIRST_POWER: usize = 3;
 
 /// The control port of a service, for who was passed it; else what everybody finds by its name.
-fn with_power(name: &str) -> Result<Ref, Error> {
+pub(super) fn with_power(name: &str) -> Result<Ref, Error> {
     let args = &rt::start().args;
     let passed = args.iter().skip(FIRST_POWER).position(|word| word == name);
     match passed.and_then(|at| rt::start::passed(1 + at)) {
@@ -268,24 +278,44 @@ impl Writer {
     fn memory(&mut self) -> Request {
         let (offset, size) = (self.number(), self.number());
         let segment = self.handed(MEMORY);
-        // In the order of the traits.
-        let (account, method, arguments): (bool, u16, &[u64]) = match self.random.below(15) {
-            0..=2 => (true, 1, &[size & !4095 & 0xf_ffff]),
-            3 => (true, 1, &[size]),
-            4 => (true, 2, &[]),
-            5 if self.chance(50) => (true, 3, &[(1 + self.random.below(64)) << 20]),
-            5 => (true, 3, &[size]),
-            6 => (true, 4, &[]),
-            7 => (false, 1, &[]),
-            8 => (false, 2, &[offset & !4095, size & !4095]),
-            9 => (false, 2, &[offset, size]),
-            10 => (false, 3, &[offset & 0xffff, size & 0xfff]),
-            11 => (false, 3, &[offset, size]),
-            12 => (false, 4, &[]),
-            13 => (false, 5, &[]),
+        let (account, method, arguments): (bool, u16, &[u64]) = match self.random.below(22) {
+            0..=2 => (
+                true,
+                method!(AccountClient, "create"),
+                &[size & !4095 & 0xf_ffff],
+            ),
+            3 => (true, method!(AccountClient, "create"), &[size]),
+            4 => (true, COPY, &[]),
+            5 if self.chance(50) => {
+                let size = (1 + self.random.below(64)) << 20;
+                (true, method!(AccountClient, "reserve"), &[size])
+            }
+            5 => (true, method!(AccountClient, "reserve"), &[size]),
+            6 => (true, method!(AccountClient, "usage"), &[]),
+            7 => (false, method!(SegmentClient, "number"), &[]),
+            8 => (false, method!(SegmentClient, "copy_on"), &[]),
+            9 => (false, method!(SegmentClient, "release"), &[]),
+            10 => (false, method!(SegmentClient, "is_intact"), &[]),
+            11 => (false, method!(SegmentClient, "present_from"), &[offset]),
+            12 => (false, method!(SegmentClient, "objects_from"), &[offset]),
+            13 => (
+                false,
+                method!(SegmentClient, "discard"),
+                &[offset & !4095, size & !4095],
+            ),
+            14 => (false, method!(SegmentClient, "discard"), &[offset, size]),
+            15 | 16 => (
+                false,
+                method!(SegmentClient, "populate"),
+                &[offset & 0xffff, size & 0xfff],
+            ),
+            17 => (false, method!(SegmentClient, "populate"), &[offset, size]),
+            18 => (false, method!(SegmentClient, "usage"), &[]),
+            19 | 20 => (false, method!(SegmentClient, "destroy"), &[]),
             // What the port of the process must not be able to ask.
             _ => {
-                let head = wire::head(1, MemorySupervisorClient::ID);
+                let method = method!(MemorySupervisorClient, "create_account");
+                let head = wire::head(method, MemorySupervisorClient::ID);
                 return Request {
                     given: false,
                     ..self.asked_with(head, &[offset, size, 5], None)
@@ -304,7 +334,7 @@ impl Writer {
             given: false,
             ..self.asked_with(wire::head(method, number), arguments, None)
         };
-        if method == 2 {
+        if method == COPY {
             request.refs.push(segment);
         }
         request
@@ -382,25 +412,38 @@ impl Writer {
             self.number()
         };
         let control = u64::from(self.chance(50));
-        // In the order of the trait. What waits is for other threads.
-        let (method, arguments): (u16, Vec<u64>) = match self.random.below(20) {
-            0 => (1, [].into()),
-            1 => (4, [].into()),
-            2 | 3 => (5, [].into()),
-            4 => (6, [].into()),
-            5 => (7, [].into()),
-            6 => (8, [room].into()),
+        let (member, flag) = (self.random.below(3), u64::from(self.chance(50)));
+        // What waits is for other threads.
+        let (method, arguments): (u16, Vec<u64>) = match self.random.below(32) {
+            0 => (method!(ProcessClient, "status"), [].into()),
+            1 => (method!(ProcessClient, "reap"), [].into()),
+            2 => (method!(ProcessClient, "kill"), [].into()),
+            3 | 4 => (method!(ProcessClient, "stop"), [].into()),
+            5 | 6 => (method!(ProcessClient, "go_on"), [].into()),
+            7 => (method!(ProcessClient, "typed"), [flag].into()),
+            8 | 9 => (method!(ProcessClient, "info"), [room].into()),
             // It does not do that, so there is an answer at once.
-            7 => (2, [0x7702].into()),
-            8 | 9 => (9, [room].into()),
-            10 => (10, [offset, room].into()),
-            11 | 12 => (11, [].into()),
-            13 => (12, [control, offset, size].into()),
-            14 => (12, [control, offset & 0xf_f000, size & 0xffff].into()),
+            10 => (method!(ProcessClient, "changed"), [0x7702].into()),
+            11..=14 => (method!(ProcessClient, "freeze"), [flag, room].into()),
+            15 | 16 => (method!(ProcessClient, "part"), [offset, room].into()),
+            17 => (method!(ProcessClient, "part"), [0, room].into()),
+            18 => (method!(ProcessClient, "member"), [member, room].into()),
+            19 | 20 => (method!(ProcessClient, "copy"), [member].into()),
+            21 | 22 => (method!(ProcessClient, "thaw"), [].into()),
+            23 => (method!(ProcessClient, "adopt_member"), [].into()),
+            24 => (
+                method!(ProcessClient, "populate"),
+                [member, control, offset, size].into(),
+            ),
+            25 | 26 => (
+                method!(ProcessClient, "populate"),
+                [0, control, offset & 0xf_f000, size & 0xf000].into(),
+            ),
             _ => {
                 let place = if self.chance(70) { 0 } else { offset };
                 let bytes = self.bytes(60_000);
-                return self.asked(13, &[place, size & 0x3_ffff, offset], Some(bytes));
+                let arguments = [place, size & 0x3_ffff, offset];
+                return self.asked(method!(ProcessClient, "rebuild"), &arguments, Some(bytes));
             }
         };
         self.asked(method, &arguments, None)
@@ -434,19 +477,19 @@ impl Writer {
                 };
                 let program = Program { path, start };
                 let bytes = postcard::to_allocvec(&program).unwrap_or_default();
-                let mut request = self.asked(1, &[], Some(bytes));
+                let mut request = self.asked(method!(ProcessesClient, "spawn"), &[], Some(bytes));
                 request.refs = [own, passed].to_vec();
                 request
             }
             3..=6 => Request {
                 refs: [own].to_vec(),
-                ..self.asked(2, &[], None)
+                ..self.asked(method!(ProcessesClient, "adopt"), &[], None)
             },
             7 | 8 => {
                 let refs = [self.handed(service)].to_vec();
                 Request {
                     refs,
-                    ..self.asked(3, &[], None)
+                    ..self.asked(method!(ProcessesClient, "verify"), &[], None)
                 }
             }
             9..=12 => {
@@ -726,9 +769,19 @@ impl Writer {
             self.number()
         };
         if self.chance(70) {
-            return self.asked(2, &[room], Some(path.into()));
+            return self.asked(
+                method!(CheckpointClient, "restore"),
+                &[room],
+                Some(path.into()),
+            );
         }
-        let mut request = self.asked(1, &[room], Some(path.into()));
+        let how = [self.chance(10), self.chance(20)].map(u64::from);
+        let arguments = [how[0], how[1], room];
+        let mut request = self.asked(
+            method!(CheckpointClient, "save"),
+            &arguments,
+            Some(path.into()),
+        );
         for _ in 0..1 + self.random.below(3) {
             let manager = self.one(&[NATIVE, LINUX]);
             let process = self.handed(manager);

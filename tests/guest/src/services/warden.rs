@@ -1,6 +1,7 @@
 //! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
 
-use super::counters::{Counters, IMAGES, ROOM};
+use super::ceiling;
+use super::counters::{Counters, IMAGES, OTHER, ROOM};
 use super::held;
 use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS};
 use super::table::{is_there, PLACE, PROGRAM, SERVICES};
@@ -340,25 +341,73 @@ impl Warden {
         self.or_make_room(|warden| warden.honest.image())
     }
 
-    /// Each service is held in every way, by one after the other, and all are asked meanwhile.
-    fn hold(&mut self) -> Result<(), Sentence> {
+    /// These services, or all, are held in every way, by one after the other, and all are asked meanwhile.
+    fn hold(&mut self, names: &[String]) -> Result<(), Sentence> {
+        let powers: Vec<String> = self.powers.iter().map(|(name, _)| name.clone()).collect();
         for service in self.there.clone() {
             let held = &SERVICES[service];
-            for way in 0..held::COUNT {
-                self.start(&["held", &service.to_string(), &way.to_string()])?;
+            if !names.is_empty() && !names.iter().any(|name| name == held.name) {
+                continue;
+            }
+            let ways = (0..held::COUNT).filter(|way| held::applies(service, *way));
+            let mut count = 0;
+            for way in ways {
+                let number = held::number(service, way).to_string();
+                let names = powers.iter().map(String::as_str);
+                let args: Vec<&str> = ["held", &number].into_iter().chain(names).collect();
+                let [.., right] = self.counters.counts(OTHER);
+                self.start(&args)?;
                 time::sleep(5_000_000);
                 for check in self.there.clone() {
                     self.ask(check)
                         .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
                 }
+                if held::other(way).is_some() {
+                    self.is_held(right)
+                        .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
+                }
                 if self.clients.len() == CLIENTS {
                     self.sweep(true)?;
                 }
+                count += 1;
             }
-            println!("services: {} was held in {} ways", held.name, held::COUNT);
+            println!("services: {} was held in {count} ways", held.name);
         }
         self.sweep(true)?;
         self.long()
+    }
+
+    /// The hostile client that was started last says that everything came as it should, in a while.
+    fn is_held(&mut self, before: u64) -> Result<(), Sentence> {
+        let end = time::now() + TRIED;
+        loop {
+            let [_, wrong, _, right] = self.counters.counts(OTHER);
+            match (right > before, wrong) {
+                (true, _) => return Ok(()),
+                (_, 1..) => return Err("it does not hold, or is not answered".to_string()),
+                _ if time::now() > end => return Err("nothing came of it".to_string()),
+                _ => time::sleep(MOMENT),
+            }
+            for check in self.there.clone() {
+                self.ask(check)?;
+            }
+        }
+    }
+
+    /// While as many programs as a job may have use all the time that they get, every service answers as if they were not there: none of
+    /// them can be more important than a program. They stay.
+    fn crowd(&mut self) -> Result<(), Sentence> {
+        let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
+        let count = ceiling::crowd(&nursery).map_err(failed("a crowd"))?;
+        time::sleep(CROWDED);
+        // The network is a program's: it gets its turn when all of these have had theirs.
+        for check in self.there.clone() {
+            if SERVICES[check].name != "net" {
+                self.ask(check)?;
+            }
+        }
+        println!("services: a crowd of {count}");
+        Ok(())
     }
 
     fn report(&self) {
@@ -387,13 +436,20 @@ impl Warden {
     }
 }
 
+/// How long a client takes at most that holds a service in all ways that it has.
+const TRIED: u64 = 4_000_000_000;
+/// When all programs of a crowd have begun, in nanoseconds.
+const CROWDED: u64 = 500_000_000;
+
 /// What hostile clients do.
 #[derive(Clone)]
 pub enum Play {
+    /// There are as many as there may be, all as important as they can be.
+    Crowd,
     /// Random requests from this seed, for so many nanoseconds, by clients that are trusted with the services of these names.
     Random(u64, u64, Vec<String>),
-    /// They hold each service in the middle of a request.
-    Held,
+    /// They hold these services, or all, in the middle of a request; they are trusted with the services behind them.
+    Held(Vec<String>, Vec<String>),
 }
 
 /// Runs hostile clients.
@@ -402,11 +458,19 @@ fn play(play: &Play) -> Result<(), Sentence> {
     let before = Files::now()?;
     let mut warden = match play {
         Play::Random(seed, _, powers) => Warden::new(*seed, powers),
-        Play::Held => Warden::new(1, &[]),
+        Play::Held(_, powers) => Warden::new(1, powers),
+        Play::Crowd => Warden::new(1, &[]),
     }?;
+    if let Play::Crowd = play {
+        warden.crowd()?;
+        warden.report();
+        at_places(rt::fs::rmdir)?;
+        return warden.honest.end();
+    }
     let came = match play {
         Play::Random(_, length, _) => warden.run(*length),
-        Play::Held => warden.hold(),
+        Play::Held(services, _) => warden.hold(services),
+        Play::Crowd => Ok(()),
     };
     let swept = warden.sweep(true);
     warden.report();

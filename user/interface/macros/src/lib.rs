@@ -1046,6 +1046,7 @@ impl<'a> Method<'a> {
         let spelled = |name: &Ident| name.to_string();
         let words = self.words.iter().map(|(name, _)| spelled(name));
         let (refs, room, waits) = (self.refs.len(), self.returns_bytes, self.waits);
+        let method = spelled(self.name);
         let bytes = match self.bytes {
             Some((name, ..)) => {
                 let name = spelled(name);
@@ -1055,6 +1056,7 @@ impl<'a> Method<'a> {
         };
         quote! {
             ::interface::wire::Shape {
+                name: #method,
                 words: &[#(#words),*],
                 refs: #refs,
                 bytes: #bytes,

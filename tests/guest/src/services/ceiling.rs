@@ -1,0 +1,317 @@
+//! Programs that ask for more than they may have: images that name a higher priority or more kernel memory, whoever has the control
+//! port of a process, and a crowd of programs that all have the highest priority there is for them.
+
+use super::images::Image;
+use super::table::{PLACE, PROGRAM};
+use super::{error, Sentence};
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::state::REGISTER_WORDS;
+use abi::{PAGE_SIZE, PRIORITIES};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use checkpoint_image::meta::{Object, Place, Segment, State, Target, MAX_QUOTA};
+use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
+use proto::Error;
+use rt::obj::{Ref, RefAt, SpaceAt, ThreadAt};
+use rt::process::{Client, Process};
+use rt::window::Window;
+use rt::{fs, println, time};
+use services::process::{Start, Stdio};
+
+/// The argument of a program that uses all the time that it gets.
+pub const SPIN: &str = "spin";
+/// A program that does so at each manager.
+const SPINNERS: [(&str, &str, &[&str]); 2] = [
+    ("native", PROGRAM, &["services", SPIN]),
+    (
+        "linux",
+        "/bin/busybox",
+        &["busybox", "sh", "-c", "while :; do :; done"],
+    ),
+];
+/// The priority that is asked for.
+const WANTED: u64 = PRIORITIES as u64 - 1;
+/// Where a thread's priority stands behind its registers.
+const PRIORITY: usize = 1;
+/// Where the image is changed: nothing of a program is there.
+const FAR: u64 = 60 << 30;
+
+/// How a program of [`SPINNERS`] is started.
+pub(super) fn start(args: &[&str]) -> Start {
+    Start {
+        args: args.iter().map(ToString::to_string).collect(),
+        stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+        cwd: "/".to_string(),
+        ..Start::default()
+    }
+}
+
+/// Uses all the time that it gets, by as many threads as it says, at the highest priority that it can have.
+pub fn spin(threads: u64) -> u8 {
+    for _ in 1..threads {
+        let mut priorities = (0..=WANTED).rev();
+        if !priorities.any(|priority| rt::thread::spawn_at(priority, || forever()).is_ok()) {
+            return 1;
+        }
+    }
+    forever()
+}
+
+/// Without the hint that it does nothing: an emulator takes its time for that.
+fn forever() -> ! {
+    let mut turns = 0u64;
+    loop {
+        turns = core::hint::black_box(turns.wrapping_add(1));
+    }
+}
+
+/// Starts as many of these programs as the job of the process may have, whose port at init is `owner`: how many.
+pub(super) fn crowd(owner: &RefAt) -> Result<usize, Error> {
+    let mut count = 0;
+    for (manager, path, args) in SPINNERS {
+        let client = Client::new(manager)?;
+        loop {
+            match client.spawn_for(owner, path, &start(args), &[]) {
+                Ok(process) => {
+                    core::mem::forget(process);
+                    count += 1;
+                }
+                Err(Error::Limit) => break,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// What somebody got.
+struct Got {
+    /// The priority of the first thread, and that of a thread that the image had in addition.
+    priorities: Vec<u64>,
+    /// The highest that can be had in its space.
+    ceiling: u64,
+    /// Kernel memory of its space.
+    quota: u64,
+}
+
+/// Does something with the objects of a process, while it is frozen.
+fn opened<R>(process: &Process, f: impl FnOnce(u64, &Ref) -> Result<R, Error>) -> Result<R, Error> {
+    let frozen = process.freeze(false)?;
+    let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
+    let result = f(window.address(), &frozen.memory);
+    drop(window);
+    process.thaw()?;
+    result
+}
+
+fn look(process: &Process, added: bool) -> Result<Got, Error> {
+    opened(process, |control, memory| {
+        let priority = |at: u64| {
+            let state = ThreadAt(at).get_state(0, 0, 0).map_err(error)?;
+            Ok(state.priority)
+        };
+        let mut priorities = [priority(control + CONTROL_THREAD)?].to_vec();
+        if added {
+            let window = Window::map(memory, FAR, PAGE_SIZE, READ | WRITE | OBJECTS)?;
+            priorities.push(priority(window.address())?);
+        }
+        let space = SpaceAt(control + CONTROL_SPACE)
+            .get_state(0)
+            .map_err(error)?;
+        Ok(Got {
+            priorities,
+            ceiling: space.max_priority,
+            quota: space.quota,
+        })
+    })
+}
+
+/// By its control port, a process is asked to be more than it may be.
+fn raise(manager: &str, process: &Process) -> Result<(), Error> {
+    opened(process, |control, _| {
+        let (thread, space) = (
+            ThreadAt(control + CONTROL_THREAD),
+            SpaceAt(control + CONTROL_SPACE),
+        );
+        let said = |result: Result<(), abi::Code>| match result {
+            Ok(()) => "DONE".to_string(),
+            Err(code) => format!("{code:?}"),
+        };
+        let asked = said(thread.set_priority(WANTED));
+        let mut state = thread.get_state(0, 0, 0).map_err(error)?;
+        state.priority = WANTED;
+        let set = said(thread.set_state(&state, 0, 0, 0));
+        let mut state = space.get_state(0).map_err(error)?;
+        state.max_priority = WANTED;
+        let ceiling = said(space.set_state(&state, 0));
+        println!("ceiling: {manager}: by its control port: {asked}, {set}, {ceiling}");
+        Ok(())
+    })
+}
+
+/// An image in which everything has the highest priority and much kernel memory, and a thread and a space more.
+fn lie(image: &mut Image, native: bool) {
+    let mut added = None;
+    for object in &mut image.meta.objects {
+        match &mut object.state {
+            State::Space {
+                quota,
+                max_priority,
+                ..
+            } => {
+                (*quota, *max_priority) = (MAX_QUOTA, WANTED);
+            }
+            State::Thread { words, .. } => {
+                words[REGISTER_WORDS + PRIORITY] = WANTED;
+                added = added.or(native.then(|| object.clone()));
+            }
+            _ => {}
+        }
+    }
+    let Some(mut thread) = added else { return };
+    thread.place = place(0);
+    insert(image, thread);
+    insert(image, space(1, 0));
+}
+
+fn place(n: u64) -> Place {
+    Place {
+        process: 0,
+        segment: Segment::Memory,
+        offset: FAR + n * 16,
+    }
+}
+
+/// A space with so much kernel memory.
+fn space(n: u64, quota: u64) -> Object {
+    Object {
+        place: place(n),
+        state: State::Space {
+            flags: 0,
+            quota,
+            clock_offset: 0,
+            max_priority: WANTED,
+        },
+        refs: [Target::Null].to_vec(),
+    }
+}
+
+/// Objects are in the order of their places, and name each other by that.
+fn insert(image: &mut Image, mut object: Object) {
+    let objects = &mut image.meta.objects;
+    let behind = objects.partition_point(|other| other.place < object.place);
+    let all = objects.iter_mut().chain([&mut object]);
+    for target in all.flat_map(|object| &mut object.refs) {
+        if let Target::Object(n) | Target::ClientEnd(n) | Target::ServerEnd(n) = target {
+            *n += u32::from(*n as usize >= behind);
+        }
+    }
+    objects.insert(behind, object);
+}
+
+fn words(error: Error) -> Sentence {
+    error.text().to_string()
+}
+
+fn end(process: &Process) {
+    let _ = process.kill();
+    let _ = process.reap();
+}
+
+/// A process that spins, saved, and made anew from an image that asks for more.
+fn image((manager, path, args): (&str, &str, &[&str])) -> Result<(), Sentence> {
+    let file = format!("{PLACE}-ceiling");
+    let process = Client::new(manager).and_then(|m| m.spawn(path, &start(args), &[]));
+    let process = process.map_err(words)?;
+    // It is somewhere in its loop then.
+    time::sleep(50_000_000);
+    let before = look(&process, false).map_err(words)?;
+    raise(manager, &process).map_err(words)?;
+    let saved = rt::checkpoint::save(&[process.port().at()], &file);
+    end(&process);
+    saved?;
+    let mut image = Image::read(&file)?;
+    let native = manager == "native";
+    lie(&mut image, native);
+    fs::write_all(&file, &image.bytes(), 0o644).map_err(words)?;
+    let restored = rt::checkpoint::restore(&file)?;
+    let _ = fs::unlink(&file);
+    let [(_, _, restored)] = &restored[..] else {
+        return Err("another number of processes".to_string());
+    };
+    // Now they could take the processor for ever.
+    time::sleep(50_000_000);
+    let got = look(restored, native).map_err(words)?;
+    raise(manager, restored).map_err(words)?;
+    end(restored);
+    let Got {
+        priorities,
+        ceiling,
+        quota,
+    } = got;
+    println!(
+        "ceiling: {manager}: from an image that asks for {WANTED}: {priorities:?}, at most {ceiling}, {} kernel memory",
+        if quota == before.quota { "no more" } else { "more" }
+    );
+    Ok(())
+}
+
+/// The program: images and control ports.
+pub fn run() -> u8 {
+    for spinner in SPINNERS {
+        if let Err(why) = image(spinner) {
+            println!("ceiling: {}: {why}", spinner.0);
+        }
+    }
+    0
+}
+
+/// The program: an image with a space that asks for kernel memory, as much as it gets, which it keeps for two seconds.
+pub fn quotas() -> u8 {
+    match hold_quotas() {
+        Ok(()) => 0,
+        Err(why) => {
+            println!("quotas: {why}");
+            1
+        }
+    }
+}
+
+fn hold_quotas() -> Result<(), Sentence> {
+    let file = format!("{PLACE}-quotas");
+    let (manager, path, _) = SPINNERS[0];
+    let process =
+        Client::new(manager).and_then(|m| m.spawn(path, &start(&["services", "idle"]), &[]));
+    let process = process.map_err(words)?;
+    time::sleep(10_000_000);
+    let saved = rt::checkpoint::save(&[process.port().at()], &file);
+    end(&process);
+    saved?;
+    let asks = format!("{file}-asks");
+    let ask = |quota: u64| {
+        let mut image = Image::read(&file)?;
+        insert(&mut image, space(0, quota));
+        fs::write_all(&asks, &image.bytes(), 0o644).map_err(words)?;
+        rt::checkpoint::restore(&asks)
+    };
+    let (mut most, mut why) = (0, Sentence::new());
+    for bit in (PAGE_SIZE.ilog2()..=MAX_QUOTA.ilog2()).rev() {
+        match ask(most | 1 << bit) {
+            Ok(restored) => {
+                most |= 1 << bit;
+                restored.iter().for_each(|(_, _, process)| end(process));
+                // They are taken apart in the background.
+                time::sleep(20_000_000);
+            }
+            Err(refused) => why = refused,
+        }
+    }
+    let held = ask(most)?;
+    println!("quotas: {most:#x} bytes, then: {why}");
+    time::sleep(2_000_000_000);
+    for (_, _, process) in &held {
+        end(process);
+    }
+    Ok(())
+}
