@@ -45,7 +45,7 @@ const SERVER: u64 = 100 * M;
 /// Each of the six requests takes its turn among programs.
 const NETWORK: u64 = 200 * M;
 /// While the disk is waited for the time of a machine that counts instructions may fly: this says only that there is an answer.
-const DISK: u64 = 30_000 * M;
+const DISK: u64 = 10_000_000 * M;
 
 /// One for each service, in their order. `docs/security.md` says where the bounds come from.
 pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
