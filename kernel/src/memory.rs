@@ -197,16 +197,23 @@ fn remember(
     Ok(pfn)
 }
 
-/// Clears the page table of another space when table pages have run out, or of this space if no other has any.
-/// Walks fill it again.
+/// With so many table pages a space can go on, whatever one instruction of it touches.
+const FEW_TABLES: u32 = 32;
+
+/// Clears the page table of another space when table pages have run out, of one that has as many or if this one has few, or else of
+/// this space. So who touches much does that at the cost of those who do, too, and at its own. Walks fill it again.
 #[cold]
 #[inline(never)]
 fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
+    let least = match keep.table.pages() {
+        own if own < FEW_TABLES => 1,
+        own => own,
+    };
     for _ in 0..2 * k.spaces.slots().max(1) {
         let hand = k.table_hand.get();
         k.table_hand.set(hand + 1);
         if let Some(victim) = k.spaces.get(hand % k.spaces.slots().max(1)) {
-            if !core::ptr::eq(victim, keep) && victim.table.pages() > 0 {
+            if !core::ptr::eq(victim, keep) && victim.table.pages() >= least {
                 victim.empty_table(k);
                 return Ok(());
             }

@@ -2,6 +2,8 @@
 //! not.
 
 use super::world::*;
+use crate::memory;
+use crate::stop::Access;
 use abi::{boot, ref_list, Call, Code, Type, OBJECT_SIZE, PAGE_SIZE};
 use std::vec::Vec;
 
@@ -248,4 +250,48 @@ fn a_space_has_32_ranges_of_ports() {
         assert_eq!(code, Code::Ok);
     }
     assert_eq!(has(), [], "a space without ports");
+}
+
+/// Who needs table pages when there are none takes them from a space that has as many, or has its own cleared.
+#[test]
+fn few_table_pages_are_not_taken_by_who_has_many() {
+    /// Bytes below one table page.
+    const TABLE: u64 = 512 * PAGE_SIZE;
+    let w = World::with_frames(256);
+    let (_, region) = w.region(0, w.page(), PAGE_SIZE, 0);
+    let space = |tables: u64| {
+        let (_, space) = w.space(1 << 20, 0, 0);
+        for n in 0..tables {
+            w.map(space, n * TABLE, PAGE_SIZE, region, 0);
+        }
+        let thread = w.thread(space, Program::new().end(), 1);
+        w.thread_at(thread).space().expect("it has a space")
+    };
+    let touch = |space, n| {
+        let page = memory::translate(w.k, space, n * TABLE, Access::READ);
+        assert!(page.is_ok(), "a table page is found");
+    };
+    let (small, large, other) = (space(1), space(80), space(80));
+    for n in 0..60 {
+        touch(other, n);
+    }
+    touch(small, 0);
+    let few = small.table.pages();
+    hal::host::set_table_limit(hal::host::tables_used() + 45);
+    for n in 0..200 {
+        touch(large, n % 80);
+        assert_eq!(
+            small.table.pages(),
+            few,
+            "A9: nobody is slowed by what others do: {n}"
+        );
+    }
+    assert_eq!(other.table.pages(), 0, "as many are taken");
+    // Who has few takes them from anybody.
+    let before = large.table.pages();
+    hal::host::set_table_limit(hal::host::tables_used());
+    for n in 0..8 {
+        touch(other, n);
+    }
+    assert!(large.table.pages() < before);
 }
