@@ -267,9 +267,9 @@ fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>
     Ok(ids)
 }
 
-/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory.
+/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory, who would run on meanwhile.
 pub fn settle_all(c: &mut Caller) -> Result<()> {
-    if tasks_in_memory(c) <= c.process().tasks.len() {
+    if tasks_in_memory(c) == 1 {
         settle(c, |_| true)?;
     }
     Ok(())

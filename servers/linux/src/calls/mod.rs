@@ -270,9 +270,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
 
         // The process and the rest.
         nr::exit => {
-            if c.process().tasks.len() == 1 {
-                memory::settle_all(c)?;
-            }
+            memory::settle_all(c)?;
             file::settle_all(c)?;
             Err(Stop::Leave(services::process::Status::Exited(a as u8)))
         }
