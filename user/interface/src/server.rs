@@ -754,7 +754,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             of_job.count() >= MAX_JOB_SESSIONS
         };
         if job != 0 && too_many(&self.sessions) {
-            self.end_of_ended(MAX_SESSIONS);
+            let places = 0..self.sessions.len();
+            places.for_each(|place| self.end_if_ended(place, |slot| slot.job == job));
             if too_many(&self.sessions) {
                 return Err(Error::Limit);
             }
@@ -824,13 +825,15 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
         for _ in 0..most.min(self.sessions.len()) {
             self.sweep = (self.sweep + 1) % self.sessions.len();
-            let slot = &mut self.sessions[self.sweep];
-            if slot
-                .as_ref()
-                .is_some_and(|slot| slot.client.kind() == RefKind::Null)
-            {
-                *slot = None;
-            }
+            self.end_if_ended(self.sweep, |_| true);
+        }
+    }
+
+    /// Ends a session of those that `which` selects, if its client has ended.
+    fn end_if_ended(&mut self, place: usize, which: impl Fn(&Slot<S>) -> bool) {
+        let ended = |slot: &Slot<S>| which(slot) && slot.client.kind() == RefKind::Null;
+        if self.sessions[place].as_deref().is_some_and(ended) {
+            self.sessions[place] = None;
         }
     }
 
