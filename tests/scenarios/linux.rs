@@ -456,6 +456,19 @@ ls -l /tmp/image
     Ok(())
 }
 
+/// A group of stopped processes is killed at once, more of them than the personality ends in one turn.
+pub(crate) fn stopped(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "busybox sh -c 'set -m; sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 & sleep 0.2; \
+                  kill -STOP %1; sleep 0.2; kill -9 %1; wait %1; echo gone'\nps\n";
+    let output = ctx.run(Run::script(script).timeout(60))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    match text.contains("gone\n") && !text.contains("sleep") {
+        true => Ok(()),
+        false => Err(text.to_string()),
+    }
+}
+
 /// Busybox's web server and its clients talk over the loopback, also when the server was saved, killed and restored.
 pub(crate) fn http(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

@@ -44,6 +44,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_proc", linux::proc),
     scenario("linux_http", linux::http),
     scenario("linux_parallel", linux::parallel),
+    scenario("linux_stopped", linux::stopped),
     once("linux_turns", linux::turns),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),

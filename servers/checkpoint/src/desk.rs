@@ -78,13 +78,20 @@ impl Wanted {
         self.turn.set(rt::time::now());
     }
 
-    /// While it is raised: lets others run that wait, and programs, too, when it has been raised for as long as their turns are.
+    /// While it is raised: lets others run that wait.
     pub(crate) fn breathe(&self) {
         self.lower();
-        if rt::time::now() - self.turn.get() > TURN {
-            self.give_way();
-        }
         self.raised.set(Some(Raised::now()));
+        self.rest();
+    }
+
+    /// While it is raised: lets programs run, too, when it has been raised for as long as their turns are.
+    pub(crate) fn rest(&self) {
+        if rt::time::now() - self.turn.get() > TURN {
+            self.lower();
+            self.give_way();
+            self.raised.set(Some(Raised::now()));
+        }
     }
 
     /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.

@@ -284,7 +284,7 @@ impl<'a> Set<'a> {
             }
         }
         for held in &mut set.held {
-            wanted.breathe();
+            wanted.rest();
             let map = |segment, region: &Ref| {
                 machine::window(region, segment)
                     .map_err(|error| format!("cannot map the process: {}", error.text()))
@@ -299,7 +299,7 @@ impl<'a> Set<'a> {
     fn copies(&self, wanted: &Wanted) -> Vec<Copy> {
         let mut copies = Vec::with_capacity(self.held.len());
         for held in &self.held {
-            wanted.breathe();
+            wanted.rest();
             match held.process.copy(held.member) {
                 Ok(copy) => copies.push(copy),
                 Err(_) => {
@@ -332,7 +332,7 @@ impl<'a> Set<'a> {
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         for (process, held) in self.held.iter().enumerate() {
-            wanted.breathe();
+            wanted.rest();
             let window = held.window(Segment::Control)?;
             let control = (process as u32, &held.frozen.control, window);
             pages.keep_control(control, meta, wanted)?;
@@ -461,7 +461,7 @@ impl<'a> Set<'a> {
             known.add(&Kernel, port, Target::Outside((*name).into()));
         }
         for (process, held) in self.held.iter().enumerate() {
-            wanted.breathe();
+            wanted.rest();
             let process = process as u32;
             for segment in [Segment::Memory, Segment::Control] {
                 let copy = held

@@ -100,6 +100,10 @@ impl Manager for Table {
         Table::kill(self, pid)
     }
 
+    fn killed(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::killed(self, pid)
+    }
+
     fn stop(&mut self, pid: Pid) -> Result<(), Error> {
         Table::stop(self, pid)
     }

@@ -199,12 +199,16 @@ impl Objects {
         object.is_some_and(|object| object.is_writable && object.used.strong_count() > 0)
     }
 
-    /// Has the file of an object written back, if it can have been changed: whether it can.
-    pub fn write_back(&mut self, id: u64) -> bool {
+    /// Has the file of an object written back, if it can have been changed: whether it can. For who does not wait, once is enough if that is
+    /// being done; else who asks again and again would keep those waiting who do.
+    pub fn write_back(&mut self, id: u64, waits: bool) -> bool {
         let Some(object) = self.all.get_mut(&id) else {
             return false;
         };
         if object.file.is_none() || !object.is_writable {
+            return false;
+        }
+        if !waits && object.back.is_some() {
             return false;
         }
         (object.back, object.is_clean) = (Some(0), false);
@@ -436,13 +440,13 @@ impl System {
             let Some(object) = self.objects.all.get_mut(&id) else {
                 continue;
             };
-            if object.used.strong_count() > 0 {
-                continue;
-            }
             let is_changed = object.is_writable && !object.is_clean;
-            if is_changed && object.back.is_none() && is_wanted(host, object) {
+            // What is behind already may have changed since, and nobody else asks for it once the last use has gone.
+            let begins = object.used.strong_count() == 0 || object.back.is_none();
+            if is_changed && begins && is_wanted(host, object) {
                 object.back = Some(0);
             }
+            // Also if it is used again: somebody may wait for it.
             self.objects.due.insert(id);
         }
     }

@@ -162,7 +162,7 @@ const RETRIES: u32 = 16;
 /// a turn.
 const CLOSES: usize = 1024;
 /// What the end of a process takes beside, and that of a thread, in descriptors.
-const PROCESS_CLOSES: usize = 200;
+const PROCESS_CLOSES: usize = 64;
 const TASK_CLOSES: usize = 16;
 
 /// What is to be done at a time.
@@ -507,7 +507,9 @@ impl Table {
                     self.retry(tid);
                     retries -= 1;
                 } else {
+                    // It is the first one of the next turn.
                     self.due.insert(tid);
+                    self.retried = tid.wrapping_sub(1);
                     retries = 0;
                 }
             }
@@ -553,7 +555,8 @@ impl Table {
     fn retry(&mut self, tid: Tid) {
         let held = self.tasks.get(&tid).is_none_or(|living| living.held);
         if held {
-            // It is made again when the process goes on.
+            // It is made again when the process goes on. Only a signal that kills does something before.
+            self.deliver_signals(tid);
             return;
         }
         if self

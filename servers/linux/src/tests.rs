@@ -1615,6 +1615,82 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
     assert_eq!(again, all + open(&process.task));
 }
 
+/// A file that is unmapped is written back in turns. What somebody else changes in it meanwhile is in it, too.
+#[test]
+fn what_others_change_while_a_file_is_written_back_is_kept() {
+    const SIZE: u64 = 3 << 20;
+    const MAP: [u64; 4] = [0, SIZE, 3, linux::MAP_SHARED as u64];
+    let mut host = Fake::new();
+    let mut one = example(&mut host);
+    let ino = one.files().get(4).unwrap().ino().unwrap();
+    assert_eq!(one.result(&mut host, nr::ftruncate, &[4, SIZE]), 0);
+    let map = |fd| [&MAP[..], &[fd, 0]].concat();
+    let at = one.result(&mut host, nr::mmap, &map(4)) as u64;
+    let object = one.system.objects.of_ino(ino).unwrap();
+    host.write_object(object, SIZE - 1, b"a").unwrap();
+    let unmap = registers(nr::munmap, &[at, SIZE]);
+    let parked = one.call(&mut host, &unmap);
+    assert!(matches!(parked, Outcome::Park(_)), "{parked:?}");
+
+    // Another one maps it, changes what is written back already, and unmaps it.
+    let pid = one.system.create(None).unwrap();
+    let mut other = Task::new(pid, "/tmp".to_string());
+    let description = one.files().fds[&4].description.clone();
+    let fd = crate::process::Fd {
+        description,
+        cloexec: false,
+    };
+    other.shares.files.borrow_mut().fds.insert(0, fd);
+    let slots = core::mem::take(&mut host.slots);
+    let map = registers(nr::mmap, &map(0));
+    let mut answer = |host: &mut Fake, call_of: &Registers| match call(
+        &mut other,
+        &mut one.system,
+        host,
+        call_of,
+    ) {
+        Outcome::Go { registers, .. } => registers.rax,
+        outcome => panic!("{outcome:?}"),
+    };
+    let there = answer(&mut host, &map);
+    assert_eq!(one.system.objects.of_ino(ino), Some(object));
+    host.write_object(object, 0, b"b").unwrap();
+    let unmap_there = registers(nr::munmap, &[there, SIZE]);
+    let mut answer = |host: &mut Fake| match call(&mut other, &mut one.system, host, &unmap_there) {
+        Outcome::Go { registers, .. } => registers.rax,
+        outcome => panic!("{outcome:?}"),
+    };
+    assert_eq!(answer(&mut host), 0);
+    host.slots = slots;
+
+    while one.system.objects.is_due() {
+        one.system.settle_objects(&mut host);
+    }
+    let done = one.call(&mut host, &unmap);
+    assert!(
+        matches!(done, Outcome::Go { registers, .. } if registers.rax == 0),
+        "{done:?}"
+    );
+    while one.system.objects.is_due() {
+        one.system.settle_objects(&mut host);
+    }
+    assert_eq!(one.system.objects.of_ino(ino), None);
+    let mut byte = [0];
+    for (offset, is) in [(0, b'b'), (SIZE - 1, b'a')] {
+        let length = 1;
+        let read = Request::Read {
+            ino,
+            offset,
+            length,
+        };
+        host.fs(&read, &[], &mut byte).unwrap();
+        assert_eq!(
+            byte[0], is,
+            "S3: what was changed at {offset} is in the file"
+        );
+    }
+}
+
 #[test]
 fn numbers_that_are_taken_are_another_namespaces() {
     let mut host = Fake::new();

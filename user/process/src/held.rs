@@ -22,6 +22,10 @@ pub trait Manager {
     fn status(&mut self, pid: Pid) -> Result<Status, Error>;
     fn reap(&mut self, pid: Pid) -> Result<Status, Error>;
     fn kill(&mut self, pid: Pid) -> Result<(), Error>;
+    /// Whether one that was killed, and all that are ended with it, have ended; [`Error::WouldBlock`] until its event happens.
+    fn killed(&mut self, _pid: Pid) -> Result<(), Error> {
+        Ok(())
+    }
     fn stop(&mut self, pid: Pid) -> Result<(), Error>;
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
@@ -192,8 +196,15 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         self.with(Manager::reap)
     }
 
-    fn kill(&self) -> Result<(), Error> {
-        self.with(Manager::kill)
+    async fn kill(&self) -> Result<(), Error> {
+        self.with(Manager::kill)?;
+        let over = || match self.with(Manager::killed) {
+            Err(Error::WouldBlock) => None,
+            // Else there is nobody any more.
+            _ => Some(()),
+        };
+        self.event.until(over).await;
+        Ok(())
     }
 
     fn stop(&self) -> Result<(), Error> {

@@ -22,7 +22,7 @@ use talc::{OomHandler, Span, Talc};
 /// Smallest large block. Whole units are large blocks too.
 const LARGE: usize = 48 * 1024;
 /// So many free dirty units are kept before memory is given back.
-const KEEP: usize = (1 << 20) / UNIT;
+const KEEP: usize = (4 << 20) / UNIT;
 /// So many units small blocks get when their own range is full.
 const PIECE: usize = (1 << 20) / UNIT;
 /// So many bytes of addresses are left by whatever asks for memory.

@@ -139,7 +139,16 @@ fn name() -> &'static str {
 #[doc(hidden)]
 pub fn say(arguments: fmt::Arguments<'_>) {
     let mut whole = true;
-    io::format(arguments, &mut |piece| LOG.lock().say(piece, &mut whole));
+    io::format(arguments, &mut |piece| {
+        // Who panics may have the lock.
+        let log = match crate::panic::is_panicking() {
+            true => LOG.try_lock(),
+            false => Some(LOG.lock()),
+        };
+        if let Some(mut log) = log {
+            log.say(piece, &mut whole);
+        }
+    });
 }
 
 impl Log {

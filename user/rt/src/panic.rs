@@ -13,6 +13,11 @@ pub fn set_hook(hook: fn(&PanicInfo<'_>)) {
     *HOOK.lock() = Some(hook);
 }
 
+/// Whether the program panics.
+pub(crate) fn is_panicking() -> bool {
+    PANICKING.load(Ordering::Acquire)
+}
+
 /// Called by the panic handler that [`crate::program!`] makes.
 pub fn panic(info: &PanicInfo<'_>) -> ! {
     // A panic while panicking must not go round for ever.

@@ -235,8 +235,7 @@ pub trait Process {
     fn reap(&self) -> Result<Status, Error>;
     /// Ends it; when the reply comes it is gone (all of it but its status). Errors: `Ended`, `Denied` for a server.
     /// Must not be repeated.
-    #[once]
-    fn kill(&self) -> Result<(), Error>;
+    async fn kill(&self) -> Result<(), Error>;
     /// Stops all its threads. Errors: as `kill`, and `Limit`. Must not be repeated.
     #[once]
     fn stop(&self) -> Result<(), Error>;

@@ -245,7 +245,8 @@ pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
     let (start, end) = range(start, size).map_err(|_| Stop::Errno(EINVAL))?;
     let ids = settle(c, |area| area.start < end && start < area.end)?;
     remove(c, start, end)?;
-    if tasks_in_memory(c) == 1 {
+    // If it has waited, others may have mapped them meanwhile and changed them.
+    if c.progress() == 0 && tasks_in_memory(c) == 1 {
         for id in ids {
             c.s.objects.is_as_written(id);
         }
@@ -486,7 +487,7 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
 pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     if c.progress() == 0 {
         for id in &ids {
-            if c.s.objects.write_back(*id) {
+            if c.s.objects.write_back(*id, waits) {
                 // Of most that is all.
                 c.s.settle_object(c.h, *id);
             }

@@ -52,7 +52,6 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     let path = c.path(path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
-    memory::settle_all(c)?;
     let prepared = exec::prepare(&c.p, c.h, &path, args, env);
     let looked_at = match &prepared {
         Ok(prepared) => prepared.inos(),
@@ -68,6 +67,12 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
             firm: true,
             ..Wake::default()
         }));
+    }
+    if let Err(stop) = prepared.is_ok().then(|| memory::settle_all(c)).transpose() {
+        if let Ok(prepared) = prepared {
+            exec::cancel(c.h, prepared);
+        }
+        return Err(stop);
     }
     match prepared {
         // What it has asked for is done with when it has had its turn.

@@ -548,6 +548,17 @@ impl Things {
             };
             room(host, 2 * socket.size() as u64)?;
             let number = |right: &Shared<_>| self.descriptions.number(Rc::as_ptr(right));
+            // What has come from others since the tree was looked at is theirs.
+            let mut ready = socket.ready.iter();
+            if ready.any(|end| !self.sockets.contains_key(end)) {
+                let sentence = format!("the connection of the socket at {fd}");
+                return Err(Refusal::Shared(sentence));
+            }
+            let mut rights = socket.queue.iter().flat_map(|m| &m.rights);
+            if rights.any(|right| number(right).is_none()) {
+                let sentence = format!("descriptors on their way to the socket at {fd}");
+                return Err(Refusal::Shared(sentence));
+            }
             let messages = (0u32..).zip(&socket.queue);
             let rights = messages
                 .filter(|(_, message)| !message.rights.is_empty())

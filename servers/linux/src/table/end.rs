@@ -157,6 +157,10 @@ impl Table {
         let Some((living, system, _)) = self.split(tid) else {
             return true;
         };
+        if living.held {
+            // What kills it is put off by itself.
+            return true;
+        }
         let pid = living.task.pid;
         let of_process = &system.process(pid).pending;
         let has_any = living.task.signals.deliverable(of_process).is_some();
@@ -171,25 +175,19 @@ impl Table {
                 return;
             }
             self.ending.pop_front();
+            let root = self.system.find(pid).map_or(pid, |process| process.root);
             if let Some(signal) = signal {
                 self.end_now(pid, signal);
             }
-        }
-    }
-
-    /// Ends those of these processes that stand still for that.
-    pub(super) fn end_all(&mut self, pids: &[Pid]) {
-        for pid in pids {
-            if let Some(signal) = self.group(*pid).ok().and_then(|group| group.ending) {
-                self.end_now(*pid, signal);
-            }
+            // Who has killed the tree waits for all of it.
+            self.announce(root);
         }
     }
 
     /// Closes a process's files and ends it.
     fn end_now(&mut self, pid: Pid, signal: u8) {
         let status = Status::Killed(signal);
-        self.forget_saving_of(pid);
+        self.forget_saving();
         let one = self.one_of(pid).map(|living| living.task.tid);
         if let Some((living, system, world)) = one.and_then(|tid| self.split(tid)) {
             let (task, mut view) = living.parts(system, world);
@@ -200,6 +198,9 @@ impl Table {
 
     /// Forgets a process that has ended, unless others of its tree live: its status.
     pub(crate) fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        if let Some(signal) = self.group(pid).ok().and_then(|group| group.ending) {
+            self.end_now(pid, signal);
+        }
         let runs_on = self.runs_on(pid);
         match self.entries.get_mut(&pid) {
             Some(Entry::Ended { status, reaped, .. }) => {
@@ -229,6 +230,15 @@ impl Table {
             self.end_by(pid, sig::KILL as u8);
         }
         Ok(())
+    }
+
+    /// Whether none of those that are ended with this process waits for its turn.
+    pub(crate) fn killed(&self, pid: Pid) -> Result<(), Error> {
+        let waits = |pid: &Pid| self.ending.contains(pid);
+        match waits(&pid) || self.system.tree(pid).iter().any(waits) {
+            true => Err(Error::WouldBlock),
+            false => Ok(()),
+        }
     }
 
     /// Ends a process that was never complete.

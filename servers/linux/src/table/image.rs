@@ -28,8 +28,9 @@ impl Table {
         if self.proven(pid)?.saving.is_some() {
             return Err(Error::Limit);
         }
-        let all = self.living_of(pid);
-        self.end_all(&all);
+        if self.group(pid)?.ending.is_some() {
+            return Err(Error::Ended);
+        }
         let tree = self.living_of(pid);
         for member in &tree {
             if self.proven(*member)?.frozen >= MAX_HOLDS {
@@ -83,12 +84,14 @@ impl Table {
         }
     }
 
-    /// Before a process ends: nothing else is to have what it has open.
-    pub(super) fn forget_saving_of(&mut self, pid: Pid) {
-        let root = self.system.find(pid).map_or(pid, |process| process.root);
-        for pid in [pid, root] {
-            let saving = self.group(pid).ok().and_then(|group| group.saving.as_mut());
-            if let Some(saving) = saving {
+    /// Before a process ends: nothing else is to have what it has open. Whose tree it is saved with is not asked.
+    pub(super) fn forget_saving(&mut self) {
+        for entry in self.entries.values_mut() {
+            if let Entry::Living(Group {
+                saving: Some(saving),
+                ..
+            }) = entry
+            {
                 saving.gathered.forget_tasks();
             }
         }
@@ -117,6 +120,7 @@ impl Table {
                 self.group(pid)?.saving = Some(saving);
             }
             Err(_) => {
+                saving.gathered.forget_tasks();
                 self.world.disk.forget(disk::of_tree(pid));
                 let _ = self.thaw(pid);
             }
@@ -127,6 +131,12 @@ impl Table {
 
     fn try_part(&mut self, pid: Pid, saving: &mut Saving) -> Result<Frozen, Error> {
         let tree = self.living_of(pid);
+        let ends = |pid: &Pid| self.ending.contains(pid);
+        if tree.iter().any(ends) {
+            // They are not in the image.
+            self.saving.push(pid);
+            return Err(Error::WouldBlock);
+        }
         let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
         let made = loop {
             self.world.disk.begin(disk::of_tree(pid));
@@ -248,7 +258,10 @@ impl Table {
             {
                 self.due.insert(tid);
             }
-            self.deliver_signals(tid);
+            match self.may_get_signals(tid) {
+                true => self.deliver_signals(tid),
+                false => drop(self.due.insert(tid)),
+            }
         }
     }
 
