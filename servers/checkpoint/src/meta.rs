@@ -1020,7 +1020,8 @@ pub(crate) mod tests {
                 u64::MAX => u64::MAX,
                 quota => others + 100 + quota,
             };
-            assert_eq!(meta.kernel_memory(cost), expected);
+            let asked = meta.kernel_memory(cost);
+            assert_eq!(asked, expected, "S2: what a space gets is counted");
         }
     }
 
