@@ -5,11 +5,11 @@
 use crate::config::FULL;
 use crate::counters::Counters;
 use crate::exec;
-use crate::irq::Irqs;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
 use crate::object::deadlines::Deadlines;
 use crate::object::io_ports::IoPorts;
+use crate::object::lines::Lines;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
 use crate::object::places::Places;
@@ -46,7 +46,7 @@ pub struct Kernel {
     pub(crate) frames: &'static [Next],
     pub(crate) vacancies: Vacancies,
     pub(crate) notices: Notices,
-    pub(crate) irqs: Irqs,
+    pub(crate) lines: Lines,
     pub(crate) io_ports: IoPorts,
     pub(crate) places: Places,
     pub(crate) lock: exec::Lock,
@@ -143,7 +143,7 @@ impl Kernel {
                 frames,
                 vacancies: Vacancies::new(),
                 notices: Notices::new(),
-                irqs: Irqs::new(),
+                lines: Lines::new(),
                 io_ports: IoPorts::new(),
                 places: Places::new(),
                 lock: exec::Lock::new(),

@@ -17,6 +17,7 @@ pub(crate) mod cond;
 pub(crate) mod connection;
 pub(crate) mod deadlines;
 pub(crate) mod io_ports;
+pub(crate) mod lines;
 mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;

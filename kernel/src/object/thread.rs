@@ -642,7 +642,7 @@ impl Object for Thread {
         self.drop_server_end(k);
         self.hint.set(Hint::None);
         self.interrupt.set(false);
-        k.irqs.detach_all(self);
+        k.lines.detach_all(self);
         self.set_has_lines(false);
     }
 }

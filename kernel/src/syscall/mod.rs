@@ -470,7 +470,7 @@ fn thread_interrupt(a: Args, target: Target) -> Handled {
 }
 
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
-    a.k.irqs.unmask(a.t);
+    a.k.lines.unmask(a.t);
     // If an interrupt comes after this the call finds it when it releases the lock.
     if core(|| a.t.interrupt.take()) {
         return a.done();
@@ -558,13 +558,13 @@ fn authority(a: Args) -> Result<(), Stop> {
 fn device_attach_interrupt(a: Args) -> Handled {
     authority(a)?;
     let thread = handle::find_open_target::<Thread>(a.k, a.space, a.b())?;
-    let code = a.k.irqs.attach(a.c(), thread);
+    let code = a.k.lines.attach(a.c(), thread);
     a.code(code)
 }
 
 fn device_detach_interrupt(a: Args) -> Handled {
     authority(a)?;
-    let code = a.k.irqs.detach(a.b());
+    let code = a.k.lines.detach(a.b());
     a.code(code)
 }
 
