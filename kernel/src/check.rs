@@ -13,8 +13,8 @@ use crate::object::reference::Reference;
 use crate::object::region::Region;
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread};
-use crate::object::wait::{is_in, WaitQueue};
 use crate::object::{self, Link, Object, Phase, Table, Target};
+use crate::queue::{is_in, same, WaitQueue};
 use crate::{memory, K};
 use abi::state::{Stage, Waiting};
 use abi::PAGE_SIZE;
@@ -260,11 +260,6 @@ fn threads(k: K) {
             at = t.next_in_space.get();
         }
     }
-}
-
-/// Whether both are the same object, or none.
-pub(crate) fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
-    a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 
 /// Whether a thread that waits for its peer has one, and the peer names it.

@@ -32,6 +32,7 @@ mod leave;
 mod memory;
 mod object;
 mod probe;
+mod queue;
 mod sched;
 mod stop;
 mod syscall;

@@ -7,7 +7,7 @@
 
 use crate::kernel::core;
 use crate::object::thread::{Run, Thread};
-use crate::object::wait::{self, WaitQueue};
+use crate::queue::{self, WaitQueue};
 use crate::{Kernel, K};
 use abi::PRIORITIES;
 use core::cell::Cell;
@@ -150,7 +150,7 @@ impl Scheduler {
                     // What was left of its turn, if it was preempted, is not for the next.
                     self.left[usize::from(p)].set(0);
                 }
-                wait::leave_queue(t);
+                queue::leave_queue(t);
                 self.removed(p);
             }
         });

@@ -22,7 +22,7 @@
 use crate::config::FULL;
 use crate::irq;
 use crate::object::thread::{Run, Thread};
-use crate::object::wait::WaitQueue;
+use crate::queue::WaitQueue;
 use crate::Kernel;
 use abi::state::Waiting;
 use abi::Code;

@@ -1,9 +1,9 @@
 //! Deadlines of waiting threads.
 
-#[cfg(any(test, fermata_probe))]
-use crate::check::same;
 use crate::config::{CONFIG, FULL};
 use crate::object::thread::Thread;
+#[cfg(any(test, fermata_probe))]
+use crate::queue::same;
 use crate::treap::{self, Treap};
 use abi::state::Waiting;
 use abi::PRIORITIES;

@@ -28,8 +28,9 @@ pub(crate) mod region;
 pub(crate) mod space;
 pub(crate) mod thread;
 pub(crate) mod tree;
-pub(crate) mod wait;
+mod wait;
 
+use crate::queue::WaitQueue;
 use crate::{Stop, K};
 use abi::{Code, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
@@ -38,7 +39,6 @@ use hal::{NarrowCell, Pfn};
 pub(crate) use link::{Link, NonNullLink, Target};
 use space::Space;
 use thread::Thread;
-use wait::WaitQueue;
 
 /// The number of a slot: type and index, in 24 bits. 0 stands for no slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
-use crate::object::wait::WaitQueue;
+use crate::queue::WaitQueue;
 use crate::{Stop, K};
 use abi::Type;
 use core::cell::Cell;

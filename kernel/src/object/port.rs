@@ -9,7 +9,7 @@
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
-use crate::object::wait::WaitQueue;
+use crate::queue::WaitQueue;
 use crate::{Stop, K};
 use abi::state::port_flags;
 use abi::{Code, Type};
@@ -285,7 +285,7 @@ impl Object for Port {
 impl Port {
     /// Checks its count of names and the list that it is in.
     pub(crate) fn check(&'static self, named_by: u32) {
-        use crate::check::same;
+        use crate::queue::same;
         assert_eq!(self.named_by.get(), named_by, "who names a port");
         let tells = self.head.is_open() && self.notify.get() && named_by == 0;
         let set = self.portset().filter(|_| tells);

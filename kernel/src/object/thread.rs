@@ -13,7 +13,7 @@ use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Targ
 use crate::kept::{self, Kept};
 use crate::kernel::core;
 use crate::object::port::Port;
-use crate::object::wait::{self, Links, WaitQueue};
+use crate::queue::{self, Links, WaitQueue};
 use crate::stop::{Access, Fault};
 use crate::{counters, probe, Kernel, K};
 use abi::state::{Stage, Waiting};
@@ -382,7 +382,7 @@ impl Thread {
             if self.run.get() == Run::Ready {
                 k.cpu_of(self).sched.remove(self);
             } else {
-                wait::leave_queue(self);
+                queue::leave_queue(self);
             }
             k.cpu_of(self).deadlines.remove(self);
         });

@@ -5,7 +5,7 @@
 
 use super::mapping::Mapping;
 #[cfg(any(test, fermata_probe))]
-use crate::check::same;
+use crate::queue::same;
 use crate::treap::{self, Treap};
 use crate::K;
 use core::cell::Cell;

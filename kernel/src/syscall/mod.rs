@@ -518,7 +518,7 @@ fn set_priority(k: K, target: &'static Thread, priority: u8) {
             k.cpu_of(target).sched.add(target);
         } else {
             k.cpu_of(target).deadlines.with_priority(target, priority);
-            crate::object::wait::requeue(target);
+            crate::queue::requeue(target);
         }
     });
 }

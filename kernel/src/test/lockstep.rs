@@ -7,8 +7,8 @@ use crate::object::deadlines::PUT_OFF;
 use crate::object::port::Port;
 use crate::object::region::Source;
 use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};
-use crate::object::wait;
 use crate::object::{self, Header, Link, Object, Phase, Target};
+use crate::queue;
 use crate::K;
 use abi::state::{Stage, Waiting};
 use abi::{RefKind, PAGE_SIZE};
@@ -755,12 +755,12 @@ impl<'w> Lockstep<'w> {
                 Target::Mutex(m) => m.get().map(|m| &m.waiters),
                 Target::Cond(c) => c
                     .get()
-                    .and_then(|c| c.queues().iter().find(|q| wait::is_in(t, Some(q)))),
+                    .and_then(|c| c.queues().iter().find(|q| queue::is_in(t, Some(q)))),
                 Target::Portset(s) => s.get().map(|s| &s.servers),
                 Target::Port(p) => p.link().get().map(|p| p.client_queue()),
                 _ => None,
             });
-        if why != Waiting::Vacant && !wait::is_in(t, queue) {
+        if why != Waiting::Vacant && !queue::is_in(t, queue) {
             return Err(format!("waits elsewhere than expected for {why:?}"));
         }
         Ok(())

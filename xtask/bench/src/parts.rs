@@ -75,6 +75,7 @@ const RULES: &[Rule] = &[
     ("kernel/src/trap.rs", &[], Part::Dispatch),
     ("kernel/src/syscall/", &[], Part::Dispatch),
     ("kernel/src/sched.rs", &[], Part::Queues),
+    ("kernel/src/queue.rs", &[], Part::Queues),
     ("kernel/src/object/wait.rs", &[], Part::Queues),
     ("kernel/src/object/thread.rs", &[], Part::Path),
     ("kernel/src/object/connection.rs", &[], Part::Path),

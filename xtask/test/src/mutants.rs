@@ -50,7 +50,7 @@ const SEQUENCES: &str = "20000";
 const JUDGES: &[&str] = &[
     "kernel/src/test/",
     "kernel/src/check.rs",
-    "kernel/src/object/wait.rs",
+    "kernel/src/queue.rs",
     "kernel/src/object/mod.rs",
     "kernel/src/object/region.rs",
 ];
@@ -711,7 +711,7 @@ mod tests {
         assert!(killed(said("kernel/src/test/cut.rs", "A6: it differs")));
         let overflow = "attempt to subtract with overflow";
         let bare = "assertion `left == right` failed";
-        assert!(!killed(said("kernel/src/object/wait.rs", overflow)));
+        assert!(!killed(said("kernel/src/queue.rs", overflow)));
         assert!(!killed(said("kernel/src/test/ipc.rs", bare)));
         assert!(killed(said(
             "kernel/src/test/ipc.rs",
