@@ -5,6 +5,7 @@
 use crate::config::FULL;
 use crate::counters::Counters;
 use crate::exec;
+use crate::lock::Lock;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
 use crate::object::deadlines::Deadlines;
@@ -49,7 +50,7 @@ pub struct Kernel {
     pub(crate) lines: Lines,
     pub(crate) io_ports: IoPorts,
     pub(crate) places: Places,
-    pub(crate) lock: exec::Lock,
+    pub(crate) lock: Lock,
     cpu: Cpu,
     pub(crate) counters: Counters,
     pub(crate) forgotten: exec::Forgotten,
@@ -80,7 +81,7 @@ pub(crate) struct AllHandles {
     pub(crate) references: Handles<Reference>,
 }
 
-/// Runs a section of the core, with interrupts masked under full preemption (see [`exec::Lock`]).
+/// Runs a section of the core, with interrupts masked under full preemption (see [`crate::lock`]).
 #[inline(always)]
 pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
     if FULL {
@@ -146,7 +147,7 @@ impl Kernel {
                 lines: Lines::new(),
                 io_ports: IoPorts::new(),
                 places: Places::new(),
-                lock: exec::Lock::new(),
+                lock: Lock::new(),
                 cpu: Cpu {
                     sched: Scheduler::new(),
                     deadlines: Deadlines::new(),

@@ -1,9 +1,12 @@
 //! The end of a trap: choosing the thread that runs next, and switching to it.
 
-use crate::config::CONFIG;
+use crate::config::{CONFIG, FULL};
 use crate::exec::{self, switch, MAY_BE_KEPT, SWITCHES_STACKS};
 use crate::object::thread::{Run, Thread};
-use crate::{counters, probe, Kernel};
+use crate::{counters, irq, probe, Kernel};
+use abi::state::Waiting;
+use abi::Code;
+use hal::mask;
 
 impl Kernel {
     /// Ends a trap: returns the thread that runs next.
@@ -43,6 +46,31 @@ impl Kernel {
             return t;
         }
         self.switch_to(t, next)
+    }
+
+    /// Releases the lock: from here on the running thread uses the core only, no objects.
+    #[inline(always)]
+    pub(crate) fn release_lock(&'static self, t: &'static Thread) {
+        if FULL {
+            self.release_held(t);
+        }
+    }
+
+    fn release_held(&'static self, t: &'static Thread) {
+        mask::last_section(|| {
+            if !self.lock.is_held_by(t) {
+                return;
+            }
+            self.tell_notices();
+            self.lock.give_back();
+            irq::late(self);
+            if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
+                t.complete(self, Code::Ok);
+            }
+            if let Some(waiter) = self.lock.waiters().first() {
+                waiter.wake(self);
+            }
+        });
     }
 
     /// Delivers to waiting servers the notices of ports that lost their last reference in this trap.

@@ -29,6 +29,7 @@ mod irq;
 mod kept;
 mod kernel;
 mod leave;
+mod lock;
 mod memory;
 mod object;
 mod probe;

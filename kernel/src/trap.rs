@@ -1,8 +1,11 @@
 //! The entry: the functions that the machine calls, and the dispatch of traps.
 
+use crate::config::FULL;
 use crate::ipc::keeper;
 use crate::object::thread::Thread;
 use crate::{irq, probe, syscall, Kernel};
+use abi::state::Waiting;
+use hal::mask::{self, Level};
 use hal::{Context, Trap};
 
 impl Kernel {
@@ -12,6 +15,58 @@ impl Kernel {
             Trap::Irq(line) => irq::device(self, line),
             _ => irq::timer(self, priority),
         }
+    }
+
+    /// Takes the lock for the running thread, which enters the kernel for more than an interrupt. If this
+    /// returns false, the thread waits for the lock.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn enter(&'static self, t: &'static Thread) -> bool {
+        !FULL || self.take_lock(t)
+    }
+
+    fn take_lock(&'static self, t: &'static Thread) -> bool {
+        if !self.lock.take(t) {
+            t.wait_on(self.lock.waiters(), Waiting::Kernel);
+            return false;
+        }
+        mask::restore(Level::None);
+        true
+    }
+
+    /// Preempts the holder of the lock if a thread more important than it is ready. Called after an interrupt in
+    /// the kernel has been handled.
+    #[inline(always)]
+    fn preempt(&'static self) {
+        if !FULL {
+            return;
+        }
+        let Some(t) = self.lock.holder() else {
+            // The processor was idle, or in the core.
+            return;
+        };
+        self.cpu().sched.keep_time_in_kernel(self);
+        if !self.cpu().sched.is_above(self.lock.lent_to(t)) {
+            return;
+        }
+        let Some(next) = self.cpu().sched.take_first(self) else {
+            return;
+        };
+        self.lock.note_preempted();
+        self.preempt_holder(t, next);
+    }
+
+    /// Calls the running thread's continuation, at the beginning of its stack. Without one the thread goes on
+    /// from its frame.
+    fn resume_continuation(&'static self, t: &'static Thread) -> &'static Thread {
+        let Some(continuation) = t.kept.take() else {
+            return t;
+        };
+        if !self.enter(t) {
+            return self.exit_trap(t);
+        }
+        self.counters.begin(t);
+        (continuation.function)(self, t, continuation.words)
     }
 
     /// Does the running thread's call again.

@@ -11,13 +11,9 @@
 //!   be dropped at any time ([`Thread::drop_activation`]).
 //! * *continuation*: the stack is handed to the next thread. What the thread keeps is in
 //!   `continuation`, a cache of the frame as well.
-//!
-//! `lock` is what full preemption needs.
 
-mod lock;
 mod stacks;
 
-pub(crate) use lock::Lock;
 pub(crate) use stacks::Stacks;
 
 use crate::config::{Model, Preemption, CONFIG};
@@ -131,22 +127,9 @@ impl Kernel {
         }
     }
 
-    /// Calls the running thread's continuation, at the beginning of its stack. Without one the thread goes on
-    /// from its frame.
-    pub(crate) fn resume_continuation(&'static self, t: &'static Thread) -> &'static Thread {
-        let Some(continuation) = t.kept.take() else {
-            return t;
-        };
-        if !self.enter(t) {
-            return self.exit_trap(t);
-        }
-        self.counters.begin(t);
-        (continuation.function)(self, t, continuation.words)
-    }
-
     /// Switches the processor from the holder of the lock, which an interrupt preempts, to `next`. Returns when
     /// the holder goes on.
-    fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {
+    pub(crate) fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
             next.kept.clear();
             hal::stack_attach::<Kernel>(next, self.cpu().stacks.take());

@@ -131,7 +131,7 @@ impl Registry {
         let some = |preemption: &str| configs.iter().any(|c| c.name().contains(preemption));
         let exists = |place: &Place| match place.calls.as_str() {
             "preempts" => some("-pp"),
-            "wait_on" if place.file.ends_with("exec/lock.rs") => some("-fp"),
+            "wait_on" if place.file.ends_with("src/trap.rs") => some("-fp"),
             _ => true,
         };
         self.places

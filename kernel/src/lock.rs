@@ -17,17 +17,13 @@
 //! nothing preempts it. An interrupt that concerns more, the deadline of a wait in a queue of an object, is withheld
 //! until the holder leaves ([`crate::object::deadlines::Deadlines`]).
 //!
-//! In the other configurations all of this compiles to nothing.
+//! This room has the lock itself; [`crate::trap`] takes it where a trap begins, and [`crate::leave`] gives it back
+//! where one ends. In the other configurations all of this compiles to nothing.
 
 use crate::config::FULL;
-use crate::irq;
-use crate::object::thread::{Run, Thread};
+use crate::object::thread::Thread;
 use crate::queue::WaitQueue;
-use crate::Kernel;
-use abi::state::Waiting;
-use abi::Code;
 use core::cell::Cell;
-use hal::mask::{self, Level};
 use hal::NarrowCell;
 
 /// The kernel's lock.
@@ -47,7 +43,26 @@ impl Lock {
         }
     }
 
-    fn is_held_by(&self, t: &Thread) -> bool {
+    /// Takes it for `t`. If this returns false, another thread holds it.
+    pub(crate) fn take(&self, t: &'static Thread) -> bool {
+        let free = self.holder.get().is_none();
+        if free {
+            self.holder.set(Some(t));
+        }
+        free
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back(&self) {
+        self.holder.set(None);
+    }
+
+    /// The threads that wait for it.
+    pub(crate) fn waiters(&'static self) -> &'static WaitQueue {
+        &self.waiters
+    }
+
+    pub(crate) fn is_held_by(&self, t: &Thread) -> bool {
         self.holder.get().is_some_and(|h| core::ptr::eq(h, t))
     }
 
@@ -65,7 +80,7 @@ impl Lock {
 
     /// The holder's effective priority: that of the first waiter for the lock if it is higher than its own.
     #[inline(always)]
-    fn lent_to(&self, holder: &Thread) -> u8 {
+    pub(crate) fn lent_to(&self, holder: &Thread) -> u8 {
         let waiter = self.waiters.first().map_or(0, |w| w.priority.get());
         holder.priority.get().max(waiter)
     }
@@ -78,7 +93,7 @@ impl Lock {
 
     /// Whether a thread of a higher priority than its holder's waits for it.
     #[inline(always)]
-    pub(super) fn is_wanted(&self, holder: &Thread) -> bool {
+    pub(crate) fn is_wanted(&self, holder: &Thread) -> bool {
         self.lent_to(holder) > holder.priority.get()
     }
 
@@ -92,75 +107,13 @@ impl Lock {
         Some((holder, self.lent_to(holder)))
     }
 
+    /// Notes that the holder is preempted.
+    pub(crate) fn note_preempted(&self) {
+        self.preempted.set(true);
+    }
+
     /// Notes that `t` goes on. Whether it is the thread that was preempted in the kernel.
-    pub(super) fn resumes(&self, t: &Thread) -> bool {
+    pub(crate) fn resumes(&self, t: &Thread) -> bool {
         FULL && self.is_held_by(t) && self.preempted.replace(false)
-    }
-}
-
-impl Kernel {
-    /// Takes the lock for the running thread, which enters the kernel for more than an interrupt. If this
-    /// returns false, the thread waits for the lock.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn enter(&'static self, t: &'static Thread) -> bool {
-        !FULL || self.take_lock(t)
-    }
-
-    fn take_lock(&'static self, t: &'static Thread) -> bool {
-        if self.lock.holder.get().is_some() {
-            t.wait_on(&self.lock.waiters, Waiting::Kernel);
-            return false;
-        }
-        self.lock.holder.set(Some(t));
-        mask::restore(Level::None);
-        true
-    }
-
-    /// Releases the lock: from here on the running thread uses the core only, no objects.
-    #[inline(always)]
-    pub(crate) fn release_lock(&'static self, t: &'static Thread) {
-        if FULL {
-            self.release_held(t);
-        }
-    }
-
-    fn release_held(&'static self, t: &'static Thread) {
-        mask::last_section(|| {
-            if !self.lock.is_held_by(t) {
-                return;
-            }
-            self.tell_notices();
-            self.lock.holder.set(None);
-            irq::late(self);
-            if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
-                t.complete(self, Code::Ok);
-            }
-            if let Some(waiter) = self.lock.waiters.first() {
-                waiter.wake(self);
-            }
-        });
-    }
-
-    /// Preempts the holder if a thread more important than it is ready. Called after an interrupt in the kernel
-    /// has been handled.
-    #[inline(always)]
-    pub(crate) fn preempt(&'static self) {
-        if !FULL {
-            return;
-        }
-        let Some(t) = self.lock.holder.get() else {
-            // The processor was idle, or in the core.
-            return;
-        };
-        self.cpu().sched.keep_time_in_kernel(self);
-        if !self.cpu().sched.is_above(self.lock.lent_to(t)) {
-            return;
-        }
-        let Some(next) = self.cpu().sched.take_first(self) else {
-            return;
-        };
-        self.lock.preempted.set(true);
-        self.preempt_holder(t, next);
     }
 }
