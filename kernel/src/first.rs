@@ -1,15 +1,29 @@
-//! The first space, which boot has the kernel make before any program runs.
+//! What boot has the kernel make before any program runs: its own state, and the first space.
 
-use crate::memory;
+use crate::counters::Counters;
+use crate::exec::{Forgotten, Stacks};
+use crate::kernel::{AllHandles, Cpu, Processors};
+use crate::lock::Lock;
+use crate::object::account::Accounts;
+use crate::object::cond::Cond;
+use crate::object::deadlines::Deadlines;
+use crate::object::io_ports::IoPorts;
+use crate::object::lines::Lines;
 use crate::object::mapping::Mapping;
+use crate::object::mutex::Mutex;
+use crate::object::places::Places;
+use crate::object::port::{Notices, Port, Portset};
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Thread;
-use crate::object::{self, Target};
+use crate::object::{self, Handles, Table, Target, Vacancies};
+use crate::sched::Scheduler;
 use crate::stop::Access;
-use crate::{Kernel, Stop, K};
+use crate::{memory, syscall, Kernel, Stop, K};
 use abi::{access, boot, OBJECT_SIZE, PAGE_SIZE};
+use core::cell::Cell;
+use hal::NarrowCell;
 
 /// A range of physical memory in the first space.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +49,78 @@ pub struct FirstSpace<'a> {
 }
 
 impl Kernel {
+    /// Makes a kernel without objects. `None` if there is not enough memory.
+    #[must_use]
+    pub fn new() -> Option<&'static Kernel> {
+        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| NarrowCell::none())?;
+        let no_region = object::no_object::<Region>(())?;
+        let no_mapping = Mapping::none(no_region)?;
+        let spaces = Table::<Space>::new(no_mapping)?;
+        let nowhere = object::no_object::<Space>(no_mapping)?;
+        nowhere.epoch.set(u64::MAX);
+        let threads = Table::<Thread>::new(nowhere)?;
+        let (mutexes, conds) = (Table::<Mutex>::new(())?, Table::<Cond>::new(())?);
+        let (mappings, regions) = (Table::<Mapping>::new(no_region)?, Table::<Region>::new(())?);
+        let (ports, portsets) = (Table::<Port>::new(())?, Table::<Portset>::new(())?);
+        let references = Table::<Reference>::new(())?;
+        let stacks = Stacks::new()?;
+        let mut parts = Some((
+            (mutexes, conds, mappings, regions, ports, portsets),
+            (spaces, threads, references, stacks),
+        ));
+        // The kernel is too large for the stack, so it is made in its place.
+        let kernel = |_| {
+            let (
+                (mutexes, conds, mappings, regions, ports, portsets),
+                (spaces, threads, references, stacks),
+            ) = parts.take()?;
+            Some(Kernel {
+                handles: AllHandles {
+                    mutexes: Handles::new(mutexes.first_slot()?),
+                    conds: Handles::new(conds.first_slot()?),
+                    mappings: Handles::new(mappings.first_slot()?),
+                    regions: Handles::new(regions.first_slot()?),
+                    ports: Handles::new(ports.first_slot()?),
+                    portsets: Handles::new(portsets.first_slot()?),
+                    spaces: Handles::new(spaces.first_slot()?),
+                    threads: Handles::new(threads.first_slot()?),
+                    references: Handles::new(references.first_slot()?),
+                },
+                mutexes,
+                conds,
+                mappings,
+                regions,
+                ports,
+                portsets,
+                spaces,
+                threads,
+                references,
+                nowhere,
+                no_mapping,
+                accounts: Accounts::new(),
+                frames,
+                vacancies: Vacancies::new(),
+                notices: Notices::new(),
+                lines: Lines::new(),
+                io_ports: IoPorts::new(),
+                places: Places::new(),
+                lock: Lock::new(),
+                processors: Processors::new(Cpu {
+                    sched: Scheduler::new(),
+                    deadlines: Deadlines::new(),
+                    stacks,
+                }),
+                counters: Counters::new(),
+                forgotten: Forgotten::new(),
+                table_hand: Cell::new(0),
+                seed: Cell::new(0x9e37_79b9),
+                epochs: Cell::new(0),
+                redo: syscall::redo,
+            })
+        };
+        hal::alloc_slice(1, kernel)?.first()?.as_ref()
+    }
+
     /// Makes the first space and its thread, with every authority there is, and returns the thread
     /// to start with. `None`: the description makes no sense, or the kernel's memory does not
     /// suffice.

@@ -74,7 +74,7 @@ impl Kept {
     #[inline(always)]
     pub(crate) fn redo(&self) {
         if let Some(place) = self.0.first() {
-            place.function.set(Some(|k, t, _| k.redo(t)));
+            place.function.set(Some(|k, t, _| (k.redo)(k, t)));
         }
     }
 

@@ -1,10 +1,10 @@
 //! The state of the kernel, which every room reaches through a [`K`].
 //!
-//! This file names the types of the rooms' parts, and calls no function of theirs except constructors.
+//! This file names the types of the rooms' parts and calls no function of theirs. [`crate::first`] makes it.
 
 use crate::config::FULL;
 use crate::counters::Counters;
-use crate::exec;
+use crate::exec::{Forgotten, Stacks};
 use crate::lock::Lock;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
@@ -19,10 +19,11 @@ use crate::object::reference::Reference;
 use crate::object::region::Region;
 use crate::object::space::Space;
 use crate::object::thread::Thread;
-use crate::object::{self, Handles, Next, Table, Vacancies};
+use crate::object::{Handles, Next, Table, Vacancies};
 use crate::sched::Scheduler;
+use crate::stop::Handler;
 use core::cell::Cell;
-use hal::{mask, NarrowCell};
+use hal::mask;
 
 /// The reference through which all code reaches the kernel's state.
 pub(crate) type K = &'static Kernel;
@@ -51,21 +52,33 @@ pub struct Kernel {
     pub(crate) io_ports: IoPorts,
     pub(crate) places: Places,
     pub(crate) lock: Lock,
-    cpu: Cpu,
+    pub(crate) processors: Processors,
     pub(crate) counters: Counters,
-    pub(crate) forgotten: exec::Forgotten,
+    pub(crate) forgotten: Forgotten,
     /// Index of the space whose page table is cleared next when table pages run out.
     pub(crate) table_hand: Cell<usize>,
     pub(crate) seed: Cell<u32>,
     pub(crate) epochs: Cell<u64>,
+    /// Does the call in the frame of the running thread again: `syscall::redo`. It stands here for what a thread that
+    /// begins to wait keeps ([`crate::kept`]), since the rooms in which waits begin are below the calls.
+    pub(crate) redo: Handler,
 }
 
-/// The state of one processor. There is one instance: [`Kernel::cpu`] and [`Kernel::cpu_of`] are the only ways
-/// to it.
+/// The processors. [`Kernel::cpu`] and [`Kernel::cpu_of`] are the only ways to them.
+pub(crate) struct Processors(Cpu);
+
+impl Processors {
+    /// The one that there is.
+    pub(crate) fn new(cpu: Cpu) -> Self {
+        Processors(cpu)
+    }
+}
+
+/// The state of one processor.
 pub(crate) struct Cpu {
     pub(crate) sched: Scheduler,
     pub(crate) deadlines: Deadlines,
-    pub(crate) stacks: exec::Stacks,
+    pub(crate) stacks: Stacks,
 }
 
 /// The caches of handle lookups, one for each type.
@@ -92,87 +105,16 @@ pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
 }
 
 impl Kernel {
-    /// Makes a kernel without objects. `None` if there is not enough memory.
-    #[must_use]
-    pub fn new() -> Option<&'static Kernel> {
-        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| NarrowCell::none())?;
-        let no_region = object::no_object::<Region>(())?;
-        let no_mapping = Mapping::none(no_region)?;
-        let spaces = Table::<Space>::new(no_mapping)?;
-        let nowhere = object::no_object::<Space>(no_mapping)?;
-        nowhere.epoch.set(u64::MAX);
-        let threads = Table::<Thread>::new(nowhere)?;
-        let (mutexes, conds) = (Table::<Mutex>::new(())?, Table::<Cond>::new(())?);
-        let (mappings, regions) = (Table::<Mapping>::new(no_region)?, Table::<Region>::new(())?);
-        let (ports, portsets) = (Table::<Port>::new(())?, Table::<Portset>::new(())?);
-        let references = Table::<Reference>::new(())?;
-        let stacks = exec::Stacks::new()?;
-        let mut parts = Some((
-            (mutexes, conds, mappings, regions, ports, portsets),
-            (spaces, threads, references, stacks),
-        ));
-        // The kernel is too large for the stack, so it is made in its place.
-        let kernel = |_| {
-            let (
-                (mutexes, conds, mappings, regions, ports, portsets),
-                (spaces, threads, references, stacks),
-            ) = parts.take()?;
-            Some(Kernel {
-                handles: AllHandles {
-                    mutexes: Handles::new(mutexes.first_slot()?),
-                    conds: Handles::new(conds.first_slot()?),
-                    mappings: Handles::new(mappings.first_slot()?),
-                    regions: Handles::new(regions.first_slot()?),
-                    ports: Handles::new(ports.first_slot()?),
-                    portsets: Handles::new(portsets.first_slot()?),
-                    spaces: Handles::new(spaces.first_slot()?),
-                    threads: Handles::new(threads.first_slot()?),
-                    references: Handles::new(references.first_slot()?),
-                },
-                mutexes,
-                conds,
-                mappings,
-                regions,
-                ports,
-                portsets,
-                spaces,
-                threads,
-                references,
-                nowhere,
-                no_mapping,
-                accounts: Accounts::new(),
-                frames,
-                vacancies: Vacancies::new(),
-                notices: Notices::new(),
-                lines: Lines::new(),
-                io_ports: IoPorts::new(),
-                places: Places::new(),
-                lock: Lock::new(),
-                cpu: Cpu {
-                    sched: Scheduler::new(),
-                    deadlines: Deadlines::new(),
-                    stacks,
-                },
-                counters: Counters::new(),
-                forgotten: exec::Forgotten::new(),
-                table_hand: Cell::new(0),
-                seed: Cell::new(0x9e37_79b9),
-                epochs: Cell::new(0),
-            })
-        };
-        hal::alloc_slice(1, kernel)?.first()?.as_ref()
-    }
-
     /// The processor that this code runs on.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> &Cpu {
-        &self.cpu
+        &self.processors.0
     }
 
     /// The processor whose ready queues and deadlines hold the thread.
     #[inline(always)]
     pub(crate) fn cpu_of(&self, _: &Thread) -> &Cpu {
-        &self.cpu
+        &self.processors.0
     }
 
     /// A pseudo-random number. Users may guess it: it only shapes trees and makes a forgetful kernel forget.
@@ -189,20 +131,5 @@ impl Kernel {
     pub(crate) fn next_epoch(&self) -> u64 {
         self.epochs.set(self.epochs.get() + 1);
         self.epochs.get()
-    }
-
-    /// The number of objects of each type, in the order of [`abi::Type`].
-    pub(crate) fn census(&self) -> [usize; 9] {
-        [
-            self.mutexes.used(),
-            self.conds.used(),
-            self.mappings.used(),
-            self.regions.used(),
-            self.ports.used(),
-            self.portsets.used(),
-            self.spaces.used(),
-            self.threads.used(),
-            self.references.used(),
-        ]
     }
 }

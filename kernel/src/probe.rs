@@ -12,9 +12,9 @@
 
 use crate::config::CONFIG;
 use crate::object::thread::Thread;
-use crate::{Stop, K};
+use crate::Stop;
 pub(crate) use abi::probe::Kind;
-use abi::probe::{LINE, ROLES, SITES, SWEEP, WATCHED};
+use abi::probe::{ROLES, SITES, SWEEP, WATCHED};
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -292,27 +292,23 @@ pub(crate) fn rings() -> bool {
     CONFIG.probe && RING.load(Relaxed)
 }
 
-/// Raises the probe's line if the probe has fired, and checks the kernel's structures if it is time. Called
-/// when a trap ends.
+/// Whether the probe has fired and its interrupt line is to be raised now; it is noted as raised.
 #[inline(always)]
-pub(crate) fn exit_trap(k: K) {
-    if CONFIG.probe {
-        if RING.swap(false, Relaxed) {
-            crate::irq::device(k, LINE as u8);
-        }
-        check(k);
-    }
+pub(crate) fn takes_ring() -> bool {
+    CONFIG.probe && RING.swap(false, Relaxed)
+}
+
+/// Counts the end of a trap. Whether it is time to check the kernel's structures.
+#[inline(always)]
+pub(crate) fn is_check_due() -> bool {
+    CONFIG.probe && counts_to_period()
 }
 
 #[inline(never)]
-fn check(k: K) {
+fn counts_to_period() -> bool {
     EXITS.add(1);
     let period = PERIOD.get();
-    if period != 0 && EXITS.get().is_multiple_of(period) {
-        #[cfg(fermata_probe)]
-        crate::check::invariants(k);
-        let _ = k;
-    }
+    period != 0 && EXITS.get().is_multiple_of(period)
 }
 
 /// Arms the probe for the `n`-th site from now on, or goes on with a sweep, for threads with these roles.

@@ -68,11 +68,6 @@ impl Kernel {
         self.counters.begin(t);
         (continuation.function)(self, t, continuation.words)
     }
-
-    /// Does the running thread's call again.
-    pub(crate) fn redo(&'static self, t: &'static Thread) -> &'static Thread {
-        syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
-    }
 }
 
 impl hal::Kernel for Kernel {

@@ -99,6 +99,17 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
     }
 }
 
+impl Thread {
+    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
+    /// does not run.
+    pub(crate) fn drop_activation(&'static self) {
+        if kept::OWN_STACK {
+            hal::reset_stack::<Kernel>(self);
+        }
+        self.kept.clear();
+    }
+}
+
 impl Kernel {
     /// A preemption point: lets pending interrupts in and returns whether the running thread should leave its
     /// call so that a more important thread can run. Its frame must say how the call goes on.

@@ -31,7 +31,7 @@ pub(crate) mod tree;
 mod wait;
 
 use crate::queue::WaitQueue;
-use crate::{Stop, K};
+use crate::{Kernel, Stop, K};
 use abi::{Code, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
 use core::cell::Cell;
@@ -373,6 +373,23 @@ impl<T: Object> Table<T> {
             self.free.set(Some(slot.head()));
         }
         Some(())
+    }
+}
+
+impl Kernel {
+    /// The number of objects of each type, in the order of [`abi::Type`].
+    pub(crate) fn census(&self) -> [usize; 9] {
+        [
+            self.mutexes.used(),
+            self.conds.used(),
+            self.mappings.used(),
+            self.regions.used(),
+            self.ports.used(),
+            self.portsets.used(),
+            self.spaces.used(),
+            self.threads.used(),
+            self.references.used(),
+        ]
     }
 }
 

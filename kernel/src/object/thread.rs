@@ -15,7 +15,7 @@ use crate::kernel::core;
 use crate::object::port::Port;
 use crate::queue::{self, Links, WaitQueue};
 use crate::stop::{Access, Fault};
-use crate::{counters, probe, Kernel, K};
+use crate::{counters, probe, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
@@ -473,15 +473,6 @@ impl Thread {
         if self.ctx.is_full() {
             self.kept.clear();
         }
-    }
-
-    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
-    /// does not run.
-    pub(crate) fn drop_activation(&'static self) {
-        if kept::OWN_STACK {
-            hal::reset_stack::<Kernel>(self);
-        }
-        self.kept.clear();
     }
 
     /// Adds one to its stop count. When this returns the thread is in no queue and its frame is complete;

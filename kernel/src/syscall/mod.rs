@@ -121,6 +121,11 @@ pub(crate) static HANDLERS: [Handler; 256] = {
     all
 };
 
+/// Does the call in the frame of the running thread again. Returns the thread to resume.
+pub(crate) fn redo(k: K, t: &'static Thread) -> &'static Thread {
+    HANDLERS[t.ctx.call().get() as u8 as usize](k, t)
+}
+
 /// A table of the handlers of ordinary calls. Each is compiled into a function of its own that does the whole
 /// call, from decoding the frame to ending the trap.
 macro_rules! handlers {
@@ -329,7 +334,7 @@ fn relock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
             return k.exit_trap(t);
         }
     }
-    k.redo(t)
+    redo(k, t)
 }
 
 fn mutex_trylock(a: Args, mutex: &'static Mutex) -> Handled {
