@@ -1,12 +1,12 @@
 //! What boot has the kernel make before any program runs: its own state, and the first space.
 
 use crate::counters::Counters;
+use crate::deadlines::Deadlines;
 use crate::exec::{Forgotten, Stacks};
 use crate::kernel::{AllHandles, Cpu, Processors};
 use crate::lock::Lock;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
-use crate::object::deadlines::Deadlines;
 use crate::object::io_ports::IoPorts;
 use crate::object::lines::Lines;
 use crate::object::mapping::Mapping;

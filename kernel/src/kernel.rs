@@ -4,11 +4,11 @@
 
 use crate::config::FULL;
 use crate::counters::Counters;
+use crate::deadlines::Deadlines;
 use crate::exec::{Forgotten, Stacks};
 use crate::lock::Lock;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
-use crate::object::deadlines::Deadlines;
 use crate::object::io_ports::IoPorts;
 use crate::object::lines::Lines;
 use crate::object::mapping::Mapping;

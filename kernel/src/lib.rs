@@ -21,6 +21,7 @@ extern crate std;
 
 mod config;
 mod counters;
+mod deadlines;
 mod exec;
 mod first;
 mod handle;

@@ -15,7 +15,7 @@
 //! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
 //! wait for an interrupt. It is used with interrupts masked ([`core`](crate::kernel::core)), and must be short, as
 //! nothing preempts it. An interrupt that concerns more, the deadline of a wait in a queue of an object, is withheld
-//! until the holder leaves ([`crate::object::deadlines::Deadlines`]).
+//! until the holder leaves ([`crate::deadlines::Deadlines`]).
 //!
 //! This room has the lock itself; [`crate::trap`] takes it where a trap begins, and [`crate::leave`] gives it back
 //! where one ends. In the other configurations all of this compiles to nothing.

@@ -15,7 +15,6 @@
 pub(crate) mod account;
 pub(crate) mod cond;
 pub(crate) mod connection;
-pub(crate) mod deadlines;
 pub(crate) mod io_ports;
 pub(crate) mod lines;
 mod link;

@@ -7,9 +7,9 @@
 use super::account::Account;
 use super::cond::Cond;
 use super::connection::End;
-use super::deadlines::DeadlineLinks;
 use super::space::Space;
 use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Target};
+use crate::deadlines::{DeadlineLinks, DEADLINE_IN_QUEUE};
 use crate::kept::{self, Kept};
 use crate::kernel::core;
 use crate::object::port::Port;
@@ -153,7 +153,7 @@ const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
 /// In [`Thread::flags`]: the thread waits with a deadline and is in a queue meanwhile.
-const DEADLINE_IN_QUEUE: u8 = 4;
+const _: () = assert!((HAS_LINES | DELIVERED) & DEADLINE_IN_QUEUE == 0);
 
 /// A thread. The frame is its first field, so that the machine's entry code finds it at the thread's address.
 #[repr(C, align(16))]
@@ -165,8 +165,8 @@ pub struct Thread {
     /// The kind of wait in which it was stopped. Only for people who look at its state.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
-    /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`].
-    flags: Cell<u8>,
+    /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`](crate::deadlines::DEADLINE_IN_QUEUE).
+    pub(crate) flags: Cell<u8>,
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
     server_stage: Cell<Stage>,
@@ -229,15 +229,6 @@ impl Thread {
 
     pub(crate) fn set_exception_delivered(&self, delivered: bool) {
         self.set_flag(DELIVERED, delivered);
-    }
-
-    /// Whether it is in a queue while it waits until its deadline.
-    pub(crate) fn deadline_in_queue(&self) -> bool {
-        self.flags.get() & DEADLINE_IN_QUEUE != 0
-    }
-
-    pub(crate) fn set_deadline_in_queue(&self, in_queue: bool) {
-        self.set_flag(DEADLINE_IN_QUEUE, in_queue);
     }
 
     /// Its space, if that identity is alive (it may be vacant).

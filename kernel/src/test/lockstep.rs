@@ -1,9 +1,9 @@
 //! Only this file reads the kernel's structures for that.
 
 use super::world::World;
+use crate::deadlines::PUT_OFF;
 use crate::object::account::Account;
 use crate::object::connection::End;
-use crate::object::deadlines::PUT_OFF;
 use crate::object::port::Port;
 use crate::object::region::Source;
 use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};

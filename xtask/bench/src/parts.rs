@@ -79,6 +79,7 @@ const RULES: &[Rule] = &[
     ("kernel/src/object/wait.rs", &[], Part::Queues),
     ("kernel/src/object/thread.rs", &[], Part::Path),
     ("kernel/src/object/connection.rs", &[], Part::Path),
+    ("kernel/src/deadlines.rs", &[], Part::Lookup),
     ("kernel/src/object/", &[], Part::Lookup),
     ("kernel/src/handle.rs", &[], Part::Lookup),
     (

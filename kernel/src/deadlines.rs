@@ -1,7 +1,7 @@
 //! Deadlines of waiting threads.
 
 use crate::config::{CONFIG, FULL};
-use crate::object::thread::Thread;
+use crate::object::thread::{Run, Thread};
 #[cfg(any(test, fermata_probe))]
 use crate::queue::same;
 use crate::treap::{self, Treap};
@@ -88,6 +88,25 @@ impl DeadlineLinks {
     }
 }
 
+/// A bit of the flags of a thread: it is in a queue while it waits until its deadline.
+pub(crate) const DEADLINE_IN_QUEUE: u8 = 4;
+
+impl Thread {
+    /// Whether it is in a queue while it waits until its deadline.
+    fn deadline_in_queue(&self) -> bool {
+        self.flags.get() & DEADLINE_IN_QUEUE != 0
+    }
+
+    fn set_deadline_in_queue(&self, in_queue: bool) {
+        let others = self.flags.get() & !DEADLINE_IN_QUEUE;
+        self.flags.set(if in_queue {
+            others | DEADLINE_IN_QUEUE
+        } else {
+            others
+        });
+    }
+}
+
 impl treap::Item for Thread {
     /// Threads with the same deadline are in the order of their addresses.
     type Key = (u64, usize);
@@ -168,7 +187,10 @@ impl Deadlines {
             return;
         }
         if FULL {
-            let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
+            let alone = matches!(
+                t.run.get(),
+                Run::Waiting(Waiting::Deadline | Waiting::Interrupt)
+            );
             t.set_deadline_in_queue(!alone);
         }
         self.insert(t, at);
