@@ -8,11 +8,8 @@
 //! a check fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to
 //! do next (A4).
 //!
-//! The modules, from the ground up: `kernel` has the state, `object` the nine types, `sched` decides who runs
-//! next, `irq` handles interrupts, `exec` changes stacks, `leave` ends a trap, `memory` walks the mapping
-//! hierarchy, `handle` finds objects by address, `ipc` moves messages and talks to keepers, `syscall` decodes
-//! and checks arguments, `trap` is what the machine calls. A module imports only from those below it
-//! (`./fermata check`).
+//! The modules are rooms, one above the other; the kernel's README says what is in which. A room calls only rooms below
+//! it (`./fermata check`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, and the
 //! [`rules`] of the rooms.
 
+mod order;
 mod rules;
 
 use std::process::Command;

@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::order;
 use xtask_build::error::Error;
 use xtask_build::project::rust_files;
 use xtask_docs::book::pages;
@@ -59,22 +60,6 @@ const RULES: &[Rule] = &[
                  it a function there",
     },
 ];
-
-/// The rooms of the kernel from the ground up: modules of its crate, each of which imports only from those before it.
-const ORDER: &[&str] = &[
-    "config", "treap", "kept", "object", "sched", "irq", "exec", "leave", "memory", "handle",
-    "ipc", "syscall", "trap", "first",
-];
-
-/// Modules of the kernel that everybody may import and that may import everything: the state, which names the type of
-/// each of its parts; how handlers end, which names what stopped them; and what watches the kernel in tests and
-/// measurements, and is nothing otherwise.
-const ANYWHERE: &[&str] = &["kernel", "stop", "probe", "counters", "check", "queue", "lock", "deadlines"];
-    "kernel", "stop", "probe", "counters", "check", "queue", "lock",
-];
-
-/// Where the order holds.
-const ORDERED: &str = "kernel/src/";
 
 /// A crate, or all crates below a directory, and what they may depend on.
 struct Room {
@@ -207,16 +192,17 @@ const REGISTERS: &[&str] = &[
 /// Looks at the kernel's sources below `root` and returns what breaks a rule: one line each, with
 /// file, line and remedy.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
-    let mut found = Vec::new();
+    let (mut found, mut sources) = (Vec::new(), Vec::new());
     for directory in KERNEL {
         for path in rust_files(&root.join(directory))? {
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             found.extend(broken_in(&name, &text));
-            found.extend(upward_in(&name, &text));
+            sources.push((name.into_owned(), text));
         }
     }
+    found.extend(order::upward(&sources));
     for room in REGISTER_FREE {
         let paths = match room.strip_suffix('/') {
             Some(directory) => rust_files(&root.join(directory))?,
@@ -443,86 +429,6 @@ fn broken_in(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The imports of a file of the kernel that lead to a room above its own, or to one that has no place in the order.
-fn upward_in(file: &str, text: &str) -> Vec<String> {
-    let Some(inside) = file.strip_prefix(ORDERED) else {
-        return Vec::new();
-    };
-    let room = inside.split(['/', '.']).next().unwrap_or_default();
-    if room == "lib" || room == "test" || ANYWHERE.contains(&room) {
-        return Vec::new();
-    }
-    let place = |name: &str| ORDER.iter().position(|known| *known == name);
-    let Some(own) = place(room) else {
-        return vec![format!(
-            "{file}: the room `{room}` has no place in the order of xtask/src/check/rules.rs: give it one"
-        )];
-    };
-    imports(text)
-        .into_iter()
-        .filter(|(_, name)| !ANYWHERE.contains(&name.as_str()))
-        .filter(|(_, name)| place(name).is_none_or(|theirs| theirs > own))
-        .map(|(line, name)| {
-            format!(
-                "{file}:{line}: `crate::{name}`: rooms import only from rooms below them ({}): move what both \
-                 need down, or ask the kernel's state for it",
-                ORDER.join(", ")
-            )
-        })
-        .collect()
-}
-
-/// The modules of its own crate that a text names, with their lines. What stands in the root of the crate is of no
-/// room: types and constants, which begin with a capital letter.
-fn imports(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let code: Vec<&str> = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect();
-    let code = code.join("\n");
-    for (at, path) in code.match_indices("crate::") {
-        let line = code[..at].matches('\n').count() + 1;
-        let rest = &code[at + path.len()..];
-        let names = match rest.strip_prefix('{') {
-            Some(group) => top_level(group),
-            None => vec![rest],
-        };
-        for name in names {
-            let name: String = name
-                .trim_start()
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
-            if name.starts_with(|c: char| c.is_lowercase()) {
-                found.push((line, name));
-            }
-        }
-    }
-    found
-}
-
-/// The paths of a group of imports whose opening brace was before this text.
-fn top_level(group: &str) -> Vec<&str> {
-    let (mut paths, mut depth, mut start) = (Vec::new(), 0, 0);
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                paths.push(&group[start..at]);
-                break;
-            }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                paths.push(&group[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    paths
-}
-
 /// The lines of a file that name a register where none may be named.
 fn registers_in(file: &str, text: &str) -> Vec<String> {
     let free = REGISTER_FREE.iter().any(|room| file.starts_with(room));
@@ -572,46 +478,6 @@ mod tests {
         assert!(found[0].contains("kernel/src/exec"), "{found:?}");
         assert!(broken_in("kernel/src/exec/mod.rs", text).is_empty());
         assert!(broken_in("kernel/src/config.rs", text).is_empty());
-    }
-
-    #[test]
-    fn imports_go_down_and_what_goes_up_is_found_with_its_line() {
-        let text = "use crate::object::thread::Thread;\nuse crate::{\n    ipc::{self, fast},\n    probe, K,\n};\n\
-                    // crate::trap\nfn f() { crate::syscall::g() }\n";
-        let found = upward_in("kernel/src/object/port.rs", text);
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            found[0].starts_with("kernel/src/object/port.rs:2: `crate::ipc`"),
-            "{found:?}"
-        );
-        assert!(
-            found[1].starts_with("kernel/src/object/port.rs:7: `crate::syscall`"),
-            "{found:?}"
-        );
-        let from_ipc = upward_in("kernel/src/ipc/mod.rs", text);
-        assert_eq!(from_ipc.len(), 1, "{from_ipc:?}");
-        for file in [
-            "kernel/src/trap.rs",
-            "kernel/src/probe.rs",
-            "kernel/src/test/ipc.rs",
-            "hal/src/lib.rs",
-        ] {
-            assert!(upward_in(file, text).is_empty(), "{file}");
-        }
-        assert_eq!(upward_in("kernel/src/new.rs", "").len(), 1);
-    }
-
-    #[test]
-    fn every_room_of_the_order_is_there() {
-        let kernel = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .join(ORDERED);
-        for room in ORDER.iter().chain(ANYWHERE) {
-            let is_there = [format!("{room}.rs"), format!("{room}/mod.rs")]
-                .iter()
-                .any(|file| kernel.join(file).exists());
-            assert!(is_there, "{room}");
-        }
     }
 
     #[test]
