@@ -18,8 +18,8 @@ use abi::probe::{ROLES, SITES, SWEEP, WATCHED};
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A counter. Loads and stores need not be one atomic step: there is one processor, and nothing in here is
-/// interrupted.
+/// A counter. Loads and stores need not be one atomic step: one processor at a time is in the kernel, and nothing in
+/// here is interrupted.
 struct Count(AtomicU64);
 
 impl Count {

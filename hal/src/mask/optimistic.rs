@@ -38,8 +38,8 @@ pub(crate) enum Arrival {
     Later(Level),
 }
 
-/// The masks of a processor. An interrupt may read and write all of it at any instruction, hence atomics, which
-/// on one processor are plain loads and stores.
+/// The masks of a processor. An interrupt may read and write all of it at any instruction, hence atomics. No other
+/// processor does, so plain loads and stores suffice for them.
 #[repr(C)]
 pub(crate) struct Optimistic {
     /// The level that is masked.

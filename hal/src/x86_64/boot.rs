@@ -160,7 +160,7 @@ boot_stack:
     "#,
     pvh = const PVH,
     multiboot2 = const MULTIBOOT2,
-    stack = sym super::stack::CPU_STACKS,
+    stack = sym super::cpu::CPU_STACKS,
     stack_end = const super::stack::CPU_STACK_END,
     arrive = sym arrive,
 );
@@ -221,6 +221,7 @@ impl PhysicalBytes {
     }
 }
 
+/// What the boot loader has told.
 static FOUND: Global<RefCell<Found>> = Global(RefCell::new(Found {
     ram: [PhysRange { start: 0, size: 0 }; MAX_RAM],
     ram_count: 0,

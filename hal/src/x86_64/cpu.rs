@@ -1,15 +1,25 @@
-//! The state of one processor.
+//! What is one per processor, all of it, and the door to it: [`cpu`], [`stacks`] and [`gates`].
+//!
+//! There is one instance of each today, at an address that the linker knows, so that the entry code finds it without an
+//! instruction. With several processors each would get a copy of the few hundred bytes of entry code, whose addresses
+//! lead to its own state (`LSTAR` and the interrupt descriptor table are per processor), and these three functions
+//! would find it by a segment base.
 
-use super::descriptors::{LoadedPorts, TaskState, SEGMENTS};
-use super::Global;
+use super::descriptors::{Gate, LoadedPorts, TaskState, SEGMENTS};
+use super::stack::CpuStacks;
 use crate::mask::optimistic::Optimistic;
 use crate::mask::Level;
 use crate::Context;
 use core::cell::Cell;
 
-/// The state of one processor, except its stacks ([`super::stack::CPU_STACKS`]). There is one instance, which
-/// code reaches through [`cpu`] and the entry code directly. With several processors it would be found by a
-/// segment base.
+/// A static that each processor has of its own. Only this file can make one.
+#[repr(transparent)]
+pub(super) struct PerCpu<T>(T);
+
+// SAFETY: only the processor whose it is uses it, and not in the middle of another use: see `super::Global`.
+unsafe impl<T> Sync for PerCpu<T> {}
+
+/// The state of one processor, except its stacks and gates.
 #[repr(C)]
 pub(super) struct Cpu {
     /// The context that runs in user mode, or whose trap the kernel handles.
@@ -35,7 +45,8 @@ pub(super) struct Cpu {
     pub(super) task: TaskState,
 }
 
-pub(super) static CPU: Global<Cpu> = Global(Cpu {
+/// For [`cpu`] and the entry code only.
+pub(super) static CPU: PerCpu<Cpu> = PerCpu(Cpu {
     current: Cell::new(None),
     fpu_owner: Cell::new(None),
     plain: Cell::new(0),
@@ -54,4 +65,21 @@ pub(super) static CPU: Global<Cpu> = Global(Cpu {
 #[inline(always)]
 pub(super) fn cpu() -> &'static Cpu {
     &CPU.0
+}
+
+/// For [`stacks`] and the entry code only. They are zero at first and take no room in the image, as they would in
+/// [`Cpu`].
+pub(super) static CPU_STACKS: PerCpu<CpuStacks> = PerCpu(CpuStacks::new());
+
+/// The stacks of the processor that this code runs on.
+#[inline(always)]
+pub(super) fn stacks() -> &'static CpuStacks {
+    &CPU_STACKS.0
+}
+
+static GATES: PerCpu<[Gate; 256]> = PerCpu([const { Gate::new() }; 256]);
+
+/// The interrupt descriptor table of the processor that this code runs on.
+pub(super) fn gates() -> &'static [Gate; 256] {
+    &GATES.0
 }

@@ -1,8 +1,8 @@
 //! Descriptor tables: segments, the task state with its stacks and port permissions, and the interrupt gates.
 
-use super::cpu::{cpu, Cpu};
+use super::cpu::{cpu, gates, Cpu};
 use super::instructions::{wrmsr, MSR_STAR};
-use super::{stack, trap, Global};
+use super::{stack, trap};
 use crate::context::needs::PORTS_SHIFT;
 use crate::mask::{Irq, IRQ};
 use core::arch::asm;
@@ -93,19 +93,20 @@ pub(super) const SEGMENTS: [Cell<u64>; 10] = [
 
 /// An entry of the interrupt descriptor table.
 #[repr(C)]
-struct Gate {
+pub(super) struct Gate {
     low: Cell<u64>,
     high: Cell<u64>,
 }
 
-static GATES: Global<[Gate; 256]> = Global(
-    [const {
+impl Gate {
+    /// A gate that leads nowhere.
+    pub(super) const fn new() -> Self {
         Gate {
             low: Cell::new(0),
             high: Cell::new(0),
         }
-    }; 256],
-);
+    }
+}
 
 /// The operand of `lgdt` and `lidt`.
 #[repr(C, packed(2))]
@@ -156,7 +157,7 @@ pub(super) fn init() {
         };
         // An interrupt gate. Only the vector of breakpoints may be raised by user mode.
         let kind = if vector == 3 { 0xee } else { 0x8e };
-        let gate = &GATES.0[usize::from(vector)];
+        let gate = &gates()[usize::from(vector)];
         gate.low.set(
             handler & 0xffff
                 | u64::from(KERNEL_CODE) << 16
@@ -168,7 +169,7 @@ pub(super) fn init() {
     }
 
     let segments = TablePointer::to(segments);
-    let gates = TablePointer::to(&GATES.0);
+    let gates = TablePointer::to(gates());
     // SAFETY: the tables are complete and live for ever; the selectors loaded are those of the code
     // and the data that the kernel runs with already.
     unsafe {

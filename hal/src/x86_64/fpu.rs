@@ -22,11 +22,11 @@ use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 
+/// The bits of MXCSR that can be set. Processors of one machine have the same.
 static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
 
 #[repr(align(16))]
 struct Image(UnsafeCell<[u8; FPU_BYTES]>);
-static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; FPU_BYTES])));
 /// The registers of a thread that has not used the FPU.
 static INITIAL: Global<Image> = Global(Image(UnsafeCell::new(initial_fpu())));
 
@@ -36,7 +36,8 @@ pub(super) const LOADED: u32 = 2 * HAS_FPU;
 /// Asks the processor which bits of MXCSR it has, and loads initial registers.
 pub(super) fn init() {
     clts();
-    let scratch = SCRATCH.0 .0.get();
+    let scratch = Image(UnsafeCell::new([0; FPU_BYTES]));
+    let scratch = scratch.0.get();
     // SAFETY: 512 bytes, aligned, nobody else's; the FPU does not trap.
     let mask = unsafe {
         asm!("fninit", "fxsave64 [{}]", in(reg) scratch, options(nostack));

@@ -1,8 +1,8 @@
 //! Device interrupts: the pair of 8259 controllers that every PC has or emulates.
 //!
 //! They offer the sixteen lines that all legacy devices use, and to which the firmware routes PCI functions, so
-//! that no table of the firmware has to be read. With one processor, an I/O APIC would only add lines. The
-//! local APIC passes the 8259s' requests on through its LINT0 pin.
+//! that no table of the firmware has to be read. They interrupt the processor that booted: its local APIC passes their
+//! requests on through its LINT0 pin. For that one an I/O APIC would only add lines.
 //!
 //! A line is masked when its interrupt arrives and stays so until [`irq_unmask`]: the handler of the device
 //! decides when the next may come.

@@ -1,6 +1,6 @@
-//! The real machine: one x86-64 processor with FSGSBASE and a local APIC.
+//! The real machine: an x86-64 processor with FSGSBASE and a local APIC.
 //!
-//! * `cpu`: the state of one processor.
+//! * `cpu`: what is one per processor, and the door to it.
 //! * `boot`: from the boot loader to the kernel's first line.
 //! * `memory`: the division of physical memory, and the kernel's translations; `paging`: the translations of
 //!   users; `stack`: the kernel's stacks.
@@ -9,11 +9,6 @@
 //! * `events`: what a counting emulator is told.
 //! * `interrupts`: the interrupt controllers; `mask`: the masking of interrupts by level; `time`: the clock and
 //!   the timer; `serial`: the control channel.
-//!
-//! There is one processor, and its state is a static (`cpu`) that the entry code addresses directly: no
-//! instruction is spent on finding it. With several processors each would get a copy of the few hundred bytes
-//! of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt descriptor table are per
-//! processor), so that this remains true.
 
 mod boot;
 mod cpu;
@@ -58,12 +53,14 @@ pub(crate) use paging::Root;
 pub(crate) use stack::{cpu_stack_top, set_stack};
 pub(crate) use trap::OWN_STACKS;
 
-/// A static of the machine. State that each processor has of its own is in [`cpu::Cpu`] and nowhere else.
+/// A static that is one per machine, however many processors it has. What each processor has of its own is a
+/// [`cpu::PerCpu`], which only [`cpu`] can make.
 #[repr(transparent)]
 struct Global<T>(T);
 
-// SAFETY: there is one processor, and code that an interrupt or exception runs does not interrupt other Rust
-// code. Traps from user mode come when no Rust code runs. Interrupts from the kernel come only while it lets
+// SAFETY: at most one processor runs the kernel at a time: there is one. (With several, this is where a lock around
+// the kernel would be needed; nothing else in here counts them.) And code that an interrupt or exception runs does not
+// interrupt other Rust code. Traps from user mode come when no Rust code runs. Interrupts from the kernel come only while it lets
 // them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call like any other. With
 // optimistic masking an interrupt may come anywhere; it then touches only the atomics of `Cpu::mask` and the
 // controllers, and other code turns interrupts off before it touches those. All other traps from the kernel

@@ -12,6 +12,7 @@
 //! [`switch_stack`] consumes the one that it goes on with, [`set_stack`] drops that of a thread that loses its
 //! stack, and the exit code that of a thread that it resumes although another thread ran last.
 
+use super::cpu::stacks;
 use super::descriptors::{IST_BYTES, IST_COUNT};
 use super::instructions::stack_pointer;
 use super::memory::{
@@ -48,33 +49,35 @@ pub(super) struct CpuStacks {
     ist: [UnsafeCell<[u8; IST_BYTES]>; IST_COUNT],
 }
 
-/// The stacks of the processor. They are zero at first and take no room in the image, as they would in
-/// [`super::cpu::Cpu`].
-pub(super) static CPU_STACKS: Global<CpuStacks> = Global(CpuStacks {
-    stack: CpuStack {
-        guard: [0; PAGE_SIZE as usize],
-        stack: UnsafeCell::new([0; CPU_STACK_BYTES]),
-    },
-    ist: [const { UnsafeCell::new([0; IST_BYTES]) }; IST_COUNT],
-});
+impl CpuStacks {
+    pub(super) const fn new() -> Self {
+        CpuStacks {
+            stack: CpuStack {
+                guard: [0; PAGE_SIZE as usize],
+                stack: UnsafeCell::new([0; CPU_STACK_BYTES]),
+            },
+            ist: [const { UnsafeCell::new([0; IST_BYTES]) }; IST_COUNT],
+        }
+    }
+}
 
-/// The offset of the end of the kernel's stack in [`CPU_STACKS`].
+/// The offset of the end of the kernel's stack in [`CpuStacks`].
 pub(super) const CPU_STACK_END: usize = size_of::<CpuStack>();
 
 /// The high end of the processor's stack.
 #[inline]
 pub(crate) fn cpu_stack_top() -> u64 {
-    (CPU_STACKS.0.stack.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
+    (stacks().stack.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
 }
 
 /// The high end of an interrupt stack of the processor.
 pub(super) fn ist_stack_top(index: usize) -> u64 {
-    CPU_STACKS.0.ist[index].get() as u64 + IST_BYTES as u64
+    stacks().ist[index].get() as u64 + IST_BYTES as u64
 }
 
 /// Whether the page at `address` must stay unmapped.
 pub(super) fn is_guard_of_cpu_stack(address: u64) -> bool {
-    address == &raw const CPU_STACKS.0.stack.guard as u64
+    address == &raw const stacks().stack.guard as u64
 }
 
 /// A kernel stack. This structure stands at its high end; pushed words lie below.
@@ -86,6 +89,7 @@ pub struct Stack {
 
 /// Bytes from one stack to the next: the stack and the unmapped page.
 const STRIDE: u64 = STACK_BYTES as u64 + PAGE_SIZE;
+/// Number of addresses for stacks that are used up.
 static STACKS: Global<Cell<u64>> = Global(Cell::new(0));
 
 /// Makes the tables that every address space shares.

@@ -71,6 +71,7 @@ impl Apic {
     }
 }
 
+/// What was measured at boot. Time-stamp counters and local APICs of one machine run at one rate, from one instant on.
 struct Clock {
     /// The time-stamp counter at the clock's 0.
     start: Cell<u64>,

@@ -10,14 +10,14 @@
 //! masked, without any instruction for that: the processor clears the flag, and the byte of optimistic masking
 //! says so while user mode runs.
 
-use super::cpu::{cpu, Cpu, CPU};
+use super::cpu::{cpu, Cpu, CPU, CPU_STACKS};
 use super::descriptors::{INNER_CODE, INNER_DATA, KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::{switch_fpu, use_fpu, LOADED};
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::mask::{self, FLAG};
 use super::paging::byte_in_use;
 use super::serial::{die, die_at};
-use super::stack::{CPU_STACKS, CPU_STACK_END};
+use super::stack::CPU_STACK_END;
 use super::{interrupts, stack, time, Global};
 use crate::context::context_of;
 use crate::context::needs::{FULL, HAS_FPU, INNER, PORTS_SHIFT};

@@ -59,6 +59,11 @@ const RULES: &[Rule] = &[
         remedy: "what depends on preemption belongs to kernel/src/exec: ask `Kernel::preempts`, or give \
                  it a function there",
     },
+    Rule {
+        words: &["processors"],
+        rooms: &["kernel/src/kernel.rs", "kernel/src/first.rs", "kernel/src/test/"],
+        remedy: "`Kernel::cpu` and `Kernel::cpu_of` are the ways to what is one per processor",
+    },
 ];
 
 /// A crate, or all crates below a directory, and what they may depend on.
@@ -193,12 +198,15 @@ const REGISTERS: &[&str] = &[
 /// file, line and remedy.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     let (mut found, mut sources) = (Vec::new(), Vec::new());
+    let machine_page = std::fs::read_to_string(root.join(MACHINE_PAGE))
+        .map_err(|error| Error::new(format!("cannot read {MACHINE_PAGE}: {error}")))?;
     for directory in KERNEL {
         for path in rust_files(&root.join(directory))? {
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             found.extend(broken_in(&name, &text));
+            found.extend(unlisted_in(&name, &text, &machine_page));
             sources.push((name.into_owned(), text));
         }
     }
@@ -429,6 +437,35 @@ fn broken_in(file: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// Where the machine's statics are, and the page that lists those that are one per machine.
+const MACHINE: &str = "hal/src/x86_64/";
+const MACHINE_PAGE: &str = "hal/README.md";
+
+/// The statics of a file of the machine that are one per machine and that the page does not list. What is one per
+/// processor has another type, which only one file can make.
+fn unlisted_in(file: &str, text: &str, page: &str) -> Vec<String> {
+    if !file.starts_with(MACHINE) || file.ends_with("paging_model.rs") {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let Some((_, rest)) = line.split_once("static ") else {
+            continue;
+        };
+        let Some((name, kind)) = rest.split_once(": ") else {
+            continue;
+        };
+        if kind.starts_with("Global<") && !page.contains(&format!("`{name}`")) {
+            found.push(format!(
+                "{file}:{}: `{name}`: {MACHINE_PAGE} lists what is one per machine, and this is not there; what is \
+                 one per processor belongs to {MACHINE}cpu.rs",
+                number + 1
+            ));
+        }
+    }
+    found
+}
+
 /// The lines of a file that name a register where none may be named.
 fn registers_in(file: &str, text: &str) -> Vec<String> {
     let free = REGISTER_FREE.iter().any(|room| file.starts_with(room));
@@ -565,6 +602,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_one_per_machine_is_listed() {
+        let text = "/// A static.\nstatic CLOCK: Global<u8> = Global(0);\nstatic N: Global<u8> = Global(0);\n\
+                    static CPU: PerCpu<Cpu> = PerCpu(Cpu::new());\n";
+        let find = |file: &str| unlisted_in(file, text, "| `time.rs`: `CLOCK` |");
+        let found = find("hal/src/x86_64/time.rs");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("hal/src/x86_64/time.rs:3: `N`: hal/README.md"),
+            "{found:?}"
+        );
+        assert!(find("hal/src/host/mod.rs").is_empty());
     }
 
     #[test]
