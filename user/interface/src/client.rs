@@ -25,10 +25,14 @@ pub struct Kept {
 /// service.
 ///
 /// # Errors
-/// As said, and [`Error::Broken`] if the service is gone.
+/// As said, and [`Error::Broken`] if the service is gone; [`Error::NoMemory`].
 pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
     const PLACE: usize = 1 + wire::KEPT_WORDS;
-    let mut reply = [0; PLACE + wire::KEPT_BYTES / 8];
+    let mut reply = Vec::new();
+    reply
+        .try_reserve_exact(PLACE + wire::KEPT_BYTES / 8)
+        .map_err(|_| Error::NoMemory)?;
+    reply.resize(PLACE + wire::KEPT_BYTES / 8, 0);
     let request = [wire::head(wire::KEEP, 0), 0];
     let came = knock(door, &request, &[], Some(*port), (&mut reply, None))?;
     let length = came.checked_sub(PLACE * 8).ok_or(Error::Broken)?;

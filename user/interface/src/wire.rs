@@ -5,7 +5,7 @@
 //! others are the result. Both travel in registers if no bytes go with them; bytes follow the
 //! words in memory. References go beside them, in the order of the arguments, and of the result.
 use core::mem::MaybeUninit;
-use proto::Error;
+use proto::{Error, MAX_BULK};
 
 pub use base::short::{
     count, in_registers, in_registers_with, with_count, Came, Words, NONE, WORDS,
@@ -35,8 +35,9 @@ pub const KEEP: u16 = 1;
 pub const RESUME: u16 = 2;
 /// Words in which a session is kept.
 pub const KEPT_WORDS: usize = 7;
-/// Most bytes of a reply that are kept with it.
-pub const KEPT_BYTES: usize = 4096;
+/// Most bytes of a reply that are kept with it: as many as any reply to a request that must not be repeated has, since its
+/// method is told of no more room.
+pub const KEPT_BYTES: usize = MAX_BULK;
 
 /// What a method takes, for who makes requests without a proxy.
 #[derive(Clone, Copy, Debug)]

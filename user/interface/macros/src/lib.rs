@@ -918,9 +918,12 @@ impl<'a> Method<'a> {
         let needed = names.len() + usize::from(self.returns_bytes);
         let room_at = names.len() + 1;
         let room = self.returns_bytes.then(|| quote!(room));
+        // What is kept with a reply is in images too, whole.
+        let most_room =
+            (self.alters() && !self.again).then(|| quote!(.min(::interface::wire::KEPT_BYTES)));
         let take_room = self
             .returns_bytes
-            .then(|| quote!(let room = request.words[#room_at] as usize;));
+            .then(|| quote!(let room = (request.words[#room_at] as usize)#most_room;));
         let most = &self.most_bytes;
         let bytes = self
             .bytes

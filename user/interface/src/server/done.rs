@@ -49,8 +49,8 @@ impl Done {
             // What references name is in no image: the request is done, and what came of it is not there any more.
             Some(beside) if !beside.refs.is_empty() => (&ended, &[][..]),
             Some(beside) if beside.bytes.len() <= KEPT_BYTES => (&self.reply, &beside.bytes[..]),
-            // More than an image keeps: it is done again.
-            Some(_) => return (0, &[]),
+            // A server that sent more than its method was told that there is room for. It is not done again either.
+            Some(_) => (&ended, &[][..]),
         };
         let reply = reply.as_words();
         words[..reply.len()].copy_from_slice(reply);
