@@ -223,6 +223,12 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
             found.extend(registers_in(&name, &text));
         }
     }
+    for path in rust_files(&root.join(RUNTIME))? {
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+        found.extend(services_in(&name, &text));
+    }
     for manifest in files(root, "Cargo.toml")? {
         let text = std::fs::read_to_string(root.join(&manifest))
             .map_err(|error| Error::new(format!("cannot read {}: {error}", manifest.display())))?;
@@ -437,6 +443,46 @@ fn broken_in(file: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// The runtime, and those of its files that may name services; ADR 0024 says why they do.
+const RUNTIME: &str = "user/rt/src/";
+const IN_RUNTIME: &[&str] = &[
+    "checkpoint.rs",
+    "console.rs",
+    "fs.rs",
+    "io.rs",
+    "memory.rs",
+    "names.rs",
+    "net.rs",
+    "process.rs",
+    "random.rs",
+    "start.rs",
+    "system.rs",
+];
+
+/// The lines of a file of the runtime that name a service and may not.
+fn services_in(file: &str, text: &str) -> Vec<String> {
+    let Some(inside) = file.strip_prefix(RUNTIME) else {
+        return Vec::new();
+    };
+    if IN_RUNTIME.contains(&inside) {
+        return Vec::new();
+    }
+    let code = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        has_word(code, "services")
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| code(line));
+    lines
+        .map(|(number, _)| {
+            format!(
+                "{file}:{}: `services`: what the runtime knows of services is in docs/adr/0024-clients-are-known.md, \
+                 and this is not: put it where programs can take it from, above `rt`",
+                number + 1
+            )
+        })
+        .collect()
+}
+
 /// Where the machine's statics are, and the page that lists those that are one per machine.
 const MACHINE: &str = "hal/src/x86_64/";
 const MACHINE_PAGE: &str = "hal/README.md";
@@ -601,6 +647,26 @@ mod tests {
                     assert!(broken_in(&file, &text).is_empty(), "{word} in {file}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_runtime_knows_of_services_what_is_said() {
+        let text = "// services\nuse services::fs::Attr;\nlet a = services_of(b);\n";
+        let found = services_in("user/rt/src/heap.rs", text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("user/rt/src/heap.rs:2: `services`"),
+            "{found:?}"
+        );
+        assert!(services_in("user/rt/src/fs.rs", text).is_empty());
+        assert!(services_in("servers/fs/src/main.rs", text).is_empty());
+        let page = include_str!("../../../docs/adr/0024-clients-are-known.md");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for file in IN_RUNTIME {
+            assert!(page.contains(&format!("`{file}`")), "{file}");
+            let text = std::fs::read_to_string(root.join(RUNTIME).join(file)).expect("a file");
+            assert!(has_word(&text, "services"), "{file} names none");
         }
     }
 
