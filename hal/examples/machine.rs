@@ -478,6 +478,7 @@ mod image {
             ("single_steps_over_calls", &program_steps, single_steps),
             ("segment_bases", &program_bases, segment_bases),
             ("ports_of_two_threads", &program_ports, ports_of_two_threads),
+            ("many_ports", &program_call, many_ports),
             ("fpu_of_two_threads", &program_fpu, fpu_of_two_threads),
             (
                 "fpu_leaves_no_trace",
@@ -1673,6 +1674,44 @@ mod image {
         // The emulator's processor has 40 bits of addresses.
         if !hal::device_frame(Pfn((1 << 28) - 1)) || hal::device_frame(Pfn(1 << 28)) {
             return Failed("what the processor can address");
+        }
+        // Ranges that begin before, end within, or contain what is not a device's; and one that does not.
+        let (ram, controller) = (a.0, 0xfee00);
+        for (first, count) in [
+            (ram - 1, 2),
+            (ram, 3),
+            (0xb8, 1 << 24),
+            (controller - 5, 6),
+            (controller - 5, 10),
+            ((1 << 28) - 5, 6),
+        ] {
+            if hal::device_frames(Pfn(first), count) {
+                return Failed("S1: a range with what is not a device's");
+            }
+        }
+        if !hal::device_frames(Pfn(controller - 5), 5)
+            || !hal::device_frames(Pfn(controller + 1), 5)
+        {
+            return Failed("a range beside the interrupt controller");
+        }
+        Passed
+    }
+
+    /// Whatever ports a driver has, and whoever had others before: what is loaded with interrupts masked is bounded.
+    fn many_ports(_: &'static Machine, _: usize, _: Trap) -> Next {
+        const MOST: u64 = 20_000;
+        let before = hal::now();
+        hal::load_ports(1, &[(3, u16::MAX - 3)]);
+        let all = hal::now() - before;
+        hal::load_ports(2, &[(40, 1)]);
+        let others = hal::now() - before - all;
+        hal::load_ports(0, &[]);
+        hal::log(format_args!(
+            "machine: {all} ns to load all ports, {others} ns to load others"
+        ));
+        // Instructions, where they are what is counted.
+        if hal::now() - before > 2 * MOST {
+            return Failed("A9: loading ports takes as long as there are ports");
         }
         Passed
     }

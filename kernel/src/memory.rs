@@ -200,7 +200,11 @@ fn remember(
 /// With so many table pages a space can go on, whatever one instruction of it touches.
 const FEW_TABLES: u32 = 32;
 
-/// Clears the page table of another space when table pages have run out, of one that has as many or if this one has few, or else of
+/// So many tables are taken from another space at once: few, since that is somebody else's time, and the memory of the one that has many
+/// is where it was.
+const TABLES_TAKEN: u32 = 8;
+
+/// Takes table pages from another space when they have run out, from one that has as many or if this one has few, or else all from
 /// this space. So who touches much does that at the cost of those who do, too, and at its own. Walks fill it again.
 #[cold]
 #[inline(never)]
@@ -214,7 +218,7 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
         k.table_hand.set(hand + 1);
         if let Some(victim) = k.spaces.get(hand % k.spaces.slots().max(1)) {
             if !core::ptr::eq(victim, keep) && victim.table.pages() >= least {
-                victim.empty_table(k);
+                victim.give_tables(k, TABLES_TAKEN);
                 return Ok(());
             }
         }

@@ -296,7 +296,14 @@ pub fn user_frame(pfn: Pfn) -> bool {
 
 /// Whether the frame may be mapped as device memory: it is not RAM, and the processor can address it.
 pub fn device_frame(pfn: Pfn) -> bool {
-    !user_frame(pfn) && (FIRST_FRAME..END_FRAME).contains(&pfn.0)
+    device_frames(pfn, 1)
+}
+
+/// Whether all of `count` frames from `first` on may be mapped as device memory.
+pub fn device_frames(first: Pfn, count: u32) -> bool {
+    let (start, end) = (u64::from(first.0), u64::from(first.0) + u64::from(count));
+    let ram = u64::from(frame_limit());
+    end <= u64::from(FIRST_FRAME) || start >= ram && end <= u64::from(END_FRAME)
 }
 
 /// One more than the highest frame of RAM.
@@ -483,6 +490,20 @@ impl PageTable {
     pub fn clear(&self) {
         let (start, end) = self.reach();
         self.remove(start, end);
+    }
+
+    /// Gives back some table pages, at most about so many, with all translations in them; all if it has no more.
+    pub fn clear_some(&self, most: u32) {
+        /// Bytes below a table of the lowest level.
+        const TABLE_REACH: u64 = 512 * PAGE_SIZE;
+        let (start, end) = self.reach();
+        let before = self.pages();
+        while self.pages() > before.saturating_sub(most) {
+            let first = self.entries.borrow().keys().next().copied();
+            let Some(first) = first else { return };
+            let from = (first * PAGE_SIZE) & !(TABLE_REACH - 1);
+            self.remove(from.max(start), (from + TABLE_REACH).min(end));
+        }
     }
 
     /// The number of table pages that it holds.

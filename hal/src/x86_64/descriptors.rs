@@ -256,17 +256,32 @@ pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
 }
 
 impl TaskState {
-    /// Sets or clears the bits of ports.
+    /// Sets or clears the bits of ports, a word at a time: a driver may have many.
     fn set_ports(&self, (first, count): (u16, u16), forbidden: bool) {
-        let first = usize::from(first);
-        for port in first..(first + usize::from(count)).min(65536) {
-            let word = &self.ports[port / 32];
-            let bit = 1 << (port % 32);
+        let (first, end) = (usize::from(first), usize::from(first) + usize::from(count));
+        let end = end.min(65536);
+        let change = |word: &Cell<u32>, bits: u32| {
             word.set(if forbidden {
-                word.get() | bit
+                word.get() | bits
             } else {
-                word.get() & !bit
+                word.get() & !bits
             });
+        };
+        // The bits of a word from this port on.
+        let from = |port: usize| u32::MAX << (port % 32);
+        let (head, tail) = (first / 32, end / 32);
+        if head == tail {
+            if first < end {
+                change(&self.ports[head], from(first) & !from(end));
+            }
+            return;
+        }
+        change(&self.ports[head], from(first));
+        for word in &self.ports[head + 1..tail] {
+            word.set(if forbidden { u32::MAX } else { 0 });
+        }
+        if !end.is_multiple_of(32) {
+            change(&self.ports[tail], !from(end));
         }
     }
 }

@@ -423,19 +423,26 @@ fn physical_bits() -> u32 {
     36
 }
 
-/// Whether the frame may be mapped as device memory: the processor can address it, and it is neither
-/// users' RAM, nor the kernel's, nor the interrupt controller's.
+/// Whether the frame may be mapped as device memory ([`device_frames`]).
 pub fn device_frame(pfn: Pfn) -> bool {
-    let address = u64::from(pfn.0) * PAGE_SIZE;
-    let within = |start: u64, size: u64| address.wrapping_sub(start) < size;
+    device_frames(pfn, 1)
+}
+
+/// Whether all of `count` frames from `first` on may be mapped as device memory: the processor can address them, and none is
+/// users' RAM, the kernel's, or the interrupt controller's. No loop over the frames: a driver says how many there are.
+pub fn device_frames(first: Pfn, count: u32) -> bool {
+    let start = u64::from(first.0) * PAGE_SIZE;
+    let end = start + u64::from(count) * PAGE_SIZE;
+    let apart = |from: u64, size: u64| end <= from || from + size <= start;
+    let frames = |(first, count)| apart(u64::from(first) * PAGE_SIZE, u64::from(count) * PAGE_SIZE);
     let pool = MEMORY.0.pool.get();
     let image = &raw const image::image_start as u64;
     let image_size = &raw const image::image_end as u64 - image;
-    !user_frame(pfn)
-        && pfn.0 <= MEMORY.0.last_frame.get()
-        && !within(pool.start, pool.size)
-        && !within(image, image_size.next_multiple_of(PAGE_SIZE))
-        && !within(super::time::apic_physical(), PAGE_SIZE)
+    end <= (u64::from(MEMORY.0.last_frame.get()) + 1) * PAGE_SIZE
+        && MEMORY.0.user.iter().map(Cell::get).all(frames)
+        && apart(pool.start, pool.size)
+        && apart(image, image_size.next_multiple_of(PAGE_SIZE))
+        && apart(super::time::apic_physical(), PAGE_SIZE)
 }
 
 /// One more than the highest frame of users' RAM.

@@ -32,8 +32,9 @@ pub use events::{event, EVENTS};
 pub use interrupts::{irq_mask, irq_raise, irq_unmask, IRQ_LINES, OWN_LINES};
 pub use mask::{let_interrupts_in, wait_for_interrupt};
 pub use memory::{
-    alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_array,
-    read_bytes, read_word, read_words, user_frame, write_bytes, write_word, write_words,
+    alloc_slice, copy_bytes, device_frame, device_frames, frame_limit, free_ranges, pool_bytes,
+    read_array, read_bytes, read_word, read_words, user_frame, write_bytes, write_word,
+    write_words,
 };
 pub use paging::PageTable;
 pub use registers::Frame;

@@ -441,7 +441,18 @@ impl PageTable {
         if to.wrapping_sub(from) == PAGE_SIZE {
             return self.remove_page(from);
         }
-        self.remove_pages(from, to)
+        self.remove_pages(from, to, u32::MAX)
+    }
+
+    /// Gives back some table pages, at most about so many, with all translations in them; all if it has no more. So the work is bounded,
+    /// however many there are.
+    pub fn clear_some(&self, most: u32) {
+        if self.pages() <= most {
+            self.clear();
+            return;
+        }
+        let (start, end) = self.reach();
+        self.remove_pages(start, end, most);
     }
 
     /// Removes the translation of one page. Its table stays, even if it is empty: callers that remove single
@@ -461,8 +472,9 @@ impl PageTable {
         1
     }
 
+    /// Removes the translations of a range, until so many tables have been given back.
     #[inline(never)]
-    fn remove_pages(&self, from: u64, to: u64) -> u32 {
+    fn remove_pages(&self, from: u64, to: u64, most: u32) -> u32 {
         assert!(
             from.is_multiple_of(PAGE_SIZE) && to.is_multiple_of(PAGE_SIZE),
             "parts of pages"
@@ -478,9 +490,10 @@ impl PageTable {
             flush_singly: loaded,
             removed: 0,
             freed: 0,
+            most,
         };
         let mut at = start;
-        while at < end {
+        while at < end && removal.freed < most {
             let Some((top, level)) = self.top(at) else {
                 break;
             };
@@ -504,7 +517,7 @@ impl PageTable {
     pub fn clear(&self) {
         if self.is_collocated() {
             let (start, end) = self.reach();
-            self.remove_pages(start, end);
+            self.remove_pages(start, end, u32::MAX);
             return;
         }
         let Some(root) = self.root() else { return };
@@ -516,6 +529,7 @@ impl PageTable {
             flush_singly: false,
             removed: 0,
             freed: 0,
+            most: u32::MAX,
         };
         removal.remove(root, 4, 0, collocated::START);
         for i in KERNEL_ENTRIES {
@@ -582,6 +596,8 @@ struct Removal<'a> {
     removed: u32,
     /// Tables given back so far.
     freed: u32,
+    /// It ends when so many have been given back.
+    most: u32,
 }
 
 impl Removal<'_> {
@@ -591,7 +607,7 @@ impl Removal<'_> {
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
         let mut at = start;
-        while at < end && table.count().get() > 0 {
+        while at < end && table.count().get() > 0 && self.freed < self.most {
             let next = (at & !(reach - 1)) + reach;
             let entry = table.entry(index(at, level));
             if entry.get() != 0 {

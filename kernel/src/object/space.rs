@@ -288,6 +288,12 @@ impl Space {
         self.epoch.set(k.next_epoch());
     }
 
+    /// Gives back some pages of its page table, with the translations in them.
+    pub(crate) fn give_tables(&self, k: K, most: u32) {
+        self.table.clear_some(most);
+        self.epoch.set(k.next_epoch());
+    }
+
     /// Drops every translation that was made through one of its regions, in one pass: a pass for each would visit each
     /// importing space as often as there are regions.
     fn forget_exports(&self, k: K) {

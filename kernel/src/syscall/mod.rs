@@ -622,7 +622,7 @@ fn ports_changed(a: Args, space: &'static Space) {
     }
 }
 
-/// Most bytes of device memory that one region exports: every frame is checked, in one call.
+/// Most bytes of device memory that one region exports.
 const MAX_DEVICE: u64 = 64 << 20;
 
 fn device_map_physical(a: Args) -> Handled {
@@ -633,12 +633,8 @@ fn device_map_physical(a: Args) -> Handled {
         && size.is_multiple_of(PAGE_SIZE)
         && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
         && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
-    let frames = start / PAGE_SIZE..start.saturating_add(size) / PAGE_SIZE;
-    if !sound
-        || !frames
-            .into_iter()
-            .all(|pfn| hal::device_frame(hal::Pfn(pfn as u32)))
-    {
+    let first = hal::Pfn((start / PAGE_SIZE) as u32);
+    if !sound || !hal::device_frames(first, (size / PAGE_SIZE) as u32) {
         return Err(Stop::Code(Code::Invalid));
     }
     region.withdraw(a.k);

@@ -12,6 +12,7 @@ use crate::object::{Object, Phase};
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::{access, boot, Call, Code, Type, PAGE_SIZE, ROLES, SYSCALLS, USER_END};
+use core::cell::Cell;
 use hal::Trap;
 use std::collections::BTreeMap;
 use std::format;
@@ -39,6 +40,9 @@ impl Random {
     }
 }
 
+/// Most accesses to memory and page tables that a call or fault of a hostile program may take (rule A9): those of the longest lists, of
+/// which each entry is read and its page found.
+pub(super) const MOST_ACCESSES: u64 = 20_000;
 /// The address of the shared pages in both spaces, and their number.
 const JAIL: u64 = 0x10_0000;
 const JAIL_PAGES: u64 = 8;
@@ -46,6 +50,8 @@ const JAIL_PAGES: u64 = 8;
 const AGAIN: u64 = 0x50_0000;
 /// The page for states.
 const STATES: u64 = JAIL + 2 * PAGE_SIZE;
+/// Pages that nobody writes to.
+const ZEROS: u64 = JAIL + 4 * PAGE_SIZE;
 /// A range that a region with a keeper exports, and the address at which its pages would have to be mapped.
 const KEPT: u64 = 0x20_0000;
 const HOLE: u64 = 0x90_0000;
@@ -92,6 +98,7 @@ impl Round {
             authority,
         };
         r.build();
+        r.w.bound.set(MOST_ACCESSES);
         r.w.checked.set(true);
         check::invariants(r.w.k);
         r
@@ -453,6 +460,18 @@ impl Round {
                     self.write_list(at);
                     list(c).set(at);
                     left(c).set(self.random.below(3));
+                    if self.random.below(12) == 0 {
+                        // Entries of zeros, as many as there are in the pages, or more than there can be.
+                        list(c).set(ZEROS + self.random.below(4) * 16);
+                        let most = [
+                            abi::MAX_ENTRIES,
+                            1024,
+                            4096,
+                            u64::from(u32::MAX),
+                            u64::MAX >> 4,
+                        ];
+                        left(c).set(self.random.one_of(&most));
+                    }
                     let list = slot(20 + self.random.below(30));
                     let count = self.random.below(6) / 4;
                     refs(c).set(abi::ref_list(list, count));
@@ -696,7 +715,7 @@ impl Round {
 
 type Returned = BTreeMap<(u8, u8), u64>;
 
-fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
+fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned, longest: &Cell<u64>) {
     let report = Report(seed);
     let mut r = Round::new(seed, trace);
     // What the manager made for itself.
@@ -718,6 +737,9 @@ fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
     }
     hal::host::fail_allocations_after(u64::MAX);
     hal::host::set_table_limit(u32::MAX);
+    longest.set(longest.get().max(r.w.longest.get()));
+    // The manager may do more at once.
+    r.w.bound.set(u64::MAX);
     r.destroy_all();
     let left = r.w.k.census();
     // The manager's own: mappings of its first space and two of each of the others, a region of the pages
@@ -753,20 +775,21 @@ fn known(returned: &Returned) {
 
 #[test]
 fn hostile_callers() {
-    let mut returned = Returned::new();
+    let (mut returned, longest) = (Returned::new(), Cell::new(0));
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse().ok());
     if let Some(seed) = number("FERMATA_SEED") {
-        return round(seed, 3000, true, &mut returned);
+        return round(seed, 3000, true, &mut returned, &longest);
     }
     for seed in 0..number("FERMATA_ROUNDS").unwrap_or(40) {
-        round(seed, 1000, false, &mut returned);
+        round(seed, 1000, false, &mut returned, &longest);
     }
     let reached: std::collections::BTreeSet<u8> = returned.keys().map(|r| r.0).collect();
     println!(
-        "{} of {} calls, {} results",
+        "{} of {} calls, {} results, at most {} accesses in a trap",
         reached.len(),
         SYSCALLS.len(),
-        returned.len()
+        returned.len(),
+        longest.get()
     );
     for row in SYSCALLS {
         let missing: Vec<_> = row

@@ -279,14 +279,20 @@ fn few_table_pages_are_not_taken_by_who_has_many() {
     let few = small.table.pages();
     hal::host::set_table_limit(hal::host::tables_used() + 45);
     for n in 0..200 {
+        let had = other.table.pages();
         touch(large, n % 80);
+        let lost = had.saturating_sub(other.table.pages());
+        assert!(
+            lost <= 8,
+            "A9: an access takes {lost} table pages from another space"
+        );
         assert_eq!(
             small.table.pages(),
             few,
             "A9: nobody is slowed by what others do: {n}"
         );
     }
-    assert_eq!(other.table.pages(), 0, "as many are taken");
+    assert!(other.table.pages() < 60, "as many are taken");
     // Who has few takes them from anybody.
     let before = large.table.pages();
     hal::host::set_table_limit(hal::host::tables_used());

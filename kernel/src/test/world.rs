@@ -166,6 +166,9 @@ pub(super) struct World {
     next_object: Cell<u64>,
     /// Traps since the beginning.
     pub(super) traps: Cell<u64>,
+    /// The most accesses to memory and page tables of a trap so far, which may not be more than `bound`.
+    pub(super) longest: Cell<u64>,
+    pub(super) bound: Cell<u64>,
     /// Check the invariants after every trap.
     pub(super) checked: Cell<bool>,
     /// The results that calls have returned at once, and how often.
@@ -208,6 +211,8 @@ impl World {
             next_page: Cell::new(1),
             next_object: Cell::new(0),
             traps: Cell::new(0),
+            longest: Cell::new(0),
+            bound: Cell::new(u64::MAX),
             checked: Cell::new(true),
             returned: RefCell::new(BTreeMap::new()),
         };
@@ -376,10 +381,18 @@ impl World {
         let t = self.current.get();
         self.traps.set(self.traps.get() + 1);
         let (number, pc) = (t.ctx.call().get() as u8, t.ctx.pc().get());
+        let before = hal::host::accesses();
         let next = hal::host::run(|| match trap {
             Trap::Syscall => self.k.syscall(t),
             _ => self.k.trap(t, trap),
         });
+        let cost = hal::host::accesses() - before;
+        self.longest.set(self.longest.get().max(cost));
+        assert!(
+            cost <= self.bound.get(),
+            "A9: {trap:?} took {cost} accesses, in call {:?}",
+            Call::from_number(number)
+        );
         if let Ok(next) = next {
             assert_eq!(next.run.get(), Run::Running);
             self.current.set(next);

@@ -13,7 +13,7 @@
 //! before anything is made from it. Every byte of the file is covered by a checksum or must have
 //! one certain value. Pages lie at multiples of their size, so that they can be moved as they are.
 
-use crate::meta::{Meta, Run, Senseless, Undecoded, MAX_RUN};
+use crate::meta::{Identity, Meta, Run, Senseless, Undecoded, MAX_RUN};
 use abi::{PAGE_SIZE, ROLES};
 use alloc::string::String;
 use alloc::vec;
@@ -24,7 +24,7 @@ use rt::sum::crc32c;
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
 /// The version of the format that this crate writes and reads.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.
@@ -91,6 +91,17 @@ impl Header {
     #[must_use]
     pub fn sums_at(&self, meta: &Meta) -> u64 {
         self.pages_at() + meta.page_bytes()
+    }
+
+    /// What tells the image from all others: `sums` are the checksums of its runs.
+    #[must_use]
+    pub fn identity(&self, sums: &[u8]) -> Identity {
+        Identity {
+            total: self.total,
+            clock: self.clock,
+            meta_sum: self.meta_sum,
+            sums: checksum(sums),
+        }
     }
 
     /// Length of the file with this description.

@@ -12,6 +12,7 @@ extern crate alloc;
 mod desk;
 mod machine;
 mod pages;
+mod parents;
 mod restore;
 mod save;
 
@@ -22,7 +23,7 @@ use interface::server::{Server, Visitor};
 use proto::Error;
 use rt::obj::Ref;
 use serde::Serialize;
-use services::checkpoint::{Checkpoint, CheckpointStub, Restored, Saved, ROOM};
+use services::checkpoint::{how, Checkpoint, CheckpointStub, Restored, Saved, ROOM};
 
 rt::entry!(main);
 
@@ -65,14 +66,24 @@ fn open(visitor: &Visitor) -> Result<CheckpointStub<Session>, Error> {
 impl Checkpoint for Session {
     async fn save(
         &self,
-        files: bool,
-        stop: bool,
+        how: u32,
+        first: u32,
         processes: Vec<Ref>,
-        path: String,
+        mut paths: String,
         room: usize,
     ) -> Result<Vec<u8>, Error> {
         let room = has_room(room)?;
-        let how = save::How { files, stop };
+        let first = first as usize;
+        if how & !how::ALL != 0 || !paths.is_char_boundary(first) {
+            return Err(Error::Invalid);
+        }
+        let parent = paths.split_off(first);
+        let path = paths;
+        let how = save::How {
+            parent: (!parent.is_empty()).then_some(parent),
+            files: how & how::FILES != 0,
+            stop: how & how::STOP != 0,
+        };
         let save = move |wanted: &_| save::save(&processes, &path, how, wanted);
         let saved = desk::work(self.job, &self.client, save).await;
         encode(saved, room, |saved: &mut Saved| {

@@ -32,6 +32,10 @@ pub const MAX_RUNS: usize = 1 << 18;
 const MAX_REFS: usize = 3;
 /// Most pages in one run, so that a run and its checksum fit into one message of the file system.
 pub const MAX_RUN: u32 = 15;
+/// Most stretches of pages that an image has in common with its parent.
+pub const MAX_SAME: usize = MAX_RUNS;
+/// Most bytes of the path of a parent.
+pub const MAX_PATH: usize = 4096;
 /// Most kernel memory that the space of an image may ask for.
 pub const MAX_QUOTA: u64 = 64 << 20;
 /// Among [`OUTSIDE`], for each process its own memory account.
@@ -106,6 +110,60 @@ pub struct Meta {
     pub objects: Vec<Object>,
     /// Their pages that are not zero, by rising place. The bytes stand in the file in this order.
     pub runs: Vec<Run>,
+    /// The image that has those of their pages that this one leaves out.
+    pub parent: Option<Parent>,
+    /// The pages that it has, by rising place; none of them is in `runs`.
+    pub same: Vec<Same>,
+}
+
+/// The image on which another one, an incremental one, is based.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Its absolute path when the other one was written.
+    pub path: String,
+    /// Which image it is, wherever it lies now.
+    pub identity: Identity,
+}
+
+/// What tells an image from all others: facts of its header, and a checksum of the checksums of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Identity {
+    pub total: u64,
+    pub clock: u64,
+    pub meta_sum: u32,
+    pub sums: u32,
+}
+
+/// Pages of a memory segment that are what those at the same offset of a process of the parent are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Same {
+    /// Number of the process.
+    pub process: u32,
+    /// Offset of the first page in its memory segment.
+    pub offset: u64,
+    /// How many, at least one.
+    pub pages: u32,
+    /// Number of the process in the parent.
+    pub theirs: u32,
+}
+
+impl Same {
+    /// Where the first page lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        Place {
+            process: self.process,
+            segment: Segment::Memory,
+            offset: self.offset,
+        }
+    }
+
+    /// Bytes of the pages.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.pages as u64 * PAGE_SIZE
+    }
 }
 
 /// A list of at most `MOST` elements.
@@ -122,7 +180,7 @@ impl Meta {
     /// Most bytes that an object takes in memory, its name in a list and the references to it included.
     pub const OBJECT_BYTES: u64 = growing::<Object>(1) + THREAD_BYTES + 512;
     /// Most bytes that a page takes.
-    pub const PAGE_BYTES: u64 = growing::<Run>(1) + growing::<u64>(1) + 64;
+    pub const PAGE_BYTES: u64 = growing::<Run>(1) + growing::<Same>(1) + growing::<u64>(1) + 64;
 
     /// Reads a description, and gives what is behind it in the bytes. `room` is told how much memory the next part needs,
     /// and says whether there is so much.
@@ -143,11 +201,16 @@ impl Meta {
         ask(growing::<Object>(objects) + (objects * DECODED_REFS) as u64)?;
         let (List(objects), bytes) = postcard::take_from_bytes::<List<Object, MAX_OBJECTS>>(bytes)?;
         ask(growing::<Run>(count(bytes)?.min(MAX_RUNS)))?;
-        let (List(runs), rest) = postcard::take_from_bytes::<List<Run, MAX_RUNS>>(bytes)?;
+        let (List(runs), bytes) = postcard::take_from_bytes::<List<Run, MAX_RUNS>>(bytes)?;
+        let (parent, bytes) = postcard::take_from_bytes::<Option<Parent>>(bytes)?;
+        ask(growing::<Same>(count(bytes)?.min(MAX_SAME)))?;
+        let (List(same), rest) = postcard::take_from_bytes::<List<Same, MAX_SAME>>(bytes)?;
         let meta = Meta {
             processes,
             objects,
             runs,
+            parent,
+            same,
         };
         Ok((meta, rest))
     }
@@ -559,7 +622,8 @@ impl Meta {
                 }
             }
         }
-        self.check_runs()
+        self.check_runs()?;
+        self.check_parent()
     }
 
     fn check_processes(&self) -> Result<(), Senseless> {
@@ -760,6 +824,53 @@ impl Meta {
         }
         Ok(())
     }
+
+    fn check_parent(&self) -> Result<(), Senseless> {
+        match &self.parent {
+            None if self.same.is_empty() => return Ok(()),
+            None => return senseless!("it leaves pages to a parent that it does not name"),
+            Some(Parent { path, .. }) => {
+                if !path.starts_with('/') || path.contains('\0') || path.len() > MAX_PATH {
+                    return senseless!("the path of its parent is none");
+                }
+            }
+        }
+        let mut last: Option<Place> = None;
+        let mut runs = self.runs.iter().peekable();
+        for same in &self.same {
+            let start = same.place();
+            if same.pages == 0 || same.theirs as usize >= MAX_PROCESSES {
+                return senseless!("the parent cannot have the pages at {:#x}", same.offset);
+            }
+            self.check_place(start, PAGE_SIZE, same.bytes())?;
+            if last.is_some_and(|end| end > start) {
+                return senseless!(
+                    "the pages of the parent at {:#x} are out of order",
+                    same.offset
+                );
+            }
+            let end = Place {
+                offset: same.offset + same.bytes(),
+                ..start
+            };
+            last = Some(end);
+            let before = |run: &&Run| {
+                let behind = run.place.offset + run.bytes();
+                Place {
+                    offset: behind,
+                    ..run.place
+                } <= start
+            };
+            while runs.next_if(before).is_some() {}
+            if runs.peek().is_some_and(|run| run.place < end) {
+                return senseless!(
+                    "the pages at {:#x} are its own and the parent's",
+                    same.offset
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -910,8 +1021,39 @@ pub(crate) mod tests {
             processes: vec![process("native"), process("linux")],
             objects,
             runs,
+            parent: None,
+            same: Vec::new(),
         }
     }
+
+    /// The same, with pages that its parent has.
+    pub(crate) fn child(identity: Identity) -> Meta {
+        let same = |process, offset, pages, theirs| Same {
+            process,
+            offset,
+            pages,
+            theirs,
+        };
+        Meta {
+            parent: Some(Parent {
+                path: "/disk/first".into(),
+                identity,
+            }),
+            same: vec![
+                same(0, 0x0, 1, 0),
+                same(0, 0x4000, 40, 0),
+                same(1, 0x1000, 2, 0),
+            ],
+            ..sample()
+        }
+    }
+
+    const SOME: Identity = Identity {
+        total: 1,
+        clock: 2,
+        meta_sum: 3,
+        sums: 4,
+    };
 
     #[test]
     fn a_true_description_passes() {
@@ -991,6 +1133,49 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.runs[0].pages = 0).contains("a run of"));
         assert!(wrong(|m| m.runs[0].pages = MAX_RUN + 1).contains("a run of"));
         assert!(wrong(|m| m.runs[2].place.offset = CONTROL_SIZE).contains("outside"));
+    }
+
+    #[test]
+    fn what_is_left_to_the_parent_is_doubted() {
+        assert_eq!(child(SOME).check(), Ok(()));
+        let wrong = |change: fn(&mut Meta)| {
+            let mut meta = child(SOME);
+            change(&mut meta);
+            meta.check().expect_err("it was accepted").0
+        };
+        assert!(wrong(|m| m.parent = None).contains("does not name"));
+        for path in ["", "first", "/a\0b"] {
+            let mut meta = child(SOME);
+            meta.parent.as_mut().expect("it has one").path = path.into();
+            assert!(meta.check().expect_err("S1: a path").0.contains("path"));
+        }
+        let long = |m: &mut Meta| {
+            let parent = m.parent.as_mut().expect("it has one");
+            parent.path.extend(core::iter::repeat_n('x', MAX_PATH));
+        };
+        assert!(wrong(long).contains("path"));
+        assert!(wrong(|m| m.same[1].pages = 0).contains("cannot have"));
+        assert!(wrong(|m| m.same[1].theirs = MAX_PROCESSES as u32).contains("cannot have"));
+        assert!(wrong(|m| m.same[1].offset += 8).contains("outside"));
+        assert!(wrong(|m| m.same[1].pages = u32::MAX).contains("outside"));
+        assert!(wrong(|m| m.same[1].offset = u64::MAX - 0xfff).contains("outside"));
+        assert!(wrong(|m| m.same[2].process = 2).contains("outside"));
+        assert!(wrong(|m| m.same.swap(0, 1)).contains("out of order"));
+        assert!(wrong(|m| m.same[1].offset = 0).contains("out of order"));
+        // Its own pages are at 0x1000 to 0x3fff.
+        for (offset, pages) in [(0x1000, 1), (0x3000, 1), (0x2000, 1), (0x0, 2), (0x3000, 9)] {
+            let mut meta = child(SOME);
+            meta.same[0] = Same {
+                offset,
+                pages,
+                ..meta.same[0]
+            };
+            if offset > 0 {
+                meta.same.remove(1);
+            }
+            let why = meta.check().expect_err("S1: pages that are in both");
+            assert!(why.0.contains("its own and the parent's"), "{why}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::desk::Wanted;
 use crate::machine;
+use crate::parents::Parents;
 use crate::Sentence;
 use abi::{Code, OBJECT_SIZE, PAGE_SIZE};
 use alloc::collections::BTreeMap;
@@ -14,7 +15,7 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::file;
-use checkpoint_image::meta::{Meta, Place, Run, Segment, MAX_RUN};
+use checkpoint_image::meta::{Meta, Place, Run, Same, Segment, MAX_RUN};
 use core::cell::Cell;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
@@ -113,23 +114,18 @@ impl Pages {
         }
     }
 
-    /// The pages that hold anything but zeros and objects.
-    pub(crate) fn runs(&self, meta: &Meta, wanted: &Wanted) -> Result<Vec<Run>, Sentence> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut add = |place: Place| match runs.last_mut() {
-            Some(run)
-                if run.pages < MAX_RUN
-                    && Place {
-                        offset: run.place.offset + run.bytes(),
-                        ..run.place
-                    } == place =>
-            {
-                run.pages += 1;
-            }
-            _ => runs.push(Run { place, pages: 1 }),
-        };
+    /// Lists in the description the pages that hold anything but zeros and objects, and which of them the parent has.
+    pub(crate) fn list(
+        &self,
+        meta: &mut Meta,
+        mut parents: Option<&mut Parents>,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        let twins = parents.as_ref().map(|p| p.chain.twins(&meta.processes));
+        let (mut runs, mut same) = (Vec::new(), Vec::new());
         let mut page = vec![0; PAGE_SIZE as usize];
         for (process, memory) in self.memory.iter().enumerate() {
+            let twin = twins.as_ref().and_then(|twins| *twins.get(process)?);
             let process = process as u32;
             let segment = Segment::Memory;
             let mut offset = 0;
@@ -148,22 +144,32 @@ impl Pages {
                         segment,
                         offset,
                     };
-                    if !meta.objects_in(place, PAGE_SIZE).is_empty() {
+                    let has_objects = !meta.objects_in(place, PAGE_SIZE).is_empty();
+                    if has_objects || twin.is_some() {
                         self.read(meta, Run { place, pages: 1 }, &mut page)?;
                         if page.iter().all(|byte| *byte == 0) {
                             continue;
                         }
                     }
-                    add(place);
+                    match (&mut parents, twin) {
+                        (Some(parents), Some(twin)) if parents.has(twin, offset, &page)? => {
+                            add_same(&mut same, place, twin);
+                        }
+                        _ => add_run(&mut runs, place),
+                    }
                 }
                 offset = next;
             }
             for place in self.control.keys().filter(|p| p.process == process) {
                 wanted.hold(Meta::PAGE_BYTES)?;
-                add(*place);
+                add_run(&mut runs, *place);
             }
         }
-        Ok(runs)
+        // One of which nothing is left need not be there.
+        let parent = parents.filter(|_| !same.is_empty());
+        meta.parent = parent.map(|parents| parents.name.clone());
+        (meta.runs, meta.same) = (runs, same);
+        Ok(())
     }
 
     /// Reads the pages of a run. The bytes of objects are the kernel's and read as zero.
@@ -289,6 +295,39 @@ impl Pages {
             Err(_) if short.get() && self.are_copies() => Ok(None),
             written => written,
         }
+    }
+}
+
+/// Adds a page to those that are written.
+fn add_run(runs: &mut Vec<Run>, place: Place) {
+    match runs.last_mut() {
+        Some(run)
+            if run.pages < MAX_RUN
+                && Place {
+                    offset: run.place.offset + run.bytes(),
+                    ..run.place
+                } == place =>
+        {
+            run.pages += 1;
+        }
+        _ => runs.push(Run { place, pages: 1 }),
+    }
+}
+
+/// Adds a page to those that are left to the parent, whose process this is.
+fn add_same(same: &mut Vec<Same>, place: Place, theirs: u32) {
+    match same.last_mut() {
+        Some(last)
+            if last.process == place.process && last.offset + last.bytes() == place.offset =>
+        {
+            last.pages += 1;
+        }
+        _ => same.push(Same {
+            process: place.process,
+            offset: place.offset,
+            pages: 1,
+            theirs,
+        }),
     }
 }
 

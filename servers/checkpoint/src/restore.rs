@@ -12,6 +12,7 @@
 
 use crate::desk::Wanted;
 use crate::machine::{self, KernelMemory};
+use crate::parents::{self, Parents};
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
 use abi::{Code, RefKind, Type, PAGE_SIZE};
@@ -87,7 +88,7 @@ pub(crate) fn restore(
     let mut making = Making::default();
     // Dropped on failure, which undoes it.
     making
-        .make(&file, owner, wanted)
+        .make((&file, path), owner, wanted)
         .map_err(|why| format!("{path}: {why}"))?;
     Ok(making)
 }
@@ -190,7 +191,7 @@ impl Making {
 
     fn make(
         &mut self,
-        file: &rt::fs::File,
+        (file, path): (&rt::fs::File, &str),
         (owner, job): (&RefAt, Job),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
@@ -210,9 +211,13 @@ impl Making {
         input.take(&mut padding)?;
         file::check_padding(&padding).map_err(|bad| bad.to_string())?;
 
+        let parents = parents::of(&meta, path, wanted)?;
         self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
         self.fill(&header, &meta, &mut input, wanted)?;
+        if let Some(parents) = parents {
+            self.fill_from(parents, &meta, wanted)?;
+        }
         self.create(&meta)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
         self.rebuild(&meta, passed)?;
@@ -373,14 +378,49 @@ impl Making {
             let bytes = &mut buffer[..run.bytes() as usize];
             input.take(bytes)?;
             file::check_run(run, number, bytes, &sums).map_err(|bad| bad.to_string())?;
-            self.populate(run.place, run.bytes())?;
-            let window = self.window(run.place)?;
-            let region = self.region(run.place.process, run.place.segment)?;
-            let write = || window.write(run.place.offset, bytes);
-            machine::with_pages(region, run.place.offset, run.bytes(), write)
-                .map_err(|error| refused("cannot write its pages", error))?;
+            self.write(run.place, bytes)?;
         }
         Ok(())
+    }
+
+    /// Fills the pages that are left to the parent.
+    fn fill_from(
+        &self,
+        mut parents: Parents,
+        meta: &Meta,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        let mut buffer = vec![0; MAX_RUN_BYTES];
+        for same in &meta.same {
+            let (mut place, mut left) = (same.place(), same.bytes());
+            while left > 0 {
+                wanted.check()?;
+                let length = left.min(MAX_RUN_BYTES as u64);
+                let bytes = &mut buffer[..length as usize];
+                for (number, page) in (0..).zip(bytes.chunks_exact_mut(PAGE_SIZE as usize)) {
+                    let offset = place.offset + number * PAGE_SIZE;
+                    let found = parents.chain.page(same.theirs, offset, page);
+                    if !found.map_err(|why| format!("{}: {why}", parents.name.path))? {
+                        page.fill(0);
+                    }
+                }
+                self.write(place, bytes)?;
+                place.offset += length;
+                left -= length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages of a process that is being made.
+    fn write(&self, place: Place, bytes: &[u8]) -> Result<(), Sentence> {
+        let length = bytes.len() as u64;
+        self.populate(place, length)?;
+        let window = self.window(place)?;
+        let region = self.region(place.process, place.segment)?;
+        let write = || window.write(place.offset, bytes);
+        machine::with_pages(region, place.offset, length, write)
+            .map_err(|error| refused("cannot write its pages", error))
     }
 
     /// Creates every object in its place, without state, but for those that the managers have made.

@@ -9,6 +9,7 @@
 use crate::desk::Wanted;
 use crate::machine::{self, Kernel};
 use crate::pages::Pages;
+use crate::parents::{self, Parents};
 use crate::Sentence;
 use abi::state::{space_flags, Stage, REGISTER_WORDS};
 use abi::{Code, RefKind, Type, OBJECT_SIZE};
@@ -36,8 +37,10 @@ const ATTEMPTS: u32 = 400;
 const MOMENT: u64 = 20_000;
 
 /// How processes are saved.
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub(crate) struct How {
+    /// Without the pages that are as they are in the image with this path.
+    pub(crate) parent: Option<String>,
     /// With the files that they read, too.
     pub(crate) files: bool,
     /// They are stopped when they are saved.
@@ -48,10 +51,20 @@ pub(crate) struct How {
 pub(crate) fn save(
     ports: &[Ref],
     path: &str,
-    How { files, stop }: How,
+    How {
+        parent,
+        files,
+        stop,
+    }: How,
     wanted: &Wanted,
 ) -> Result<Saved, Sentence> {
     let processes = verify(ports)?;
+    let mut parents = None;
+    if let Some(parent) = &parent {
+        wanted.lower();
+        parents = Some(parents::of_new(parent, path, wanted)?);
+        wanted.raise();
+    }
     let outside = machine::outside();
     let (mut attempt, mut copying) = (0, !stop);
     loop {
@@ -81,7 +94,7 @@ pub(crate) fn save(
                     wanted.give_way();
                 }
                 wanted.lower();
-                let saved = write(&mut meta, &pages, (path, begin), wanted);
+                let saved = write(&mut meta, &pages, (path, begin), parents.as_mut(), wanted);
                 if let Some(set) = held {
                     still = rt::time::now() - begin;
                     if stop && saved.is_ok() {
@@ -119,11 +132,12 @@ fn write(
     meta: &mut Meta,
     pages: &Pages,
     (path, clock): (&str, u64),
+    parents: Option<&mut Parents>,
     wanted: &Wanted,
 ) -> Result<Option<(u64, Vec<String>)>, Sentence> {
     let doing = doing_of(meta, pages);
     without_deliveries(meta);
-    meta.runs = pages.runs(meta, wanted)?;
+    pages.list(meta, parents, wanted)?;
     let bytes = pages.write(meta, clock, path, wanted)?;
     Ok(bytes.map(|bytes| (bytes, doing)))
 }
@@ -364,7 +378,7 @@ impl<'a> Set<'a> {
                 })
                 .collect(),
             objects: Vec::with_capacity(found.len()),
-            runs: Vec::new(),
+            ..Meta::default()
         };
         let refs = [reference()?, reference()?, reference()?];
         for (

@@ -12,8 +12,11 @@
 use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
 use abi::{OBJECT_SIZE, PAGE_SIZE};
 use allocated::counted;
+use checkpoint_image::chain::{Chain, Image};
 use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
-use checkpoint_image::meta::{Kept, Meta, Object, Place, Process, Run, Segment, State, Target};
+use checkpoint_image::meta::{
+    Identity, Kept, Meta, Object, Parent, Place, Process, Run, Same, Segment, State, Target,
+};
 use interface::wire::KEPT_BYTES;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
 use std::collections::BTreeMap;
@@ -188,7 +191,36 @@ fn sample() -> Meta {
             run(place(0, Memory, 0x3000), 1),
             run(place(1, Control, 0), 1),
         ],
+        parent: Some(Parent {
+            path: "/tmp/parent".into(),
+            identity: Identity {
+                total: 1 << 20,
+                clock: 7,
+                meta_sum: 1,
+                sums: 2,
+            },
+        }),
+        same: [(0, 0x4000, 3), (1, 0x2000, 1)]
+            .map(|(process, offset, pages)| Same {
+                process,
+                offset,
+                pages,
+                theirs: 0,
+            })
+            .to_vec(),
     }
+}
+
+/// An image that has some of the pages that [`sample`] leaves to its parent: all those of the first process, and more.
+fn parent() -> Vec<u8> {
+    let mut meta = sample();
+    meta.parent = None;
+    meta.same.clear();
+    meta.runs = vec![Run {
+        place: place(0, Segment::Memory, 0x2000),
+        pages: 8,
+    }];
+    image(&mut Random(1), &meta, 0)
 }
 
 fn some_target(r: &mut Random) -> Target {
@@ -271,7 +303,26 @@ fn change_state(r: &mut Random, state: &mut State) {
 /// One change of the structure.
 fn change(r: &mut Random, meta: &mut Meta) {
     let object = r.below(meta.objects.len());
-    match r.below(12) {
+    match r.below(14) {
+        12 => {
+            let at = r.below(meta.same.len());
+            if let Some(same) = meta.same.get_mut(at) {
+                match r.below(4) {
+                    0 => same.pages = [0, 1, 8, 9, u32::MAX][r.below(5)],
+                    1 => same.offset = r.word(same.offset),
+                    2 => same.process = r.below(4) as u32,
+                    _ => same.theirs = [0, 1, 255, 256, u32::MAX][r.below(5)],
+                }
+            }
+        }
+        13 => match (r.below(3), &mut meta.parent) {
+            (0, parent) => *parent = None,
+            (1, Some(parent)) => parent.path = ["", "a", "/a\0", "/b"][r.below(4)].into(),
+            _ => {
+                let again = meta.same.clone();
+                meta.same.extend(again);
+            }
+        },
         0 | 1 => {
             if let Some(object) = meta.objects.get_mut(object) {
                 change_state(r, &mut object.state);
@@ -435,7 +486,22 @@ fn outcome(image: &[u8]) -> String {
                 });
                 assert!(process.member == 0 || follows && process.part.is_empty());
             }
-            "taken".to_string()
+            let parent = parent();
+            let parent = Image::open(&parent[..], [u64::MAX; 2], |_| true).expect("it is good");
+            match Chain::new(parent, &meta.same) {
+                Ok(mut chain) => {
+                    let mut page = [1; PAGE_SIZE as usize];
+                    for same in &meta.same {
+                        let end = same.offset + same.bytes();
+                        for offset in (same.offset..end).step_by(PAGE_SIZE as usize) {
+                            let found = chain.page(same.theirs, offset, &mut page);
+                            assert_eq!(found, Ok(true), "a page that its parent has");
+                        }
+                    }
+                    "taken".to_string()
+                }
+                Err(_) => "its parent does not have it".to_string(),
+            }
         }
         Err(bad) => {
             let text = bad.to_string();
@@ -496,6 +562,7 @@ fn made_up_images_are_refused_with_a_sentence() {
         corpus.len()
     );
     assert!(reached.contains_key("taken"));
+    assert!(reached.contains_key("its parent does not have it"));
     if images >= 100_000 {
         assert!(
             reached.len() >= LEAST_OUTCOMES,

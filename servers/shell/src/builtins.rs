@@ -56,8 +56,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] [--files] [--stop] JOB... FILE",
-        "save jobs, each with all that it has started; they go on, or with --stop when fg says so",
+        "[-v] [--files] [--stop] [--parent IMAGE] JOB... FILE",
+        "save jobs, each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so",
         checkpoint,
     ),
     Builtin {
@@ -462,15 +462,26 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
     let mut how = How::default();
+    let mut parent = None;
     let mut arguments = arguments;
-    while let Some((first, rest)) = arguments.split_first() {
-        match first.as_str() {
-            "--files" => how.files = true,
-            "--stop" => how.stop = true,
+    loop {
+        arguments = match arguments {
+            [first, rest @ ..] if first == "--files" => {
+                how.files = true;
+                rest
+            }
+            [first, rest @ ..] if first == "--stop" => {
+                how.stop = true;
+                rest
+            }
+            [first, image, rest @ ..] if first == "--parent" => {
+                parent = Some(absolute_path(&shell.cwd, image));
+                rest
+            }
             _ => break,
-        }
-        arguments = rest;
+        };
     }
+    how.parent = parent.as_deref();
     let Some((file, words)) = arguments
         .split_last()
         .filter(|(_, words)| !words.is_empty())

@@ -16,6 +16,7 @@ use fermata_shell::text::{
     absolute_path, base_name, date, duration, echo, join, mode_text, options,
 };
 use proto::Error;
+use rt::checkpoint::How;
 use rt::fs::{self, mode, Attr, File, Flags};
 use rt::{io, print, println};
 
@@ -121,8 +122,15 @@ fn today(arguments: &[String]) -> Done {
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. It needs the system
 /// port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
-    let wrong = || usage("checkpoint [-v] KIND:NUMBER... FILE");
-    let (found, arguments) = options(arguments, "v").map_err(Failure::Usage)?;
+    let wrong = || usage("checkpoint [-v] [--parent IMAGE] KIND:NUMBER... FILE");
+    let (found, mut arguments) = options(arguments, "v").map_err(Failure::Usage)?;
+    let mut parent = None;
+    if let [first, image, rest @ ..] = arguments {
+        if first == "--parent" {
+            parent = Some(place(image));
+            arguments = rest;
+        }
+    }
     let Some((file, words)) = arguments
         .split_last()
         .filter(|(_, words)| !words.is_empty())
@@ -137,7 +145,11 @@ fn checkpoint(arguments: &[String]) -> Done {
         processes.push(process.map_err(about(word))?);
     }
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
-    let saved = rt::checkpoint::save(&ports, &place(file)).map_err(|why| {
+    let how = How {
+        parent: parent.as_deref(),
+        ..How::default()
+    };
+    let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(|why| {
         say("checkpoint", &why);
         Failure::Status(1)
     })?;

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use proto::Error;
-use services::checkpoint::{outcome, CheckpointClient, ROOM};
+use services::checkpoint::{how, outcome, CheckpointClient, ROOM};
 pub use services::checkpoint::{Restored, Saved, Sentence, MAX_PROCESSES};
 
 /// An error, in words.
@@ -30,7 +30,10 @@ pub fn save(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
 
 /// How processes are saved.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How {
+pub struct How<'a> {
+    /// Without the pages that are the same in the image at this absolute path, the parent. Restoring needs that image, too, beside
+    /// this one or where it was.
+    pub parent: Option<&'a str>,
     /// With what is in the files that they read, too.
     pub files: bool,
     /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
@@ -54,10 +57,17 @@ pub fn save_and_stop(processes: &[RefAt], path: &str) -> Result<Saved, Sentence>
 ///
 /// # Errors
 /// A sentence that names the cause.
-pub fn save_with(processes: &[RefAt], path: &str, how: How) -> Result<Saved, Sentence> {
+pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved, Sentence> {
     let mut room = vec![0; ROOM];
     let mut session = session()?;
-    let length = session.save(how.files, how.stop, processes, path, &mut room);
+    let mut ways = 0;
+    for (way, wanted) in [(how::FILES, how.files), (how::STOP, how.stop)] {
+        if wanted {
+            ways |= way;
+        }
+    }
+    let paths = [path, how.parent.unwrap_or("")].concat();
+    let length = session.save(ways, path.len() as u32, processes, &paths, &mut room);
     let length = length.map_err(words)?;
     outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
 }

@@ -15,6 +15,16 @@ pub const MAX_PROCESSES: usize = interface::wire::MAX_REFS;
 /// Most requests of a job that wait until its first one is done; others are refused.
 pub const MAX_WAITING: usize = 4;
 
+/// How processes are saved: any of these together.
+pub mod how {
+    /// With what is in the files that they read, too.
+    pub const FILES: u32 = 1;
+    /// They are stopped when they have been saved, as by [`crate::process::Process::stop`].
+    pub const STOP: u32 = 2;
+    /// All of them.
+    pub const ALL: u32 = FILES | STOP;
+}
+
 /// Why something was refused: a sentence that names the cause.
 pub type Sentence = String;
 
@@ -42,20 +52,20 @@ pub struct Restored {
 /// is less room for it than [`ROOM`].
 #[interface]
 pub trait Checkpoint {
-    /// Saves processes, whose control ports these are, together in the image at an absolute path, as they are at
-    /// one instant; with `files` what is in the files that they read, too. They go on while it is written; with
-    /// `stop` they are stopped when they have been saved, as by [`crate::process::Process::stop`]. When the
-    /// answer, a [`Saved`], comes the image is complete. If the client ends before, they go on all the same.
-    /// Errors: `Invalid` if there is less room than [`ROOM`], `NoMemory`; what else goes wrong is the sentence in
-    /// the answer. May be repeated: the image is written anew.
+    /// Saves processes, whose control ports these are, together in the image at an absolute path, which is the first bytes of
+    /// `paths`, `first` of them, as they are at one instant, in the ways of [`mod@how`]. The rest is the absolute path of an image, its
+    /// parent, or empty: pages that are the same there are left to that image. They go on while it is written, unless they are to be stopped. When
+    /// the answer, a [`Saved`], comes the image is complete. If the client ends before, they go on all the same.
+    /// Errors: `Invalid` if there is less room than [`ROOM`], for an unknown way, or if `first` is no place in `paths`; `NoMemory`; what else goes wrong is
+    /// the sentence in the answer. May be repeated: the image is written anew.
     async fn save(
         &self,
-        files: bool,
-        stop: bool,
+        how: u32,
+        first: u32,
         processes: &[RefAt],
-        path: &str,
+        paths: &str,
     ) -> Result<Bytes, Error>;
-    /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The
+    /// Makes processes from the image at an absolute path, and what it is based on; they count for the client's job. The
     /// answer, a [`Restored`], comes with their control ports when they run. If the client ends before, they are
     /// ended. Errors: as of `save`. Must not be repeated.
     async fn restore(&self, path: &str) -> Result<(Bytes, Refs), Error>;

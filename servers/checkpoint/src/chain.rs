@@ -1,0 +1,576 @@
+//! The pages of an incremental image that are not in it: those of its parent, of that one's parent, and so on.
+//!
+//! An image says of a page that it is what it was in the parent ([`crate::meta::Same`]), and no more: the parent may have it, or leave it to
+//! its own parent. [`Chain`] is the images from a parent on, each checked to be the one that the image before it was written for, and to have what is left to
+//! it. So the pages that a chain can give are those that its files have.
+//!
+//! Where the bytes of an image come from is the affair of [`Bytes`].
+
+use crate::file::{self, Header, HEADER_BYTES, MAX_RUN_BYTES, SUM_BYTES};
+use crate::meta::{self, Identity, Meta, Parent, Place, Run, Same, Segment};
+use abi::PAGE_SIZE;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Most images in a row, so that what is asked for a page is bounded.
+pub const MAX_IMAGES: usize = 128;
+
+/// The bytes of an image.
+pub trait Bytes {
+    /// How many there are.
+    fn size(&self) -> u64;
+    /// Fills `into` with those from `offset` on; a sentence if that is impossible.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String>;
+}
+
+impl Bytes for &[u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
+        let bytes = usize::try_from(offset).ok().and_then(|at| self.get(at..));
+        let bytes = bytes.and_then(|bytes| bytes.get(..into.len()));
+        into.copy_from_slice(bytes.ok_or_else(|| file::Bad::Short.to_string())?);
+        Ok(())
+    }
+}
+
+/// An image whose pages others leave to it.
+pub struct Image<B> {
+    bytes: B,
+    identity: Identity,
+    /// Manager, number as a member, and name of each process.
+    processes: Vec<(String, u32, String)>,
+    runs: Vec<Run>,
+    /// Where in the file the pages of each run begin.
+    places: Vec<u64>,
+    sums: Vec<u8>,
+    parent: Option<Parent>,
+    same: Vec<Same>,
+    /// The run whose bytes stand in `pages`.
+    loaded: Option<usize>,
+    pages: Vec<u8>,
+}
+
+/// Where a page is, as one image says it.
+enum Page {
+    /// In this run of it, the number of bytes from its start.
+    Here(usize, usize),
+    /// In its parent, at the same offset of this process.
+    Parent(u32),
+    /// Nowhere: it is zero.
+    Zero,
+}
+
+impl<B: Bytes> Image<B> {
+    /// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
+    /// the processor has `features`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn open(
+        bytes: B,
+        features: [u64; 2],
+        mut room: impl FnMut(u64) -> bool,
+    ) -> Result<Self, String> {
+        let words = |bad: file::Bad| bad.to_string();
+        let mut ask = |bytes| match room(bytes) {
+            true => Ok(()),
+            false => Err(words(file::Bad::Memory)),
+        };
+        let size = bytes.size();
+        let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
+        bytes.read(0, &mut head)?;
+        let header = Header::decode(&head, size, features).map_err(words)?;
+        ask(header.meta_bytes)?;
+        let mut description = vec![0; header.meta_bytes as usize];
+        bytes.read(HEADER_BYTES as u64, &mut description)?;
+        let room = |bytes| ask(bytes).is_ok();
+        let meta = file::decode_meta(&header, &description, room).map_err(words)?;
+        drop(description);
+        let (runs, per_run) = (meta.runs.len() as u64, SUM_BYTES + size_of::<u64>() as u64);
+        ask(runs * per_run + MAX_RUN_BYTES as u64)?;
+        let mut sums = vec![0; (SUM_BYTES * runs) as usize];
+        bytes.read(header.sums_at(&meta), &mut sums)?;
+        let mut next = header.pages_at();
+        let place = |run: &Run| {
+            let place = next;
+            next += run.bytes();
+            place
+        };
+        let places = meta.runs.iter().map(place).collect();
+        let identity = header.identity(&sums);
+        let Meta {
+            processes,
+            runs,
+            parent,
+            same,
+            ..
+        } = meta;
+        let name = |process: meta::Process| (process.manager, process.member, process.name);
+        Ok(Image {
+            bytes,
+            identity,
+            processes: processes.into_iter().map(name).collect(),
+            runs,
+            places,
+            sums,
+            parent,
+            same,
+            loaded: None,
+            pages: Vec::new(),
+        })
+    }
+
+    /// How much memory it takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let names = self
+            .processes
+            .iter()
+            .map(|(m, _, n)| m.len() + n.len() + 64);
+        let lists = self.runs.len() * (size_of::<Run>() + size_of::<u64>())
+            + self.sums.len()
+            + self.same.len() * size_of::<Same>();
+        (2 * lists + names.sum::<usize>() + MAX_RUN_BYTES + 4096) as u64
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &B {
+        &self.bytes
+    }
+
+    /// What tells it from others.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The run that contains a place, or the first one behind it.
+    fn run_from(&self, place: Place) -> usize {
+        self.runs.partition_point(|run| {
+            Place {
+                offset: run.place.offset + run.bytes(),
+                ..run.place
+            } <= place
+        })
+    }
+
+    /// As [`Image::run_from`], of what the parent has.
+    fn same_from(&self, place: Place) -> usize {
+        self.same.partition_point(|same| {
+            Place {
+                offset: same.offset + same.bytes(),
+                ..same.place()
+            } <= place
+        })
+    }
+
+    fn find(&self, process: u32, offset: u64) -> Page {
+        let place = memory(process, offset);
+        let number = self.run_from(place);
+        if let Some(run) = self.runs.get(number).filter(|run| run.place <= place) {
+            return Page::Here(number, (offset - run.place.offset) as usize);
+        }
+        let same = self.same.get(self.same_from(place));
+        match same.filter(|same| same.place() <= place) {
+            Some(same) => Page::Parent(same.theirs),
+            None => Page::Zero,
+        }
+    }
+
+    /// Whether it has all pages from an offset on, by itself or by its parent.
+    fn has(&self, process: u32, mut offset: u64, end: u64) -> bool {
+        while offset < end {
+            let place = memory(process, offset);
+            let run = self.runs.get(self.run_from(place));
+            let same = self.same.get(self.same_from(place));
+            let here = run.filter(|run| run.place <= place);
+            let theirs = same.filter(|same| same.place() <= place);
+            offset = match (here, theirs) {
+                (Some(run), _) => run.place.offset + run.bytes(),
+                (None, Some(same)) => same.offset + same.bytes(),
+                (None, None) => return false,
+            };
+        }
+        true
+    }
+
+    /// The bytes of a run, which match their checksum.
+    fn load(&mut self, number: usize) -> Result<&[u8], String> {
+        if self.loaded != Some(number) {
+            let (Some(run), Some(&at)) = (self.runs.get(number), self.places.get(number)) else {
+                return Err("no such pages".to_string());
+            };
+            self.loaded = None;
+            self.pages.resize(run.bytes() as usize, 0);
+            self.bytes.read(at, &mut self.pages)?;
+            file::check_run(run, number, &self.pages, &self.sums).map_err(|bad| bad.to_string())?;
+            self.loaded = Some(number);
+        }
+        Ok(&self.pages)
+    }
+}
+
+fn memory(process: u32, offset: u64) -> Place {
+    Place {
+        process,
+        segment: Segment::Memory,
+        offset,
+    }
+}
+
+/// An image and all that it is based on, it first.
+pub struct Chain<B> {
+    images: Vec<Image<B>>,
+}
+
+impl<B: Bytes> Chain<B> {
+    /// Begins with the parent `image` of an image that leaves these pages to it (none yet, if that is still to be written).
+    ///
+    /// # Errors
+    /// If it does not have these pages.
+    pub fn new(image: Image<B>, left: &[Same]) -> Result<Self, String> {
+        has_all(&image, left)?;
+        let images = vec![image];
+        Ok(Chain { images })
+    }
+
+    /// The image that is still missing.
+    #[must_use]
+    pub fn wanted(&self) -> Option<&Parent> {
+        self.images.last()?.parent.as_ref()
+    }
+
+    /// Adds the one that is missing.
+    ///
+    /// # Errors
+    /// If it is not that one, does not have the pages that are left to it, or there are too many.
+    pub fn add(&mut self, image: Image<B>) -> Result<(), String> {
+        let last = self.images.last().ok_or("nothing is missing")?;
+        let parent = last.parent.as_ref().ok_or("nothing is missing")?;
+        if image.identity != parent.identity {
+            return Err("it is another image than the one that is meant".to_string());
+        }
+        if self.images.len() == MAX_IMAGES {
+            return Err(format!("there are more than {MAX_IMAGES} images in a row"));
+        }
+        has_all(&image, &last.same)?;
+        self.images.push(image);
+        Ok(())
+    }
+
+    /// The images, from the first parent on.
+    pub fn images(&self) -> impl Iterator<Item = &Image<B>> {
+        self.images.iter()
+    }
+
+    /// Whether another image can be based on this one.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.images.len() < MAX_IMAGES
+    }
+
+    /// Which process of the first image is likely to have the most in common with each of these: none twice.
+    #[must_use]
+    pub fn twins(&self, processes: &[meta::Process]) -> Vec<Option<u32>> {
+        let theirs = self
+            .images
+            .first()
+            .map_or(&[][..], |image| &image.processes);
+        let mut taken = vec![false; theirs.len()];
+        let is = |theirs: &(String, u32, String), process: &meta::Process| {
+            theirs.0 == process.manager && theirs.2 == process.name
+        };
+        let mut twins = vec![None; processes.len()];
+        // With the number that it had before, if it still does the same.
+        for (number, process) in processes.iter().enumerate() {
+            if theirs.get(number).is_some_and(|theirs| is(theirs, process)) {
+                taken[number] = true;
+                twins[number] = Some(number as u32);
+            }
+        }
+        for (twin, process) in twins.iter_mut().zip(processes) {
+            let mut others = theirs.iter().zip(&mut taken).enumerate();
+            if twin.is_none() {
+                let other = others.find(|(_, (theirs, taken))| !**taken && is(theirs, process));
+                *twin = other.map(|(number, (_, taken))| {
+                    *taken = true;
+                    number as u32
+                });
+            }
+        }
+        twins
+    }
+
+    /// Reads a page of the memory of a process of the first image: whether there is one. If not, it is zero.
+    ///
+    /// # Errors
+    /// A sentence, if it cannot be read or does not match its checksum.
+    pub fn page(&mut self, process: u32, offset: u64, into: &mut [u8]) -> Result<bool, String> {
+        let mut process = process;
+        for image in &mut self.images {
+            match image.find(process, offset) {
+                Page::Here(run, at) => {
+                    let pages = image.load(run)?;
+                    let page = pages
+                        .get(at..at + PAGE_SIZE as usize)
+                        .ok_or("no such page")?;
+                    into.copy_from_slice(page);
+                    return Ok(true);
+                }
+                Page::Parent(theirs) => process = theirs,
+                Page::Zero => return Ok(false),
+            }
+        }
+        Err("an image is missing on which it is based".to_string())
+    }
+}
+
+/// Checks that a parent has what is left to it. What it does not have would be zero, and not be left to it.
+fn has_all<B: Bytes>(parent: &Image<B>, left: &[Same]) -> Result<(), String> {
+    for same in left {
+        if !parent.has(same.theirs, same.offset, same.offset + same.bytes()) {
+            return Err(format!(
+                "it does not have the pages at {:#x} that are left to it",
+                same.offset
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Where the parent of the image at `child` may lie, whose path was `parent` when the image was written: beside the image under the same name, or
+/// where it was. For an image whose directory has been moved, the first is right.
+#[must_use]
+pub fn places(child: &str, parent: &str) -> [String; 2] {
+    let directory = child.rfind('/').map_or("", |at| &child[..=at]);
+    let name = parent.rfind('/').map_or(parent, |at| &parent[at + 1..]);
+    [format!("{directory}{name}"), parent.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::tests::{child, sample};
+
+    const FEATURES: [u64; 2] = [1, 1];
+
+    /// An image of a description, whose pages each consist of one value: that of `fill` for run and page.
+    fn image(meta: &Meta, fill: impl Fn(usize, usize) -> u8) -> Vec<u8> {
+        let runs: Vec<Vec<u8>> = (meta.runs.iter().enumerate())
+            .map(|(n, run)| {
+                let page = |page| vec![fill(n, page); PAGE_SIZE as usize];
+                (0..run.pages as usize).flat_map(page).collect()
+            })
+            .collect();
+        let header = Header {
+            total: 0,
+            meta_bytes: 0,
+            meta_sum: 0,
+            features: FEATURES,
+            clock: 77,
+        };
+        let description = postcard::to_allocvec(meta).expect("it can be encoded");
+        file::assemble(&header, &description, &runs)
+    }
+
+    fn open(bytes: &[u8]) -> Image<&[u8]> {
+        Image::open(bytes, FEATURES, |_| true).expect("it is good")
+    }
+
+    /// The first image: process 0 has pages 0, 4 to 43, process 1 none.
+    fn first() -> Vec<u8> {
+        let mut meta = sample();
+        let run = |offset, pages| Run {
+            place: memory(0, offset),
+            pages,
+        };
+        meta.runs = vec![
+            run(0, 1),
+            run(0x4000, 15),
+            run(0x1_3000, 15),
+            run(0x2_2000, 10),
+        ];
+        image(&meta, |run, page| (run * 16 + page + 1) as u8)
+    }
+
+    fn second(parent: Identity) -> Meta {
+        let mut meta = child(parent);
+        meta.same.pop();
+        meta
+    }
+
+    fn page(chain: &mut Chain<&[u8]>, process: u32, offset: u64) -> Option<u8> {
+        let mut bytes = [0xee; PAGE_SIZE as usize];
+        let found = chain
+            .page(process, offset, &mut bytes)
+            .expect("it can be read");
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        found.then_some(bytes[0])
+    }
+
+    #[test]
+    fn pages_come_from_whoever_has_them() {
+        let first = first();
+        let second = second(open(&first).identity());
+        let bytes = image(&second, |run, page| (100 + run * 16 + page) as u8);
+        let mut chain = Chain::new(open(&bytes), &[]).expect("nothing is left to it");
+        assert_eq!(chain.wanted(), second.parent.as_ref());
+        chain.add(open(&first)).expect("it is the right one");
+        assert_eq!(chain.wanted(), None);
+        for (offset, is) in [
+            (0, Some(1)),
+            (0x1000, Some(100)),
+            (0x2000, Some(101)),
+            (0x3000, Some(116)),
+            (0x4000, Some(17)),
+            (0x1_2000, Some(31)),
+            (0x1_3000, Some(33)),
+            (0x2_b000, Some(58)),
+            (0x2_c000, None),
+            (0x1000_0000, None),
+        ] {
+            assert_eq!(
+                page(&mut chain, 0, offset),
+                is,
+                "A1: the page at {offset:#x}"
+            );
+        }
+        assert_eq!(page(&mut chain, 1, 0x4000), None);
+        assert_eq!(page(&mut chain, 99, 0x4000), None);
+    }
+
+    #[test]
+    fn another_process_of_the_parent_may_have_them() {
+        let first = first();
+        let mut second = second(open(&first).identity());
+        second.runs.clear();
+        second.same = vec![Same {
+            process: 1,
+            offset: 0x4000,
+            pages: 2,
+            theirs: 0,
+        }];
+        let bytes = image(&second, |_, _| 0);
+        let mut chain = Chain::new(open(&bytes), &second.same[..0]).expect("nothing is left to it");
+        chain.add(open(&first)).expect("it is the right one");
+        assert_eq!(page(&mut chain, 1, 0x5000), Some(18));
+        assert_eq!(page(&mut chain, 0, 0x5000), None);
+    }
+
+    #[test]
+    fn a_wrong_parent_is_none() {
+        let first = first();
+        let identity = open(&first).identity();
+        let second = second(identity);
+        let bytes = image(&second, |_, _| 9);
+        let add = |other: &[u8]| {
+            let mut chain = Chain::new(open(&bytes), &[]).expect("nothing is left to it");
+            chain.add(open(other))
+        };
+        // One byte of one page is another one, and the checksums are right.
+        let mut meta = sample();
+        meta.runs = Image::open(&first[..], FEATURES, |_| true)
+            .expect("it is good")
+            .runs;
+        let other = image(&meta, |run, page| (run * 16 + page + 2) as u8);
+        let why = add(&other).expect_err("S1: another image is taken for the parent");
+        assert!(why.contains("another image"), "{why}");
+        // What is left to it must be there.
+        for (process, offset, pages) in [(0, 0, 2), (0, 0x3000, 1), (0, 0x4000, 41), (1, 0, 1)] {
+            let left = Same {
+                process: 0,
+                offset,
+                pages,
+                theirs: process,
+            };
+            let refused = Chain::new(open(&first), &[left]).err();
+            let why = refused.expect("S1: pages that nobody has are left to a parent");
+            assert!(why.contains("does not have"), "{why}");
+        }
+        assert_eq!(add(&first), Ok(()));
+    }
+
+    #[test]
+    fn a_damaged_page_is_not_given() {
+        let mut first = first();
+        let at = open(&first).places[1] as usize + 5000;
+        let identity = open(&first).identity();
+        first[at] ^= 1;
+        assert_eq!(open(&first).identity(), identity);
+        let mut chain = Chain::new(open(&first), &[]).expect("nothing is left to it");
+        let mut bytes = [0; PAGE_SIZE as usize];
+        let why = chain
+            .page(0, 0x4000, &mut bytes)
+            .expect_err("A1: a damaged page");
+        assert!(why.contains("damaged"), "{why}");
+        assert_eq!(page(&mut chain, 0, 0), Some(1));
+    }
+
+    #[test]
+    fn a_chain_has_an_end() {
+        let mut images = vec![first()];
+        for _ in 0..MAX_IMAGES {
+            let last = images.last().expect("there is one");
+            let second = second(open(last).identity());
+            images.push(image(&second, |_, _| 3));
+        }
+        let mut images = images.iter().rev();
+        let newest = images.next().expect("there is one");
+        let mut chain = Chain::new(open(newest), &[]).expect("nothing is left to it");
+        for image in images.by_ref().take(MAX_IMAGES - 1) {
+            assert!(chain.may_grow());
+            chain.add(open(image)).expect("it is the right one");
+        }
+        assert!(!chain.may_grow());
+        let last = images.next().expect("there is one more");
+        let why = chain.add(open(last)).expect_err("A9: a chain without end");
+        assert!(why.contains("in a row"), "{why}");
+    }
+
+    #[test]
+    fn processes_are_found_again() {
+        let mut meta = sample();
+        let named = |name: &str| meta::Process {
+            name: name.into(),
+            ..sample().processes[1].clone()
+        };
+        meta.processes = ["sh", "a", "a", "b"].map(named).to_vec();
+        let bytes = first();
+        let image = Image::<&[u8]> {
+            processes: (meta.processes.iter())
+                .map(|process| {
+                    (
+                        process.manager.clone(),
+                        process.member,
+                        process.name.clone(),
+                    )
+                })
+                .collect(),
+            ..open(&bytes)
+        };
+        let chain = Chain {
+            images: vec![image],
+        };
+        let twins = |names: &[&str]| {
+            let processes: Vec<_> = names.iter().map(|name| named(name)).collect();
+            chain.twins(&processes)
+        };
+        assert_eq!(twins(&["sh", "a", "a", "b"]), [0, 1, 2, 3].map(Some));
+        assert_eq!(
+            twins(&["sh", "a", "b", "c"]),
+            [Some(0), Some(1), Some(3), None]
+        );
+        assert_eq!(twins(&["a", "a", "a"]), [None, Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_parent_may_have_moved_with_its_child() {
+        let of = |child, parent| places(child, parent);
+        assert_eq!(of("/disk/b/two", "/tmp/one"), ["/disk/b/one", "/tmp/one"]);
+        assert_eq!(of("/two", "/one"), ["/one", "/one"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! The files of the images on which an incremental one is based.
+
+use crate::desk::Wanted;
+use crate::machine;
+use crate::Sentence;
+use abi::PAGE_SIZE;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use checkpoint_image::chain::{self, Bytes, Chain, Image, MAX_IMAGES};
+use checkpoint_image::file::Bad;
+use checkpoint_image::meta::{Meta, Parent};
+use core::cell::RefCell;
+use rt::fs::Flags;
+use rt::heap::Hold;
+
+/// The file of an image.
+pub(crate) struct File(rt::fs::File);
+
+impl Bytes for File {
+    fn size(&self) -> u64 {
+        self.0.opened().size
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
+        let length = self.0.read_full(offset, into);
+        let length = length.map_err(|error| format!("cannot read it: {}", error.text()))?;
+        match length == into.len() {
+            true => Ok(()),
+            false => Err(Bad::Short.to_string()),
+        }
+    }
+}
+
+/// The image on which one is based, with those on which that is based itself.
+pub(crate) struct Parents {
+    pub(crate) chain: Chain<File>,
+    /// What the image says of the first one.
+    pub(crate) name: Parent,
+    page: Vec<u8>,
+}
+
+impl Parents {
+    /// Whether the page of a process there is this one.
+    pub(crate) fn has(&mut self, process: u32, offset: u64, page: &[u8]) -> Result<bool, Sentence> {
+        let found = self.chain.page(process, offset, &mut self.page);
+        let found = found.map_err(|why| format!("{}: {why}", self.name.path))?;
+        Ok(found && self.page == page)
+    }
+}
+
+/// Opens the image at `parent` for one that is to be written at `path`, with all that it is based on.
+pub(crate) fn of_new(parent: &str, path: &str, wanted: &Wanted) -> Result<Parents, Sentence> {
+    let image = open(parent, wanted)?;
+    let name = Parent {
+        path: parent.to_string(),
+        identity: image.identity(),
+    };
+    let chain = Chain::new(image, &[]).map_err(|why| format!("{parent}: {why}"))?;
+    let chain = complete(chain, parent, wanted)?;
+    if !chain.may_grow() {
+        return Err(format!(
+            "{parent} is the last of {MAX_IMAGES} images in a row: save a whole one"
+        ));
+    }
+    // The pages that are left to them would be gone.
+    if let Ok(attributes) = rt::fs::stat(path, true) {
+        let is_it = |image: &Image<File>| image.bytes().0.opened().ino == attributes.ino;
+        if chain.images().any(is_it) {
+            return Err(format!(
+                "{path} cannot be replaced by an image that needs it"
+            ));
+        }
+    }
+    Ok(parents(chain, name))
+}
+
+/// Opens the parent of the image at `path`, which has this description, with all that it is based on; none if nothing is left to it.
+pub(crate) fn of(meta: &Meta, path: &str, wanted: &Wanted) -> Result<Option<Parents>, Sentence> {
+    let Some(name) = meta.parent.as_ref().filter(|_| !meta.same.is_empty()) else {
+        return Ok(None);
+    };
+    let (image, place) = find(name, path, wanted)?;
+    let chain = Chain::new(image, &meta.same).map_err(|why| format!("{place}: {why}"))?;
+    let chain = complete(chain, &place, wanted)?;
+    Ok(Some(parents(chain, name.clone())))
+}
+
+fn parents(chain: Chain<File>, name: Parent) -> Parents {
+    Parents {
+        chain,
+        name,
+        page: vec![0; PAGE_SIZE as usize],
+    }
+}
+
+/// Adds what is missing, of which the last image lies at `path`.
+fn complete(mut chain: Chain<File>, path: &str, wanted: &Wanted) -> Result<Chain<File>, Sentence> {
+    let mut path = path.to_string();
+    while let Some(name) = chain.wanted().cloned() {
+        wanted.check()?;
+        let (image, place) = find(&name, &path, wanted)?;
+        chain.add(image).map_err(|why| format!("{place}: {why}"))?;
+        path = place;
+    }
+    Ok(chain)
+}
+
+/// Finds the parent of the image at `child`: and where it is.
+fn find(name: &Parent, child: &str, wanted: &Wanted) -> Result<(Image<File>, String), Sentence> {
+    let [beside, where_it_was] = chain::places(child, &name.path);
+    let mut why = format!("{where_it_was} is not there");
+    for place in [beside, where_it_was] {
+        match open(&place, wanted) {
+            Ok(image) if image.identity() == name.identity => return Ok((image, place)),
+            Ok(_) => why = format!("{place} is another image"),
+            Err(other) if rt::fs::stat(&place, true).is_ok() => why = other,
+            Err(_) => {}
+        }
+    }
+    Err(format!(
+        "the image that {child} is based on is missing: {why}"
+    ))
+}
+
+fn open(path: &str, wanted: &Wanted) -> Result<Image<File>, Sentence> {
+    let file = rt::fs::File::open(path, Flags::default(), 0)
+        .map_err(|error| format!("{path}: {}", error.text()))?;
+    // What is needed only while it is read.
+    let held = RefCell::new(Hold::default());
+    let room = |bytes| held.borrow_mut().add(bytes).is_ok();
+    let image = Image::open(File(file), machine::features(), room);
+    let image = image.map_err(|why| format!("{path}: {why}"))?;
+    held.take().clear();
+    wanted.hold(image.memory())?;
+    Ok(image)
+}
