@@ -497,3 +497,100 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     );
     Ok(())
 }
+
+/// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
+/// machine from all of them, moved elsewhere, and ends as if it had not been touched. What it needs and is missing, or another one, is named.
+pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
+    const IMAGES: usize = 4;
+    let program = "awk 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7; \
+        for (n = 0; n < 1200000; n++) s += a[n % 500]; for (i in a) t += a[i]; print s, t }'";
+    let mut script = format!(
+        "busybox {program} > /tmp/whole\nbusybox {program} > /tmp/out &\nsleep 0.2\ncheckpoint -v %1 /tmp/image0\n"
+    );
+    for n in 1..IMAGES {
+        let before = n - 1;
+        let _ = writeln!(
+            script,
+            "sleep 0.05\ncheckpoint -v --parent /tmp/image{before} %1 /tmp/image{n}"
+        );
+    }
+    script.push_str(
+        "checkpoint --parent /tmp/none %1 /tmp/other
+checkpoint --parent /tmp/whole %1 /tmp/other
+checkpoint --parent /tmp/image1 %1 /tmp/image0
+ls /tmp
+kill %1
+cp /tmp/image0 /tmp/kept
+cp /tmp/image1 /tmp/image0
+restore /tmp/image3
+rm /tmp/image0
+restore /tmp/image3
+cp /tmp/kept /tmp/image0
+busybox sha256sum /tmp/whole
+",
+    );
+    let mut run = Run::script(script).deterministic().timeout(LONG);
+    run = run.get("/tmp/out");
+    for n in 0..IMAGES {
+        run = run.get(&format!("/tmp/image{n}"));
+    }
+    let first = ctx.run(run)?;
+    first.expect_status(0)?;
+    let text = first.text();
+    for said in [
+        "checkpoint: /tmp/none: no such file",
+        "checkpoint: /tmp/whole: the file is not an image of Fermata",
+        "checkpoint: /tmp/image0 cannot be replaced by an image that needs it",
+        "restore: /tmp/image3: the image that /tmp/image1 is based on is missing: /tmp/image0 is another image",
+        "restore: /tmp/image3: the image that /tmp/image1 is based on is missing: /tmp/image0 is not there",
+    ] {
+        if !text.contains(said) {
+            return Err(format!("nobody said \"{said}\":\n{text}"));
+        }
+    }
+    if text.contains("other") {
+        return Err(format!("there is half an image:\n{text}"));
+    }
+    let sizes = (0..IMAGES).map(|n| Ok(first.file(&format!("/tmp/image{n}"))?.len()));
+    let sizes: Vec<usize> = sizes.collect::<Result<_, Failure>>()?;
+    ctx.note(format!("images of {sizes:?} bytes"));
+    if sizes[0] < 2 << 20 || sizes[1..].iter().any(|size| size * 8 > sizes[0]) {
+        return Err(format!("the images have {sizes:?} bytes"));
+    }
+
+    let script = "\
+restore /images/image3
+sleep 0.1
+checkpoint --parent /images/image3 %1 /images/image4
+kill %1
+restore /images/image4
+wait %1
+busybox sha256sum /tmp/out
+ls -l /images
+";
+    let mut run = Run::script(script).deterministic().timeout(LONG);
+    run = run.get("/images/image4");
+    for n in 0..IMAGES {
+        let image = first.file(&format!("/tmp/image{n}"))?.to_vec();
+        run = run.add(&format!("/images/image{n}"), image);
+    }
+    let second = ctx.run(run)?;
+    second.expect_status(0)?;
+    let sum = |output: &Output, file: &str| {
+        let text = output.text();
+        let line = text.lines().find(|line| line.ends_with(file));
+        line.and_then(|line| line.split(' ').next().map(ToString::to_string))
+    };
+    let (whole, restored) = (sum(&first, "/tmp/whole"), sum(&second, "/tmp/out"));
+    if whole.is_none() || whole != restored {
+        return Err(format!(
+            "{whole:?} undisturbed, {restored:?} after two boots:\n{}",
+            second.text()
+        ));
+    }
+    let size = second.file("/images/image4")?.len();
+    if size * 8 > sizes[0] {
+        return Err(format!("saved in another machine it has {size} bytes"));
+    }
+    Ok(())
+}

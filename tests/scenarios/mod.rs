@@ -73,6 +73,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_clock", checkpoint::clock),
     scenario("checkpoint_eight_megabytes", checkpoint::eight_megabytes),
     scenario("checkpoint_other_boot", checkpoint::other_boot),
+    scenario("checkpoint_incremental", checkpoint::incremental),
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_console_session", checkpoint::console_session),
