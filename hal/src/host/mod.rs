@@ -303,7 +303,7 @@ pub fn device_frame(pfn: Pfn) -> bool {
 pub fn device_frames(first: Pfn, count: u32) -> bool {
     let (start, end) = (u64::from(first.0), u64::from(first.0) + u64::from(count));
     let ram = u64::from(frame_limit());
-    end <= u64::from(FIRST_FRAME) || start >= ram && end <= u64::from(END_FRAME)
+    start >= ram && end <= u64::from(END_FRAME)
 }
 
 /// One more than the highest frame of RAM.

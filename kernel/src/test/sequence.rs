@@ -330,7 +330,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new() -> Scene {
         let w = World::with_frames(32);
-        w.bound.set(super::hostile::MOST_ACCESSES);
+        w.bound.set(super::hostile::most_accesses);
         w.checked.set(false);
         let pages = w.pages(PAGES);
         let state = w.page();

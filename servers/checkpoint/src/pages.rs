@@ -151,11 +151,13 @@ impl Pages {
                             continue;
                         }
                     }
-                    match (&mut parents, twin) {
-                        (Some(parents), Some(twin)) if parents.has(twin, offset, &page)? => {
-                            add_same(&mut same, place, twin);
-                        }
-                        _ => add_run(&mut runs, place),
+                    let is_same = match (&mut parents, twin) {
+                        (Some(parents), Some(twin)) => parents.has(twin, offset, &page)?,
+                        _ => false,
+                    };
+                    match twin.filter(|_| is_same) {
+                        Some(twin) => add_same(&mut same, place, twin),
+                        None => add_run(&mut runs, place),
                     }
                 }
                 offset = next;
