@@ -36,7 +36,7 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> 
 
 /// Frames as fast as they can be sent, by each kind of driver (polled, and not): the console is served all the same.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
-    // A ne2000 has room for few, and drops most; how many come is also a matter of what else the host does.
+    // A ne2000 has room for few, and drops most.
     for (name, least) in [("e100", 100), ("ne2k-pci", 10)] {
         net::flood_of(ctx, Some(build(name)?), least).map_err(|why| format!("{name}: {why}"))?;
     }

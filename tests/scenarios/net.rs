@@ -244,18 +244,25 @@ pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     flood_of(ctx, None, 1000)
 }
 
-/// The same with this driver of its card, to which more frames than so many get through.
+/// The same with this driver of its card. It works, again and again, until more frames than so many got through: how fast they come is the host's affair.
 pub(crate) fn flood_of(ctx: &mut Ctx, driver: Option<Program>, least: u64) -> Result<(), Failure> {
-    let script = "\
+    let script = format!(
+        "\
 echo one
+came=0
+until [ \"$came\" -gt {least} ]
+do
 busybox sha256sum /bin/busybox > /tmp/sum
 ps > /tmp/ps
 busybox seq 100000 > /tmp/numbers
 cp /tmp/numbers /tmp/more
 cmp /tmp/numbers /tmp/more
 net > /tmp/net
+came=$(busybox sed -n 's/^frames \\([0-9]*\\) in.*/\\1/p' /tmp/net)
+done
 echo two
-";
+"
+    );
     // Datagrams to a port that nobody has, each of which is worth an answer.
     let run = Run::script(script).get("/tmp/net").driver(driver);
     let (output, sent) = under(ctx, run, |number| small_frame(number as u16))?;
@@ -264,7 +271,6 @@ echo two
     let frames = net.lines().find_map(|line| line.strip_prefix("frames "));
     let came = frames.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let came = came.ok_or("no counters")?;
-    assert!(came > least, "{came} frames are no flood");
     ctx.note(format!("{came} frames came, of {sent} that were sent"));
     Ok(())
 }
