@@ -9,7 +9,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
-use fermata_net::{Address, Options, Session, Shared, Stack};
+use fermata_net::{Address, Leaving, Options, Session, Shared, Stack};
 use interface::server::{Host, Visitor};
 use interface::Server;
 use proto::Error;
@@ -27,19 +27,7 @@ const PAUSE: u64 = 1_000_000;
 /// A batch that has come, and that the first thread has not taken.
 static CAME: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// A batch that is to leave.
-static LEAVES: Mutex<Leaving> = Mutex::new(Leaving {
-    batch: Vec::new(),
-    busy: false,
-    wanted: false,
-});
-
-struct Leaving {
-    batch: Vec<u8>,
-    /// The thread that sends has something.
-    busy: bool,
-    /// The first thread wants to hear when it has sent it.
-    wanted: bool,
-}
+static LEAVES: Mutex<Leaving> = Mutex::new(Leaving::new());
 
 /// A session with the driver that there is now. Waits for one.
 fn driver() -> LinkClient {
@@ -75,11 +63,7 @@ fn send(bell: &Ref) {
     let mut batch = Vec::new();
     let mut session = driver();
     loop {
-        {
-            let mut leaving = LEAVES.lock();
-            core::mem::swap(&mut leaving.batch, &mut batch);
-            leaving.busy = !batch.is_empty();
-        }
+        LEAVES.lock().take(&mut batch);
         if batch.is_empty() {
             rt::sys::thread_wait_interrupt();
             continue;
@@ -100,8 +84,9 @@ fn send(bell: &Ref) {
                 Err(_) => batch.clear(),
             }
         }
-        let wanted = core::mem::take(&mut LEAVES.lock().wanted);
-        if wanted {
+        let more = LEAVES.lock().sent();
+        if more {
+            // It has given it, if it could, when it lets go.
             let _ = bell.poke();
         }
     }
@@ -122,18 +107,10 @@ impl Net {
     /// Gives the thread that sends what is to leave, if it has nothing.
     fn pass_on(&mut self) {
         let mut stack = self.shared.borrow_mut();
-        if !stack.has_leaving() {
+        let given = LEAVES.lock().give(&mut stack, &mut self.spare);
+        if !given {
             return;
         }
-        let mut leaving = LEAVES.lock();
-        if leaving.busy {
-            leaving.wanted = true;
-            return;
-        }
-        stack.take_leaving(&mut self.spare);
-        core::mem::swap(&mut leaving.batch, &mut self.spare);
-        leaving.busy = true;
-        drop(leaving);
         if let Ok(sender) = SENDER.get(|| Err(Error::NotFound)) {
             let _ = sender.interrupt();
         }

@@ -1,5 +1,6 @@
 //! Two machines and a wire between them that loses, doubles, reorders and alters frames; and frames that nobody would send.
 
+use crate::leaving::Leaving;
 use crate::session::{Session, Shared};
 use crate::stack::{Address, Options, Stack};
 use alloc::boxed::Box;
@@ -1291,6 +1292,46 @@ fn answers_without_room_are_dropped() {
         left >= MOST as u64 && dropped >= 98 * MOST as u64,
         "{left} {dropped}"
     );
+}
+
+/// What is to leave while the thread that sends is busy leaves when that has sent what it had, though nothing else happens.
+#[test]
+fn what_leaves_waits_for_the_batch_before_it_only() {
+    let mut world = World::new(Wire::default(), 13);
+    let session = world.machines[0].session();
+    let socket = session.socket(Kind::Datagram).unwrap();
+    assert!(session.bind(socket, 0).is_ok());
+    let (high, low, port) = at("10.0.3.2", 5000);
+    let send = || assert_eq!(session.send(socket, high, low, port, b"x"), Ok(()));
+    // The other machine's card is known from here on.
+    send();
+    world.turns(5);
+    let stack = &world.machines[0].shared;
+    let (mut leaving, mut spare, mut batch) = (Leaving::new(), Vec::new(), Vec::new());
+    let now = world.now;
+    let mut settle = |leaving: &mut Leaving| {
+        let mut stack = stack.borrow_mut();
+        stack.turn(now);
+        leaving.give(&mut stack, &mut spare)
+    };
+    assert!(!settle(&mut leaving));
+    send();
+    assert!(settle(&mut leaving));
+    leaving.take(&mut batch);
+    assert_eq!(frames(&batch).count(), 1);
+    for _ in 0..3 {
+        send();
+        assert!(!settle(&mut leaving), "it is busy");
+    }
+    batch.clear();
+    assert!(leaving.sent(), "S1: what leaves waits for no request");
+    assert!(settle(&mut leaving), "S1: what leaves waits for no request");
+    leaving.take(&mut batch);
+    assert_eq!(frames(&batch).count(), 3);
+    batch.clear();
+    assert!(!leaving.sent());
+    leaving.take(&mut batch);
+    assert!(batch.is_empty() && !settle(&mut leaving));
 }
 
 /// A machine with nothing to do waits until there is: it does not ask the stack again and again.
