@@ -69,6 +69,10 @@ pub(crate) struct RunOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
+    /// Let GDB connect to PORT of this host's loopback and debug any program of the machine: gdb -ex 'target extended-remote :PORT'. Whoever
+    /// connects there has the power over all of them
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    gdb: Option<u16>,
     /// Memory of the machine, at least 48 [default: 512, and more if packages need it]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(48..=65_536))]
     memory: Option<u32>,
@@ -357,6 +361,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         memory,
         timeout: options.timeout,
         deterministic: options.deterministic,
+        gdb: options.gdb,
         places: options.places,
         words: [("verbose", options.verbose), ("trace", options.trace)]
             .into_iter()

@@ -2,7 +2,7 @@
 //!
 //! * [`mod@line`] is the line discipline: what arrives becomes lines, echo and events.
 //! * [`output`] is what waits to be sent.
-//! * [`uart`] drives a 16550 through a trait, so that a simulated one serves the tests.
+//! * The crate `uart` drives a 16550 through a trait, so that a simulated one serves the tests.
 //!
 //! [`Console`] joins them. The server in `main.rs` calls it with the machine's ports, on a request
 //! and on an interrupt.
@@ -15,7 +15,6 @@ pub mod line;
 pub mod output;
 #[cfg(test)]
 mod tests;
-pub mod uart;
 
 use alloc::vec::Vec;
 use interface::Error;

@@ -12,7 +12,6 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::ops::Deref;
-use fermata_console::uart::Ports;
 use fermata_console::Console as Terminal;
 use interface::server::{Either, Event, Visitor};
 use interface::{Error, Server};
@@ -24,6 +23,7 @@ use services::console::{
     ConsoleStub, Job, Mode,
 };
 use services::device::DevicesClient;
+use uart::Granted;
 
 rt::entry!(main);
 
@@ -38,32 +38,8 @@ const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
 /// Number of the door that opens sessions with control. Door 0 is the one that programs find by name.
 const CONTROL: u64 = 1;
 
-/// The ports of COM1, granted to this space.
-#[derive(Debug)]
-struct Com1;
-
-impl Ports for Com1 {
-    fn read(&mut self, port: u8) -> u8 {
-        let value: u8;
-        // SAFETY: reading a port of the UART touches no memory.
-        unsafe {
-            core::arch::asm!("in al, dx", out("al") value, in("dx") PORTS + u16::from(port),
-                options(nomem, nostack, preserves_flags));
-        }
-        value
-    }
-
-    fn write(&mut self, port: u8, value: u8) {
-        // SAFETY: writing a port of the UART touches no memory.
-        unsafe {
-            core::arch::asm!("out dx, al", in("al") value, in("dx") PORTS + u16::from(port),
-                options(nomem, nostack, preserves_flags));
-        }
-    }
-}
-
 struct Shared {
-    console: Terminal<Com1>,
+    console: Terminal<Granted>,
     /// The job that may read; 0 for none. `None` until the shell has set it; then every job may.
     foreground: Option<Job>,
     /// Counts the changes that requests may wait for.
@@ -113,7 +89,7 @@ fn attach(door: RefAt) -> Result<DevicesClient, Error> {
     devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::space())?;
     let interactive = !rt::start().args.iter().any(|argument| argument == "script");
     *SHARED.lock() = Some(Shared {
-        console: Terminal::new(Com1, interactive),
+        console: Terminal::new(Granted(PORTS), interactive),
         foreground: None,
         news: 0,
     });

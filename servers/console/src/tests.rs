@@ -2,7 +2,6 @@
 
 extern crate std;
 
-use crate::uart::Ports;
 use crate::Console;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -11,6 +10,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::Error;
 use services::console::{Event, Mode};
+use uart::Ports;
 
 /// A 16550 as far as the driver can see it. `slots` is how many bytes it sends before the other
 /// side holds it up.

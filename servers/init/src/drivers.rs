@@ -36,17 +36,17 @@ static MANIFEST: Lazy<Vec<Driver>> = Lazy::new();
 
 /// The boot manifest; before [`read_manifest`] it adds nothing.
 pub(crate) fn manifest() -> &'static [Driver] {
-    let made: Result<_, Infallible> = MANIFEST.get(|| Ok(fermata_init::manifest("")));
+    let made: Result<_, Infallible> = MANIFEST.get(|| Ok(fermata_init::manifest("", false)));
     match made {
         Ok(drivers) => drivers,
     }
 }
 
-/// Reads what the boot archive adds to the manifest.
-pub(crate) fn read_manifest(archive: &'static [u8]) {
+/// Reads what the boot archive adds to the manifest, and adds the debugger's server if there is to be one.
+pub(crate) fn read_manifest(archive: &'static [u8], debugger: bool) {
     let added = find(archive, "etc/drivers").unwrap_or_default();
     let added = core::str::from_utf8(added).unwrap_or_default();
-    MANIFEST.set(fermata_init::manifest(added));
+    MANIFEST.set(fermata_init::manifest(added, debugger));
 }
 
 impl Drivers {
@@ -93,6 +93,8 @@ struct Starter {
     boot: u64,
     /// See [`fermata_init::Options::address`].
     address: Option<String>,
+    /// The system port.
+    system: RefAt,
 }
 
 /// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. Returns the names of
@@ -102,6 +104,7 @@ pub(crate) fn start(
     processes: &'static Processes,
     shared: u64,
     address: Option<String>,
+    system: RefAt,
 ) -> Result<Vec<&'static str>, String> {
     let mut starter = Starter {
         archive,
@@ -112,11 +115,13 @@ pub(crate) fn start(
         deaths: manifest().iter().map(|_| Deaths::default()).collect(),
         boot: time::now(),
         address,
+        system,
     };
     let mut started = Vec::new();
     for (number, driver) in manifest().iter().enumerate() {
         let present = match driver.uses {
             Some(used) => Ok(started.contains(&used)),
+            None if driver.system => Ok(true),
             None => control().and_then(|mut control| control.is_present(number as u64)),
         };
         if present.map_err(|error| error.text())? {
@@ -124,6 +129,7 @@ pub(crate) fn start(
                 starter.doors[number] = Some(door(driver.name())?);
             }
             match starter.launch(number) {
+                Ok(()) if driver.system => {}
                 Ok(()) => started.push(driver.name()),
                 Err(why) => slow::say(why),
             }
@@ -139,6 +145,7 @@ impl Starter {
         let Driver {
             program,
             uses,
+            system,
             priority,
             ceiling,
             ..
@@ -147,7 +154,9 @@ impl Starter {
         let file =
             find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
         let door = self.doors.get(number).and_then(Option::as_ref);
-        let refs: Vec<&RefAt> = door.map(|door| &**door).into_iter().collect();
+        // Behind `services::system::PASSED`.
+        let system = system.then_some(&self.system);
+        let refs: Vec<&RefAt> = system.into_iter().chain(door.map(|door| &**door)).collect();
         let name = program.rsplit('/').next().unwrap_or(program);
         let launch = Launch {
             start: &Start {
@@ -166,9 +175,9 @@ impl Starter {
             ceiling,
             quota: self.shared / 100 * uses.map_or(PERCENT, |_| PERCENT_SERVER),
             server: true,
-            limits: match uses {
-                Some(_) => process::account::server,
-                None => process::account::driver,
+            limits: match (uses, system) {
+                (None, None) => process::account::driver,
+                _ => process::account::server,
             },
             essential: true,
             driver: Some(number),

@@ -8,7 +8,7 @@ use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER};
+use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL};
 use serde::{Deserialize, Serialize};
 use services::names::{MAX_JOB_NAMES, RESERVED};
 
@@ -24,6 +24,8 @@ pub struct Driver {
     pub uses: Option<&'static str>,
     /// The priority of its first thread.
     pub priority: u64,
+    /// It is given the system port, and offers no service.
+    pub system: bool,
     /// The highest priority of its threads. A driver that never rests, or never acknowledges an interrupt, takes the processor from
     /// everybody below.
     pub ceiling: u64,
@@ -43,6 +45,7 @@ pub const DRIVERS: [Driver; 5] = [
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
         uses: None,
+        system: false,
         priority: PRIORITY_FILES,
         ceiling: PRIORITY_FILES + 1,
     },
@@ -50,6 +53,7 @@ pub const DRIVERS: [Driver; 5] = [
         program: "sbin/virtio-blk",
         line: "disk pci=1af4:1001 pci=1af4:1042 dma=400000",
         uses: None,
+        system: false,
         priority: PRIORITY_SERVER,
         ceiling: PRIORITY_SERVER + 1,
     },
@@ -57,6 +61,7 @@ pub const DRIVERS: [Driver; 5] = [
         program: "sbin/ext4",
         line: "ext4",
         uses: Some("disk"),
+        system: false,
         priority: PRIORITY_FILES,
         ceiling: PRIORITY_FILES + 1,
     },
@@ -64,6 +69,7 @@ pub const DRIVERS: [Driver; 5] = [
         program: "sbin/virtio-net",
         line: "link pci=1af4:1000 pci=1af4:1041 dma=60000",
         uses: None,
+        system: false,
         priority: PRIORITY_SERVER,
         ceiling: PRIORITY_SERVER + 1,
     },
@@ -71,11 +77,23 @@ pub const DRIVERS: [Driver; 5] = [
         program: "sbin/network",
         line: "net",
         uses: Some("link"),
+        system: false,
         // What comes from outside is handled in turn with programs, however much it is.
         priority: PRIORITY_PROGRAM,
         ceiling: PRIORITY_PROGRAM,
     },
 ];
+
+/// The server of GDB, of a machine that is started with the word `gdb`.
+pub const DEBUGGER: Driver = Driver {
+    program: "sbin/gdb",
+    line: "gdb ports=2e8+8 line=7",
+    uses: None,
+    system: true,
+    // It is to get its turn beside programs that compute.
+    priority: PRIORITY_SHELL,
+    ceiling: PRIORITY_SHELL,
+};
 
 /// Names whose driver another one can stand in for.
 const REPLACED: [&str; 2] = ["disk", "link"];
@@ -83,10 +101,11 @@ const REPLACED: [&str; 2] = ["disk", "link"];
 /// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME WORDS...` for
 /// each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the driver of that name, as that
 /// would be. All others are added, with the priority of programs. What is no such line, and a name that somebody has already, is left
-/// out. A driver's place here is its number.
+/// out. With a `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
 #[must_use]
-pub fn manifest(added: &'static str) -> Vec<Driver> {
+pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
     let mut drivers = DRIVERS.to_vec();
+    drivers.extend(debugger.then_some(DEBUGGER));
     for line in added.lines() {
         let Some((program, line)) = line.split_once(' ') else {
             continue;
@@ -95,6 +114,7 @@ pub fn manifest(added: &'static str) -> Vec<Driver> {
             program,
             line,
             uses: None,
+            system: false,
             priority: PRIORITY_PROGRAM,
             ceiling: PRIORITY_PROGRAM,
         };
@@ -149,6 +169,8 @@ pub struct Options {
     pub deterministic: bool,
     /// Write the log to the control channel.
     pub verbose: bool,
+    /// Start the server of GDB, and give it the system port.
+    pub gdb: bool,
     /// Have the personality of Linux programs tell of each call.
     pub trace: bool,
     /// Run the tests instead of a shell.
@@ -178,6 +200,7 @@ impl Options {
                 ("script", path) => options.script = Some(path.to_string()),
                 ("deterministic", "") => options.deterministic = true,
                 ("verbose", "") => options.verbose = true,
+                ("gdb", "") => options.gdb = true,
                 ("trace", "") => options.trace = true,
                 ("program-quota", percent) => {
                     options.program_quota = percent.parse().ok().filter(|p| (1..=100).contains(p));
@@ -418,7 +441,7 @@ mod tests {
 
     #[test]
     fn reserved_names_are_for_who_offers_the_service() {
-        let manifest = manifest("test/edu edu pci=1234:11e8");
+        let manifest = manifest("test/edu edu pci=1234:11e8", false);
         assert!(may_have("own", None, &manifest));
         for name in ["fs", "edu"] {
             assert!(may_have(name, Some(name), &manifest));
@@ -433,8 +456,8 @@ mod tests {
     #[test]
     fn the_archive_adds_drivers() {
         let count = DRIVERS.len();
-        assert_eq!(manifest("").len(), count);
-        let added = manifest("test/edu edu pci=1234:11e8 line=5\ntest/edu edu2 dma=1000\n");
+        assert_eq!(manifest("", false).len(), count);
+        let added = manifest("test/edu edu pci=1234:11e8 line=5\ntest/edu edu2 dma=1000\n", false);
         let [first, second] = &added[count..] else {
             panic!("two are added: {added:?}");
         };
@@ -442,9 +465,9 @@ mod tests {
         assert_eq!(first.line, "edu pci=1234:11e8 line=5");
         assert_eq!((second.name(), second.ceiling), ("edu2", PRIORITY_PROGRAM));
         for wrong in ["test/edu", "\n", "test/edu fs", "test/edu net", "test/edu "] {
-            assert_eq!(manifest(wrong).len(), count, "{wrong:?}");
+            assert_eq!(manifest(wrong, false).len(), count, "{wrong:?}");
         }
-        let other = manifest("sbin/e100 link pci=8086:1229 dma=140000");
+        let other = manifest("sbin/e100 link pci=8086:1229 dma=140000", false);
         assert_eq!(other.len(), count, "another driver of the network card");
         let number = other.iter().position(|driver| driver.name() == "link");
         let other = number.map(|number| other[number]);
@@ -452,11 +475,11 @@ mod tests {
             && other.line == "link pci=8086:1229 dma=140000"
             && other.priority == PRIORITY_SERVER));
         assert_eq!(
-            manifest("sbin/e100 console ports=3f8+8")[0].program,
+            manifest("sbin/e100 console ports=3f8+8", false)[0].program,
             "sbin/console"
         );
         assert_eq!(
-            manifest("a b\nc b").len(),
+            manifest("a b\nc b", false).len(),
             count + 1,
             "one name, two drivers"
         );

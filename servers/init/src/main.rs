@@ -170,7 +170,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         )
     };
     let window: &'static Window = Box::leak(Box::new(window));
-    drivers::read_manifest(archive);
+    drivers::read_manifest(archive, options.gdb);
     // From the archive: programs can write to the file that is made of it.
     let gets = slow::Gets {
         paths: find(archive, "etc/gets").unwrap_or_default(),
@@ -414,6 +414,7 @@ impl Boot {
             self.processes,
             self.shared,
             options.address.clone(),
+            self.system,
         )?;
         self.await_names(&drivers);
         Ok(())

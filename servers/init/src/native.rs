@@ -5,7 +5,8 @@
 //! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
 //! numbers of processes.
 //!
-//! * [`start`]: how one is started; [`held`]: what is done with one; [`serve`]: what others ask.
+//! * [`start`]: how one is started; [`held`]: what is done with one; [`mod@debug`]: what a debugger does; [`serve`]: what others ask.
+mod debug;
 mod held;
 mod serve;
 mod start;
@@ -18,6 +19,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use debug::Debugged;
 use fermata_init::may_have;
 use interface::server::{own_port, Event, OWN};
 use process::account::Supply;
@@ -63,6 +65,8 @@ struct Live {
     /// Threads stopped by each `freeze`; for a process that is being rebuilt its maker has stopped
     /// them, and it is not known yet which there are.
     frozen: Vec<Option<Vec<ThreadAt>>>,
+    /// It is debugged.
+    debugged: Option<Debugged>,
     /// Its own port. What it asks init comes from there.
     own: Own,
 }
@@ -419,7 +423,9 @@ impl Manager {
 
     /// A process says that it exits.
     pub(crate) fn exit(&mut self, pid: Pid, status: u8) -> Result<(), Error> {
-        if !self.live(pid)?.frozen.is_empty() {
+        let live = self.live(pid)?;
+        let held = |debugged: &Debugged| debugged.holds_all(&live.process);
+        if !live.frozen.is_empty() || live.debugged.as_ref().is_some_and(held) {
             // Its thread asks again when it goes on.
             return Err(Error::WouldBlock);
         }
@@ -430,6 +436,9 @@ impl Manager {
     /// A thread of a process met an exception, which is parked: a line for people if that was the
     /// end of the process.
     pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<String> {
+        if self.take_exceptions(pid) {
+            return None;
+        }
         let entry = self.entries.get(&pid)?;
         if !entry.live.as_ref()?.frozen.is_empty() {
             // The exception is looked at again when the process is thawed.
@@ -456,6 +465,9 @@ impl Manager {
 
     /// Threads that met an exception while the process was frozen.
     fn late_exception(&mut self, pid: Pid) {
+        if self.take_exceptions(pid) {
+            return;
+        }
         let Ok(live) = self.live(pid) else {
             return;
         };

@@ -11,12 +11,13 @@ use interface::server::{
     own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
 };
 use interface::{Answer, Server};
+use process::debug::Debugging;
 use process::held::{Frozen, Held, Known, Manager};
 use proto::Error;
 use rt::obj::{Port, Ref, RefAt};
 use rt::Code;
 use services::process::{
-    encoded, Info, Pid, ProcessClient, ProcessStub, Processes, ProcessesClient, ProcessesStub,
+    encoded, DebugClient, DebugStub, Info, Pid, ProcessStub, Processes, ProcessesClient, ProcessesStub,
     Program, Status, Supervisor, SupervisorStub,
 };
 
@@ -197,7 +198,10 @@ impl Supervisor for All {
     }
 }
 
-type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held<Shared, Rc<Event>>>>;
+type Sessions = Either<
+    ProcessesStub<AnyOne>,
+    Either<ProcessStub<Held<Shared, Rc<Event>>>, DebugStub<Debugging<Shared, Rc<Event>>>>,
+>;
 
 /// What comes to the server.
 pub(crate) struct Personality(Shared);
@@ -218,11 +222,16 @@ impl Host<Sessions> for Personality {
             0 if visitor.interface == ProcessesClient::ID => {
                 Ok(Either::First(ProcessesStub(AnyOne(self.0.clone())).into()))
             }
-            alias if visitor.interface == ProcessClient::ID => {
+            alias if visitor.interface != ProcessesClient::ID => {
                 let pid = pid_of(alias, CONTROL).ok_or(Error::Unsupported)?;
                 let (serial, event) = self.0.borrow().identity(pid)?;
-                let held = Held::new(self.0.clone(), (pid, serial), event);
-                Ok(Either::Second(ProcessStub(held).into()))
+                let (table, known) = (self.0.clone(), (pid, serial));
+                Ok(Either::Second(match visitor.interface {
+                    DebugClient::ID => {
+                        Either::Second(DebugStub(Debugging::new(table, known, event)).into()).into()
+                    }
+                    _ => Either::First(ProcessStub(Held::new(table, known, event)).into()).into(),
+                }))
             }
             _ => Err(Error::Unsupported),
         }

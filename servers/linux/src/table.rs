@@ -7,8 +7,9 @@
 //! * [`living`]: a task that lives, and its thread; [`signals`]: signals and timers;
 //! * [`start`]: new processes; [`end`]: their end, and that of their threads;
 //! * [`native`]: native programs that Linux programs have started;
-//! * [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
+//! * [`mod@debug`]: what a debugger does; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
 
+mod debug;
 mod end;
 mod image;
 mod info;
@@ -41,6 +42,7 @@ use crate::disk;
 use crate::pace::Pace;
 use crate::world::{short, Born, Memory, Seat, View, World};
 
+use debug::Debugged;
 use living::Living;
 
 pub(crate) use native::set_bell;
@@ -63,6 +65,8 @@ struct Group {
     frozen: u32,
     /// How often it is stopped from outside.
     stops: u32,
+    /// It is debugged.
+    debugged: Option<Debugged>,
     /// A signal has stopped it.
     halted: bool,
     /// It stands still, and ends by this signal when its turn comes.
@@ -377,6 +381,12 @@ impl Table {
         let Ok(tid) = Tid::try_from(message.tag) else {
             return false;
         };
+        if message.code != abi::Exception::ForeignCall as u64 {
+            if let Some(goes_on) = self.take(keeper, tid, message) {
+                *answer = message.registers;
+                return goes_on;
+            }
+        }
         let Some((living, system, world)) = self.split(tid) else {
             return false;
         };

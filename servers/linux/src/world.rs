@@ -2,7 +2,7 @@
 //! through their servers.
 
 use abi::state::{space_flags, MappingState, SpaceState, ThreadState};
-use abi::{access, Code, OBJECT_SIZE, PAGE_SIZE};
+use abi::{access, Code, Registers, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -16,6 +16,7 @@ use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::memory::{Area, Source, NO_SLOT};
 use personality::process::Task;
 use process::account::{self, Supply};
+use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
 use process::{Common, Process};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
@@ -197,6 +198,9 @@ pub(crate) struct Memory {
     pub(crate) body: Process,
     pub(crate) present: Present,
     ranges: Ranges,
+    breakpoints: Breakpoints,
+    /// The thread of a task of another process, for which they were taken out.
+    guest: Option<u64>,
     /// The keeper of its space. It goes when this is dropped.
     _port: Port,
 }
@@ -223,6 +227,8 @@ impl Seat {
                 body,
                 present: Present::default(),
                 ranges: Ranges::default(),
+                breakpoints: Breakpoints::default(),
+                guest: None,
                 _port: port,
             })),
             thread: CONTROL_THREAD,
@@ -256,6 +262,7 @@ impl Seat {
         match Rc::try_unwrap(self.memory) {
             Ok(memory) => memory.into_inner().body.destroy(),
             Err(memory) => {
+                memory.borrow_mut().guest_leaves(self.thread);
                 let thread = memory.borrow().body.thread_at(self.thread);
                 // An image, and whoever restores it, rely on the first thread of a memory.
                 let _ = match self.thread {
@@ -776,6 +783,58 @@ impl Memory {
         self.present.has(number, number, false) || region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
+    /// Takes the breakpoints out for a while.
+    pub(crate) fn take_out(&mut self) {
+        self.breakpoints.take_out(&self.body);
+    }
+
+    /// Undoes that.
+    pub(crate) fn put_back(&mut self) {
+        self.breakpoints.put_back(&self.body);
+    }
+
+    /// Puts a breakpoint in, or takes it away.
+    pub(crate) fn breakpoint(&mut self, offset: u64, set: bool) -> Result<(), proto::Error> {
+        match set {
+            true => self.breakpoints.set(&self.body, offset),
+            false => {
+                self.breakpoints.clear(&self.body, offset);
+                Ok(())
+            }
+        }
+    }
+
+    /// There is no debugger any more, who was there while the memory is frozen or not.
+    pub(crate) fn clear_breakpoints(&mut self, frozen: bool) {
+        self.breakpoints.clear_all(&self.body);
+        if frozen {
+            self.put_back();
+        }
+    }
+
+    /// A task whose process is not debugged has met a breakpoint of another process in the same memory: they are out until it has left. False: there is none.
+    pub(crate) fn make_way(&mut self, address: u64, thread: u64) -> bool {
+        if !self.breakpoints.has(address) {
+            return false;
+        }
+        if self.guest.is_none() {
+            self.guest = Some(thread);
+            self.take_out();
+        }
+        // Else it is one of the program's own.
+        let mut byte = [0];
+        let read = self.body.memory_window().read(address, &mut byte);
+        read.is_ok() && byte != [BREAKPOINT]
+    }
+
+    /// A task leaves the memory.
+    fn guest_leaves(&mut self, thread: u64) {
+        if self.guest == Some(thread) {
+            self.guest = None;
+            self.put_back();
+        }
+    }
+
     /// A copy of it, on write, for this task.
     fn copy(&mut self, world: &mut World, task: &Task) -> Result<Seat, Errno> {
         let made = world
@@ -784,7 +843,11 @@ impl Memory {
                 let keeper = port.reference().map_err(rt::error_of)?;
                 // What it is going to write at once is there for it, whatever others take.
                 let _ = self.body.account().reserve(FIRST_WRITES);
-                Ok((id, self.body.copy(&space, &keeper)?, port))
+                // Whoever debugs the one does not debug the other.
+                self.take_out();
+                let copy = self.body.copy(&space, &keeper);
+                self.put_back();
+                Ok((id, copy?, port))
             });
         let (id, body, port) = made.map_err(|_| ENOMEM)?;
         let seat = Seat::first(id, body, port);
@@ -875,6 +938,7 @@ impl Host for View<'_> {
             memory
                 .present
                 .remove(start / PAGE_SIZE, (start + size) / PAGE_SIZE);
+            memory.breakpoints.forget(start, start.saturating_add(size));
             memory.body.memory().discard(start, size)
         });
         if let Some(Err(error)) = result {
@@ -1083,7 +1147,11 @@ impl Host for View<'_> {
             written.map_err(|_| OutOfMemory)
         });
         let state = ThreadState {
-            registers,
+            registers: Registers {
+                // A debugger's step is not the child's.
+                rflags: registers.rflags & !SINGLE_STEP,
+                ..registers
+            },
             fpu: *fpu,
             tag: u64::from(task.tid),
             priority: PRIORITY_PROGRAM,

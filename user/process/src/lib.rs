@@ -9,6 +9,7 @@
 //! * [`executable`]: the headers of an ELF executable; pure, for hostile files.
 //! * [`image`]: what such a file wants in memory.
 //! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
+//! * [`debug`]: a session of a debugger, and what the manager keeps for it.
 //! * [`held`]: a session at the control port of a process.
 //! * [`native`]: what a native program finds at its start.
 //! * [`words`]: what a thread is doing, in words.
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod account;
+pub mod debug;
 pub mod executable;
 pub mod gate;
 pub mod held;

@@ -20,7 +20,7 @@ use rt::memory::{Account, Segment};
 use rt::obj::{MappingAt, Ref, RefAt, SpaceAt, ThreadAt};
 use rt::slots::Map;
 use rt::window::Window;
-use services::process::MAX_POPULATE;
+use services::process::{IN_MEMORY, MAX_POPULATE};
 
 /// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and whoever lists processes has no right to more of the time of those who
 /// wait for the same server.
@@ -420,6 +420,18 @@ impl Process {
     pub fn first_threads(&self, most: usize) -> Vec<ThreadAt> {
         let threads = self.objects(1 << Type::Thread as u64).take(most);
         threads.map(ThreadAt).collect()
+    }
+
+    /// All threads with their places: see [`services::process::Debug`].
+    #[must_use]
+    pub fn places(&self) -> Vec<(u64, ThreadAt)> {
+        let control = &self.control_window;
+        let place = |thread: ThreadAt| match thread.0.wrapping_sub(control.address()) {
+            offset if offset < control.size() => offset,
+            _ => thread.0 - self.memory_window.address() | IN_MEMORY,
+        };
+        let threads = self.threads().into_iter();
+        threads.map(|thread| (place(thread), thread)).collect()
     }
 
     /// How many kernel objects there are in the process's segments, counted up to [`MOST_COUNTED`].

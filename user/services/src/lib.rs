@@ -24,7 +24,7 @@ pub mod random;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 19] = [
+pub const C: [&str; 20] = [
     names::NamesClient::C,
     system::SystemClient::C,
     memory::MemorySupervisorClient::C,
@@ -33,6 +33,7 @@ pub const C: [&str; 19] = [
     memory::SegmentClient::C,
     process::ProcessesClient::C,
     process::ProcessClient::C,
+    process::DebugClient::C,
     process::SupervisorClient::C,
     fs::FilesClient::C,
     console::ConsoleClient::C,

@@ -126,6 +126,8 @@ pub struct Options {
     pub counting: bool,
     /// Wait for a debugger before the first instruction.
     pub debug: bool,
+    /// A TCP port of this host's loopback where GDB can connect to the machine's debugger.
+    pub gdb: Option<u16>,
     /// A plugin for QEMU.
     pub plugin: Option<Plugin>,
 }
@@ -165,6 +167,7 @@ impl Options {
             words: Vec::new(),
             counting: false,
             debug: false,
+            gdb: None,
             plugin: None,
         }
     }
@@ -358,6 +361,9 @@ fn qemu(
         let places: Vec<String> = options.places.iter().map(ToString::to_string).collect();
         words.push(format!("place={}", places.join(",")));
     }
+    if options.gdb.is_some() {
+        words.push("gdb".into());
+    }
     words.extend(options.words.iter().cloned());
 
     // Commas in a value of QEMU's are doubled.
@@ -430,6 +436,12 @@ fn qemu(
     }
     if options.debug {
         command.args(["-S", "-gdb", DEBUGGER]);
+    }
+    if let Some(port) = options.gdb {
+        // A line of its own: COM2's would be lowered by that.
+        let channel = format!("socket,id=gdb,host=127.0.0.1,port={port},server=on,wait=off,nodelay=on");
+        command.args(["-chardev", &channel]);
+        command.args(["-device", "isa-serial,chardev=gdb,iobase=0x2e8,irq=7"]);
     }
     if let Some(plugin) = &options.plugin {
         let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));

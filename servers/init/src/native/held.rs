@@ -65,6 +65,7 @@ impl Manager {
                     process,
                     stopped: Vec::new(),
                     frozen: vec![None],
+                    debugged: None,
                     own,
                 }),
                 arriving: Some(Vec::new()),
@@ -170,6 +171,11 @@ impl held::Manager for Manager {
             live.process.account().account.copy().map_err(error_of)?,
         ];
         live.frozen.push(Some(live.process.stop_all()));
+        if let (1, Some(debugged)) = (live.frozen.len(), &mut live.debugged) {
+            debugged.freeze(&live.process);
+            // Exceptions may have been taken.
+            self.announce(pid);
+        }
         match self.whole_part(pid) {
             Ok(part) => Ok((part.len() as u64, name, refs)),
             Err(error) => {
@@ -228,6 +234,9 @@ impl held::Manager for Manager {
         live.frozen.pop();
         if stopped && live.stopped.is_empty() {
             live.stopped.clone_from(&threads);
+        }
+        if let (true, Some(debugged)) = (live.frozen.is_empty(), &mut live.debugged) {
+            debugged.thaw(&live.process);
         }
         live.process.resume_all(&threads);
         if live.frozen.is_empty() {

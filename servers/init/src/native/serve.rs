@@ -9,13 +9,14 @@ use core::ops::Deref;
 use interface::server::{own_port, Either, Event, Host, Reply, Request, SharedService, Visitor};
 use interface::{Answer, Server};
 use process::account;
+use process::debug::Debugging;
 use process::held::Held;
 use proto::layout::PRIORITY_PROGRAM;
 use proto::Error;
 use rt::error_of;
 use rt::obj::{Portset, Ref, RefAt};
 use services::fs::PATH_ROOM;
-use services::process::{self as interfaces, ProcessStub, ProcessesStub, Program, SupervisorStub};
+use services::process::{self as interfaces, DebugStub, ProcessStub, ProcessesStub, Program, SupervisorStub};
 
 /// A session at the door of the manager.
 struct AnyOne(&'static Processes);
@@ -101,7 +102,13 @@ impl interfaces::Supervisor for All {
     }
 }
 
-type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held<&'static Processes, Arc<Event>>>>;
+type Sessions = Either<
+    ProcessesStub<AnyOne>,
+    Either<
+        ProcessStub<Held<&'static Processes, Arc<Event>>>,
+        DebugStub<Debugging<&'static Processes, Arc<Event>>>,
+    >,
+>;
 
 /// What comes to the thread of the manager.
 struct Native(&'static Processes);
@@ -114,14 +121,18 @@ impl Host<Sessions> for Native {
             0 if visitor.interface == interfaces::ProcessesClient::ID => {
                 Ok(Either::First(ProcessesStub(AnyOne(self.0)).into()))
             }
-            alias if visitor.interface == interfaces::ProcessClient::ID => {
+            alias if visitor.interface != interfaces::ProcessesClient::ID => {
                 let pid = pid_of(alias).ok_or(Error::Unsupported)?;
-                let held = self.0.with(|manager| {
+                let (known, event) = self.0.with(|manager| {
                     let entry = manager.entry(pid)?;
-                    let known = (pid, entry.serial);
-                    Ok(Held::new(self.0, known, Arc::clone(&entry.event)))
+                    Ok(((pid, entry.serial), Arc::clone(&entry.event)))
                 })?;
-                Ok(Either::Second(ProcessStub(held).into()))
+                Ok(Either::Second(match visitor.interface {
+                    interfaces::DebugClient::ID => {
+                        Either::Second(DebugStub(Debugging::new(self.0, known, event)).into()).into()
+                    }
+                    _ => Either::First(ProcessStub(Held::new(self.0, known, event)).into()).into(),
+                }))
             }
             _ => Err(Error::Unsupported),
         }

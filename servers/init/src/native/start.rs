@@ -194,6 +194,7 @@ impl Manager {
             process,
             stopped: Vec::new(),
             frozen: Vec::new(),
+            debugged: None,
             own,
         });
         self.coming.remove(&pid);

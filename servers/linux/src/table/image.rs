@@ -54,7 +54,11 @@ impl Table {
             }
         }
         for member in tree {
-            self.group(member)?.frozen += 1;
+            let group = self.group(member)?;
+            group.frozen += 1;
+            if group.frozen == 1 {
+                self.debug_freeze(member);
+            }
             self.hold_still(member);
         }
         self.make_part(pid, Saving::new(files))
@@ -234,12 +238,12 @@ impl Table {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
-                living.held = held;
+                living.held = held || living.stays;
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
                 }
             }
-            if held {
+            if self.tasks.get(&tid).is_some_and(|living| living.held) {
                 self.world.disk.stands_still(tid);
             }
             self.schedule(tid);
@@ -352,7 +356,7 @@ impl Table {
     }
 
     /// A living process whose objects are known to be there.
-    fn proven(&mut self, pid: Pid) -> Result<&mut Group, Error> {
+    pub(super) fn proven(&mut self, pid: Pid) -> Result<&mut Group, Error> {
         let group = self.group(pid)?;
         if group.unproven {
             return Err(Error::Invalid);
@@ -420,6 +424,7 @@ impl Table {
             }
             if group.frozen == 0 {
                 (group.part, group.memories) = (Vec::new(), Vec::new());
+                self.debug_thaw(*pid);
             }
             self.resume_all(*pid);
         }
@@ -786,7 +791,7 @@ fn regions(memory: Option<&(Weak<RefCell<Memory>>, String)>) -> Result<Vec<Ref>,
     Ok(regions_of(&memory.body)?.into())
 }
 
-fn regions_of(body: &Process) -> Result<[Ref; 2], Error> {
+pub(super) fn regions_of(body: &Process) -> Result<[Ref; 2], Error> {
     let memory = body.memory().region.copy().map_err(rt::error_of)?;
     let control = body.control().region.copy().map_err(rt::error_of)?;
     Ok([memory, control])

@@ -142,7 +142,7 @@ impl Table {
 }
 
 /// What the thread of a process is about to do, in words.
-fn doing(living: &Living, state: &ThreadState) -> String {
+pub(super) fn doing(living: &Living, state: &ThreadState) -> String {
     let in_call = state.exception_delivered == 1
         && state.exception == Exception::ForeignCall as u64
         || living

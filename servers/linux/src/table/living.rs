@@ -22,8 +22,10 @@ pub(super) struct Living {
     pub(super) parked: Option<Parked>,
     /// When its call is to be made again, as it stands in the table's `timers`.
     pub(super) timer: Option<u64>,
-    /// Its process is frozen or stopped.
+    /// Its process is frozen or stopped, or it stands still for a debugger.
     pub(super) held: bool,
+    /// It stands still for a debugger.
+    pub(super) stays: bool,
     /// The native program that its process stands for.
     pub(super) native: Option<Running>,
 }
@@ -36,6 +38,7 @@ impl Living {
             parked: None,
             timer: None,
             held: false,
+            stays: false,
             native: None,
         }
     }

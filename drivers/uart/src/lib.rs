@@ -2,6 +2,9 @@
 //!
 //! The registers are those of the National Semiconductor PC16550D data sheet. The driver never
 //! waits for the device: it sends as much as fits, and asks for an interrupt when more does.
+//!
+//! The servers of serial lines use it: the console, and the debugger's. [`Ports`] is a trait so that a simulated device serves tests.
+#![no_std]
 
 /// Access to the device's eight ports.
 pub trait Ports {
@@ -9,6 +12,30 @@ pub trait Ports {
     fn read(&mut self, port: u8) -> u8;
     /// Writes port number `port`, 0 to 7.
     fn write(&mut self, port: u8, value: u8);
+}
+
+/// The device whose first port this is. Its ports must be granted to the program's space.
+#[derive(Debug)]
+pub struct Granted(pub u16);
+
+impl Ports for Granted {
+    fn read(&mut self, port: u8) -> u8 {
+        let value: u8;
+        // SAFETY: reading a port of the UART touches no memory.
+        unsafe {
+            core::arch::asm!("in al, dx", out("al") value, in("dx") self.0 + u16::from(port),
+                options(nomem, nostack, preserves_flags));
+        }
+        value
+    }
+
+    fn write(&mut self, port: u8, value: u8) {
+        // SAFETY: writing a port of the UART touches no memory.
+        unsafe {
+            core::arch::asm!("out dx, al", in("al") value, in("dx") self.0 + u16::from(port),
+                options(nomem, nostack, preserves_flags));
+        }
+    }
 }
 
 /// Receive and transmit buffer; with the latch bit set, low byte of the divisor.

@@ -1,0 +1,319 @@
+//! The process that is debugged: its threads and its memory, by the control port alone.
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::state::ThreadState;
+use abi::{Type, OBJECT_SIZE, PAGE_SIZE};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_gdb::registers::SINGLE_STEP;
+use proto::layout::{CONTROL_MAPPINGS, CONTROL_SIZE, MEMORY_SIZE};
+use proto::Error;
+use rt::error_of;
+use rt::obj::{MappingAt, Ref, RefAt, ThreadAt};
+use rt::process::Process;
+use rt::window::Window;
+use services::process::{DebugClient, Placed, Status, EVERY, IN_MEMORY, ROOM};
+
+/// A range of the process's addresses.
+struct Range {
+    start: u64,
+    size: u64,
+    /// Where it begins in the region.
+    offset: u64,
+    /// The region; `None` for the process's memory.
+    region: Option<Ref>,
+}
+
+/// The process.
+pub(crate) struct Held {
+    /// Its number for GDB.
+    pub(crate) number: u64,
+    process: Process,
+    session: DebugClient,
+    memory: Ref,
+    memory_window: Window,
+    control: Ref,
+    control_window: Window,
+    /// The place of each thread that there has been; its number is one more than the index.
+    known: Vec<u64>,
+    /// The threads, since it stands still.
+    threads: Vec<Placed>,
+    /// Its addresses, since it stands still.
+    ranges: Vec<Range>,
+}
+
+/// What has happened to it.
+pub(crate) enum News {
+    /// A thread has met an exception, at this address if it is about one.
+    Exception { thread: usize, code: u64 },
+    /// It has ended.
+    Ended(Status),
+}
+
+/// Whether there is an object of this type at this offset of a region.
+fn is_at(region: &RefAt, offset: u64, kind: Type) -> bool {
+    let end = offset + OBJECT_SIZE;
+    matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
+}
+
+/// Changes the state of a stopped thread and leaves its space and connections as they are.
+fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), Error> {
+    let new = || Ref::new().map_err(error_of);
+    let (space, client, server) = (new()?, new()?, new()?);
+    let state = thread.get_state(space.handle(), client.handle(), server.handle());
+    let mut state = state.map_err(error_of)?;
+    f(&mut state);
+    let named = |reference: &Ref| match reference.kind() {
+        abi::RefKind::Null => 0,
+        _ => reference.handle(),
+    };
+    let set = thread.set_state(&state, named(&space), named(&client), named(&server));
+    set.map_err(error_of)
+}
+
+impl Held {
+    /// Begins to debug a process: it stands still.
+    pub(crate) fn new(number: u64, process: Process) -> Result<Self, Error> {
+        let mut session = DebugClient::open_known(process.port())?;
+        session.hold()?;
+        let mut regions = session.regions()?.into_iter();
+        let mut next = || regions.next().ok_or(Error::Broken);
+        let (memory, control) = (next()?, next()?);
+        let rights = READ | WRITE | OBJECTS;
+        let mut held = Held {
+            number,
+            process,
+            session,
+            memory_window: Window::map(&memory, 0, MEMORY_SIZE, rights)?,
+            control_window: Window::map(&control, 0, CONTROL_SIZE, rights)?,
+            memory,
+            control,
+            known: Vec::new(),
+            threads: Vec::new(),
+            ranges: Vec::new(),
+        };
+        held.look()?;
+        Ok(held)
+    }
+
+    /// A further session, which waits for what happens.
+    pub(crate) fn watcher(&self) -> Result<DebugClient, Error> {
+        DebugClient::open_known(self.process.port())
+    }
+
+    /// Learns what there is, of a process that stands still.
+    fn look(&mut self) -> Result<(), Error> {
+        let mut bytes = vec![0; ROOM];
+        let came = self.session.threads(&mut bytes)?;
+        let came = bytes.get(..came).ok_or(Error::Broken)?;
+        self.threads = postcard::from_bytes(came).map_err(|_| Error::Broken)?;
+        for thread in &self.threads {
+            if !self.known.contains(&thread.place) {
+                self.known.push(thread.place);
+            }
+        }
+        self.ranges.clear();
+        let mut offset = CONTROL_MAPPINGS;
+        let kinds = 1 << Type::Mapping as u64;
+        while let Ok((found, _)) = self.control.search(offset, CONTROL_SIZE, kinds) {
+            offset = found + OBJECT_SIZE;
+            let region = Ref::new().map_err(error_of)?;
+            let mapping = MappingAt(self.control_window.address() + found);
+            let Ok(state) = mapping.get_state(region.handle(), 0) else {
+                continue;
+            };
+            let own = region.same_as(*self.memory);
+            self.ranges.push(Range {
+                start: state.start,
+                size: state.size,
+                offset: state.offset,
+                region: (!own).then_some(region),
+            });
+        }
+        Ok(())
+    }
+
+    /// The numbers of its threads.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        let number = |thread: &Placed| self.known.iter().position(|place| *place == thread.place);
+        self.threads.iter().filter_map(move |thread| Some(number(thread)? + 1))
+    }
+
+    /// The place of the thread with this number.
+    fn place(&self, number: usize) -> Result<u64, Error> {
+        let place = self.known.get(number.wrapping_sub(1));
+        place.copied().ok_or(Error::NotFound)
+    }
+
+    /// What a thread is about to do, in words.
+    pub(crate) fn doing(&self, number: usize) -> &str {
+        let place = self.place(number);
+        let thread = self.threads.iter().find(|thread| Ok(thread.place) == place);
+        thread.map_or("", |thread| &thread.doing)
+    }
+
+    /// The thread with this number, if it is where it was.
+    fn thread(&self, number: usize) -> Result<ThreadAt, Error> {
+        let place = self.place(number)?;
+        let offset = place & !IN_MEMORY;
+        let (region, window) = match place & IN_MEMORY {
+            0 => (&self.control, &self.control_window),
+            _ => (&self.memory, &self.memory_window),
+        };
+        match is_at(region, offset, Type::Thread) {
+            true => Ok(ThreadAt(window.address() + offset)),
+            false => Err(Error::NotFound),
+        }
+    }
+
+    /// The state of a thread.
+    pub(crate) fn state(&self, number: usize) -> Result<ThreadState, Error> {
+        self.thread(number)?.get_state(0, 0, 0).map_err(error_of)
+    }
+
+    /// Changes the state of a thread. One in a call of Linux cannot be changed: that goes on with the registers with which it was made.
+    pub(crate) fn change(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut ThreadState),
+    ) -> Result<(), Error> {
+        let thread = self.thread(number)?;
+        if self.state(number)?.exception_delivered != 0 {
+            return Err(Error::Unsupported);
+        }
+        change(thread, f)
+    }
+
+    /// Has a thread stop behind its next instruction, or behind the call that it is in.
+    pub(crate) fn step(&self, number: usize) -> Result<(), Error> {
+        let thread = self.thread(number)?;
+        change(thread, |state| state.registers.rflags |= SINGLE_STEP)
+    }
+
+    /// Where an address is: the range, and how many bytes there are from there on.
+    fn find(&self, address: u64) -> Result<(&Range, u64), Error> {
+        let has = |range: &&Range| address.wrapping_sub(range.start) < range.size;
+        let range = self.ranges.iter().find(has).ok_or(Error::NotFound)?;
+        Ok((range, range.start + range.size - address))
+    }
+
+    /// The pieces of a range of addresses, each within a page: calls `f` with its region (`None`: the process's memory), the offset
+    /// there, and which bytes it is.
+    fn pieces(
+        &self,
+        address: u64,
+        length: usize,
+        mut f: impl FnMut(Option<&Ref>, u64, core::ops::Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < length {
+            let at = address.checked_add(done as u64).ok_or(Error::Invalid)?;
+            let (range, left) = self.find(at)?;
+            let offset = range.offset + (at - range.start);
+            let in_page = PAGE_SIZE - offset % PAGE_SIZE;
+            let count = left.min(in_page).min((length - done) as u64) as usize;
+            f(range.region.as_ref(), offset, done..done + count)?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Reads memory.
+    pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        let mut absent = Vec::new();
+        self.pieces(address, into.len(), |region, offset, _| {
+            let page = offset & !(PAGE_SIZE - 1);
+            if region.is_none() && self.memory.search(page, page + PAGE_SIZE, 1).is_err() {
+                absent.push(page);
+            }
+            Ok(())
+        })?;
+        for page in absent {
+            self.session.make_present(page, PAGE_SIZE)?;
+        }
+        self.pieces(address, into.len(), |region, offset, piece| match region {
+            None => self.memory_window.read(offset, &mut into[piece]),
+            Some(region) => {
+                let page = offset & !(PAGE_SIZE - 1);
+                let window = Window::map(region, page, PAGE_SIZE, READ)?;
+                window.read(offset - page, &mut into[piece])
+            }
+        })
+    }
+
+    /// Writes memory of the process's own.
+    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut pages = Vec::new();
+        self.pieces(address, bytes.len(), |region, offset, _| match region {
+            None => {
+                pages.push(offset & !(PAGE_SIZE - 1));
+                Ok(())
+            }
+            Some(_) => Err(Error::Unsupported),
+        })?;
+        for page in pages {
+            self.session.make_present(page, PAGE_SIZE)?;
+        }
+        self.pieces(address, bytes.len(), |_, offset, piece| {
+            self.memory_window.write(offset, &bytes[piece])
+        })
+    }
+
+    /// Puts a breakpoint in, or takes it out.
+    pub(crate) fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Error> {
+        let mut at = None;
+        self.pieces(address, 1, |region, offset, _| {
+            at = region.is_none().then_some(offset);
+            Ok(())
+        })?;
+        // What several memories show is not this process's to change.
+        let offset = at.ok_or(Error::Unsupported)?;
+        self.session.breakpoint(offset, set)
+    }
+
+    /// All threads stand still.
+    pub(crate) fn hold(&mut self) -> Result<(), Error> {
+        self.session.hold()?;
+        self.look()
+    }
+
+    /// A thread goes on, or all.
+    pub(crate) fn let_run(&mut self, number: Option<usize>) -> Result<(), Error> {
+        let place = number.map_or(Ok(EVERY), |number| self.place(number))?;
+        self.session.let_run(place)
+    }
+
+    /// What a thread has met is the process's own affair.
+    pub(crate) fn pass(&mut self, number: usize) -> Result<(), Error> {
+        let place = self.place(number)?;
+        self.session.pass(place)
+    }
+
+    /// What has happened since it went on; if something has, it stands still. Of several things that have happened the first: what other threads have
+    /// met they meet again.
+    pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
+        let (place, code, _) = match self.session.taken() {
+            Err(Error::NotFound) if !self.status()?.has_ended() => return Ok(None),
+            Err(Error::NotFound | Error::Ended) => return Ok(Some(News::Ended(self.status()?))),
+            taken => taken?,
+        };
+        self.hold()?;
+        while self.session.taken().is_ok() {}
+        let thread = self.known.iter().position(|known| *known == place);
+        let thread = thread.ok_or(Error::Broken)? + 1;
+        Ok(Some(News::Exception { thread, code }))
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        self.process.status()
+    }
+
+    /// Ends it.
+    pub(crate) fn kill(&mut self) -> Result<(), Error> {
+        self.process.kill()
+    }
+
+    /// Ends with debugging it.
+    pub(crate) fn leave(mut self) -> Result<(), Error> {
+        self.session.leave()
+    }
+}

@@ -1,0 +1,157 @@
+//! `gdb`: the debugger's server, at the machine's fourth serial port.
+//!
+//! Whoever is at the other end of that line has the power over all processes, which the system port gives: `./fermata run --gdb PORT` says who that is. One thread
+//! does everything; interrupts of the line wake it, and so does one more thread for the process that is debugged, which waits for what happens there.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod held;
+mod target;
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use core::cell::RefCell;
+use core::convert::Infallible;
+use fermata_gdb::newcomer::Newcomer;
+use gdbstub::conn::Connection;
+use gdbstub::stub::state_machine::GdbStubStateMachine;
+use gdbstub::stub::GdbStub;
+use proto::Error;
+use rt::{sys, thread};
+use services::device::DevicesClient;
+use target::Machine;
+use uart::{Granted, Uart};
+
+rt::entry!(main);
+
+/// First port of the fourth serial port, how many there are, and its line.
+const PORTS: u16 = 0x2e8;
+const PORT_COUNT: u64 = 8;
+const LINE: u64 = 7;
+/// Which reference is the door at the device server, behind the system port.
+const DOOR: usize = services::system::PASSED + 1;
+/// Bytes of the longest packet.
+const PACKET: usize = 16 << 10;
+
+/// The line.
+struct Line {
+    uart: Uart<Granted>,
+    /// What is still to be sent.
+    output: VecDeque<u8>,
+}
+
+impl Line {
+    /// Sends what the device takes, and asks it for an interrupt if that was not all.
+    fn pump(&mut self) {
+        let output = &mut self.output;
+        self.uart.send(|| output.pop_front());
+        self.uart.enable(true, !self.output.is_empty());
+    }
+}
+
+/// The line, as it is written to.
+struct Writer(Rc<RefCell<Line>>);
+
+impl Connection for Writer {
+    type Error = Infallible;
+
+    fn write(&mut self, byte: u8) -> Result<(), Infallible> {
+        self.0.borrow_mut().output.push_back(byte);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Infallible> {
+        self.0.borrow_mut().pump();
+        Ok(())
+    }
+}
+
+type Stub = GdbStubStateMachine<'static, Machine, Writer>;
+
+/// The protocol at its beginning.
+fn stub(line: &Rc<RefCell<Line>>, machine: &mut Machine) -> Result<Stub, Error> {
+    let stub = GdbStub::builder(Writer(Rc::clone(line)))
+        .packet_buffer_size(PACKET)
+        .build()
+        .map_err(|_| Error::Broken)?;
+    stub.run_state_machine(machine).map_err(|_| Error::Broken)
+}
+
+/// One byte more has arrived. `None`: the protocol has lost its thread.
+fn hear(stub: Stub, machine: &mut Machine, byte: u8) -> Option<Stub> {
+    let next = match stub {
+        GdbStubStateMachine::Idle(idle) => idle.incoming_data(machine, byte),
+        GdbStubStateMachine::Running(running) => running.incoming_data(machine, byte),
+        other => Ok(other),
+    };
+    next.ok()
+}
+
+/// Does what the protocol is at that waits for no byte.
+fn go_on(stub: Stub, machine: &mut Machine) -> Option<Stub> {
+    match stub {
+        GdbStubStateMachine::CtrlCInterrupt(interrupt) => {
+            let reason = machine.interrupt();
+            interrupt.interrupt_handled(machine, reason).ok()
+        }
+        GdbStubStateMachine::Running(running) => match machine.news() {
+            Some(reason) => running.report_stop(machine, reason).ok(),
+            None => Some(running.into()),
+        },
+        GdbStubStateMachine::Disconnected(ended) => {
+            machine.leave();
+            Some(ended.return_to_idle())
+        }
+        idle => Some(idle),
+    }
+}
+
+fn serve() -> Result<Infallible, Error> {
+    let door = rt::start::passed(DOOR).ok_or(Error::Denied)?;
+    let mut devices = DevicesClient::open_known(&door)?;
+    devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::space())?;
+    let line = Rc::new(RefCell::new(Line {
+        uart: Uart::new(Granted(PORTS)),
+        output: VecDeque::new(),
+    }));
+    let own = || thread::current().map_err(rt::error_of);
+    devices.attach_line(LINE, &*own()?)?;
+    let mut machine = Machine::new(own()?)?;
+    let mut newcomer = Newcomer::default();
+    let mut at = Some(stub(&line, &mut machine)?);
+    loop {
+        loop {
+            let byte = line.borrow_mut().uart.receive();
+            let Some(byte) = byte else { break };
+            if newcomer.begins(byte) {
+                // Who was there before is not there any more.
+                machine.leave();
+                line.borrow_mut().output.clear();
+                let mut new = Some(stub(&line, &mut machine)?);
+                for byte in Newcomer::said() {
+                    new = new.and_then(|stub| hear(stub, &mut machine, *byte));
+                }
+                at = new;
+                continue;
+            }
+            at = at
+                .and_then(|stub| hear(stub, &mut machine, byte))
+                .and_then(|stub| go_on(stub, &mut machine));
+        }
+        at = at.and_then(|stub| go_on(stub, &mut machine));
+        if at.is_none() {
+            // Nothing is half done: what GDB asks next is a packet of its own.
+            at = Some(stub(&line, &mut machine)?);
+        }
+        line.borrow_mut().pump();
+        sys::thread_wait_interrupt();
+    }
+}
+
+fn main() -> u8 {
+    let Err(error) = serve();
+    rt::log!("gdb: {}", error.text());
+    1
+}

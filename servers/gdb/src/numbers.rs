@@ -1,0 +1,36 @@
+//! GDB knows a process by one number, and there are two managers.
+
+/// The managers, in the order of their numbers.
+pub const MANAGERS: [&str; 2] = ["native", "linux"];
+
+/// The numbers of a manager begin here, times its place in [`MANAGERS`].
+const STEP: u64 = 1_000_000;
+
+/// The number by which GDB knows the process of a manager.
+#[must_use]
+pub const fn number(manager: usize, pid: u32) -> u64 {
+    manager as u64 * STEP + pid as u64
+}
+
+/// The place of the manager in [`MANAGERS`], and the number of the process there.
+#[must_use]
+pub fn process(number: u64) -> Option<(usize, u32)> {
+    let manager = usize::try_from(number / STEP).ok()?;
+    (manager < MANAGERS.len()).then_some((manager, (number % STEP) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{number, process};
+
+    #[test]
+    fn numbers_are_of_one_process() {
+        assert_eq!(number(0, 7), 7);
+        assert_eq!(number(1, 3), 1_000_003);
+        assert_eq!(process(7), Some((0, 7)));
+        assert_eq!(process(1_000_003), Some((1, 3)));
+        for none in [2_000_000, u64::MAX] {
+            assert_eq!(process(none), None);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! What GDB asks, of the process that is debugged.
+use crate::held::{Held, News};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::num::NonZeroUsize;
+use fermata_gdb::numbers::{self, MANAGERS};
+use fermata_gdb::registers::{description, All, X86};
+use fermata_gdb::signal;
+use gdbstub::common::{Pid, Signal, Tid};
+use gdbstub::stub::{BaseStopReason, MultiThreadStopReason};
+use gdbstub::target::ext::base::multithread::{
+    MultiThreadBase, MultiThreadResume, MultiThreadResumeOps, MultiThreadSchedulerLocking,
+    MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
+};
+use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::breakpoints::{
+    Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps,
+};
+use gdbstub::target::ext::extended_mode::{
+    Args, AttachKind, CurrentActivePid, CurrentActivePidOps, ExtendedMode, ExtendedModeOps,
+    ShouldTerminate,
+};
+use gdbstub::target::ext::monitor_cmd::{outputln, ConsoleOutput, MonitorCmd, MonitorCmdOps};
+use gdbstub::target::ext::target_description_xml_override::{
+    TargetDescriptionXmlOverride, TargetDescriptionXmlOverrideOps,
+};
+use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
+use gdbstub::target::{Target, TargetError, TargetResult};
+use proto::Error;
+use rt::obj::Ref;
+use rt::process::Supervisor;
+use rt::thread;
+use services::process::Status;
+
+/// The instruction `int3`.
+const INT3: u8 = 0xcc;
+
+/// How a thread is to go on.
+#[derive(Clone, Copy)]
+struct Action {
+    thread: usize,
+    step: bool,
+    signal: Option<Signal>,
+}
+
+/// The process that is debugged, and how one gets at others.
+pub(crate) struct Machine {
+    managers: Vec<Supervisor>,
+    pub(crate) held: Option<Held>,
+    /// The thread that is woken when something has happened.
+    waker: Ref,
+    description: String,
+    actions: Vec<Action>,
+    /// Only those threads go on.
+    locked: bool,
+    /// The thread that has met an instruction `int3` of the program's own, and its address.
+    own_breakpoint: Option<(usize, u64)>,
+}
+
+/// An error that is told and forgotten. The numbers are Linux's, since GDB shows no words.
+fn told(error: Error) -> TargetError<&'static str> {
+    rt::log!("gdb: {}", error.text());
+    TargetError::Errno(match error {
+        Error::NotFound => 3,   // ESRCH
+        Error::NoMemory => 12,  // ENOMEM
+        Error::Denied => 13,    // EACCES
+        Error::Exists => 16,    // EBUSY
+        Error::Unsupported => 95, // EOPNOTSUPP
+        Error::Limit => 28,     // ENOSPC
+        _ => 14,                // EFAULT
+    })
+}
+
+/// That nothing is debugged.
+const NOTHING: TargetError<&'static str> = TargetError::Errno(3);
+
+fn tid(number: usize) -> Tid {
+    NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN)
+}
+
+impl Machine {
+    pub(crate) fn new(waker: Ref) -> Result<Self, Error> {
+        let managers = MANAGERS.into_iter().map(rt::system::supervisor);
+        Ok(Machine {
+            managers: managers.collect::<Result<_, _>>()?,
+            held: None,
+            waker,
+            description: description(),
+            actions: Vec::new(),
+            locked: false,
+            own_breakpoint: None,
+        })
+    }
+
+    fn held(&mut self) -> TargetResult<&mut Held, Self> {
+        self.held.as_mut().ok_or(NOTHING)
+    }
+
+    /// The process that is debugged goes on as if it had never been.
+    pub(crate) fn leave(&mut self) {
+        if let Some(held) = self.held.take() {
+            if let Err(error) = held.leave() {
+                rt::log!("gdb: {}", error.text());
+            }
+        }
+    }
+
+    /// What has happened, if something has.
+    pub(crate) fn news(&mut self) -> Option<MultiThreadStopReason<u64>> {
+        let held = self.held.as_mut()?;
+        match held.news() {
+            Ok(None) => None,
+            Ok(Some(News::Exception { thread, code })) => {
+                let thread_id = tid(thread);
+                let at = held.state(thread).map(|state| state.registers.rip);
+                if code != abi::Exception::Breakpoint as u64 {
+                    return Some(BaseStopReason::SignalWithThread {
+                        tid: thread_id,
+                        signal: signal::of_exception(code),
+                    });
+                }
+                // GDB knows which breakpoints are its own.
+                self.own_breakpoint = at.ok().map(|at| (thread, at));
+                Some(BaseStopReason::SwBreak(thread_id))
+            }
+            Ok(Some(News::Ended(status))) => {
+                self.held = None;
+                Some(match status {
+                    Status::Exited(status) => BaseStopReason::Exited(status),
+                    Status::Killed(number) => {
+                        BaseStopReason::Terminated(signal::of_linux(number))
+                    }
+                    _ => BaseStopReason::Exited(0),
+                })
+            }
+            Err(error) => {
+                // It has been forgotten.
+                rt::log!("gdb: {}", error.text());
+                self.held = None;
+                Some(BaseStopReason::Terminated(Signal::SIGKILL))
+            }
+        }
+    }
+
+    /// Somebody has typed Ctrl-C.
+    pub(crate) fn interrupt(&mut self) -> Option<MultiThreadStopReason<u64>> {
+        let held = self.held.as_mut()?;
+        if held.hold().is_err() {
+            return self.news();
+        }
+        let thread = held.numbers().next().unwrap_or(1);
+        Some(BaseStopReason::SignalWithThread {
+            tid: tid(thread),
+            signal: Signal::SIGINT,
+        })
+    }
+
+    /// Has a thread of its own wait for what happens, and wake the waker.
+    fn watch(&self, held: &Held) -> Result<(), Error> {
+        let mut session = held.watcher()?;
+        let waker = self.waker.copy().map_err(rt::error_of)?;
+        let watch = move || {
+            let mut seen = 0;
+            loop {
+                let more = session.more_taken(seen);
+                let _ = waker.interrupt();
+                match more {
+                    Ok(count) => seen = count,
+                    // It has ended, or is not debugged any more.
+                    Err(_) => return,
+                }
+            }
+        };
+        thread::spawn(watch).map_err(rt::error_of)?;
+        Ok(())
+    }
+
+    fn begin(&mut self, number: u64) -> Result<(), Error> {
+        let (manager, pid) = numbers::process(number).ok_or(Error::NotFound)?;
+        let process = self.managers[manager].process(pid)?;
+        let held = Held::new(number, process)?;
+        self.watch(&held)?;
+        self.held = Some(held);
+        Ok(())
+    }
+
+    /// Lets threads go on as was said.
+    fn go(&mut self) -> Result<(), Error> {
+        let own = self.own_breakpoint.take();
+        let held = self.held.as_mut().ok_or(Error::NotFound)?;
+        if let Some((thread, at)) = own {
+            // An instruction of the program's own is behind it once it has been told of.
+            let mut byte = [0];
+            let here = held.state(thread).is_ok_and(|s| s.registers.rip == at);
+            if here && held.read(at, &mut byte).is_ok() && byte == [INT3] {
+                held.change(thread, |state| state.registers.rip += 1)?;
+            }
+        }
+        for action in &self.actions {
+            let signal = action.signal.filter(|signal| signal.0 != 0);
+            if signal.is_some() {
+                match held.pass(action.thread) {
+                    // It has met nothing: there is nobody who could send it a signal.
+                    Ok(()) | Err(Error::NotFound) => {}
+                    // That was its end.
+                    Err(Error::Ended) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            if action.step {
+                match held.step(action.thread) {
+                    Ok(()) | Err(Error::Ended | Error::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let ended = |result: Result<(), Error>| match result {
+            Err(Error::Ended | Error::NotFound) => Ok(()),
+            result => result,
+        };
+        if !self.locked {
+            return ended(held.let_run(None));
+        }
+        let mut actions = self.actions.iter();
+        actions.try_for_each(|action| ended(held.let_run(Some(action.thread))))
+    }
+}
+
+impl Target for Machine {
+    type Arch = X86;
+    type Error = &'static str;
+
+    fn base_ops(&mut self) -> BaseOps<'_, X86, &'static str> {
+        BaseOps::MultiThread(self)
+    }
+
+    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_extended_mode(&mut self) -> Option<ExtendedModeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_target_description_xml_override(
+        &mut self,
+    ) -> Option<TargetDescriptionXmlOverrideOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadBase for Machine {
+    fn read_registers(&mut self, all: &mut All, thread: Tid) -> TargetResult<(), Self> {
+        let state = self.held()?.state(thread.get()).map_err(told)?;
+        *all = All::of(&state);
+        Ok(())
+    }
+
+    fn write_registers(&mut self, all: &All, thread: Tid) -> TargetResult<(), Self> {
+        let held = self.held()?;
+        let same = held.state(thread.get()).is_ok_and(|state| All::of(&state) == *all);
+        if same {
+            return Ok(());
+        }
+        held.change(thread.get(), |state| all.put_into(state))
+            .map_err(told)
+    }
+
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
+        let held = self.held()?;
+        // GDB tries addresses to see whether there is something.
+        held.read(start, data)
+            .map_err(|_| TargetError::Errno(14))?;
+        Ok(data.len())
+    }
+
+    fn write_addrs(&mut self, start: u64, data: &[u8], _: Tid) -> TargetResult<(), Self> {
+        self.held()?.write(start, data).map_err(told)
+    }
+
+    fn list_active_threads(&mut self, each: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
+        if let Some(held) = &self.held {
+            held.numbers().for_each(|number| each(tid(number)));
+        }
+        Ok(())
+    }
+
+    fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl ThreadExtraInfo for Machine {
+    fn thread_extra_info(&self, thread: Tid, buf: &mut [u8]) -> Result<usize, Self::Error> {
+        let doing = self.held.as_ref().map_or("", |held| held.doing(thread.get()));
+        let count = doing.len().min(buf.len());
+        buf[..count].copy_from_slice(&doing.as_bytes()[..count]);
+        Ok(count)
+    }
+}
+
+impl MultiThreadResume for Machine {
+    fn resume(&mut self) -> Result<(), Self::Error> {
+        if let Err(error) = self.go() {
+            rt::log!("gdb: {}", error.text());
+            return Err(error.text());
+        }
+        Ok(())
+    }
+
+    fn clear_resume_actions(&mut self) -> Result<(), Self::Error> {
+        self.actions.clear();
+        self.locked = false;
+        Ok(())
+    }
+
+    fn set_resume_action_continue(
+        &mut self,
+        thread: Tid,
+        signal: Option<Signal>,
+    ) -> Result<(), Self::Error> {
+        self.actions.push(Action {
+            thread: thread.get(),
+            step: false,
+            signal,
+        });
+        Ok(())
+    }
+
+    fn support_single_step(&mut self) -> Option<MultiThreadSingleStepOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_scheduler_locking(&mut self) -> Option<MultiThreadSchedulerLockingOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadSingleStep for Machine {
+    fn set_resume_action_step(
+        &mut self,
+        thread: Tid,
+        signal: Option<Signal>,
+    ) -> Result<(), Self::Error> {
+        self.actions.push(Action {
+            thread: thread.get(),
+            step: true,
+            signal,
+        });
+        Ok(())
+    }
+}
+
+impl MultiThreadSchedulerLocking for Machine {
+    fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Self::Error> {
+        self.locked = true;
+        Ok(())
+    }
+}
+
+impl Breakpoints for Machine {
+    fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl SwBreakpoint for Machine {
+    fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        self.held()?.breakpoint(address, true).map_err(told)?;
+        Ok(true)
+    }
+
+    fn remove_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        self.held()?.breakpoint(address, false).map_err(told)?;
+        Ok(true)
+    }
+}
+
+impl ExtendedMode for Machine {
+    fn run(&mut self, _: Option<&[u8]>, _: Args<'_, '_>) -> TargetResult<Pid, Self> {
+        // Programs are started by the shell, in whose job they count.
+        Err(told(Error::Unsupported))
+    }
+
+    fn attach(&mut self, pid: Pid) -> TargetResult<(), Self> {
+        self.leave();
+        self.begin(pid.get() as u64).map_err(told)
+    }
+
+    fn query_if_attached(&mut self, _: Pid) -> TargetResult<AttachKind, Self> {
+        Ok(AttachKind::Attach)
+    }
+
+    fn kill(&mut self, _: Option<Pid>) -> TargetResult<ShouldTerminate, Self> {
+        self.held()?.kill().map_err(told)?;
+        self.held = None;
+        Ok(ShouldTerminate::No)
+    }
+
+    fn restart(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn support_current_active_pid(&mut self) -> Option<CurrentActivePidOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl CurrentActivePid for Machine {
+    fn current_active_pid(&mut self) -> Result<Pid, Self::Error> {
+        let number = self.held.as_ref().map_or(1, |held| held.number as usize);
+        Ok(NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN))
+    }
+}
+
+impl TargetDescriptionXmlOverride for Machine {
+    fn target_description_xml(
+        &self,
+        annex: &[u8],
+        offset: u64,
+        length: usize,
+        buf: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        if annex != b"target.xml" {
+            return Err(TargetError::Errno(2));
+        }
+        let rest = usize::try_from(offset).ok();
+        let rest = rest.and_then(|offset| self.description.as_bytes().get(offset..));
+        let rest = rest.unwrap_or_default();
+        let count = rest.len().min(length).min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+}
+
+const HELP: &str = "\
+monitor ps     what can be attached to, by number; processes of Linux have 1000000 and their own
+monitor help   this";
+
+impl MonitorCmd for Machine {
+    fn handle_monitor_cmd(
+        &mut self,
+        command: &[u8],
+        mut out: ConsoleOutput<'_>,
+    ) -> Result<(), Self::Error> {
+        if command != b"ps" {
+            outputln!(out, "{HELP}");
+            return Ok(());
+        }
+        for (place, supervisor) in self.managers.iter().enumerate() {
+            let manager = MANAGERS[place];
+            match supervisor.list() {
+                Ok(list) => {
+                    for info in list.into_iter().filter(|info| !info.status.has_ended()) {
+                        let number = numbers::number(place, info.pid);
+                        let line = format!("{number:>8}  {manager:<6}  {}", info.name);
+                        outputln!(out, "{line}");
+                    }
+                }
+                Err(error) => outputln!(out, "{manager}: {}", error.text()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! Native programs that are debugged.
+use super::{Entry, Manager};
+use crate::slow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use process::debug::{self, clear_step, Breakpoints, Taken, SINGLE_STEP};
+use process::{words, Process};
+use proto::Error;
+use rt::error_of;
+use rt::obj::{Ref, ThreadAt};
+use services::process::{Pid, Placed, Status, EVERY, MAX_POPULATE};
+
+/// What is kept for the debugger of a process.
+#[derive(Default)]
+pub(super) struct Debugged {
+    /// Threads that stand still for it: each is stopped once more, but while the process is frozen.
+    held: Vec<(u64, ThreadAt)>,
+    breakpoints: Breakpoints,
+    taken: Taken,
+    /// Threads that were in a single step when the process was frozen.
+    stepping: Vec<ThreadAt>,
+}
+
+impl Debugged {
+    /// Stops a thread for the debugger, if it does not stand still for that already.
+    fn hold(&mut self, place: u64, thread: ThreadAt, frozen: bool) -> bool {
+        let new = self.held.iter().all(|(known, _)| *known != place)
+            && (frozen || thread.stop().is_ok());
+        if new {
+            self.held.push((place, thread));
+        }
+        new
+    }
+
+    /// Whether all threads of the process stand still for the debugger.
+    pub(super) fn holds_all(&self, process: &Process) -> bool {
+        process.threads().len() <= self.held.len()
+    }
+
+    /// Takes the exceptions that threads have met: whether there were any.
+    pub(super) fn take(&mut self, process: &Process, frozen: bool) -> bool {
+        let before = self.taken.count();
+        for (place, thread) in process.places() {
+            let met = thread
+                .get_state(0, 0, 0)
+                .is_ok_and(|state| state.exception_delivered != 0);
+            if met {
+                self.hold(place, thread, frozen);
+                if let Some(one) = debug::undo(place, thread) {
+                    self.taken.add(one);
+                }
+            }
+        }
+        self.taken.count() != before
+    }
+
+    /// The process stands still for a checkpointer, which finds it as it would be without a debugger.
+    pub(super) fn freeze(&mut self, process: &Process) {
+        let held: Vec<ThreadAt> = self.held.iter().map(|(_, thread)| *thread).collect();
+        self.take(process, true);
+        self.breakpoints.take_out(process);
+        let threads = process.threads().into_iter();
+        self.stepping = threads.filter(|thread| clear_step(*thread)).collect();
+        process.resume_all(&held);
+    }
+
+    /// Undoes that, before the process goes on.
+    pub(super) fn thaw(&mut self, process: &Process) {
+        let there = process.threads();
+        self.held
+            .retain(|(_, thread)| there.contains(thread) && thread.stop().is_ok());
+        for thread in core::mem::take(&mut self.stepping) {
+            if there.contains(&thread) {
+                let _ = debug::change(thread, |state| state.registers.rflags |= SINGLE_STEP);
+            }
+        }
+        self.breakpoints.put_back(process);
+    }
+
+    /// The debugger has gone.
+    fn leave(mut self, process: &Process, frozen: bool) {
+        self.breakpoints.clear_all(process);
+        for thread in process.threads() {
+            if thread.stop().is_ok() {
+                clear_step(thread);
+                let _ = thread.resume();
+            }
+        }
+        if !frozen {
+            let held: Vec<ThreadAt> = self.held.iter().map(|(_, thread)| *thread).collect();
+            process.resume_all(&held);
+        }
+    }
+}
+
+/// A process that lives, with what is kept for its debugger.
+fn parts(entry: &mut Entry) -> Result<(&Process, &mut Debugged, bool), Error> {
+    let live = entry.live.as_mut().ok_or(Error::Ended)?;
+    let frozen = !live.frozen.is_empty();
+    let debugged = live.debugged.as_mut().ok_or(Error::Invalid)?;
+    Ok((&live.process, debugged, frozen))
+}
+
+impl Manager {
+    /// The same, by its number.
+    fn debugged(&mut self, pid: Pid) -> Result<(&Process, &mut Debugged, bool), Error> {
+        parts(self.entry(pid)?)
+    }
+
+    /// Takes the exceptions of a process that is debugged: whether it is.
+    pub(super) fn take_exceptions(&mut self, pid: Pid) -> bool {
+        let Ok((process, debugged, frozen)) = self.debugged(pid) else {
+            return false;
+        };
+        if debugged.take(process, frozen) {
+            self.announce(pid);
+        }
+        true
+    }
+}
+
+impl debug::Manager for Manager {
+    fn debug(&mut self, pid: Pid) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        if entry.server {
+            return Err(Error::Denied);
+        }
+        if entry.arriving.is_some() {
+            return Err(Error::Invalid);
+        }
+        let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        if live.frozen.iter().any(Option::is_none) {
+            return Err(Error::Invalid);
+        }
+        if live.debugged.is_some() {
+            return Err(Error::Exists);
+        }
+        let mut debugged = Debugged::default();
+        if !live.frozen.is_empty() {
+            debugged.freeze(&live.process);
+        }
+        live.debugged = Some(debugged);
+        Ok(())
+    }
+
+    fn leave(&mut self, pid: Pid) {
+        if let Ok(live) = self.live(pid) {
+            if let Some(debugged) = live.debugged.take() {
+                debugged.leave(&live.process, !live.frozen.is_empty());
+            }
+        }
+        self.announce(pid);
+    }
+
+    fn regions(&mut self, pid: Pid) -> Result<Vec<Ref>, Error> {
+        let (process, ..) = self.debugged(pid)?;
+        let regions = [process.memory(), process.control()];
+        let copies = regions.map(|segment| segment.region.copy().map_err(error_of));
+        copies.into_iter().collect()
+    }
+
+    fn hold(&mut self, pid: Pid) -> Result<(), Error> {
+        let (process, debugged, frozen) = self.debugged(pid)?;
+        // A thread can make others before it is stopped itself.
+        let mut more = true;
+        while core::mem::take(&mut more) {
+            for (place, thread) in process.places() {
+                more |= debugged.hold(place, thread, frozen);
+            }
+        }
+        Ok(())
+    }
+
+    fn let_run(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
+        let (process, debugged, frozen) = self.debugged(pid)?;
+        let all = core::mem::take(&mut debugged.held);
+        let (go, stay): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|(known, _)| place == EVERY || *known == place);
+        debugged.held = stay;
+        for (place, _) in &go {
+            debugged.taken.goes_on(*place);
+        }
+        if !frozen {
+            let threads: Vec<ThreadAt> = go.iter().map(|(_, thread)| *thread).collect();
+            process.resume_all(&threads);
+        }
+        match place {
+            EVERY => Ok(()),
+            place if process.places().iter().any(|(known, _)| *known == place) => Ok(()),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    fn threads(&mut self, pid: Pid) -> Result<Vec<Placed>, Error> {
+        let (process, ..) = self.debugged(pid)?;
+        let doing = |thread: ThreadAt| {
+            thread.get_state(0, 0, 0).map_or_else(
+                |_| String::new(),
+                |state| words::doing(&state, process.is_call(state.registers.rip)),
+            )
+        };
+        let threads = process.places().into_iter();
+        Ok(threads
+            .map(|(place, thread)| Placed {
+                place,
+                doing: doing(thread),
+            })
+            .collect())
+    }
+
+    fn taken(&mut self, pid: Pid) -> Result<&mut Taken, Error> {
+        let (_, debugged, _) = self.debugged(pid)?;
+        Ok(&mut debugged.taken)
+    }
+
+    fn pass(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
+        let (process, debugged, _) = self.debugged(pid)?;
+        let one = debugged.taken.of(place)?;
+        let thread = process.places().into_iter().find(|(p, _)| *p == place);
+        let state = thread.and_then(|(_, thread)| thread.get_state(0, 0, 0).ok());
+        let rip = state.map_or(0, |state| state.registers.rip);
+        if let Some(line) = self.describe(pid, one.code, one.address, rip) {
+            slow::say(line);
+        }
+        self.end(pid, Status::Killed(words::signal(one.code)));
+        Ok(())
+    }
+
+    fn breakpoint(&mut self, pid: Pid, offset: u64, set: bool) -> Result<(), Error> {
+        let (process, debugged, _) = self.debugged(pid)?;
+        match set {
+            true => debugged.breakpoints.set(process, offset),
+            false => {
+                debugged.breakpoints.clear(process, offset);
+                Ok(())
+            }
+        }
+    }
+
+    fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error> {
+        let (process, ..) = self.debugged(pid)?;
+        if size > MAX_POPULATE {
+            return Err(Error::Invalid);
+        }
+        process.memory().populate(offset, size)
+    }
+}

@@ -1,0 +1,484 @@
+//! A process that is being debugged: what every manager keeps for that, and puts back.
+use crate::held::{self, Known, Managed};
+use crate::live::Process;
+use abi::state::ThreadState;
+use abi::{Code, Exception, RefKind, PAGE_SIZE};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::ops::Deref;
+use interface::server::Event;
+use proto::layout::MEMORY_SIZE;
+use proto::Error;
+use rt::obj::{Ref, ThreadAt};
+use services::process::{Debug, Pid, Placed, MAX_BREAKPOINTS};
+
+/// The instruction `int3`.
+pub const BREAKPOINT: u8 = 0xcc;
+/// The flag of a single step.
+pub const SINGLE_STEP: u64 = 1 << 8;
+
+/// Memory that breakpoints are put into.
+pub trait Text {
+    /// The byte at an offset is going to be written: from then on that cannot fail, and nobody else sees it.
+    ///
+    /// # Errors
+    /// As of [`services::process::Debug::breakpoint`].
+    fn make_own(&self, offset: u64) -> Result<(), Error>;
+    /// Puts a byte there: the one that was there.
+    ///
+    /// # Errors
+    /// If it was not made own.
+    fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error>;
+}
+
+impl Text for Process {
+    fn make_own(&self, offset: u64) -> Result<(), Error> {
+        if offset >= MEMORY_SIZE {
+            return Err(Error::Invalid);
+        }
+        self.memory().populate(offset & !(PAGE_SIZE - 1), PAGE_SIZE)
+    }
+
+    fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error> {
+        let mut old = [0];
+        self.memory_window().read(offset, &mut old)?;
+        self.memory_window().write(offset, &[byte])?;
+        Ok(old[0])
+    }
+}
+
+/// The breakpoints in a memory.
+#[derive(Debug, Default)]
+pub struct Breakpoints {
+    /// Where they are, and the byte that belongs there, of those that are in.
+    places: BTreeMap<u64, Option<u8>>,
+    /// How often they were taken out.
+    out: u32,
+}
+
+impl Breakpoints {
+    /// Puts one in.
+    ///
+    /// # Errors
+    /// As of [`services::process::Debug::breakpoint`].
+    pub fn set(&mut self, text: &impl Text, offset: u64) -> Result<(), Error> {
+        if self.places.contains_key(&offset) {
+            return Ok(());
+        }
+        if self.places.len() >= MAX_BREAKPOINTS {
+            return Err(Error::Limit);
+        }
+        text.make_own(offset)?;
+        let old = match self.out {
+            0 => Some(text.exchange(offset, BREAKPOINT)?),
+            _ => None,
+        };
+        self.places.insert(offset, old);
+        Ok(())
+    }
+
+    /// Takes one away.
+    pub fn clear(&mut self, text: &impl Text, offset: u64) {
+        if let Some(old) = self.places.remove(&offset) {
+            restore(text, offset, old);
+        }
+    }
+
+    /// Takes all away.
+    pub fn clear_all(&mut self, text: &impl Text) {
+        for (offset, old) in core::mem::take(&mut self.places) {
+            restore(text, offset, old);
+        }
+    }
+
+    /// Takes all out until [`Breakpoints::put_back`].
+    pub fn take_out(&mut self, text: &impl Text) {
+        self.out += 1;
+        for (offset, old) in &mut self.places {
+            restore(text, *offset, old.take());
+        }
+    }
+
+    /// Undoes one `take_out`. One for which there is no memory is gone.
+    pub fn put_back(&mut self, text: &impl Text) {
+        self.out = self.out.saturating_sub(1);
+        if self.out > 0 {
+            return;
+        }
+        self.places.retain(|offset, old| {
+            let put = text.make_own(*offset);
+            match put.and_then(|()| text.exchange(*offset, BREAKPOINT)) {
+                Ok(byte) => {
+                    *old = Some(byte);
+                    true
+                }
+                Err(_) => false,
+            }
+        });
+    }
+
+    /// The memory between these offsets has gone, and what was in it.
+    pub fn forget(&mut self, start: u64, end: u64) {
+        if self.places.range(start..end).next().is_some() {
+            self.places
+                .retain(|offset, _| !(start..end).contains(offset));
+        }
+    }
+
+    /// Whether one is known at this offset.
+    #[must_use]
+    pub fn has(&self, offset: u64) -> bool {
+        self.places.contains_key(&offset)
+    }
+}
+
+/// Puts back the byte that belongs there, unless the program has written there itself.
+fn restore(text: &impl Text, offset: u64, old: Option<u8>) {
+    let Some(byte) = old else { return };
+    if let Ok(found) = text.exchange(offset, byte) {
+        if found != BREAKPOINT {
+            let _ = text.exchange(offset, found);
+        }
+    }
+}
+
+/// An exception that was taken of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceptional {
+    /// The thread's place.
+    pub place: u64,
+    /// The exception.
+    pub code: u64,
+    /// The address that it is about.
+    pub address: u64,
+    /// More of it: see [`abi::message::ExceptionMessage`].
+    pub detail: u64,
+}
+
+/// The exceptions that were taken.
+#[derive(Debug, Default)]
+pub struct Taken {
+    untold: VecDeque<Exceptional>,
+    /// By place, of threads that have not gone on since.
+    met: BTreeMap<u64, Exceptional>,
+    count: u64,
+}
+
+impl Taken {
+    /// One more.
+    pub fn add(&mut self, one: Exceptional) {
+        self.untold.push_back(one);
+        self.met.insert(one.place, one);
+        self.count += 1;
+    }
+
+    /// The next that nobody was told of.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn next(&mut self) -> Result<Exceptional, Error> {
+        self.untold.pop_front().ok_or(Error::NotFound)
+    }
+
+    /// A thread goes on: what it met is past.
+    pub fn goes_on(&mut self, place: u64) {
+        self.met.remove(&place);
+        self.untold.retain(|one| one.place != place);
+    }
+
+    /// What the thread at this place has met since it last went on.
+    ///
+    /// # Errors
+    /// `NotFound` if there is nothing.
+    pub fn of(&self, place: u64) -> Result<Exceptional, Error> {
+        self.met.get(&place).copied().ok_or(Error::NotFound)
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Changes the state of a stopped thread and leaves its space and connections as they are.
+///
+/// # Errors
+/// Those of `thread_get_state` and `thread_set_state`.
+pub fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), Code> {
+    let (space, client, server) = (Ref::new()?, Ref::new()?, Ref::new()?);
+    let mut state = thread.get_state(space.handle(), client.handle(), server.handle())?;
+    f(&mut state);
+    let named = |reference: &Ref| match reference.kind() {
+        RefKind::Null => 0,
+        _ => reference.handle(),
+    };
+    thread.set_state(&state, named(&space), named(&client), named(&server))
+}
+
+/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none.
+pub fn undo(place: u64, thread: ThreadAt) -> Option<Exceptional> {
+    let state = thread.get_state(0, 0, 0).ok()?;
+    if state.exception_delivered == 0 || state.exception == Exception::ForeignCall as u64 {
+        return None;
+    }
+    change(thread, |state| {
+        state.exception_delivered = 0;
+        if state.exception == Exception::Debug as u64 {
+            state.registers.rflags &= !SINGLE_STEP;
+        }
+    })
+    .ok()?;
+    Some(Exceptional {
+        place,
+        code: state.exception,
+        address: state.exception_address,
+        detail: 0,
+    })
+}
+
+/// Takes the single step out of the flags of a stopped thread: whether it was there.
+pub fn clear_step(thread: ThreadAt) -> bool {
+    let steps = thread
+        .get_state(0, 0, 0)
+        .is_ok_and(|state| state.registers.rflags & SINGLE_STEP != 0);
+    steps && change(thread, |state| state.registers.rflags &= !SINGLE_STEP).is_ok()
+}
+
+/// What a manager does with a process that is debugged, as [`Debug`] says of each.
+#[allow(missing_docs)]
+pub trait Manager: held::Manager {
+    /// It is debugged from now on. [`Error::Exists`] if it is already, [`Error::Denied`] for a server.
+    fn debug(&mut self, pid: Pid) -> Result<(), Error>;
+    /// It is not debugged any more, and as if it had never been.
+    fn leave(&mut self, pid: Pid);
+    fn regions(&mut self, pid: Pid) -> Result<Vec<Ref>, Error>;
+    fn hold(&mut self, pid: Pid) -> Result<(), Error>;
+    fn let_run(&mut self, pid: Pid, place: u64) -> Result<(), Error>;
+    fn threads(&mut self, pid: Pid) -> Result<Vec<Placed>, Error>;
+    fn taken(&mut self, pid: Pid) -> Result<&mut Taken, Error>;
+    fn pass(&mut self, pid: Pid, place: u64) -> Result<(), Error>;
+    fn breakpoint(&mut self, pid: Pid, offset: u64, set: bool) -> Result<(), Error>;
+    fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error>;
+}
+
+/// The session.
+#[derive(Debug)]
+pub struct Debugging<M: Managed, E: Deref<Target = Event> + 'static>
+where
+    M::Manager: Manager,
+{
+    manager: M,
+    known: Known,
+    /// Happens when an exception was taken, or the process has ended.
+    event: E,
+    /// Whether it is this session that debugs the process.
+    debugs: Cell<bool>,
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Debugging<M, E>
+where
+    M::Manager: Manager,
+{
+    /// About this process, which nobody debugs for it yet.
+    pub const fn new(manager: M, known: Known, event: E) -> Self {
+        Debugging {
+            manager,
+            known,
+            event,
+            debugs: Cell::new(false),
+        }
+    }
+
+    /// Does something with the process, if it is still known.
+    fn look<R>(
+        &self,
+        f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.manager.with(|manager| {
+            held::Manager::known(manager, self.known)?;
+            f(manager, self.known.0)
+        })
+    }
+
+    /// Does something with the process, which this session debugs from now on at the latest.
+    fn with<R>(
+        &self,
+        f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.look(|manager, pid| {
+            if !self.debugs.get() {
+                manager.debug(pid)?;
+                self.debugs.set(true);
+            }
+            f(manager, pid)
+        })
+    }
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Drop for Debugging<M, E>
+where
+    M::Manager: Manager,
+{
+    fn drop(&mut self) {
+        let _ = Debug::leave(self);
+    }
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Debug for Debugging<M, E>
+where
+    M::Manager: Manager,
+{
+    fn regions(&self) -> Result<Vec<Ref>, Error> {
+        self.with(Manager::regions)
+    }
+
+    fn hold(&self) -> Result<(), Error> {
+        self.with(Manager::hold)
+    }
+
+    fn let_run(&self, place: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.let_run(pid, place))
+    }
+
+    fn threads(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let threads = self.with(Manager::threads)?;
+        let bytes = postcard::to_allocvec(&threads).map_err(|_| Error::NoMemory)?;
+        (bytes.len() <= room).then_some(bytes).ok_or(Error::Limit)
+    }
+
+    fn taken(&self) -> Result<(u64, u64, u64), Error> {
+        self.with(|manager, pid| {
+            let one = manager.taken(pid)?.next()?;
+            Ok((one.place, one.code, one.address))
+        })
+    }
+
+    async fn more_taken(&self, seen: u64) -> Result<u64, Error> {
+        let more = || {
+            let count = self.look(|manager, pid| Ok(manager.taken(pid)?.count()));
+            match count {
+                Ok(count) if count == seen => None,
+                result => Some(result),
+            }
+        };
+        self.event.until(more).await
+    }
+
+    fn pass(&self, place: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.pass(pid, place))
+    }
+
+    fn breakpoint(&self, offset: u64, set: bool) -> Result<(), Error> {
+        self.with(|manager, pid| manager.breakpoint(pid, offset, set))
+    }
+
+    fn make_present(&self, offset: u64, size: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.make_present(pid, offset, size))
+    }
+
+    fn leave(&self) -> Result<(), Error> {
+        if self.debugs.replace(false) {
+            self.look(|manager, pid| {
+                manager.leave(pid);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Breakpoints, Text, BREAKPOINT, MAX_BREAKPOINTS};
+    use alloc::vec::Vec;
+    use core::cell::{Cell, RefCell};
+    use proto::Error;
+
+    struct Bytes {
+        bytes: RefCell<Vec<u8>>,
+        full: Cell<bool>,
+    }
+
+    impl Text for Bytes {
+        fn make_own(&self, offset: u64) -> Result<(), Error> {
+            match (self.full.get(), self.bytes.borrow().len() as u64 > offset) {
+                (true, _) => Err(Error::NoMemory),
+                (_, true) => Ok(()),
+                _ => Err(Error::Invalid),
+            }
+        }
+
+        fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error> {
+            let mut bytes = self.bytes.borrow_mut();
+            let place = bytes.get_mut(offset as usize).ok_or(Error::Invalid)?;
+            Ok(core::mem::replace(place, byte))
+        }
+    }
+
+    fn text() -> Bytes {
+        Bytes {
+            bytes: RefCell::new((0..=255).chain(0..=255).collect()),
+            full: Cell::new(false),
+        }
+    }
+
+    #[test]
+    fn what_belongs_there_comes_back() {
+        let (text, mut all) = (text(), Breakpoints::default());
+        let before = text.bytes.borrow().clone();
+        for offset in [7, 9, 7, 204] {
+            all.set(&text, offset).expect("a breakpoint");
+        }
+        assert_eq!(text.bytes.borrow()[7], BREAKPOINT);
+        all.clear(&text, 9);
+        assert_eq!(text.bytes.borrow()[9], 9);
+        all.take_out(&text);
+        assert_eq!(*text.bytes.borrow(), before, "S2: an image has a breakpoint");
+        all.take_out(&text);
+        all.set(&text, 11).expect("one more");
+        all.put_back(&text);
+        assert_eq!(*text.bytes.borrow(), before, "S2: put back too early");
+        all.put_back(&text);
+        for offset in [7, 11, 204] {
+            assert_eq!(text.bytes.borrow()[offset], BREAKPOINT);
+        }
+        all.clear_all(&text);
+        assert_eq!(*text.bytes.borrow(), before, "S2: a breakpoint stays behind");
+    }
+
+    #[test]
+    fn what_the_program_has_written_stays() {
+        let (text, mut all) = (text(), Breakpoints::default());
+        all.set(&text, 7).expect("a breakpoint");
+        text.bytes.borrow_mut()[7] = 0x90;
+        all.clear_all(&text);
+        assert_eq!(text.bytes.borrow()[7], 0x90);
+        all.set(&text, 8).expect("a breakpoint");
+        all.set(&text, 12).expect("a breakpoint");
+        // The page has gone and there is another one.
+        all.forget(8, 12);
+        text.bytes.borrow_mut()[8] = BREAKPOINT;
+        all.clear_all(&text);
+        assert_eq!(text.bytes.borrow()[8], BREAKPOINT);
+        assert_eq!(text.bytes.borrow()[12], 12);
+    }
+
+    #[test]
+    fn there_is_an_end_to_them() {
+        let (text, mut all) = (text(), Breakpoints::default());
+        assert_eq!(all.set(&text, 512), Err(Error::Invalid));
+        for offset in 0..MAX_BREAKPOINTS as u64 {
+            all.set(&text, offset).expect("a breakpoint");
+        }
+        assert_eq!(all.set(&text, 300), Err(Error::Limit));
+        all.take_out(&text);
+        text.full.set(true);
+        all.put_back(&text);
+        let before: Vec<u8> = (0..=255).chain(0..=255).collect();
+        assert_eq!(*text.bytes.borrow(), before);
+        assert!(!all.has(0));
+        assert_eq!(all.set(&text, 300), Err(Error::NoMemory));
+    }
+}
