@@ -10,6 +10,7 @@ mod disk;
 mod driver;
 mod examples;
 mod frames;
+mod gdb;
 mod inspect;
 mod legacy;
 mod linux;
@@ -99,6 +100,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("driver_kills", driver::kills),
     scenario("driver_hostile", driver::hostile),
     scenario("inspect", inspect::page),
+    scenario("gdb_native", gdb::native),
+    once("gdb_debian", gdb::debian),
     scenario("net_user", net::user),
     scenario("net_pair", net::pair),
     scenario("net_refusals", net::refusals),

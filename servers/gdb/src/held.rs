@@ -307,11 +307,6 @@ impl Held {
         self.process.status()
     }
 
-    /// Ends it.
-    pub(crate) fn kill(&mut self) -> Result<(), Error> {
-        self.process.kill()
-    }
-
     /// Ends with debugging it.
     pub(crate) fn leave(mut self) -> Result<(), Error> {
         self.session.leave()

@@ -29,7 +29,7 @@ use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOp
 use gdbstub::target::{Target, TargetError, TargetResult};
 use proto::Error;
 use rt::obj::Ref;
-use rt::process::Supervisor;
+use rt::process::{Process, Supervisor};
 use rt::thread;
 use services::process::Status;
 
@@ -59,8 +59,7 @@ pub(crate) struct Machine {
 }
 
 /// An error that is told and forgotten. The numbers are Linux's, since GDB shows no words.
-fn told(error: Error) -> TargetError<&'static str> {
-    rt::log!("gdb: {}", error.text());
+const fn told(error: Error) -> TargetError<&'static str> {
     TargetError::Errno(match error {
         Error::NotFound => 3,   // ESRCH
         Error::NoMemory => 12,  // ENOMEM
@@ -176,10 +175,14 @@ impl Machine {
         Ok(())
     }
 
-    fn begin(&mut self, number: u64) -> Result<(), Error> {
+    /// The process that GDB knows by this number.
+    fn process(&self, number: u64) -> Result<Process, Error> {
         let (manager, pid) = numbers::process(number).ok_or(Error::NotFound)?;
-        let process = self.managers[manager].process(pid)?;
-        let held = Held::new(number, process)?;
+        self.managers[manager].process(pid)
+    }
+
+    fn begin(&mut self, number: u64) -> Result<(), Error> {
+        let held = Held::new(number, self.process(number)?)?;
         self.watch(&held)?;
         self.held = Some(held);
         Ok(())
@@ -400,9 +403,14 @@ impl ExtendedMode for Machine {
         Ok(AttachKind::Attach)
     }
 
-    fn kill(&mut self, _: Option<Pid>) -> TargetResult<ShouldTerminate, Self> {
-        self.held()?.kill().map_err(told)?;
-        self.held = None;
+    fn kill(&mut self, pid: Option<Pid>) -> TargetResult<ShouldTerminate, Self> {
+        let held = self.held.as_ref().map(|held| held.number);
+        let number = pid.map(|pid| pid.get() as u64).or(held).ok_or(NOTHING)?;
+        let killed = self.process(number).and_then(|process| process.kill());
+        killed.map_err(told)?;
+        if held == Some(number) {
+            self.held = None;
+        }
         Ok(ShouldTerminate::No)
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, Strin
 }
 
 /// Installs those packages whose command, the first of each pair, is not there.
-pub(crate) fn install(tools: &[(&str, &str)]) -> Result<(), String> {
+pub fn install(tools: &[(&str, &str)]) -> Result<(), String> {
     let missing: Vec<&str> = tools
         .iter()
         .filter(|(command, _)| !is_there(command))

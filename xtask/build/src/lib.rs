@@ -13,7 +13,7 @@ pub mod archive;
 pub mod busybox;
 pub mod c;
 pub mod config;
-mod debian;
+pub mod debian;
 pub mod error;
 pub mod header;
 pub mod image;

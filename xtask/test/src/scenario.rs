@@ -191,6 +191,12 @@ impl Run {
         self
     }
 
+    /// With a debugger's server, to be reached at this port of the host's loopback.
+    pub fn gdb(mut self, port: u16) -> Self {
+        self.options.gdb = Some(port);
+        self
+    }
+
     /// Writes all frames of its network to this file of the host.
     pub fn pcap(mut self, file: &std::path::Path) -> Self {
         self.options.pcap = Some(file.into());

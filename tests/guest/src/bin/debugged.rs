@@ -1,0 +1,144 @@
+//! A program to be debugged: three threads take turns, under a mutex and a condition, and each turn is a call of [`tread`]. A wake-up that is lost lets it wait for
+//! ever, and a call that returns early is counted.
+//!
+//! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it writes there; with `free` behind
+//! that it does not wait. `trust debugged kill NAME` ends the server of that name.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rt::fs::{self, Flags};
+use rt::obj::{Cond, Mutex};
+use rt::time;
+
+rt::entry!(main);
+
+/// Threads that take turns.
+const THREADS: u64 = 3;
+/// How long who waits for the gate sleeps, in nanoseconds.
+const PAUSE: u64 = 1_000_000;
+
+/// How far it may go.
+#[no_mangle]
+static GATE: AtomicU64 = AtomicU64::new(0);
+/// Turns that were taken.
+#[no_mangle]
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+/// A turn.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn tread(turn: u64) -> u64 {
+    let square = core::hint::black_box(turn) * turn;
+    core::hint::black_box(square)
+}
+
+struct Ring {
+    turns: u64,
+    lock: Mutex,
+    turned: Cond,
+    sum: AtomicU64,
+    /// Sleeps that were over before their time.
+    early: AtomicU64,
+    done: AtomicU64,
+}
+
+fn wait_for_gate(ring: &Ring, wanted: u64) {
+    while GATE.load(Ordering::Acquire) < wanted {
+        let until = time::now() + PAUSE;
+        time::sleep_until(until);
+        if time::now() < until {
+            ring.early.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn run(ring: &Ring, own: u64, name: &str) {
+    loop {
+        ring.lock.lock();
+        let mut turn = TURNS.load(Ordering::Relaxed);
+        while turn < ring.turns && turn % THREADS != own {
+            ring.turned.wait(ring.lock.at());
+            turn = TURNS.load(Ordering::Relaxed);
+        }
+        if turn >= ring.turns {
+            break;
+        }
+        ring.sum.fetch_add(tread(turn), Ordering::Relaxed);
+        if turn == ring.turns / 2 {
+            // It says so by a file, which others can wait for.
+            let flags = Flags {
+                create: true,
+                ..Flags::default()
+            };
+            if let Ok(file) = fs::open(&format!("/tmp/half-{name}"), flags, 0o644) {
+                let _ = fs::close(file.ino);
+            }
+            wait_for_gate(ring, 2);
+        }
+        TURNS.store(turn + 1, Ordering::Relaxed);
+        ring.turned.broadcast();
+        ring.lock.unlock();
+    }
+    ring.done.fetch_add(1, Ordering::Relaxed);
+    ring.turned.broadcast();
+    ring.lock.unlock();
+}
+
+fn play(name: &str, rounds: u64) -> Result<bool, rt::Code> {
+    let ring = Arc::new(Ring {
+        turns: THREADS * rounds,
+        lock: Mutex::new()?,
+        turned: Cond::new()?,
+        sum: AtomicU64::new(0),
+        early: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+    });
+    wait_for_gate(&ring, 1);
+    for own in 0..THREADS {
+        let (ring, name) = (ring.clone(), String::from(name));
+        rt::thread::spawn(move || run(&ring, own, &name))?;
+    }
+    ring.lock.lock();
+    while ring.done.load(Ordering::Relaxed) < THREADS {
+        ring.turned.wait(ring.lock.at());
+    }
+    ring.lock.unlock();
+    let [turns, sum, early] = [&TURNS, &ring.sum, &ring.early].map(|n| n.load(Ordering::Relaxed));
+    let right = (0..ring.turns).map(|turn| turn * turn).sum::<u64>() == sum;
+    let said = if right { "right" } else { "wrong" };
+    rt::println!("{name}: {turns} turns, {said}, {early} early");
+    Ok(right && early == 0)
+}
+
+/// Ends the native process of this name.
+fn kill(name: &str) -> Result<(), rt::Error> {
+    let supervisor = rt::system::supervisor("native")?;
+    let list = supervisor.list()?;
+    let found = list.iter().find(|info| info.name == name);
+    supervisor.process(found.ok_or(rt::Error::NotFound)?.pid)?.kill()
+}
+
+fn main() -> u8 {
+    let args = &rt::start().args;
+    let word = |n: usize| args.get(n).map_or("", String::as_str);
+    if word(1) == "kill" {
+        return u8::from(kill(word(2)).is_err());
+    }
+    let rounds = word(2).parse().unwrap_or(100);
+    if word(3) == "free" {
+        GATE.store(2, Ordering::Release);
+    }
+    match play(word(1), rounds) {
+        Ok(right) => u8::from(!right),
+        Err(code) => {
+            rt::println!("cannot begin: {code:?}");
+            2
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The debugger: this host is GDB, by a client of a few lines and by Debian's own.
+
+use super::net::free_port;
+use crate::scenario::{Ctx, Failure, Output, Run};
+use elf::endian::LittleEndian;
+use elf::ElfBytes;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use xtask_build::config::Config;
+use xtask_build::debian::install;
+use xtask_build::project::{BuildTarget, Project};
+
+/// Where native programs are loaded.
+const BASE: u64 = 0x40_0000;
+const PROGRAM: &str = "debugged";
+const INT3: u8 = 0xcc;
+
+/// The program that is debugged, with its symbols.
+fn program() -> Result<(PathBuf, Vec<u8>), Failure> {
+    let project = Project::find().map_err(|error| error.message)?;
+    let directory = project.binaries(BuildTarget::User, Config::DEFAULT);
+    let path = directory.join(PROGRAM);
+    let elf = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok((path, elf))
+}
+
+/// Where a symbol is when the program runs.
+fn symbol(elf: &[u8], wanted: &str) -> Result<u64, Failure> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
+    let table = file.symbol_table().map_err(|error| error.to_string())?;
+    let (symbols, names) = table.ok_or("the program has no symbols")?;
+    let found = symbols
+        .iter()
+        .find(|symbol| names.get(symbol.st_name as usize).is_ok_and(|name| name == wanted));
+    found
+        .map(|symbol| BASE + symbol.st_value)
+        .ok_or_else(|| format!("the program has no {wanted}"))
+}
+
+/// The bytes of the program at an address.
+fn bytes_at(elf: &[u8], address: u64, count: usize) -> Result<Vec<u8>, Failure> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
+    let segments = file.segments().ok_or("the program has no segments")?;
+    let at = address - BASE;
+    let within = |start: u64, size: u64| at >= start && at + count as u64 <= start + size;
+    let segment = segments.iter().find(|s| within(s.p_vaddr, s.p_filesz));
+    let segment = segment.ok_or("the address is not in the program")?;
+    let from = (segment.p_offset + at - segment.p_vaddr) as usize;
+    Ok(elf[from..from + count].to_vec())
+}
+
+/// A client of GDB's remote protocol.
+struct Client {
+    stream: TcpStream,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, Failure> {
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = pairs.map(byte).collect();
+    bytes.ok_or_else(|| format!("'{text}' is not hexadecimal"))
+}
+
+/// Who stopped, and why: `T05thread:p7.1;swbreak:;`.
+fn stopped(said: &str) -> Result<(String, String), Failure> {
+    let wrong = || format!("this is no stop: '{said}'");
+    let rest = said.strip_prefix('T').ok_or_else(wrong)?;
+    let (signal, rest) = rest.split_at_checked(2).ok_or_else(wrong)?;
+    let thread = rest.strip_prefix("thread:").and_then(|rest| rest.split(';').next());
+    Ok((thread.ok_or_else(wrong)?.to_string(), signal.to_string()))
+}
+
+impl Client {
+    /// Connects to a machine that may not be there yet, or not have started the server.
+    fn new(port: u16, over: &AtomicBool) -> Result<Self, Failure> {
+        loop {
+            if over.load(Ordering::Relaxed) {
+                return Err("the machine ended before the debugger was there".into());
+            }
+            if let Some(client) = Client::try_new(port) {
+                return Ok(client);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn try_new(port: u16) -> Option<Self> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let mut client = Client { stream };
+        // Before the server runs nobody answers.
+        client.ask("qSupported:multiprocess+;swbreak+").ok()?;
+        client.stream.set_read_timeout(Some(Duration::from_secs(100))).ok()?;
+        (client.ask("!").ok()? == "OK").then_some(client)
+    }
+
+    fn send(&mut self, packet: &str) -> Result<(), Failure> {
+        let sum = packet.bytes().fold(0u8, u8::wrapping_add);
+        let whole = format!("${packet}#{sum:02x}");
+        self.stream
+            .write_all(whole.as_bytes())
+            .map_err(|error| error.to_string())
+    }
+
+    fn byte(&mut self) -> Result<u8, Failure> {
+        let mut byte = [0];
+        match self.stream.read_exact(&mut byte) {
+            Ok(()) => Ok(byte[0]),
+            Err(error) => Err(format!("the debugger does not answer: {error}")),
+        }
+    }
+
+    fn receive(&mut self) -> Result<String, Failure> {
+        while self.byte()? != b'$' {}
+        let mut packet = Vec::new();
+        loop {
+            match self.byte()? {
+                b'#' => break,
+                // A byte that follows is repeated.
+                b'*' => {
+                    let count = self.byte()? - 29;
+                    let last = *packet.last().ok_or("nothing to repeat")?;
+                    packet.extend(std::iter::repeat_n(last, count.into()));
+                }
+                byte => packet.push(byte),
+            }
+        }
+        let _sum = (self.byte()?, self.byte()?);
+        self.stream
+            .write_all(b"+")
+            .map_err(|error| error.to_string())?;
+        Ok(String::from_utf8_lossy(&packet).into_owned())
+    }
+
+    fn ask(&mut self, packet: &str) -> Result<String, Failure> {
+        self.send(packet)?;
+        self.receive()
+    }
+
+    fn expect(&mut self, packet: &str, answer: &str) -> Result<(), Failure> {
+        let said = self.ask(packet)?;
+        match said == answer {
+            true => Ok(()),
+            false => Err(format!("'{packet}' is answered by '{said}', not '{answer}'")),
+        }
+    }
+
+    /// What `monitor ps` says.
+    fn processes(&mut self) -> Result<String, Failure> {
+        let mut text = String::new();
+        let mut said = self.ask(&format!("qRcmd,{}", hex(b"ps")))?;
+        while let Some(line) = said.strip_prefix('O').filter(|line| *line != "K") {
+            text.push_str(&String::from_utf8_lossy(&unhex(line)?));
+            said = self.receive()?;
+        }
+        Ok(text)
+    }
+
+    /// The number of the first process of this name, which may not be there yet.
+    fn number(&mut self, name: &str) -> Result<u64, Failure> {
+        // When the machine ends the connection does.
+        loop {
+            let list = self.processes()?;
+            let line = list.lines().find(|line| line.contains(name));
+            if let Some(number) = line.and_then(|line| line.split_whitespace().next()) {
+                return number.parse().map_err(|_| format!("'{number}' is no number"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn attach(&mut self, number: u64) -> Result<String, Failure> {
+        let said = self.ask(&format!("vAttach;{number:x}"))?;
+        Ok(stopped(&said)?.0)
+    }
+
+    /// Memory.
+    fn read(&mut self, address: u64, count: usize) -> Result<Vec<u8>, Failure> {
+        let said = self.ask(&format!("m{address:x},{count:x}"))?;
+        unhex(&said)
+    }
+
+    fn word(&mut self, address: u64) -> Result<u64, Failure> {
+        let bytes = self.read(address, 8)?;
+        let bytes = bytes.try_into().map_err(|_| "no word is there")?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write(&mut self, address: u64, word: u64) -> Result<(), Failure> {
+        let bytes = hex(&word.to_le_bytes());
+        self.expect(&format!("M{address:x},8:{bytes}"), "OK")
+    }
+
+    /// The registers of a thread.
+    fn registers(&mut self, thread: &str) -> Result<Vec<u8>, Failure> {
+        self.expect(&format!("Hg{thread}"), "OK")?;
+        let said = self.ask("g")?;
+        unhex(&said)
+    }
+
+    fn rip(&mut self, thread: &str) -> Result<u64, Failure> {
+        let all = self.registers(thread)?;
+        let rip = all.get(128..136).ok_or("there are not all registers")?;
+        Ok(u64::from_le_bytes(rip.try_into().map_err(|_| "no word")?))
+    }
+
+    fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Failure> {
+        let kind = if set { 'Z' } else { 'z' };
+        self.expect(&format!("{kind}0,{address:x},1"), "OK")
+    }
+
+    /// A step of one thread while the others stand still.
+    fn step(&mut self, thread: &str) -> Result<(), Failure> {
+        let said = self.ask(&format!("vCont;s:{thread}"))?;
+        let (other, signal) = stopped(&said)?;
+        match (other == thread, &*signal) {
+            (true, "05") => Ok(()),
+            _ => Err(format!("a step of {thread} ends with '{said}'")),
+        }
+    }
+
+    /// All go on until a thread meets the breakpoint at this address, which is then out: which thread.
+    fn meet(&mut self, address: u64) -> Result<String, Failure> {
+        self.breakpoint(address, true)?;
+        let said = self.ask("vCont;c")?;
+        let (thread, signal) = stopped(&said)?;
+        if signal != "05" || !said.contains("swbreak") {
+            return Err(format!("instead of the breakpoint: '{said}'"));
+        }
+        self.breakpoint(address, false)?;
+        let rip = self.rip(&thread)?;
+        match rip == address {
+            true => Ok(thread),
+            false => Err(format!("the breakpoint is at {address:#x}, not at {rip:#x}")),
+        }
+    }
+
+    /// The numbers of the threads, and what they are about to do.
+    fn threads(&mut self) -> Result<Vec<(String, String)>, Failure> {
+        let said = self.ask("qfThreadInfo")?;
+        let list = said.strip_prefix('m').unwrap_or_default();
+        let mut threads = Vec::new();
+        for thread in list.split(',') {
+            let doing = self.ask(&format!("qThreadExtraInfo,{thread}"))?;
+            let doing = String::from_utf8_lossy(&unhex(&doing)?).into_owned();
+            threads.push((thread.to_string(), doing));
+        }
+        self.expect("qsThreadInfo", "l")?;
+        Ok(threads)
+    }
+}
+
+/// Runs a machine with a debugger's port, and somebody at it.
+fn debug<T: Send>(
+    ctx: &mut Ctx,
+    run: Run,
+    debugger: impl FnOnce(u16, &AtomicBool) -> Result<T, Failure> + Send,
+) -> Result<(Output, T), Failure> {
+    let port = free_port()?;
+    let over = AtomicBool::new(false);
+    let (output, debugged) = std::thread::scope(|scope| {
+        let debugger = scope.spawn(|| debugger(port, &over));
+        let output = ctx.run(run.gdb(port));
+        over.store(true, Ordering::Relaxed);
+        (output, debugger.join())
+    });
+    let output = output?;
+    let debugged = debugged.map_err(|_| "the debugger panicked".to_string())?;
+    match debugged {
+        Ok(debugged) => Ok((output, debugged)),
+        Err(why) => Err(format!("{why}; console:\n{}\nlog:\n{}", output.text(), output.stderr)),
+    }
+}
+
+/// Debugs the first program until it is saved while there is a breakpoint in it.
+fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let (tread, gate, turns) = (symbol(elf, "tread")?, symbol(elf, "GATE")?, symbol(elf, "TURNS")?);
+    let mut gdb = Client::new(port, over)?;
+    assert_eq!(gdb.ask("vAttach;1")?, "E0d", "S2: a server was debugged");
+    assert_eq!(gdb.ask("vAttach;f0000")?, "E03");
+    let number = gdb.number("debugged first")?;
+    let first = gdb.attach(number)?;
+    let threads = gdb.threads()?;
+    assert_eq!(threads.len(), 1, "{threads:?}");
+    assert!(threads[0].1.contains("stopped"), "{threads:?}");
+    // What there is not can be neither read nor written.
+    assert_eq!(gdb.ask("m10,8")?, "E0e");
+    assert_eq!(gdb.ask("Z0,10,1")?, "E03");
+    // A register is what was written, and a program that goes on with it does not notice.
+    let before = gdb.registers(&first)?;
+    let mut changed = before.clone();
+    changed[14 * 8] ^= 0xff;
+    gdb.expect(&format!("G{}", hex(&changed)), "OK")?;
+    assert_eq!(gdb.registers(&first)?, changed);
+    gdb.expect(&format!("G{}", hex(&before)), "OK")?;
+    gdb.write(gate, 1)?;
+    let code = bytes_at(elf, tread, 16)?;
+    for n in 0..20 {
+        let thread = gdb.meet(tread)?;
+        assert_eq!(gdb.word(turns)?, n, "a turn was missed");
+        assert_eq!(gdb.read(tread, 16)?, code);
+        for _ in 0..3 {
+            let at = gdb.rip(&thread)?;
+            gdb.step(&thread)?;
+            assert_ne!(gdb.rip(&thread)?, at);
+        }
+    }
+    let threads = gdb.threads()?;
+    assert_eq!(threads.len(), 4, "{threads:?}");
+    let waits = |(_, doing): &&(String, String)| doing.contains("cond_wait") || doing.contains("mutex_lock");
+    assert!(threads.iter().filter(waits).count() >= 2, "{threads:?}");
+    // Until the middle, where it waits for the gate.
+    let sleeps = |(_, doing): &(String, String)| doing.contains("thread_sleep_until");
+    while gdb.word(turns)? < 60 || !gdb.threads()?.iter().any(sleeps) {
+        gdb.send("vCont;c")?;
+        std::thread::sleep(Duration::from_millis(20));
+        gdb.stream.write_all(b"\x03").map_err(|error| error.to_string())?;
+        let said = gdb.receive()?;
+        assert_eq!(stopped(&said)?.1, "02", "{said}");
+    }
+    // It is saved with a breakpoint in it.
+    gdb.breakpoint(tread, true)?;
+    assert_eq!(gdb.read(tread, 1)?, [INT3]);
+    gdb.number("sleep 1001")?;
+    assert_eq!(gdb.read(tread, 1)?, [INT3], "S3: saving has taken a breakpoint away");
+    gdb.write(gate, 2)?;
+    for n in 61..65 {
+        let thread = gdb.meet(tread)?;
+        assert_eq!(gdb.word(turns)?, n, "a turn was missed");
+        gdb.step(&thread)?;
+    }
+    gdb.breakpoint(tread, true)?;
+    gdb.expect("D;1", "OK")?;
+    Ok(())
+}
+
+/// What was saved while it was debugged has nothing of that, and can be debugged where it goes on.
+fn elsewhere(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let (tread, gate, turns) = (symbol(elf, "tread")?, symbol(elf, "GATE")?, symbol(elf, "TURNS")?);
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("debugged first")?;
+    gdb.attach(number)?;
+    let code = bytes_at(elf, tread, 16)?;
+    assert_eq!(gdb.read(tread, 16)?, code, "S2: a breakpoint is in the image");
+    let turn = gdb.word(turns)?;
+    gdb.write(gate, 2)?;
+    for n in 1..6 {
+        let thread = gdb.meet(tread)?;
+        assert_eq!(gdb.word(turns)?, turn + n);
+        gdb.step(&thread)?;
+    }
+    // It goes on when nobody is there any more: here the debugger's server ends, with a breakpoint in the program.
+    gdb.breakpoint(tread, true)?;
+    let sleep = gdb.number("sleep 1001")?;
+    gdb.expect(&format!("vKill;{sleep:x}"), "OK")
+}
+
+/// A native program with threads is debugged, beside another one with the same code, saved meanwhile, and debugged again in another machine, where the debugger dies.
+pub(crate) fn native(ctx: &mut Ctx) -> Result<(), Failure> {
+    let (_, elf) = program()?;
+    let script = "\
+/test/debugged first 40 &
+/test/debugged second 40 free &
+until test -e /tmp/half-first; do busybox usleep 10000; done
+checkpoint %1 /tmp/image
+sleep 1001 &
+wait %2
+wait %1
+kill %3
+";
+    let run = Run::script(script).get("/tmp/image");
+    let (output, ()) = debug(ctx, run, |port, over| until_saved(port, over, &elf))?;
+    output.expect_status(0)?;
+    for name in ["first", "second"] {
+        let line = format!("{name}: 120 turns, right, 0 early\n");
+        assert!(output.text().contains(&line), "{}", output.text());
+    }
+    let script = "\
+sleep 1001 &
+restore /tmp/image
+wait %1
+trust /test/debugged kill gdb
+wait %2
+";
+    let run = Run::script(script).add("/tmp/image", output.file("/tmp/image")?);
+    let (output, ()) = debug(ctx, run, |port, over| elsewhere(port, over, &elf))?;
+    output.expect_status(0)?;
+    let line = "first: 120 turns, right, 0 early\n";
+    assert!(output.text().contains(line), "{}", output.text());
+    Ok(())
+}
+
+/// What Debian's GDB is told.
+const COMMANDS: &str = "\
+set pagination off
+set confirm off
+set style enabled off
+set language c
+target extended-remote 127.0.0.1:PORT
+attach NUMBER
+add-symbol-file FILE -o 0x400000
+print *(long *)&GATE
+set var *(long *)&GATE = 1
+break tread
+continue
+continue
+continue
+info threads
+print/x $rip == (long)&tread
+thread apply all print $rip != 0
+stepi
+stepi
+print ((long (*)(long))tread)(12)
+print *(long *)&TURNS
+delete
+set var *(long *)&GATE = 2
+detach
+";
+
+/// Debian's own GDB, with the symbols of a program.
+fn debians(port: u16, over: &AtomicBool) -> Result<String, Failure> {
+    let mut client = Client::new(port, over)?;
+    let number = client.number("debugged third")?;
+    drop(client);
+    let (path, _) = program()?;
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let file = directory.path().join("commands");
+    let commands = COMMANDS
+        .replace("PORT", &port.to_string())
+        .replace("NUMBER", &number.to_string())
+        .replace("FILE", &path.display().to_string());
+    std::fs::write(&file, commands).map_err(|error| error.to_string())?;
+    let output = Command::new("gdb")
+        .args(["-nx", "-batch", "-x"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("gdb: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(text(&output.stdout) + &text(&output.stderr))
+}
+
+/// Debian's GDB debugs a native program: breakpoints by name, steps, a function of the program that a thread calls which waits in the kernel.
+pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
+    if let Err(why) = install(&[("gdb", "gdb")]) {
+        ctx.note(format!("not tried: {why}"));
+        return Ok(());
+    }
+    let run = Run::script("/test/debugged third 40\n");
+    let (output, said) = debug(ctx, run, debians)?;
+    output.expect_status(0)?;
+    output.expect_stdout("third: 120 turns, right, 0 early\n")?;
+    Err(said)
+}
