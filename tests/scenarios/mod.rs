@@ -80,6 +80,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_console_session", checkpoint::console_session),
     scenario("checkpoint_trees", trees::shells),
     scenario("checkpoint_tree_programs", trees::programs),
+    scenario("checkpoint_tree_kept", trees::kept),
     scenario("checkpoint_tree_refusals", trees::refusals),
     once("checkpoint_tree_elsewhere", trees::other_machine),
     scenario("checkpoint_bad_images", checkpoint::bad_images),

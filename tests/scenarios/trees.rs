@@ -68,7 +68,13 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let mut script = String::new();
     let mut run = Vec::new();
-    for (n, name) in ["trees", "sockets", "jobs"].into_iter().enumerate() {
+    let all = [
+        ("trees", ""),
+        ("sockets", ""),
+        ("jobs", ""),
+        ("locks", " many"),
+    ];
+    for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {
             return Ok(());
         };
@@ -76,7 +82,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         let _ = writeln!(
             script,
             "/test/cutter seed={} cuts=25 linux /bin/busybox sh -c \"rm -rf /tmp/work; mkdir /tmp/work; cd /tmp/work; \
-             head -c 100 /data/text > text; exec /bin/{name}\"",
+             head -c 100 /data/text > text; exec /bin/{name}{arguments}\"",
             n + 41
         );
         run.push((format!("/bin/{name}"), program));
@@ -197,5 +203,56 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
         }
     }
     ctx.note(format!("{} images went on elsewhere", names.len()));
+    Ok(())
+}
+
+/// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
+pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
+    const PARTS: [&str; 1] = ["locks"];
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "kept") else {
+        return Ok(());
+    };
+    let program = std::fs::read(program).map_err(|error| error.to_string())?;
+    let (mut script, mut second) = (String::new(), String::new());
+    for part in PARTS {
+        let _ = writeln!(
+            script,
+            "kept {part} > /tmp/{part} &\nsleep 0.15\ncheckpoint --stop %1 /tmp/{part}.image\nkill %1"
+        );
+        let _ = writeln!(second, "restore /tmp/{part}.image");
+        if part == "locks" {
+            // Of others, and of the same image once more.
+            second.push_str(
+                "busybox flock -n /tmp/kept.locked echo free\nrestore /tmp/locks.image\n",
+            );
+        }
+        second.push_str("wait %1\n");
+    }
+    let mut run = Run::script(script).deterministic();
+    for part in PARTS {
+        run = run.get(&format!("/tmp/{part}.image"));
+    }
+    let first = ctx.run(run.add_program("/bin/kept", program))?;
+    first.expect_status(0)?;
+    let mut run = Run::script(second).deterministic();
+    for part in PARTS {
+        let image = format!("/tmp/{part}.image");
+        run = run.add(&image, first.file(&image)?.to_vec());
+        run = run.get(&format!("/tmp/{part}"));
+    }
+    let output = ctx.run(run.timeout(LONG))?;
+    for (part, expected) in PARTS.into_iter().zip(["locks: 700\n"]) {
+        let found = output.file(&format!("/tmp/{part}"))?;
+        if found != expected.as_bytes() {
+            let found = String::from_utf8_lossy(found);
+            return Err(format!("{part}: {found}\n{}", output.text()));
+        }
+    }
+    let text = output.text();
+    if text.contains("free") || !text.contains("/tmp/kept.locked: somebody else has locked it now")
+    {
+        return Err(format!("locks of others are taken:\n{text}"));
+    }
     Ok(())
 }

@@ -12,6 +12,8 @@ use crate::system::{Key, Payer, System, Thing, Tid};
 
 /// The last byte that a file can have.
 pub const LAST: u64 = i64::MAX as u64;
+/// Most locks for one payer.
+pub const MAX_LOCKS: usize = 1024;
 /// Most owners that are followed to see who waits for whom, as in Linux.
 const MOST_FOLLOWED: usize = 10;
 
@@ -61,6 +63,27 @@ impl Lock {
     }
 }
 
+/// Whether some of these locks of one file are in each other's way. Those of one owner are not to overlap.
+#[must_use]
+pub fn collide(locks: impl Iterator<Item = Lock>) -> bool {
+    let is_whole = |lock: &Lock| matches!(lock.owner, Owner::Whole(_));
+    let mut all: Vec<Lock> = locks.collect();
+    all.sort_unstable_by_key(|lock| (is_whole(lock), lock.start));
+    let (mut whole, mut free, mut shareable) = (false, 0, 0);
+    all.iter().any(|lock| {
+        if is_whole(lock) && !whole {
+            (whole, free, shareable) = (true, 0, 0);
+        }
+        // Behind all locks so far, and behind those that nobody shares.
+        let meets = lock.start < if lock.exclusive { free } else { shareable };
+        free = free.max(lock.last + 1);
+        if lock.exclusive {
+            shareable = shareable.max(lock.last + 1);
+        }
+        meets
+    })
+}
+
 /// The locks of a file, with who pays for each.
 type OfFile = Vec<(Lock, Payer)>;
 
@@ -99,17 +122,10 @@ impl Locks {
         own.filter(|lock| lock.owner == owner).collect()
     }
 
-    /// Whether this owner has a lock of this file.
-    #[must_use]
-    pub fn has(&self, owner: Owner, ino: u64) -> bool {
-        self.owners.contains(&(owner, ino))
-    }
-
-    /// A file of which this owner has a lock.
-    #[must_use]
-    pub fn any_of(&self, owner: Owner) -> Option<u64> {
-        let mut all = self.owners.range((owner, 0)..=(owner, u64::MAX));
-        all.next().map(|(_, ino)| *ino)
+    /// All locks of a file.
+    pub fn of_file(&self, ino: u64) -> impl Iterator<Item = Lock> + '_ {
+        let all = self.files.get(&ino).into_iter().flatten();
+        all.map(|(lock, _)| *lock)
     }
 
     /// A task waits for a lock of another owner. Errors: `EDEADLK` if that one waits for it.
@@ -150,6 +166,27 @@ impl System {
             return Ok(());
         }
         self.change(ino, range, payer, false)
+    }
+
+    /// Gives owners these locks of a file as they had them when they were saved: whether nobody else has one in their way. Errors: `ENOLCK` if
+    /// there are too many. Those of one owner are not to overlap. If not all are given, none is.
+    pub fn lock_again(&mut self, ino: u64, locks: &[Lock], payer: Payer) -> Result<bool, Errno> {
+        if collide(self.locks.of_file(ino).chain(locks.iter().copied())) {
+            return Ok(false);
+        }
+        for done in 0..locks.len() {
+            if self.count_thing(Thing::Lock, payer).is_err() {
+                (0..done).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+                return Err(ENOLCK);
+            }
+        }
+        if !locks.is_empty() {
+            let all = self.locks.files.entry(ino).or_default();
+            all.extend(locks.iter().map(|lock| (*lock, payer)));
+            let owners = locks.iter().map(|lock| (lock.owner, ino));
+            self.locks.owners.extend(owners);
+        }
+        Ok(true)
     }
 
     fn change(&mut self, ino: u64, lock: &Lock, payer: Payer, takes: bool) -> Result<(), Errno> {
@@ -272,6 +309,7 @@ mod tests {
     use crate::errno::{EDEADLK, ENOLCK};
     use crate::system::{Payer, System, Thing};
     use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
     use fastrand::Rng;
 
     fn lock(owner: u64, start: u64, last: u64, exclusive: bool) -> Lock {
@@ -338,6 +376,54 @@ mod tests {
             (1..3).for_each(|ino| system.release_locks(Owner::Files(owner), ino));
         }
         assert!(system.locks.is_empty() && system.counted_things(Thing::Lock) == 0);
+    }
+
+    /// Locks of an image are taken as if each had been asked for alone, all or none.
+    #[test]
+    fn locks_are_taken_again_where_nobody_is_in_their_way() {
+        let mut rng = Rng::with_seed(7);
+        let mut taken = 0;
+        for round in 0..3000 {
+            let (mut system, payer) = (System::new(), Payer::Tree(1));
+            let whole = |rng: &mut Rng, owner: usize| Lock {
+                owner: Owner::Whole(owner),
+                ..lock(0, 0, LAST, rng.u32(0..4) == 0)
+            };
+            for owner in 1..4 {
+                let start = rng.u64(0..30);
+                let other = lock(owner, start, start + rng.u64(0..4), rng.bool());
+                if system.locks.conflict(7, &other).is_none() {
+                    system.lock(7, other, Payer::Tree(2)).unwrap();
+                }
+            }
+            let before = system.counted_things(Thing::Lock);
+            let mut again = Vec::new();
+            for owner in 4..7 {
+                let mut start = rng.u64(0..20);
+                for _ in 0..rng.u32(0..3) {
+                    let last = start + rng.u64(0..3);
+                    again.push(lock(owner, start, last, rng.u32(0..3) == 0));
+                    start = last + 1 + rng.u64(0..5);
+                }
+                if rng.u32(0..3) == 0 {
+                    again.push(whole(&mut rng, owner as usize));
+                }
+            }
+            let meets = |one: &Lock, other: &Lock| one.conflicts(other);
+            let free = again.iter().enumerate().all(|(n, one)| {
+                system.locks.conflict(7, one).is_none()
+                    && again[..n].iter().all(|other| !meets(one, other))
+            });
+            assert_eq!(system.lock_again(7, &again, payer), Ok(free), "S2: {round}");
+            let more = if free { again.len() } else { 0 };
+            assert_eq!(system.counted_things(Thing::Lock), before + more);
+            taken += usize::from(free && more > 2);
+            for owner in again.iter().map(|lock| lock.owner) {
+                system.release_locks(owner, 7);
+            }
+            assert_eq!(system.counted_things(Thing::Lock), before);
+        }
+        assert!(taken > 100, "{taken}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::job::News;
-use crate::lock::Locks;
+use crate::lock::{Locks, MAX_LOCKS};
 use crate::node::Nodes;
 use crate::object::Objects;
 use crate::proc::Seen;
@@ -131,7 +131,7 @@ impl Thing {
             Thing::Pipe => (256, 1024),
             Thing::Watch => (2048, 8192),
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
-            Thing::Lock => (1024, 4096),
+            Thing::Lock => (MAX_LOCKS, 4 * MAX_LOCKS),
             Thing::Pty => (64, 256),
             Thing::Object => (MAX_OBJECTS, 4 * MAX_OBJECTS),
         }

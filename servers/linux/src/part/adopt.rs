@@ -11,13 +11,14 @@ use services::process::{Pid, Status};
 use super::check::check;
 use super::file::{self, Opened, SavedFile};
 use super::{
-    Bytes, Part, Saved, SavedProcess, SavedSocket, SavedTask, SavedWatch, DECODED, MAX_FILES,
-    NONSENSE, VERSION,
+    Bytes, Part, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, SavedWatch,
+    DECODED, MAX_FILES, NONSENSE, VERSION,
 };
 use crate::errno::{ELOOP, ENOSPC};
 use crate::files::{Reply, Request};
 use crate::futex::Word;
 use crate::host::Host;
+use crate::lock::Owner;
 use crate::node;
 use crate::proc::Seen;
 use crate::process::{
@@ -168,6 +169,9 @@ impl Rebuilding {
                 // All that are named were opened.
                 *ino = opened.number(*ino).unwrap_or(u64::MAX);
             }
+        }
+        for lock in &mut saved.locks {
+            lock.ino = opened.number(lock.ino).unwrap_or(u64::MAX);
         }
         let (tables, made) = make_files(&mut saved, payer, system, host);
         let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
@@ -389,9 +393,65 @@ fn make_files(
     let epolls = core::mem::take(&mut saved.epolls).into_iter();
     let mut epolls = epolls.filter_map(|(old, watches)| Some((*instances.get(&old)?, watches)));
     let watched = epolls.try_for_each(|(id, watches)| watch(system, id, watches, &descriptions));
+    let made = failure.and(fifos).and(under_way).and(watched);
+    let made =
+        made.and_then(|()| lock_again(&saved.locks, &tables, &descriptions, payer, system, host));
     // What nobody got is given up with the rest.
     system.dropped.extend(descriptions);
-    (tables, failure.and(fifos).and(under_way).and(watched))
+    (tables, made)
+}
+
+/// Takes the locks on files again. Upon an error those that were taken go with the descriptors.
+fn lock_again(
+    locks: &[SavedLock],
+    tables: &[Shared<Files>],
+    descriptions: &[Shared<Description>],
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    for of_file in locks.chunk_by(|a, b| a.ino == b.ino) {
+        let Some(SavedLock { ino, .. }) = of_file.first().copied() else {
+            continue;
+        };
+        let at = |number: u32| {
+            descriptions
+                .get(number as usize)
+                .map(|d| Rc::as_ptr(d).addr())
+        };
+        let again = of_file.iter().filter_map(|lock| {
+            let owner = match lock.owner {
+                SavedOwner::Files(table) => {
+                    let mut files = tables.get(table as usize)?.borrow_mut();
+                    if files.owner == 0 {
+                        files.owner = system.new_identity();
+                    }
+                    Owner::Files(files.owner)
+                }
+                SavedOwner::Description(number) => Owner::Description(at(number)?),
+                SavedOwner::Whole(number) => Owner::Whole(at(number)?),
+            };
+            Some(lock.of(owner))
+        });
+        let again: Vec<_> = again.collect();
+        match system.lock_again(ino, &again, payer) {
+            Ok(true) => {}
+            Ok(false) => {
+                let path = match ino & ON_DISK {
+                    0 => host.fs(&Request::PathOf { ino }, &[], &mut []),
+                    // Nobody waits for a disk to be told that.
+                    _ => Err(proto::Error::WouldBlock),
+                };
+                let of = match path {
+                    Ok((Reply::Path(path), _)) => path,
+                    _ => "one of its files".to_string(),
+                };
+                return Err(format!("{of}: somebody else has locked it now"));
+            }
+            Err(_) => return Err("there are too many locks on files".to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// A FIFO of an image is open again, at the file with this inode.

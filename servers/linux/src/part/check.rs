@@ -5,8 +5,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use linux_raw_sys::general as linux;
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, CONTROL_THREADS};
 
-use super::{Saved, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
+use super::{Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
 use crate::calls::file::MAX_OFFSET;
+use crate::lock::{self, MAX_LOCKS};
 use crate::memory;
 use crate::path;
 use crate::process::{Description, Kind, Memory, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY};
@@ -49,7 +50,8 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && pipes_are_sound(saved)
         && saved.descriptions.iter().all(|d| is_sound(saved, d))
         && epolls_are_sound(saved)
-        && sockets_are_sound(saved);
+        && sockets_are_sound(saved)
+        && locks_are_sound(saved);
     sound.then_some(())
 }
 
@@ -300,4 +302,43 @@ fn rights_are_sound(saved: &SavedSocket) -> bool {
         && rights.iter().all(|(message, numbers)| {
             (*message as usize) < messages && (1..=MAX_RIGHTS).contains(&numbers.len())
         })
+}
+
+/// Whether each lock is somebody's who has the file open, and none is in the way of another one.
+fn locks_are_sound(saved: &Saved) -> bool {
+    let locks = &saved.locks;
+    let apart =
+        |w: &[SavedLock]| (w[0].ino, w[0].owner, w[0].last) < (w[1].ino, w[1].owner, w[1].start);
+    locks.len() <= MAX_LOCKS
+        && locks.windows(2).all(apart)
+        && locks.iter().all(lock_is_sound)
+        && locks
+            .chunk_by(|a, b| (a.ino, a.owner) == (b.ino, b.owner))
+            .all(|of_owner| is_open(saved, of_owner[0].ino, of_owner[0].owner))
+        && locks
+            .chunk_by(|a, b| a.ino == b.ino)
+            .all(|of_file| !lock::collide(of_file.iter().map(SavedLock::numbered)))
+}
+
+const fn lock_is_sound(lock: &SavedLock) -> bool {
+    let is_place = match lock.owner {
+        SavedOwner::Whole(_) => lock.start == 0 && lock.last == lock::LAST,
+        _ => lock.start <= lock.last && lock.last <= lock::LAST,
+    };
+    is_place && is_number(lock.number)
+}
+
+/// Whether who has locks on a file has it open.
+fn is_open(saved: &Saved, ino: u64, owner: SavedOwner) -> bool {
+    let has = |number: u32| {
+        let description = saved.descriptions.get(number as usize);
+        description.is_some_and(|description| description.ino() == Some(ino))
+    };
+    match owner {
+        SavedOwner::Files(table) => {
+            let table = saved.tables.get(table as usize);
+            table.is_some_and(|table| table.iter().any(|(.., number)| has(*number)))
+        }
+        SavedOwner::Description(number) | SavedOwner::Whole(number) => has(number),
+    }
 }

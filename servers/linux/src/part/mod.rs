@@ -32,6 +32,7 @@ use services::process::{Pid, Status};
 use crate::futex::Waiter;
 use crate::host::Host;
 use crate::job::News;
+use crate::lock::{Lock, Owner};
 use crate::process::{Context, Description, Memory, Wait};
 use crate::signal::{Actions, Signals};
 use crate::socket::Socket;
@@ -39,13 +40,12 @@ use crate::system::Process;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 11;
+const VERSION: u32 = 12;
 /// What makes that a tree cannot be saved yet, as the sentence names it.
-pub const CANNOT: [&str; 4] = [
+pub const CANNOT: [&str; 3] = [
     "memory that several processes can share (MAP_SHARED)",
     "the pseudo-terminal /dev/pts/",
     "a file of memfd_create",
-    "a lock on a file",
 ];
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
@@ -100,6 +100,8 @@ struct Saved {
     sockets: Vec<SavedSocket>,
     /// The group that has the console, if one was named.
     foreground: Option<u32>,
+    /// Locks on files, by rising file, owner and place.
+    locks: Vec<SavedLock>,
 }
 
 /// A process: what the table of all does not find out by itself.
@@ -133,6 +135,53 @@ struct SavedSocket {
     is_found: bool,
     /// Descriptors that are on their way to it: the number of the message in its queue, and their descriptions.
     rights: Vec<(u32, Vec<u32>)>,
+}
+
+/// A lock on a file.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct SavedLock {
+    /// The file, as descriptions name it.
+    ino: u64,
+    owner: SavedOwner,
+    /// First and last byte.
+    start: u64,
+    last: u64,
+    exclusive: bool,
+    /// The process that asked for it, as programs see it.
+    number: u32,
+}
+
+impl SavedLock {
+    /// The lock, of this owner.
+    const fn of(&self, owner: Owner) -> Lock {
+        Lock {
+            owner,
+            start: self.start,
+            last: self.last,
+            exclusive: self.exclusive,
+            number: self.number,
+        }
+    }
+
+    /// The lock, with the numbers of owners for the owners.
+    const fn numbered(&self) -> Lock {
+        self.of(match self.owner {
+            SavedOwner::Files(number) => Owner::Files(number as u64),
+            SavedOwner::Description(number) => Owner::Description(number as usize),
+            SavedOwner::Whole(number) => Owner::Whole(number as usize),
+        })
+    }
+}
+
+/// Who has a lock: see [`crate::lock::Owner`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum SavedOwner {
+    /// The table of descriptors with this number.
+    Files(u32),
+    /// The description with this number.
+    Description(u32),
+    /// The same, of a whole file.
+    Whole(u32),
 }
 
 /// What an instance of `epoll` watches.

@@ -12,8 +12,8 @@ use services::process::Pid;
 
 use super::file::{SavedFile, MAX_CARRIED};
 use super::{
-    room, Bytes, Part, Refusal, SavedProcess, SavedSocket, SavedTask, SavedWatch, CANNOT, ENCODED,
-    MAX_FILES, OUT, VERSION,
+    room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
+    SavedWatch, CANNOT, ENCODED, MAX_FILES, OUT, VERSION,
 };
 use crate::files::{Reply, Request};
 use crate::futex::{Waiter, Word};
@@ -26,6 +26,8 @@ use crate::system::{System, Tid};
 
 /// About how long a watch is, encoded.
 const WATCH: u64 = 40;
+/// About how long a lock is, encoded.
+const LOCK: u64 = 40;
 /// About how long a task is, encoded.
 const TASK: u64 = 1 << 10;
 /// About how long a process is, encoded.
@@ -393,7 +395,7 @@ impl Things {
         number: usize,
         system: &System,
     ) -> Result<(), Refusal> {
-        let [_, terminal, memfd, lock] = CANNOT;
+        let [_, terminal, memfd] = CANNOT;
         let fd = self.fds[number];
         let open = description.borrow();
         match &open.kind {
@@ -406,11 +408,6 @@ impl Things {
         if system.memfds.contains_key(&ino) {
             return cannot(&format!("{memfd} at {fd}"));
         }
-        let at = Rc::as_ptr(description).addr();
-        let owners = [Owner::Description(at), Owner::Whole(at)];
-        if owners.iter().any(|owner| system.locks.has(*owner, ino)) {
-            return cannot(&format!("{lock} at {fd}"));
-        }
         let file = self.files.entry(ino);
         let (_, written) = file.or_insert_with(|| (open.kind.clone(), false));
         *written |= open.writable();
@@ -421,26 +418,44 @@ impl Things {
     }
 
     /// Fails if there is something that cannot be saved yet.
-    fn can_be_saved(&self, system: &System) -> Result<(), Refusal> {
-        let [objects, _, _, lock] = CANNOT;
+    fn can_be_saved(&self) -> Result<(), Refusal> {
+        let [objects, _, _] = CANNOT;
         let mut memories = self.memories.all.iter();
         if memories.any(|memory| !memory.borrow().objects.is_empty()) {
             return cannot(objects);
         }
-        for files in &self.tables.all {
-            let files = files.borrow();
-            let Some(locked) = system.locks.any_of(Owner::Files(files.owner)) else {
-                continue;
-            };
-            let is_it = |fd: &Fd| fd.description.borrow().ino() == Some(locked);
-            let fd = files.fds.values().find(|fd| is_it(fd));
-            let number = fd.and_then(|fd| self.descriptions.number(Rc::as_ptr(&fd.description)));
-            return cannot(&match number {
-                Some(number) => format!("{lock} at {}", self.fds[number as usize]),
-                None => lock.to_string(),
-            });
-        }
         Ok(())
+    }
+
+    /// The locks that it has on its files.
+    fn locks(&self, system: &System) -> Vec<SavedLock> {
+        if system.locks.is_empty() {
+            return Vec::new();
+        }
+        let owners = self.tables.all.iter().map(|files| files.borrow().owner);
+        let tables: BTreeMap<u64, u32> = owners.zip(0..).filter(|(owner, _)| *owner != 0).collect();
+        let number = |at: usize| self.descriptions.number(core::ptr::without_provenance(at));
+        let mut locks = Vec::new();
+        for ino in self.files.keys() {
+            for lock in system.locks.of_file(*ino) {
+                let owner = match lock.owner {
+                    Owner::Files(owner) => tables.get(&owner).copied().map(SavedOwner::Files),
+                    Owner::Description(at) => number(at).map(SavedOwner::Description),
+                    Owner::Whole(at) => number(at).map(SavedOwner::Whole),
+                };
+                // Others have theirs.
+                locks.extend(owner.map(|owner| SavedLock {
+                    ino: *ino,
+                    owner,
+                    start: lock.start,
+                    last: lock.last,
+                    exclusive: lock.exclusive,
+                    number: lock.number,
+                }));
+            }
+        }
+        locks.sort_unstable_by_key(|lock| (lock.ino, lock.owner, lock.start));
+        locks
     }
 
     /// Fails if the tree shares something with others.
@@ -668,7 +683,7 @@ pub fn save(
     let found = things
         .go_on(&tasks, system, left)
         .and_then(|()| things.gather(all_files, gathered, host, left))
-        .and_then(|()| things.can_be_saved(system))
+        .and_then(|()| things.can_be_saved())
         .and_then(|()| things.are_its_own())
         .and_then(|()| things.sockets(system, host));
     let sockets = match found {
@@ -679,10 +694,12 @@ pub fn save(
         found => found?,
     };
     let epolls = things.watches(system)?;
+    let locks = things.locks(system);
     let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
     let watches = epolls.iter().map(|(_, all)| WATCH * all.len() as u64);
     let length = messages.sum::<u64>()
         + watches.sum::<u64>()
+        + LOCK * locks.len() as u64
         + things.size()
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
@@ -709,6 +726,7 @@ pub fn save(
     put(&mut tree, &things.pipes())?;
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
+    put(&mut tree, &locks)?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))

@@ -1,6 +1,6 @@
 //! Forged parts: each says one thing that no tree could.
 
-use super::{Bytes, Part, Saved, SavedFile};
+use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use services::process::Status;
@@ -53,10 +53,20 @@ pub(crate) enum Forged {
     FileUp,
     FileMode,
     DirectoryWithContents,
+    LockNowhere,
+    LockOfNobody,
+    LockOfOther,
+    LockTwice,
+    LocksCollide,
+    LockBackwards,
+    LockBehind,
+    LockOfPart,
+    LockNumber,
+    LocksTooMany,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 43] = [
+    pub(crate) const ALL: [Forged; 53] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -100,6 +110,16 @@ impl Forged {
         Forged::FileUp,
         Forged::FileMode,
         Forged::DirectoryWithContents,
+        Forged::LockNowhere,
+        Forged::LockOfNobody,
+        Forged::LockOfOther,
+        Forged::LockTwice,
+        Forged::LocksCollide,
+        Forged::LockBackwards,
+        Forged::LockBehind,
+        Forged::LockOfPart,
+        Forged::LockNumber,
+        Forged::LocksTooMany,
     ];
 }
 
@@ -246,6 +266,38 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
                 pending: Vec::new(),
                 cookie: 0,
             };
+        }
+        Forged::LockNowhere => saved.locks[0].ino = u64::MAX,
+        Forged::LockOfNobody => saved.locks[0].owner = SavedOwner::Files(99),
+        Forged::LockOfOther => {
+            let at = socket(saved) as u32;
+            saved.locks[0].owner = SavedOwner::Description(at);
+        }
+        Forged::LockTwice => {
+            let one = saved.locks[1];
+            saved.locks.insert(1, one);
+        }
+        Forged::LocksCollide => {
+            // Of another table, from the first byte on.
+            let one = saved.locks[0];
+            let at = saved
+                .descriptions
+                .iter()
+                .position(|d| d.ino() == Some(one.ino));
+            let owner = SavedOwner::Description(at.unwrap() as u32);
+            saved.locks.insert(2, SavedLock { owner, ..one });
+        }
+        Forged::LockBackwards => saved.locks[1].last = 0,
+        Forged::LockBehind => saved.locks[1].last = u64::MAX,
+        Forged::LockOfPart => saved.locks[2].start = 1,
+        Forged::LockNumber => saved.locks[0].number = 0,
+        Forged::LocksTooMany => {
+            let one = saved.locks[1];
+            for start in 100..1200 {
+                let last = start;
+                let more = SavedLock { start, last, ..one };
+                saved.locks.insert(saved.locks.len() - 1, more);
+            }
         }
     }
 }

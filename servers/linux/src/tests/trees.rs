@@ -20,6 +20,12 @@ fn family(host: &mut Fake) -> Family {
     assert_eq!(root.result(host, nr::eventfd2, &[7, 0]), 2);
     let pair = [u64::from(linux_raw_sys::net::AF_UNIX), 1, 0, 0x10_0000];
     assert_eq!(root.result(host, nr::socketpair, &pair), 0);
+    lock(&mut root, host, 4, linux::F_WRLCK, 0, 10);
+    lock(&mut root, host, 4, linux::F_RDLCK, 20, 5);
+    assert_eq!(
+        root.result(host, nr::flock, &[4, u64::from(linux::LOCK_EX)]),
+        0
+    );
     let ended = root.result(host, nr::fork, &[]);
     let mut child = child_of(&mut root, host);
     let exit = registers(nr::exit, &[3]);
@@ -39,6 +45,20 @@ fn family(host: &mut Fake) -> Family {
         root,
         others: vec![child, beside, thread],
     }
+}
+
+/// A lock of a range of a file, which is to be free.
+fn lock(one: &mut One, host: &mut Fake, fd: u64, kind: u32, start: u64, length: u64) {
+    asked(host, kind, start, length);
+    let set = [fd, u64::from(linux::F_SETLK), 0x10_0000];
+    assert_eq!(one.result(host, nr::fcntl, &set), 0);
+}
+
+/// Puts a range where `fcntl` reads it.
+fn asked(host: &mut Fake, kind: u32, start: u64, length: u64) {
+    let words = [u64::from(kind), start, length, 0];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    host.write_memory(0x10_0000, &bytes).unwrap();
 }
 
 impl Family {
@@ -71,9 +91,7 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
     if adopted.is_err() {
         // Nothing was made, and the root is still there to be given up.
         assert_eq!(system.count(), 21);
-        for thing in [Thing::Pipe, Thing::Socket, Thing::Watch, Thing::Right] {
-            assert_eq!(system.counted_things(thing), 0, "{thing:?}");
-        }
+        nothing_is_left(&system);
     }
     adopted.map(|adopted| (system, adopted))
 }
@@ -82,9 +100,20 @@ fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
     for mut seated in adopted.tasks {
         seated.task.close_files(system, host);
     }
-    for thing in [Thing::Pipe, Thing::Socket, Thing::Watch, Thing::Right] {
-        assert_eq!(system.counted_things(thing), 0, "{thing:?}");
+    nothing_is_left(system);
+}
+
+fn nothing_is_left(system: &System) {
+    for thing in [
+        Thing::Pipe,
+        Thing::Socket,
+        Thing::Watch,
+        Thing::Right,
+        Thing::Lock,
+    ] {
+        assert_eq!(system.counted_things(thing), 0, "S2: {thing:?}");
     }
+    assert!(system.locks.is_empty());
 }
 
 #[test]
@@ -262,4 +291,71 @@ fn files_come_with_the_tree() {
     host.session.unlink("/tmp/file").unwrap();
     host.session.mkdir(0o755, "/tmp/file").unwrap();
     assert!(One::adopt(&saved, 0, &mut host).is_err());
+}
+
+/// Locks are their owners' again: a table's, a description's, and that of a whole file. While somebody else has one the tree is refused.
+#[test]
+fn locks_come_with_the_tree() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    lock(&mut process, &mut host, 4, linux::F_WRLCK, 0, 10);
+    asked(&mut host, linux::F_RDLCK, 100, 50);
+    let set = [4, u64::from(linux::F_OFD_SETLK), 0x10_0000];
+    assert_eq!(process.result(&mut host, nr::fcntl, &set), 0);
+    let whole = [4, u64::from(linux::LOCK_SH)];
+    assert_eq!(process.result(&mut host, nr::flock, &whole), 0);
+    let saved = process.save(&mut host).unwrap();
+    let root = process.system.create(None).unwrap();
+    let refused = part::adopt(&saved, 1, 0, root, &mut process.system, &mut host).unwrap_err();
+    assert_eq!(refused, "/tmp/file: somebody else has locked it now");
+    assert_eq!(process.system.counted_things(Thing::Lock), 3);
+    process.close_all(&mut host);
+    nothing_is_left(&process.system);
+    let system = &mut process.system;
+    let mut adopted = part::adopt(&saved, 1, 0, root, system, &mut host).unwrap();
+    let mut again = adopted.tasks.remove(0).task;
+    assert_eq!(system.counted_things(Thing::Lock), 3, "A6: all are there");
+    let mut other = One::new("/tmp").task;
+    other.pid = system.create(None).unwrap();
+    other.shares.memory = Rc::clone(&again.shares.memory);
+    let open = registers(nr::open, &[0x10_0040, 2]);
+    host.write_memory(0x10_0040, b"/tmp/file\0").unwrap();
+    assert_eq!(returns(&mut other, system, &mut host, &open), 0);
+    // Those of the process, of whom others see the number that it has.
+    let mut blocked =
+        |task: &mut Task, fd: u64, host: &mut Fake, command: u32, range: (u64, u64)| {
+            asked(host, linux::F_WRLCK, range.0, range.1);
+            let ask = registers(nr::fcntl, &[fd, u64::from(command), 0x10_0000]);
+            returns(task, system, host, &ask) != 0
+        };
+    for (range, is) in [
+        ((0, 1), true),
+        ((9, 1), true),
+        ((10, 90), false),
+        ((149, 0), true),
+    ] {
+        assert_eq!(
+            blocked(&mut other, 0, &mut host, linux::F_SETLK, range),
+            is,
+            "{range:?}"
+        );
+    }
+    assert!(!blocked(&mut again, 4, &mut host, linux::F_SETLK, (0, 5)));
+    assert!(!blocked(
+        &mut again,
+        4,
+        &mut host,
+        linux::F_OFD_SETLK,
+        (100, 50)
+    ));
+    let exclusive = registers(nr::flock, &[0, u64::from(linux::LOCK_EX | linux::LOCK_NB)]);
+    assert_eq!(
+        returns(&mut other, system, &mut host, &exclusive),
+        EAGAIN.rax() as i64
+    );
+    // They go as they would have gone.
+    again.close_files(system, &mut host);
+    assert_eq!(returns(&mut other, system, &mut host, &exclusive), 0);
+    other.close_files(system, &mut host);
+    nothing_is_left(system);
 }

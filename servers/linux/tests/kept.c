@@ -1,0 +1,78 @@
+/* What the processes of a tree have together: saved in one machine while they wait, they go on with it in another one. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void check(int holds, int line, const char *what) {
+    if (holds) return;
+    printf("line %d: %s is not so\n", line, what);
+    exit(1);
+}
+#define CHECK(what) check((what), __LINE__, #what)
+
+static void nap(long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    while (nanosleep(&time, &time)) {}
+}
+
+/* It is saved in the middle of this. */
+static void pause_here(void) { nap(300); }
+
+static int ended(pid_t child) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+static int lock(int fd, int command, int type, long start, long length) {
+    struct flock lock = {.l_type = type, .l_start = start, .l_len = length};
+    return fcntl(fd, command, &lock);
+}
+
+/* The process that has a lock there; 0 for none, -1 for a description. */
+static int holder(int fd, long start) {
+    struct flock lock = {.l_type = F_WRLCK, .l_start = start, .l_len = 1};
+    CHECK(fcntl(fd, F_GETLK, &lock) == 0);
+    return lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+}
+
+/* Of a process, of a description, of a whole file; and a child that waits for one of them. */
+static void locks(void) {
+    int fd = open("/tmp/kept.locked", O_RDWR | O_CREAT | O_TRUNC, 0600), other = open("/tmp/kept.locked", O_RDWR);
+    int whole = open("/tmp/kept.locked", O_RDONLY);
+    CHECK(lock(fd, F_SETLK, F_WRLCK, 0, 10) == 0 && lock(other, F_OFD_SETLK, F_RDLCK, 20, 10) == 0);
+    CHECK(flock(whole, LOCK_EX) == 0);
+    pid_t parent = getpid(), child = fork();
+    if (!child) {
+        CHECK(lock(fd, F_SETLKW, F_WRLCK, 5, 1) == 0);
+        CHECK(holder(fd, 0) == parent && holder(fd, 9) == parent && holder(fd, 5) == 0);
+        CHECK(holder(fd, 10) == 0 && holder(fd, 20) == -1 && holder(fd, 29) == -1 && holder(fd, 30) == 0);
+        exit(7);
+    }
+    pause_here();
+    int more = open("/tmp/kept.locked", O_RDWR);
+    CHECK(flock(more, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK);
+    CHECK(lock(more, F_OFD_SETLK, F_WRLCK, 29, 1) == -1 && lock(more, F_OFD_SETLK, F_WRLCK, 9, 1) == -1);
+    CHECK(lock(fd, F_SETLK, F_UNLCK, 5, 1) == 0);
+    printf("locks: %x\n", ended(child));
+    /* They go as they would have gone. */
+    close(other);
+    CHECK(lock(more, F_OFD_SETLK, F_WRLCK, 0, 0) == 0);
+    close(whole);
+    CHECK(flock(more, LOCK_EX | LOCK_NB) == 0);
+}
+
+int main(int count, char **arguments) {
+    setvbuf(stdout, NULL, _IOLBF, 1 << 12);
+    for (int n = 1; n < count; n++) {
+        if (!strcmp(arguments[n], "locks")) locks();
+    }
+    return 0;
+}
