@@ -208,14 +208,20 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
 pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
-    const PARTS: [&str; 1] = ["locks"];
+    const PARTS: [(&str, &str); 2] = [
+        ("locks", "locks: 700\n"),
+        (
+            "memory_file",
+            "memory_file: 800 from before, and after /memfd:kept (deleted)\n",
+        ),
+    ];
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "kept") else {
         return Ok(());
     };
     let program = std::fs::read(program).map_err(|error| error.to_string())?;
     let (mut script, mut second) = (String::new(), String::new());
-    for part in PARTS {
+    for (part, _) in PARTS {
         let _ = writeln!(
             script,
             "kept {part} > /tmp/{part} &\nsleep 0.15\ncheckpoint --stop %1 /tmp/{part}.image\nkill %1"
@@ -230,19 +236,19 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
         second.push_str("wait %1\n");
     }
     let mut run = Run::script(script).deterministic();
-    for part in PARTS {
+    for (part, _) in PARTS {
         run = run.get(&format!("/tmp/{part}.image"));
     }
     let first = ctx.run(run.add_program("/bin/kept", program))?;
     first.expect_status(0)?;
     let mut run = Run::script(second).deterministic();
-    for part in PARTS {
+    for (part, _) in PARTS {
         let image = format!("/tmp/{part}.image");
         run = run.add(&image, first.file(&image)?.to_vec());
         run = run.get(&format!("/tmp/{part}"));
     }
     let output = ctx.run(run.timeout(LONG))?;
-    for (part, expected) in PARTS.into_iter().zip(["locks: 700\n"]) {
+    for (part, expected) in PARTS {
         let found = output.file(&format!("/tmp/{part}"))?;
         if found != expected.as_bytes() {
             let found = String::from_utf8_lossy(found);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -69,10 +70,31 @@ static void locks(void) {
     CHECK(flock(more, LOCK_EX | LOCK_NB) == 0);
 }
 
+/* A file of memory with a seal, which a child has, too. */
+static void memory_file(void) {
+    int fd = memfd_create("kept", MFD_ALLOW_SEALING);
+    CHECK(write(fd, "from before", 11) == 11 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    pid_t child = fork();
+    if (!child) {
+        nap(400);
+        CHECK(write(fd, ", and after", 11) == 11);
+        exit(8);
+    }
+    pause_here();
+    printf("memory_file: %x", ended(child));
+    char text[40] = "", link[40], name[60] = "";
+    CHECK(pread(fd, text, 39, 0) == 22 && lseek(fd, 0, SEEK_CUR) == 22);
+    CHECK(ftruncate(fd, 3) == -1 && errno == EPERM && fcntl(fd, F_GET_SEALS) == F_SEAL_SHRINK);
+    sprintf(link, "/proc/self/fd/%d", fd);
+    CHECK(readlink(link, name, 59) > 0);
+    printf(" %s %s\n", text, name);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
     for (int n = 1; n < count; n++) {
         if (!strcmp(arguments[n], "locks")) locks();
+        if (!strcmp(arguments[n], "memory_file")) memory_file();
     }
     return 0;
 }

@@ -173,6 +173,11 @@ impl Rebuilding {
         for lock in &mut saved.locks {
             lock.ino = opened.number(lock.ino).unwrap_or(u64::MAX);
         }
+        for (ino, memfd) in core::mem::take(&mut saved.memfds) {
+            // It goes when its description does.
+            let ino = opened.number(ino).unwrap_or(u64::MAX);
+            system.memfds.insert(ino, memfd);
+        }
         let (tables, made) = make_files(&mut saved, payer, system, host);
         let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
         if made.is_err() {
@@ -210,7 +215,7 @@ pub fn adopt(
     }
 }
 
-/// Whether these are the files that the descriptions name, each once and of their kind.
+/// Whether these are the files that the descriptions name, each once and of their kind. What has seals has no name, by which others come to it.
 fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
     let mut kinds: BTreeMap<u64, Vec<&Kind>> = BTreeMap::new();
     for description in &saved.descriptions {
@@ -223,6 +228,10 @@ fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
         && files
             .iter()
             .all(|(ino, file)| kinds[ino].iter().all(|kind| file.fits(kind)))
+        && saved.memfds.iter().all(|(ino, _)| {
+            let at = files.binary_search_by_key(ino, |file| file.0);
+            at.is_ok_and(|at| matches!(files[at].1, SavedFile::Unlinked { .. }))
+        })
 }
 
 /// Makes the sockets: the new identities by the old ones. Upon an error there are none.

@@ -51,7 +51,8 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && saved.descriptions.iter().all(|d| is_sound(saved, d))
         && epolls_are_sound(saved)
         && sockets_are_sound(saved)
-        && locks_are_sound(saved);
+        && locks_are_sound(saved)
+        && memfds_are_sound(saved);
     sound.then_some(())
 }
 
@@ -341,4 +342,16 @@ fn is_open(saved: &Saved, ino: u64, owner: SavedOwner) -> bool {
         }
         SavedOwner::Description(number) | SavedOwner::Whole(number) => has(number),
     }
+}
+
+/// Whether each file of `memfd_create` is open once.
+fn memfds_are_sound(saved: &Saved) -> bool {
+    let open = saved.descriptions.iter().filter_map(Description::ino);
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    open.for_each(|ino| *counts.entry(ino).or_default() += 1);
+    let memfds = &saved.memfds;
+    memfds.windows(2).all(|w| w[0].0 < w[1].0)
+        && memfds
+            .iter()
+            .all(|(ino, memfd)| counts.get(ino) == Some(&1) && memfd.is_sound())
 }

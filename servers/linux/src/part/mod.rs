@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status};
 
+use crate::calls::memfd::Memfd;
 use crate::futex::Waiter;
 use crate::host::Host;
 use crate::job::News;
@@ -40,12 +41,11 @@ use crate::system::Process;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 12;
+const VERSION: u32 = 13;
 /// What makes that a tree cannot be saved yet, as the sentence names it.
-pub const CANNOT: [&str; 3] = [
+pub const CANNOT: [&str; 2] = [
     "memory that several processes can share (MAP_SHARED)",
     "the pseudo-terminal /dev/pts/",
-    "a file of memfd_create",
 ];
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
@@ -102,6 +102,8 @@ struct Saved {
     foreground: Option<u32>,
     /// Locks on files, by rising file, owner and place.
     locks: Vec<SavedLock>,
+    /// By inode number, what is kept of the files of `memfd_create`. Each has one description and no name.
+    memfds: Vec<(u64, Memfd)>,
 }
 
 /// A process: what the table of all does not find out by itself.

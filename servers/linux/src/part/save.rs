@@ -15,6 +15,7 @@ use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
     SavedWatch, CANNOT, ENCODED, MAX_FILES, OUT, VERSION,
 };
+use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
 use crate::futex::{Waiter, Word};
 use crate::host::Host;
@@ -28,6 +29,8 @@ use crate::system::{System, Tid};
 const WATCH: u64 = 40;
 /// About how long a lock is, encoded.
 const LOCK: u64 = 40;
+/// About how long what is kept of a file of `memfd_create` is, encoded.
+const MEMFD: u64 = MAX_NAME as u64 + 20;
 /// About how long a task is, encoded.
 const TASK: u64 = 1 << 10;
 /// About how long a process is, encoded.
@@ -372,7 +375,7 @@ impl Things {
                 continue;
             }
             self.fds.push(place);
-            self.look_at(&description, known, system)?;
+            self.look_at(&description, known)?;
             let Kind::Socket { id } = description.borrow().kind else {
                 continue;
             };
@@ -389,13 +392,8 @@ impl Things {
     }
 
     /// Notes what a description is of. Fails if it cannot be saved yet.
-    fn look_at(
-        &mut self,
-        description: &Shared<Description>,
-        number: usize,
-        system: &System,
-    ) -> Result<(), Refusal> {
-        let [_, terminal, memfd] = CANNOT;
+    fn look_at(&mut self, description: &Shared<Description>, number: usize) -> Result<(), Refusal> {
+        let [_, terminal] = CANNOT;
         let fd = self.fds[number];
         let open = description.borrow();
         match &open.kind {
@@ -405,9 +403,6 @@ impl Things {
             _ => {}
         }
         let Some(ino) = open.ino() else { return Ok(()) };
-        if system.memfds.contains_key(&ino) {
-            return cannot(&format!("{memfd} at {fd}"));
-        }
         let file = self.files.entry(ino);
         let (_, written) = file.or_insert_with(|| (open.kind.clone(), false));
         *written |= open.writable();
@@ -419,7 +414,7 @@ impl Things {
 
     /// Fails if there is something that cannot be saved yet.
     fn can_be_saved(&self) -> Result<(), Refusal> {
-        let [objects, _, _] = CANNOT;
+        let [objects, _] = CANNOT;
         let mut memories = self.memories.all.iter();
         if memories.any(|memory| !memory.borrow().objects.is_empty()) {
             return cannot(objects);
@@ -695,11 +690,16 @@ pub fn save(
     };
     let epolls = things.watches(system)?;
     let locks = things.locks(system);
+    let inos = things.files.keys();
+    let memfds: Vec<_> = inos
+        .filter_map(|ino| Some((*ino, system.memfds.get(ino)?)))
+        .collect();
     let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
     let watches = epolls.iter().map(|(_, all)| WATCH * all.len() as u64);
     let length = messages.sum::<u64>()
         + watches.sum::<u64>()
         + LOCK * locks.len() as u64
+        + MEMFD * memfds.len() as u64
         + things.size()
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
@@ -726,7 +726,7 @@ pub fn save(
     put(&mut tree, &things.pipes())?;
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
-    put(&mut tree, &locks)?;
+    put(&mut tree, &(locks, memfds))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))

@@ -63,10 +63,15 @@ pub(crate) enum Forged {
     LockOfPart,
     LockNumber,
     LocksTooMany,
+    MemfdNowhere,
+    MemfdWithName,
+    MemfdTwice,
+    MemfdSeals,
+    MemfdName,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 53] = [
+    pub(crate) const ALL: [Forged; 58] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -120,6 +125,11 @@ impl Forged {
         Forged::LockOfPart,
         Forged::LockNumber,
         Forged::LocksTooMany,
+        Forged::MemfdNowhere,
+        Forged::MemfdWithName,
+        Forged::MemfdTwice,
+        Forged::MemfdSeals,
+        Forged::MemfdName,
     ];
 }
 
@@ -299,6 +309,22 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
                 saved.locks.insert(saved.locks.len() - 1, more);
             }
         }
+        Forged::MemfdNowhere => saved.memfds[0].0 = u64::MAX,
+        Forged::MemfdWithName => {
+            // Others, who open it, would find it sealed.
+            let at = file(saved);
+            saved.memfds[0].0 = saved.descriptions[at].ino().unwrap();
+        }
+        Forged::MemfdTwice => {
+            let ino = saved.memfds[0].0;
+            let mut all = saved.descriptions.iter();
+            let one = all.find(|d| d.ino() == Some(ino)).unwrap().clone();
+            saved.descriptions.push(one);
+            let number = saved.descriptions.len() as u32 - 1;
+            saved.tables[0].push((1000, false, number));
+        }
+        Forged::MemfdSeals => saved.memfds[0].1.seals = u32::MAX,
+        Forged::MemfdName => saved.memfds[0].1.name = Vec::from([b'x'; 250]),
     }
 }
 

@@ -26,6 +26,9 @@ fn family(host: &mut Fake) -> Family {
         root.result(host, nr::flock, &[4, u64::from(linux::LOCK_EX)]),
         0
     );
+    host.write_memory(0x10_0000, b"memory\0").unwrap();
+    let seals = u64::from(linux::MFD_ALLOW_SEALING);
+    assert_eq!(root.result(host, nr::memfd_create, &[0x10_0000, seals]), 6);
     let ended = root.result(host, nr::fork, &[]);
     let mut child = child_of(&mut root, host);
     let exit = registers(nr::exit, &[3]);
@@ -113,7 +116,7 @@ fn nothing_is_left(system: &System) {
     ] {
         assert_eq!(system.counted_things(thing), 0, "S2: {thing:?}");
     }
-    assert!(system.locks.is_empty());
+    assert!(system.locks.is_empty() && system.memfds.is_empty());
 }
 
 #[test]
@@ -358,4 +361,61 @@ fn locks_come_with_the_tree() {
     assert_eq!(returns(&mut other, system, &mut host, &exclusive), 0);
     other.close_files(system, &mut host);
     nothing_is_left(system);
+}
+
+/// A file of `memfd_create` has its contents, name and seals again, for all who share its description.
+#[test]
+fn files_of_memory_come_with_the_tree() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"its name\0").unwrap();
+    let allow = u64::from(linux::MFD_ALLOW_SEALING);
+    assert_eq!(
+        process.result(&mut host, nr::memfd_create, &[0x10_0000, allow]),
+        0
+    );
+    assert_eq!(process.result(&mut host, nr::write, &[0, 0x10_0000, 8]), 8);
+    let add = u64::from(linux::F_ADD_SEALS);
+    let grow = u64::from(linux::F_SEAL_GROW);
+    assert_eq!(process.result(&mut host, nr::fcntl, &[0, add, grow]), 0);
+    let memfds: Vec<_> = process.system.memfds.values().cloned().collect();
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
+    assert!(process.system.memfds.is_empty());
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    let found: Vec<_> = again.system.memfds.values().cloned().collect();
+    assert_eq!(found, memfds, "A6: name and seals are what they were");
+    assert_eq!(
+        again.result(&mut host, nr::pread64, &[0, 0x10_1000, 99, 0]),
+        8
+    );
+    let mut text = [0; 8];
+    host.read_memory(0x10_1000, &mut text).unwrap();
+    assert_eq!(&text, b"its name");
+    // Where it was, and as long as it may be.
+    assert_eq!(again.result(&mut host, nr::lseek, &[0, 0, 1]), 8);
+    assert_eq!(
+        again.result(&mut host, nr::write, &[0, 0x10_0000, 1]),
+        EPERM.rax() as i64
+    );
+    assert_eq!(
+        again.result(&mut host, nr::pwrite64, &[0, 0x10_0000, 8, 0]),
+        8
+    );
+    again.close_all(&mut host);
+    nothing_is_left(&again.system);
+    // One that is too large is refused.
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(
+        process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]),
+        0
+    );
+    let large = part::MAX_UNLINKED + 1;
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[0, large]), 0);
+    let refused = process.save(&mut host).unwrap_err().sentence("");
+    assert!(
+        refused.starts_with("an open file without a name has"),
+        "{refused}"
+    );
 }
