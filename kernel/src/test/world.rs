@@ -167,7 +167,7 @@ pub(super) struct World {
     /// Traps since the beginning.
     pub(super) traps: Cell<u64>,
     /// The most accesses to memory and page tables of a trap so far, by call (255: of other traps).
-    pub(super) longest: RefCell<BTreeMap<u8, u64>>,
+    pub(super) longest: [Cell<u64>; 256],
     /// How many there may be.
     pub(super) bound: Cell<fn(Option<Call>) -> u64>,
     /// Check the invariants after every trap.
@@ -212,7 +212,7 @@ impl World {
             next_page: Cell::new(1),
             next_object: Cell::new(0),
             traps: Cell::new(0),
-            longest: RefCell::new(BTreeMap::new()),
+            longest: [const { Cell::new(0) }; 256],
             bound: Cell::new(|_| u64::MAX),
             checked: Cell::new(true),
             returned: RefCell::new(BTreeMap::new()),
@@ -389,11 +389,8 @@ impl World {
         });
         let cost = hal::host::accesses() - before;
         let call = Call::from_number(number).filter(|_| trap == Trap::Syscall);
-        let mut longest = self.longest.borrow_mut();
-        let most = longest.entry(call.map_or(255, |call| call as u8));
-        let most = most.or_insert(0);
-        *most = cost.max(*most);
-        drop(longest);
+        let longest = &self.longest[call.map_or(255, |call| call as usize)];
+        longest.set(cost.max(longest.get()));
         assert!(
             cost <= self.bound.get()(call),
             "A9: {trap:?} of {call:?} took {cost} accesses"
