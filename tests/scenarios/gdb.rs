@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use xtask_build::busybox;
 use xtask_build::config::Config;
 use xtask_build::debian::install;
 use xtask_build::project::{BuildTarget, Project};
@@ -33,9 +34,11 @@ fn symbol(elf: &[u8], wanted: &str) -> Result<u64, Failure> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
     let table = file.symbol_table().map_err(|error| error.to_string())?;
     let (symbols, names) = table.ok_or("the program has no symbols")?;
-    let found = symbols
-        .iter()
-        .find(|symbol| names.get(symbol.st_name as usize).is_ok_and(|name| name == wanted));
+    let found = symbols.iter().find(|symbol| {
+        names
+            .get(symbol.st_name as usize)
+            .is_ok_and(|name| name == wanted)
+    });
     found
         .map(|symbol| BASE + symbol.st_value)
         .ok_or_else(|| format!("the program has no {wanted}"))
@@ -56,6 +59,8 @@ fn bytes_at(elf: &[u8], address: u64, count: usize) -> Result<Vec<u8>, Failure> 
 /// A client of GDB's remote protocol.
 struct Client {
     stream: TcpStream,
+    /// What was said, for when something goes wrong.
+    said: Vec<String>,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -74,7 +79,9 @@ fn stopped(said: &str) -> Result<(String, String), Failure> {
     let wrong = || format!("this is no stop: '{said}'");
     let rest = said.strip_prefix('T').ok_or_else(wrong)?;
     let (signal, rest) = rest.split_at_checked(2).ok_or_else(wrong)?;
-    let thread = rest.strip_prefix("thread:").and_then(|rest| rest.split(';').next());
+    let thread = rest
+        .strip_prefix("thread:")
+        .and_then(|rest| rest.split(';').next());
     Ok((thread.ok_or_else(wrong)?.to_string(), signal.to_string()))
 }
 
@@ -95,16 +102,23 @@ impl Client {
     fn try_new(port: u16) -> Option<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-        let mut client = Client { stream };
+        let mut client = Client {
+            stream,
+            said: Vec::new(),
+        };
         // Before the server runs nobody answers.
         client.ask("qSupported:multiprocess+;swbreak+").ok()?;
-        client.stream.set_read_timeout(Some(Duration::from_secs(100))).ok()?;
+        client
+            .stream
+            .set_read_timeout(Some(Duration::from_secs(100)))
+            .ok()?;
         (client.ask("!").ok()? == "OK").then_some(client)
     }
 
     fn send(&mut self, packet: &str) -> Result<(), Failure> {
         let sum = packet.bytes().fold(0u8, u8::wrapping_add);
         let whole = format!("${packet}#{sum:02x}");
+        self.said.push(format!("-> {packet}"));
         self.stream
             .write_all(whole.as_bytes())
             .map_err(|error| error.to_string())
@@ -114,7 +128,11 @@ impl Client {
         let mut byte = [0];
         match self.stream.read_exact(&mut byte) {
             Ok(()) => Ok(byte[0]),
-            Err(error) => Err(format!("the debugger does not answer: {error}")),
+            Err(error) => {
+                let last = self.said.len().saturating_sub(8);
+                let last = self.said[last..].join("\n");
+                Err(format!("the debugger does not answer: {error}\n{last}"))
+            }
         }
     }
 
@@ -137,7 +155,9 @@ impl Client {
         self.stream
             .write_all(b"+")
             .map_err(|error| error.to_string())?;
-        Ok(String::from_utf8_lossy(&packet).into_owned())
+        let packet = String::from_utf8_lossy(&packet).into_owned();
+        self.said.push(format!("<- {packet}"));
+        Ok(packet)
     }
 
     fn ask(&mut self, packet: &str) -> Result<String, Failure> {
@@ -149,7 +169,9 @@ impl Client {
         let said = self.ask(packet)?;
         match said == answer {
             true => Ok(()),
-            false => Err(format!("'{packet}' is answered by '{said}', not '{answer}'")),
+            false => Err(format!(
+                "'{packet}' is answered by '{said}', not '{answer}'"
+            )),
         }
     }
 
@@ -171,7 +193,9 @@ impl Client {
             let list = self.processes()?;
             let line = list.lines().find(|line| line.contains(name));
             if let Some(number) = line.and_then(|line| line.split_whitespace().next()) {
-                return number.parse().map_err(|_| format!("'{number}' is no number"));
+                return number
+                    .parse()
+                    .map_err(|_| format!("'{number}' is no number"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -239,7 +263,9 @@ impl Client {
         let rip = self.rip(&thread)?;
         match rip == address {
             true => Ok(thread),
-            false => Err(format!("the breakpoint is at {address:#x}, not at {rip:#x}")),
+            false => Err(format!(
+                "the breakpoint is at {address:#x}, not at {rip:#x}"
+            )),
         }
     }
 
@@ -276,13 +302,21 @@ fn debug<T: Send>(
     let debugged = debugged.map_err(|_| "the debugger panicked".to_string())?;
     match debugged {
         Ok(debugged) => Ok((output, debugged)),
-        Err(why) => Err(format!("{why}; console:\n{}\nlog:\n{}", output.text(), output.stderr)),
+        Err(why) => Err(format!(
+            "{why}; console:\n{}\nlog:\n{}",
+            output.text(),
+            output.stderr
+        )),
     }
 }
 
 /// Debugs the first program until it is saved while there is a breakpoint in it.
 fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
-    let (tread, gate, turns) = (symbol(elf, "tread")?, symbol(elf, "GATE")?, symbol(elf, "TURNS")?);
+    let (tread, gate, turns) = (
+        symbol(elf, "tread")?,
+        symbol(elf, "GATE")?,
+        symbol(elf, "TURNS")?,
+    );
     let mut gdb = Client::new(port, over)?;
     assert_eq!(gdb.ask("vAttach;1")?, "E0d", "S2: a server was debugged");
     assert_eq!(gdb.ask("vAttach;f0000")?, "E03");
@@ -315,22 +349,34 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     }
     let threads = gdb.threads()?;
     assert_eq!(threads.len(), 4, "{threads:?}");
-    let waits = |(_, doing): &&(String, String)| doing.contains("cond_wait") || doing.contains("mutex_lock");
+    let waits = |(_, doing): &&(String, String)| {
+        doing.contains("cond_wait") || doing.contains("mutex_lock")
+    };
     assert!(threads.iter().filter(waits).count() >= 2, "{threads:?}");
     // Until the middle, where it waits for the gate.
-    let sleeps = |(_, doing): &(String, String)| doing.contains("thread_sleep_until");
-    while gdb.word(turns)? < 60 || !gdb.threads()?.iter().any(sleeps) {
+    let waits = symbol(elf, "WAITS")?;
+    // A host that is busy lets the machine run for a part of the time.
+    let mut pause = Duration::from_millis(20);
+    while gdb.word(waits)? < 2 {
         gdb.send("vCont;c")?;
-        std::thread::sleep(Duration::from_millis(20));
-        gdb.stream.write_all(b"\x03").map_err(|error| error.to_string())?;
+        std::thread::sleep(pause);
+        pause *= 2;
+        gdb.stream
+            .write_all(b"\x03")
+            .map_err(|error| error.to_string())?;
         let said = gdb.receive()?;
         assert_eq!(stopped(&said)?.1, "02", "{said}");
     }
+    assert_eq!(gdb.word(turns)?, 60);
     // It is saved with a breakpoint in it.
     gdb.breakpoint(tread, true)?;
     assert_eq!(gdb.read(tread, 1)?, [INT3]);
     gdb.number("sleep 1001")?;
-    assert_eq!(gdb.read(tread, 1)?, [INT3], "S3: saving has taken a breakpoint away");
+    assert_eq!(
+        gdb.read(tread, 1)?,
+        [INT3],
+        "S3: saving has taken a breakpoint away"
+    );
     gdb.write(gate, 2)?;
     for n in 61..65 {
         let thread = gdb.meet(tread)?;
@@ -344,12 +390,20 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
 
 /// What was saved while it was debugged has nothing of that, and can be debugged where it goes on.
 fn elsewhere(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
-    let (tread, gate, turns) = (symbol(elf, "tread")?, symbol(elf, "GATE")?, symbol(elf, "TURNS")?);
+    let (tread, gate, turns) = (
+        symbol(elf, "tread")?,
+        symbol(elf, "GATE")?,
+        symbol(elf, "TURNS")?,
+    );
     let mut gdb = Client::new(port, over)?;
     let number = gdb.number("debugged first")?;
     gdb.attach(number)?;
     let code = bytes_at(elf, tread, 16)?;
-    assert_eq!(gdb.read(tread, 16)?, code, "S2: a breakpoint is in the image");
+    assert_eq!(
+        gdb.read(tread, 16)?,
+        code,
+        "S2: a breakpoint is in the image"
+    );
     let turn = gdb.word(turns)?;
     gdb.write(gate, 2)?;
     for n in 1..6 {
@@ -409,7 +463,7 @@ attach NUMBER
 add-symbol-file FILE -o 0x400000
 print *(long *)&GATE
 set var *(long *)&GATE = 1
-break tread
+break *(long)&tread
 continue
 continue
 continue
@@ -418,9 +472,12 @@ print/x $rip == (long)&tread
 thread apply all print $rip != 0
 stepi
 stepi
-print ((long (*)(long))tread)(12)
-print *(long *)&TURNS
 delete
+thread 1
+set scheduler-locking on
+print ((long (*)(long))tread)(12)
+set scheduler-locking off
+print *(long *)&TURNS
 set var *(long *)&GATE = 2
 detach
 ";
@@ -456,7 +513,121 @@ pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
     }
     let run = Run::script("/test/debugged third 40\n");
     let (output, said) = debug(ctx, run, debians)?;
-    output.expect_status(0)?;
+    output
+        .expect_status(0)
+        .map_err(|why| format!("{said}\n{why}"))?;
     output.expect_stdout("third: 120 turns, right, 0 early\n")?;
-    Err(said)
+    for thread in 2..5 {
+        let hit = format!("Thread {thread} hit Breakpoint 1, ");
+        assert!(said.contains(&hit), "no '{hit}':\n{said}");
+    }
+    assert!(
+        said.contains(".1 (mutex_lock, waiting for a condition, stopped)"),
+        "{said}"
+    );
+    let values = said
+        .lines()
+        .filter_map(|line| line.strip_prefix('$')?.split_once(" = "));
+    let values: Vec<&str> = values.map(|(_, value)| value).collect();
+    // The gate; where the breakpoint is; four threads have registers; twelve times twelve; two turns were done.
+    assert_eq!(
+        values,
+        ["0", "0x1", "1", "1", "1", "1", "144", "2"],
+        "{said}"
+    );
+    Ok(())
+}
+
+/// The places in a program of Linux where it makes one of these calls, with the number in the instruction before.
+fn calls(elf: &[u8], numbers: &[u8]) -> Result<Vec<u64>, Failure> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
+    let segments = file.segments().ok_or("the program has no segments")?;
+    let mut found = Vec::new();
+    for segment in segments.iter().filter(|segment| segment.p_flags & 1 != 0) {
+        let bytes = &elf[segment.p_offset as usize..][..segment.p_filesz as usize];
+        for (at, window) in bytes.windows(7).enumerate() {
+            // mov eax, NUMBER; syscall
+            let is = |number| window == [0xb8, number, 0, 0, 0, 0x0f, 0x05];
+            if numbers.iter().any(|number| is(*number)) {
+                found.push(segment.p_vaddr + at as u64 + 5);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Linux's `clone`, `fork` and `vfork`.
+const FORKS: [u8; 3] = [56, 57, 58];
+/// Where there is nothing.
+const NOWHERE: u64 = 0x10;
+
+/// Debugs a shell that starts children: they and others never meet its breakpoints.
+fn shell(port: u16, over: &AtomicBool, forks: &[u64]) -> Result<(), Failure> {
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("busybox sh")?;
+    let thread = gdb.attach(number)?;
+    for at in forks {
+        gdb.breakpoint(*at, true)?;
+    }
+    let said = gdb.ask("vCont;c")?;
+    assert!(said.contains("swbreak"), "{said}");
+    let fork = gdb.rip(&thread)?;
+    assert!(forks.contains(&fork), "{fork:#x}");
+    for at in forks {
+        gdb.breakpoint(*at, false)?;
+    }
+    // The child is not stepped when its parent is, and goes on where there is a breakpoint in its parent.
+    let behind = fork + 2;
+    gdb.step(&thread)?;
+    for _ in 0..20 {
+        gdb.step(&thread)?;
+        gdb.meet(behind)?;
+    }
+    gdb.breakpoint(behind, true)?;
+    let sleep = gdb.number("sleep 1001")?;
+    gdb.expect(&format!("vKill;{sleep:x}"), "OK")?;
+    gdb.number("sleep 1002")?;
+    gdb.breakpoint(behind, false)?;
+    gdb.step(&thread)?;
+    // It is told of its own fault when the debugger passes that on.
+    let mut all = gdb.registers(&thread)?;
+    all[128..136].copy_from_slice(&NOWHERE.to_le_bytes());
+    gdb.expect(&format!("G{}", hex(&all)), "OK")?;
+    let said = gdb.ask("vCont;c")?;
+    assert_eq!(stopped(&said)?, (thread.clone(), "0b".into()));
+    assert_eq!(gdb.rip(&thread)?, NOWHERE);
+    let said = gdb.ask(&format!("vCont;C0b:{thread};c"))?;
+    assert_eq!(said, "X0b");
+    Ok(())
+}
+
+/// A Linux program that starts others is debugged, saved meanwhile, ended by what it has done; what was saved goes on.
+pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
+    let project = Project::find().map_err(|error| error.message)?;
+    let path = busybox::find(&project).map_err(|error| error.message)?;
+    let elf = std::fs::read(&path).map_err(|error| error.to_string())?;
+    let forks = calls(&elf, &FORKS)?;
+    let script = "\
+busybox sh -c 'until [ -e /tmp/over ]; do (exit 3); [ $? = 3 ] || echo WRONG; done; echo over' &
+busybox sleep 1001 &
+wait %2
+checkpoint %1 /tmp/image
+busybox sleep 1002 &
+wait %1
+echo ended by $?
+restore /tmp/image
+kill %2
+echo > /tmp/over
+wait
+";
+    let (output, ()) = debug(ctx, Run::script(script), |port, over| {
+        shell(port, over, &forks)
+    })?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let wrong = text.lines().any(|line| line == "WRONG");
+    assert!(!wrong, "S2: a child has met a breakpoint: {text}");
+    assert!(text.contains("ended by 139"), "{text}");
+    assert!(text.ends_with("over\n"), "{text}");
+    Ok(())
 }

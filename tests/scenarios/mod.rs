@@ -102,6 +102,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("driver_hostile", driver::hostile),
     scenario("inspect", inspect::page),
     scenario("gdb_native", gdb::native),
+    scenario("gdb_linux", gdb::linux),
     once("gdb_debian", gdb::debian),
     scenario("net_user", net::user),
     scenario("net_pair", net::pair),

@@ -135,7 +135,9 @@ impl Held {
     /// The numbers of its threads.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         let number = |thread: &Placed| self.known.iter().position(|place| *place == thread.place);
-        self.threads.iter().filter_map(move |thread| Some(number(thread)? + 1))
+        self.threads
+            .iter()
+            .filter_map(move |thread| Some(number(thread)? + 1))
     }
 
     /// The place of the thread with this number.

@@ -113,9 +113,19 @@ impl All {
             all.put(STACK + 10 * n, &fpu[32 + 16 * n..][..10]);
         }
         let half = |at: usize| u32::from(u16::from_le_bytes([fpu[at], fpu[at + 1]]));
-        let whole = |at: usize| u32::from_le_bytes([fpu[at], fpu[at + 1], fpu[at + 2], fpu[at + 3]]);
+        let whole =
+            |at: usize| u32::from_le_bytes([fpu[at], fpu[at + 1], fpu[at + 2], fpu[at + 3]]);
         // fctrl fstat ftag fiseg fioff foseg fooff fop
-        let words = [half(0), half(2), tags(fpu), whole(12), whole(8), whole(20), whole(16), half(6)];
+        let words = [
+            half(0),
+            half(2),
+            tags(fpu),
+            whole(12),
+            whole(8),
+            whole(20),
+            whole(16),
+            half(6),
+        ];
         for (n, word) in words.into_iter().enumerate() {
             all.put(FPU_WORDS + 4 * n, &word.to_le_bytes());
         }
@@ -197,7 +207,9 @@ pub fn description() -> String {
         text.push_str(&format!("<feature name=\"org.gnu.gdb.i386.{name}\">"));
     };
     let add = |text: &mut String, name: &str, bits: u32, kind: &str| {
-        text.push_str(&format!("<reg name=\"{name}\" bitsize=\"{bits}\" type=\"{kind}\"/>"));
+        text.push_str(&format!(
+            "<reg name=\"{name}\" bitsize=\"{bits}\" type=\"{kind}\"/>"
+        ));
     };
     open(&mut text, "core");
     for name in "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip".split(' ') {
@@ -228,7 +240,9 @@ pub fn description() -> String {
         ("v2i64", "int64", 2, "v2_int64"),
     ];
     for (id, kind, count, _) in vectors {
-        text.push_str(&format!("<vector id=\"{id}\" type=\"{kind}\" count=\"{count}\"/>"));
+        text.push_str(&format!(
+            "<vector id=\"{id}\" type=\"{kind}\" count=\"{count}\"/>"
+        ));
     }
     text.push_str("<union id=\"vec128\">");
     for (id, _, _, field) in vectors {
@@ -302,7 +316,10 @@ mod tests {
         let mut all = All::of(&state);
         all.put(super::FLAGS, &u32::MAX.to_le_bytes());
         all.put_into(&mut state);
-        assert_eq!(state.registers.rflags, abi::x86_64::ROLES.user_flags & !SINGLE_STEP | 0x202);
+        assert_eq!(
+            state.registers.rflags,
+            abi::x86_64::ROLES.user_flags & !SINGLE_STEP | 0x202
+        );
     }
 
     #[test]
@@ -321,7 +338,13 @@ mod tests {
         let text = description();
         let bits = text.split("bitsize=\"").skip(1);
         let bits: usize = bits
-            .map(|rest| rest.split('"').next().expect("a number").parse::<usize>().expect("bits"))
+            .map(|rest| {
+                rest.split('"')
+                    .next()
+                    .expect("a number")
+                    .parse::<usize>()
+                    .expect("bits")
+            })
             .sum();
         assert_eq!(bits, 8 * SIZE);
     }

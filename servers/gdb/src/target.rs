@@ -61,13 +61,13 @@ pub(crate) struct Machine {
 /// An error that is told and forgotten. The numbers are Linux's, since GDB shows no words.
 const fn told(error: Error) -> TargetError<&'static str> {
     TargetError::Errno(match error {
-        Error::NotFound => 3,   // ESRCH
-        Error::NoMemory => 12,  // ENOMEM
-        Error::Denied => 13,    // EACCES
-        Error::Exists => 16,    // EBUSY
+        Error::NotFound => 3,     // ESRCH
+        Error::NoMemory => 12,    // ENOMEM
+        Error::Denied => 13,      // EACCES
+        Error::Exists => 16,      // EBUSY
         Error::Unsupported => 95, // EOPNOTSUPP
-        Error::Limit => 28,     // ENOSPC
-        _ => 14,                // EFAULT
+        Error::Limit => 28,       // ENOSPC
+        _ => 14,                  // EFAULT
     })
 }
 
@@ -127,9 +127,7 @@ impl Machine {
                 self.held = None;
                 Some(match status {
                     Status::Exited(status) => BaseStopReason::Exited(status),
-                    Status::Killed(number) => {
-                        BaseStopReason::Terminated(signal::of_linux(number))
-                    }
+                    Status::Killed(number) => BaseStopReason::Terminated(signal::of_linux(number)),
                     _ => BaseStopReason::Exited(0),
                 })
             }
@@ -266,7 +264,9 @@ impl MultiThreadBase for Machine {
 
     fn write_registers(&mut self, all: &All, thread: Tid) -> TargetResult<(), Self> {
         let held = self.held()?;
-        let same = held.state(thread.get()).is_ok_and(|state| All::of(&state) == *all);
+        let same = held
+            .state(thread.get())
+            .is_ok_and(|state| All::of(&state) == *all);
         if same {
             return Ok(());
         }
@@ -277,8 +277,7 @@ impl MultiThreadBase for Machine {
     fn read_addrs(&mut self, start: u64, data: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
         let held = self.held()?;
         // GDB tries addresses to see whether there is something.
-        held.read(start, data)
-            .map_err(|_| TargetError::Errno(14))?;
+        held.read(start, data).map_err(|_| TargetError::Errno(14))?;
         Ok(data.len())
     }
 
@@ -304,7 +303,10 @@ impl MultiThreadBase for Machine {
 
 impl ThreadExtraInfo for Machine {
     fn thread_extra_info(&self, thread: Tid, buf: &mut [u8]) -> Result<usize, Self::Error> {
-        let doing = self.held.as_ref().map_or("", |held| held.doing(thread.get()));
+        let doing = self
+            .held
+            .as_ref()
+            .map_or("", |held| held.doing(thread.get()));
         let count = doing.len().min(buf.len());
         buf[..count].copy_from_slice(&doing.as_bytes()[..count]);
         Ok(count)

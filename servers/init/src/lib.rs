@@ -457,7 +457,10 @@ mod tests {
     fn the_archive_adds_drivers() {
         let count = DRIVERS.len();
         assert_eq!(manifest("", false).len(), count);
-        let added = manifest("test/edu edu pci=1234:11e8 line=5\ntest/edu edu2 dma=1000\n", false);
+        let added = manifest(
+            "test/edu edu pci=1234:11e8 line=5\ntest/edu edu2 dma=1000\n",
+            false,
+        );
         let [first, second] = &added[count..] else {
             panic!("two are added: {added:?}");
         };

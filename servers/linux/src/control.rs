@@ -17,8 +17,8 @@ use proto::Error;
 use rt::obj::{Port, Ref, RefAt};
 use rt::Code;
 use services::process::{
-    encoded, DebugClient, DebugStub, Info, Pid, ProcessStub, Processes, ProcessesClient, ProcessesStub,
-    Program, Status, Supervisor, SupervisorStub,
+    encoded, DebugClient, DebugStub, Info, Pid, ProcessStub, Processes, ProcessesClient,
+    ProcessesStub, Program, Status, Supervisor, SupervisorStub,
 };
 
 use crate::table::Table;

@@ -435,7 +435,11 @@ mod tests {
         all.clear(&text, 9);
         assert_eq!(text.bytes.borrow()[9], 9);
         all.take_out(&text);
-        assert_eq!(*text.bytes.borrow(), before, "S2: an image has a breakpoint");
+        assert_eq!(
+            *text.bytes.borrow(),
+            before,
+            "S2: an image has a breakpoint"
+        );
         all.take_out(&text);
         all.set(&text, 11).expect("one more");
         all.put_back(&text);
@@ -445,7 +449,11 @@ mod tests {
             assert_eq!(text.bytes.borrow()[offset], BREAKPOINT);
         }
         all.clear_all(&text);
-        assert_eq!(*text.bytes.borrow(), before, "S2: a breakpoint stays behind");
+        assert_eq!(
+            *text.bytes.borrow(),
+            before,
+            "S2: a breakpoint stays behind"
+        );
     }
 
     #[test]

@@ -439,7 +439,8 @@ fn qemu(
     }
     if let Some(port) = options.gdb {
         // A line of its own: COM2's would be lowered by that.
-        let channel = format!("socket,id=gdb,host=127.0.0.1,port={port},server=on,wait=off,nodelay=on");
+        let channel =
+            format!("socket,id=gdb,host=127.0.0.1,port={port},server=on,wait=off,nodelay=on");
         command.args(["-chardev", &channel]);
         command.args(["-device", "isa-serial,chardev=gdb,iobase=0x2e8,irq=7"]);
     }

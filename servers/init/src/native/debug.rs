@@ -24,8 +24,8 @@ pub(super) struct Debugged {
 impl Debugged {
     /// Stops a thread for the debugger, if it does not stand still for that already.
     fn hold(&mut self, place: u64, thread: ThreadAt, frozen: bool) -> bool {
-        let new = self.held.iter().all(|(known, _)| *known != place)
-            && (frozen || thread.stop().is_ok());
+        let new =
+            self.held.iter().all(|(known, _)| *known != place) && (frozen || thread.stop().is_ok());
         if new {
             self.held.push((place, thread));
         }

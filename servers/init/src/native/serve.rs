@@ -16,7 +16,9 @@ use proto::Error;
 use rt::error_of;
 use rt::obj::{Portset, Ref, RefAt};
 use services::fs::PATH_ROOM;
-use services::process::{self as interfaces, DebugStub, ProcessStub, ProcessesStub, Program, SupervisorStub};
+use services::process::{
+    self as interfaces, DebugStub, ProcessStub, ProcessesStub, Program, SupervisorStub,
+};
 
 /// A session at the door of the manager.
 struct AnyOne(&'static Processes);
@@ -129,7 +131,8 @@ impl Host<Sessions> for Native {
                 })?;
                 Ok(Either::Second(match visitor.interface {
                     interfaces::DebugClient::ID => {
-                        Either::Second(DebugStub(Debugging::new(self.0, known, event)).into()).into()
+                        Either::Second(DebugStub(Debugging::new(self.0, known, event)).into())
+                            .into()
                     }
                     _ => Either::First(ProcessStub(Held::new(self.0, known, event)).into()).into(),
                 }))

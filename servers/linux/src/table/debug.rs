@@ -52,7 +52,12 @@ impl Table {
 
     /// Takes an exception of a task that came to the keeper with this number, if it is a debugger's: whether the thread goes on with the registers that it has.
     #[cold]
-    pub(super) fn take(&mut self, keeper: u32, tid: Tid, message: &ExceptionMessage) -> Option<bool> {
+    pub(super) fn take(
+        &mut self,
+        keeper: u32,
+        tid: Tid,
+        message: &ExceptionMessage,
+    ) -> Option<bool> {
         let living = self.tasks.get(&tid)?;
         let (pid, place) = (living.task.pid, living.seat.thread);
         let memory = Rc::clone(&living.seat.memory);

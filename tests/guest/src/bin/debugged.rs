@@ -29,6 +29,9 @@ static GATE: AtomicU64 = AtomicU64::new(0);
 /// Turns that were taken.
 #[no_mangle]
 static TURNS: AtomicU64 = AtomicU64::new(0);
+/// Which gate it waits for, or has waited for.
+#[no_mangle]
+static WAITS: AtomicU64 = AtomicU64::new(0);
 
 /// A turn.
 #[no_mangle]
@@ -49,6 +52,7 @@ struct Ring {
 }
 
 fn wait_for_gate(ring: &Ring, wanted: u64) {
+    WAITS.store(wanted, Ordering::Release);
     while GATE.load(Ordering::Acquire) < wanted {
         let until = time::now() + PAUSE;
         time::sleep_until(until);
@@ -121,7 +125,9 @@ fn kill(name: &str) -> Result<(), rt::Error> {
     let supervisor = rt::system::supervisor("native")?;
     let list = supervisor.list()?;
     let found = list.iter().find(|info| info.name == name);
-    supervisor.process(found.ok_or(rt::Error::NotFound)?.pid)?.kill()
+    supervisor
+        .process(found.ok_or(rt::Error::NotFound)?.pid)?
+        .kill()
 }
 
 fn main() -> u8 {
