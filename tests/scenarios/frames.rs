@@ -315,6 +315,15 @@ const KINDS: [Kind; 12] = [
     },
 ];
 
+/// Whether a frame says that a direction of a connection over IPv4 has ended.
+pub(crate) fn is_end(frame: &[u8]) -> bool {
+    const FLAGS: usize = 14 + 20 + 13;
+    frame.len() > FLAGS
+        && frame[12..14] == IPV4.to_be_bytes()
+        && frame[14 + 9] == TCP
+        && frame[FLAGS] & FIN != 0
+}
+
 /// The frame of a seed.
 pub(crate) fn hostile(seed: u64) -> Vec<u8> {
     let mut random = Rng::with_seed(seed);

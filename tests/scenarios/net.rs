@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use xtask_build::linux::Program;
 use xtask_build::project::temp_dir;
@@ -147,18 +147,95 @@ cmp /tmp/got2 /tmp/got
             .get("/tmp/got")
             .net(first)
             .driver(of_first)
-            .timeout(300),
+            .timeout(300)
+            .stays(),
         Run::script(connects)
             .add("/tmp/two", two.clone())
             .get("/tmp/got")
             .net(second)
             .driver(of_second)
-            .timeout(300),
+            .timeout(300)
+            .stays(),
     )?;
     listens.expect_status(0)?.expect_stdout("")?;
     connects.expect_status(0)?.expect_stdout("")?;
     assert!(listens.file("/tmp/got")? == two);
     assert!(connects.file("/tmp/got")? == one);
+    Ok(())
+}
+
+/// Two machines on a wire that loses the end of each direction of a connection when it is said first, and the answer when it is said again: both have everything.
+pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directories = [temp_dir(), temp_dir()];
+    let [of_first, of_second] = directories.map(|made| made.map_err(|error| error.message));
+    let (of_first, of_second) = (of_first?, of_second?);
+    let ([first, _], [_, second]) = (wire(of_first.path()), wire(of_second.path()));
+    // Each end of the wire, and the socket in the middle to which its machine sends.
+    let (Net::Pair(one), Net::Pair(two)) = (&first, &second) else {
+        return Err("no wire".into());
+    };
+    let middle = |socket| {
+        let socket = UnixDatagram::bind(socket).map_err(|error| error.to_string())?;
+        let often = socket.set_read_timeout(Some(Duration::from_millis(50)));
+        often.map_err(|error| error.to_string())?;
+        Ok::<_, Failure>(socket)
+    };
+    let sockets = [middle(one.socket(1))?, middle(two.socket(0))?];
+    let machines = [one.socket(0), two.socket(1)];
+    let (over, answers, lost) = (
+        AtomicBool::new(false),
+        [AtomicBool::new(false), AtomicBool::new(false)],
+        AtomicU32::new(0),
+    );
+    let carry = |from: usize| {
+        let to = 1 - from;
+        let mut ends = 0;
+        let mut frame = [0; 2048];
+        while !over.load(Ordering::Relaxed) {
+            let Ok(length) = sockets[from].recv(&mut frame) else {
+                continue;
+            };
+            let frame = &frame[..length];
+            let mut is_lost = answers[from].swap(false, Ordering::Relaxed);
+            if !is_lost && frames::is_end(frame) {
+                ends += 1;
+                is_lost = ends == 1;
+                answers[to].fetch_or(ends == 2, Ordering::Relaxed);
+            }
+            match is_lost {
+                true => drop(lost.fetch_add(1, Ordering::Relaxed)),
+                // A machine that is not there gets nothing.
+                false => drop(sockets[to].send_to(frame, &machines[to])),
+            }
+        }
+    };
+    // The second one says its end when that of the first one has come, though late.
+    let answers_late = "busybox sleep 5 | tcp -w 10.0.3.1 7 > /tmp/got\n";
+    let one = content(1000, 6);
+    let outputs = std::thread::scope(|scope| {
+        let carry = &carry;
+        for from in 0..2 {
+            scope.spawn(move || carry(from));
+        }
+        let outputs = ctx.run_both(
+            Run::script("tcp -l 7 < /tmp/one\n")
+                .add("/tmp/one", one.clone())
+                .net(first.clone())
+                .stays(),
+            Run::script(answers_late)
+                .get("/tmp/got")
+                .net(second.clone())
+                .stays(),
+        );
+        over.store(true, Ordering::Relaxed);
+        outputs
+    });
+    let [listens, connects] = outputs?;
+    listens.expect_status(0)?.expect_stdout("")?;
+    connects.expect_status(0)?.expect_stdout("")?;
+    assert!(connects.file("/tmp/got")? == one);
+    let lost = lost.load(Ordering::Relaxed);
+    assert_eq!(lost, 4, "frames that were lost: two ends, two answers");
     Ok(())
 }
 
@@ -213,8 +290,12 @@ pub(crate) fn kills(
             .get("/tmp/counts")
             .net(first)
             .driver(driver)
-            .timeout(300),
-        Run::script("/test/nets serve 7\n").net(second).timeout(300),
+            .timeout(300)
+            .stays(),
+        Run::script("/test/nets serve 7\n")
+            .net(second)
+            .timeout(300)
+            .stays(),
     )?;
     let expected = format!("nets: {kills} kills\n");
     loads.expect_status(0)?.expect_stdout(&expected)?;

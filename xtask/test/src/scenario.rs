@@ -10,6 +10,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use xtask_build::config::Config;
@@ -28,6 +29,13 @@ use crate::packages;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// What a program of the guest says when the console is to be read that was not.
 const READ: &str = "the console is to be read";
+
+/// What a machine that stays says when its script is through.
+const THROUGH: &str = "the script is through\n";
+/// What its script does then: it waits until it may end, with the status that it has.
+const STAYS: &str = "\nstatus=$?\necho the script is through\ncat > /dev/null\n(exit $status)\n";
+/// The end of the console's input.
+const END_OF_INPUT: u8 = 4;
 
 /// Why a scenario failed.
 pub type Failure = String;
@@ -113,7 +121,12 @@ pub struct Run {
     options: Options,
     typed: Vec<(String, Vec<u8>)>,
     unread: bool,
+    stays: bool,
 }
+
+/// Which of two machines are through with their scripts, or off.
+#[derive(Default)]
+struct Through([AtomicBool; 2]);
 
 impl Run {
     /// A machine whose shell runs `script`, one command per line.
@@ -137,7 +150,15 @@ impl Run {
             options,
             typed: Vec::new(),
             unread: false,
+            stays: false,
         }
+    }
+
+    /// Of two machines: it is not off before the other one is through with its script, too. A machine that is off says nothing again that was lost on its
+    /// way, and who is owed the last answer waits for it.
+    pub fn stays(mut self) -> Self {
+        self.stays = true;
+        self
     }
 
     /// With a file of this content at `guest`.
@@ -299,17 +320,18 @@ impl<'a> Ctx<'a> {
 
     /// Runs a machine to its end. Fails only if it could not be started.
     pub fn run(&mut self, run: Run) -> Result<Output, Failure> {
-        let output = self.run_apart(run)?;
+        let output = self.run_apart(run, None)?;
         self.show(&output);
         Ok(output)
     }
 
     /// Runs two machines at the same time.
     pub fn run_both(&mut self, first: Run, second: Run) -> Result<[Output; 2], Failure> {
+        let through = &Through::default();
         let outputs = std::thread::scope(|scope| {
             let this = &*self;
-            let second = scope.spawn(move || this.run_apart(second));
-            let first = this.run_apart(first);
+            let second = scope.spawn(move || this.run_apart(second, Some((through, 1))));
+            let first = this.run_apart(first, Some((through, 0)));
             let second = second.join().map_err(|_| "a machine panicked xtask")?;
             Ok::<_, Failure>([first?, second?])
         })?;
@@ -325,8 +347,17 @@ impl<'a> Ctx<'a> {
         self.transcript.extend_from_slice(output.stderr.as_bytes());
     }
 
-    fn run_apart(&self, mut run: Run) -> Result<Output, Failure> {
+    /// Runs a machine; of two, it is this one of them.
+    fn run_apart(
+        &self,
+        mut run: Run,
+        of_two: Option<(&Through, usize)>,
+    ) -> Result<Output, Failure> {
         run.options.config = self.config;
+        let stays = of_two.filter(|_| run.stays);
+        if let (Some(_), Some(script)) = (stays, &mut run.options.script) {
+            script.extend_from_slice(STAYS.as_bytes());
+        }
         if run.options.places.is_empty() {
             run.options.places.clone_from(&self.places);
         }
@@ -335,15 +366,27 @@ impl<'a> Ctx<'a> {
             seen: 0,
             typed: run.typed,
             unread: run.unread,
+            stays,
             log: String::new(),
             files: BTreeMap::new(),
         };
-        let end = machine::run(self.images, &run.options, &mut typist)
-            .map_err(|Error { message, .. }| message)?;
+        let end = machine::run(self.images, &run.options, &mut typist);
+        let other = of_two.map(|(through, which)| {
+            through.0[which].store(true, Ordering::Relaxed);
+            through.0[1 - which].load(Ordering::Relaxed)
+        });
+        let end = end.map_err(|Error { message, .. }| message)?;
+        if let Some(at) = stays.and_then(|_| find(&typist.shown, THROUGH)) {
+            typist.shown.drain(at..at + THROUGH.len());
+        }
         let mut stderr = typist.log;
         match &end {
             End::Broken(lines) => stderr.push_str(&lines.join("\n")),
-            End::TimedOut => stderr.push_str("the time is up"),
+            End::TimedOut => stderr.push_str(match other {
+                None => "the time is up",
+                Some(false) => "the time is up; the other machine is not through either",
+                Some(true) => "the time is up; the other machine is through",
+            }),
             End::Exit(_) | End::Stopped(_) => {}
         }
         Ok(Output {
@@ -363,18 +406,29 @@ impl<'a> Ctx<'a> {
     }
 }
 
+/// Where a text stands that was shown.
+fn find(shown: &[u8], text: &str) -> Option<usize> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let mut places = shown.windows(text.len());
+    places.position(|window| window == text.as_bytes())
+}
+
 /// Types what a scenario says, and keeps what the machine says.
-struct Typist {
+struct Typist<'a> {
     shown: Vec<u8>,
     /// How much of `shown` earlier markers used up.
     seen: usize,
     typed: Vec<(String, Vec<u8>)>,
     unread: bool,
+    /// It is this one of two machines, and stays until both are through.
+    stays: Option<(&'a Through, usize)>,
     log: String,
     files: BTreeMap<String, Vec<u8>>,
 }
 
-impl Operator for Typist {
+impl Operator for Typist<'_> {
     fn console(&mut self, bytes: &[u8]) -> bool {
         self.shown.extend_from_slice(bytes);
         true
@@ -399,18 +453,22 @@ impl Operator for Typist {
     }
 
     fn typed(&mut self) -> Typed {
+        if let Some((Through(through), which)) = self.stays {
+            if find(&self.shown, THROUGH).is_some() {
+                through[which].store(true, Ordering::Relaxed);
+            }
+            if through
+                .iter()
+                .all(|through| through.load(Ordering::Relaxed))
+            {
+                self.stays = None;
+                return Typed::Bytes(vec![END_OF_INPUT]);
+            }
+        }
         let Some((marker, keys)) = self.typed.first() else {
             return Typed::Bytes(Vec::new());
         };
-        let marker = marker.as_bytes();
-        let unseen = &self.shown[self.seen..];
-        let found = if marker.is_empty() {
-            Some(0)
-        } else {
-            unseen
-                .windows(marker.len())
-                .position(|window| window == marker)
-        };
+        let found = find(&self.shown[self.seen..], marker);
         let Some(at) = found else {
             return Typed::Bytes(Vec::new());
         };
