@@ -5,9 +5,12 @@
 //! anything, it has no `?`.
 
 use crate::object::{Body, Phase, Source, Target};
-use crate::wait::{Hint, Status, Waiting};
+use crate::wait::{Status, Waiting};
 use crate::{rights, Handled, Id, Outcome, Stop, System};
 use abi::{access, collocated, Call, Code, RefKind, Type, PAGE_SIZE, PRIORITIES, TYPES};
+
+/// Pages that `region_search` looks at before others have a turn, at most.
+pub const PAGES_PER_TURN: u64 = 512;
 
 /// Who makes a call, from where, and its parameters in order.
 #[derive(Clone, Copy)]
@@ -222,17 +225,13 @@ impl System {
         self.wait(c.t, Waiting::Cond, Some(cond));
         let deadline = self.until(c.space, deadline);
         let t = self.thread_mut(c.t);
-        (t.deadline, t.hint) = (deadline, Hint::Cond(c.a));
+        (t.deadline, t.cond) = (deadline, c.a);
         Ok(Outcome::Wait)
     }
 
     /// One waiter, or all, go on with the `mutex_lock` that they have become.
     fn cond_signal(&mut self, c: Caller, all: bool) -> Handled {
         let cond = self.find(c.space, c.a, Type::Cond)?;
-        if all {
-            // A broadcast in turns would have a hint of its own.
-            self.thread_mut(c.t).hint = Hint::None;
-        }
         while let Some(waiter) = self.first(cond, Waiting::Cond) {
             self.wake(waiter);
             if !all {
@@ -258,37 +257,40 @@ impl System {
         self.done(c)
     }
 
-    /// Page by page, so that it can stop and go on: the frame says from where.
+    /// The first object of these types, or page, from an offset on. Whatever keeps it from going on, the frame says from
+    /// where it does: nothing that it could find has been passed, and no page is looked at twice.
     fn region_search(&mut self, c: Caller) -> Handled {
         let region = self.find_target(c.space, c.a, Type::Region)?;
         let (end, kinds) = (c.c.min(self.region(region).size), c.d);
         if kinds & !0x3ff != 0 {
             return Err(Stop::Code(Code::Invalid));
         }
-        let mut at = c.b;
-        for _ in 0..512 {
+        let wants = |ty: u64| kinds >> ty & 1 != 0;
+        let (mut at, mut looked) = (c.b, 0);
+        loop {
+            let pauses = self.seen.pause.is_some_and(|frame| frame.parameter(1) == at);
+            if looked == PAGES_PER_TURN || looked > 0 && pauses {
+                return Err(Stop::Again);
+            }
             let next = if at < end { self.next_mapped(region, at) } else { None };
             let Some(next) = next.filter(|&next| next < end) else {
-                let r = &mut self.thread_mut(c.t).registers;
-                r.set_parameter(1, r.parameter(1).max(end));
+                self.thread_mut(c.t).registers.set_parameter(1, c.b.max(end));
                 return Err(Stop::Code(Code::NotFound));
             };
             let page = crate::memory::page(next);
             if let Some(frame) = self.region_frame(region, page)? {
-                if kinds & 1 != 0 && next == page {
-                    return self.found(c, page, 0);
-                }
-                let here =
-                    self.objects_in(frame).into_iter().map(|(at, ty)| (page + at, ty as u64));
-                let first = here.into_iter().find(|&(at, ty)| at >= next && kinds >> ty & 1 != 0);
-                if let Some((at, ty)) = first.filter(|&(at, _)| at < end) {
+                // The page itself counts as type 0, at its beginning.
+                let objects = self.objects_in(frame).into_iter().map(|(at, ty)| (at, ty as u64));
+                let all = [(0, 0)].into_iter().chain(objects).map(|(at, ty)| (page + at, ty));
+                let mut here = all.filter(|&(at, ty)| (next..end).contains(&at) && wants(ty));
+                if let Some((at, ty)) = here.next() {
                     return self.found(c, at, ty);
                 }
             }
+            looked += 1;
             at = page + PAGE_SIZE;
             self.thread_mut(c.t).registers.set_parameter(1, at);
         }
-        Err(Stop::Again)
     }
 
     fn found(&mut self, c: Caller, at: u64, ty: u64) -> Handled {
@@ -341,8 +343,13 @@ impl System {
         if self.thread(target).stops == 0 {
             return Err(Stop::Code(Code::Invalid));
         }
-        self.thread_mut(target).stops -= 1;
-        if self.thread(target).stops == 0 {
+        let t = self.thread_mut(target);
+        t.stops -= 1;
+        if t.stops == 0 {
+            if !t.exception_delivered {
+                // There is none that anybody could have.
+                t.keeper = None;
+            }
             self.go_on(target);
         }
         self.done(c)
@@ -407,8 +414,8 @@ impl System {
             return Err(Stop::Code(Code::WrongStage));
         }
         if let Some(client) = self.live(end.peer, Type::Thread) {
-            if self.thread(client).hint == Hint::Excepted(c.t) {
-                self.thread_mut(client).hint = Hint::None;
+            if self.thread(client).keeper == Some(c.t) {
+                self.thread_mut(client).keeper = None;
             }
         }
         self.thread_mut(c.t).server = Default::default();

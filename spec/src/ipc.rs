@@ -9,8 +9,8 @@
 
 use crate::memory::Missing;
 use crate::message::{Moved, Side};
-use crate::object::{Body, End};
-use crate::wait::{reliable, Hint, Obstacle, PortWait, Status, Waiting};
+use crate::object::{Answer, Body, End};
+use crate::wait::{reliable, Asked, Meets, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
 use abi::message::SHORT_ANSWER_WORDS;
@@ -31,15 +31,6 @@ enum Step {
 impl System {
     /// Does the stages that are left.
     pub(crate) fn ipc(&mut self, t: Id, mut call: Call) -> Handled {
-        if let Hint::Obstacle(obstacle) = self.thread(t).hint {
-            self.thread_mut(t).hint = Hint::None;
-            match obstacle {
-                Obstacle::Page(page, need) => {
-                    self.translate(self.space_of(t)?, page, need)?;
-                }
-                Obstacle::Wrong(code, address) => return Err(Stop::Exception(code, address)),
-            }
-        }
         loop {
             let stages = plan(call);
             let step = match stages.first() {
@@ -167,12 +158,12 @@ impl System {
     /// The peer must settle something by itself: it does its call again, and meets this first.
     fn leave_to(&mut self, p: Id, stop: Stop) {
         self.wake(p);
-        self.thread_mut(p).hint = Hint::Obstacle(match stop {
-            Stop::Fault(fault) => Obstacle::Page(fault.address, fault.access),
-            Stop::Device(address, access) => Obstacle::Page(address, access),
-            Stop::Exception(code, address) => Obstacle::Wrong(code, address),
-            _ => return,
-        });
+        self.thread_mut(p).meets = match stop {
+            Stop::Fault(fault) => Some(Meets::Page(fault.address, fault.access)),
+            Stop::Device(address, access) => Some(Meets::Page(address, access)),
+            Stop::Exception(code, address) => Some(Meets::Wrong(code, address)),
+            _ => None,
+        };
     }
 
     /// What stopped a message at the peer's side: for a missing page its keeper is asked at once, as the
@@ -182,7 +173,6 @@ impl System {
             return self.leave_to(p, stop);
         };
         self.leave(p);
-        self.thread_mut(p).hint = Hint::None;
         self.fault(p, fault);
     }
 
@@ -190,7 +180,7 @@ impl System {
     fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
         let mut source = Side::sender(self, from.0, from.1);
         let mut sink = Side::receiver(self, to.0, to.1, true);
-        let moved = self.transfer(&mut source, &mut sink);
+        let moved = self.transfer(&mut source, &mut sink, from.0 == self.running);
         source.save_sender(&mut self.thread_mut(from.0).registers);
         sink.save_receiver(&mut self.thread_mut(to.0).registers);
         moved
@@ -219,15 +209,16 @@ impl System {
             return Err(Stop::Code(Code::WrongStage));
         }
         let Some(server) = self.waiting_server(port) else {
-            return Ok(self.wait_for_server(t, port, PortWait::Connect));
+            return Ok(self.wait_for_server(t, port, false));
         };
         self.link(t, server, port);
         Ok(Step::Done(Code::Ok))
     }
 
-    fn wait_for_server(&mut self, t: Id, port: Id, purpose: PortWait) -> Step {
+    /// Waits for a server: that is to do the call in its frame, or to hear what the kernel says of the thread.
+    fn wait_for_server(&mut self, t: Id, port: Id, tells: bool) -> Step {
         self.wait(t, Waiting::Port, Some(port));
-        self.thread_mut(t).hint = Hint::PortWait(purpose);
+        self.thread_mut(t).tells = tells;
         Step::Wait
     }
 
@@ -428,13 +419,14 @@ impl System {
             return Ok(Step::Done(Code::Unreferenced));
         }
         while let Some((client, port)) = self.waiting_client(set) {
-            match self.thread(client).hint {
-                Hint::PortWait(PortWait::Connect) => {
+            let wants = self.stages(client).and_then(Plan::first);
+            match wants.filter(|_| !self.thread(client).tells) {
+                Some(Plan::CONNECT) => {
                     self.link(client, t, port);
                     self.connected_now(client);
                     return Ok(Step::Done(Code::Ok));
                 }
-                Hint::PortWait(PortWait::Call) => {
+                Some(Plan::CALL) => {
                     if self.take_call(t, client, port)? {
                         return Ok(Step::Finished);
                     }
@@ -540,8 +532,12 @@ impl System {
 
     fn owe_reply(&mut self, c: Id, s: Id) {
         self.thread_mut(s).server = End { stage: Stage::Call, peer: Some(c) };
-        self.thread_mut(c).hint = Hint::Called(s);
+        self.wait_for_answer(c, Asked { server: s, missing: None });
+    }
+
+    fn wait_for_answer(&mut self, c: Id, asked: Asked) {
         self.wait(c, Waiting::Reply, None);
+        self.thread_mut(c).asked = Some(asked);
     }
 
     /// A server that goes on to the next client ends the connection in order if it has the
@@ -614,7 +610,7 @@ impl System {
                 Moved::Receiver(stop) => self.settle_for(s, stop),
             }
         }
-        self.wait_for_server(t, port, PortWait::Call);
+        self.wait_for_server(t, port, false);
         Ok(Outcome::Wait)
     }
 
@@ -649,12 +645,11 @@ impl System {
                 Moved::All => {
                     self.wake(s);
                     self.thread_mut(s).server = End { stage, peer: Some(t) };
-                    if let Some((page, need, region)) = missing {
-                        self.thread_mut(t).hint = Hint::Faulted(s, page, need, region);
-                        return self.wait(t, Waiting::Reply, None);
+                    if missing.is_some() {
+                        return self.wait_for_answer(t, Asked { server: s, missing });
                     }
                     let thread = self.thread_mut(t);
-                    (thread.exception_delivered, thread.hint) = (true, Hint::Excepted(s));
+                    (thread.exception_delivered, thread.keeper) = (true, Some(s));
                     return self.wait(t, Waiting::Exception, None);
                 }
                 // The server takes less than the kernel has to say: it hears that instead.
@@ -663,7 +658,7 @@ impl System {
                 Moved::Sender(_) => self.wake(s),
             }
         }
-        self.wait_for_server(t, port, PortWait::Trap);
+        self.wait_for_server(t, port, true);
     }
 
     /// Answers what the server's end holds. An answer to someone gone is dropped.
@@ -686,16 +681,19 @@ impl System {
             }
             Stage::Fault => {
                 if let Some(c) = owed {
-                    if let Hint::Faulted(_, page, need, region) = self.thread(c).hint {
-                        let space = self.thread(c).space;
-                        if space.is_some_and(|s| self.still_missing(s, (page, need, region))) {
-                            self.thread_mut(c).hint = Hint::Refused(page);
-                        }
-                    }
+                    let missing = self.thread(c).asked.and_then(|asked| asked.missing);
+                    let space = self.thread(c).space;
+                    let refused =
+                        missing.filter(|&m| space.is_some_and(|s| self.still_missing(s, m)));
                     self.wake(c);
+                    self.thread_mut(c).meets = refused.map(|(page, ..)| Meets::Refused(page));
                 }
             }
-            Stage::Exception => self.reply_exception(t, end, source, stages.has(Plan::SHORT))?,
+            Stage::Exception => {
+                let short = stages.has(Plan::SHORT);
+                let answer = if short { Answer::Control } else { Answer::Whole };
+                self.reply_exception(t, end, source, answer)?;
+            }
             _ => return Err(Stop::Code(Code::WrongStage)),
         }
         self.thread_mut(t).server = End::default();
@@ -728,53 +726,61 @@ impl System {
     /// The registers with which a thread goes on after its exception, stopped or not: all of them, or
     /// in a register message those that control it. An answer from anybody else than who has the
     /// exception is too late.
-    fn reply_exception(&mut self, t: Id, end: End, source: Side, short: bool) -> Result<(), Stop> {
-        let count = if short { SHORT_ANSWER_WORDS } else { REGISTER_WORDS };
+    fn reply_exception(
+        &mut self,
+        t: Id,
+        end: End,
+        source: Side,
+        answer: Answer,
+    ) -> Result<(), Stop> {
+        let count = match answer {
+            Answer::Control => SHORT_ANSWER_WORDS,
+            Answer::Whole => REGISTER_WORDS,
+        };
         let bytes = self.read_exactly(source, count as u64 * 8)?;
         let mut words = [0; REGISTER_WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         }
-        let sound = match short {
-            true => crate::state::sound(&control(Registers::default(), &words)),
-            false => crate::state::sound(&Registers::from_words(&words)),
+        let over = |registers| match answer {
+            Answer::Control => control(registers, &words),
+            Answer::Whole => Registers::from_words(&words),
         };
-        if !sound {
+        if !crate::state::sound(&over(Registers::default())) {
             return Err(Stop::Code(Code::Invalid));
         }
-        let mine = |c: &Id| self.thread(*c).hint == Hint::Excepted(t);
-        if let Some(c) = self.live(end.peer, Type::Thread).filter(mine) {
-            let open = self.is_open(c);
-            if !open || self.thread(c).exception_delivered {
-                let thread = self.thread_mut(c);
-                thread.set_registers(match short {
-                    true => control(thread.registers(), &words),
-                    false => Registers::from_words(&words),
-                });
-                if !open {
-                    // The identity keeps the answer for the state that says that it is waited for.
-                    thread.hint = Hint::Answered { short };
-                    return Ok(());
-                }
-                thread.exception_delivered = false;
-                if self.waits(c, Waiting::Exception) {
-                    self.wake(c);
-                }
+        let mine = |c: &Id| self.thread(*c).keeper == Some(t);
+        let Some(c) = self.live(end.peer, Type::Thread).filter(mine) else {
+            return Ok(());
+        };
+        let (open, thread) = (self.is_open(c), self.thread_mut(c));
+        if open && !thread.exception_delivered {
+            return Ok(());
+        }
+        thread.set_registers(over(thread.registers()));
+        thread.keeper = None;
+        if open {
+            thread.exception_delivered = false;
+            if self.waits(c, Waiting::Exception) {
+                self.wake(c);
             }
+        } else {
+            // The identity keeps the answer for the state that says that it is waited for.
+            thread.answer = Some(answer);
         }
         Ok(())
     }
 }
 
 /// The registers of a thread whose exception was answered while it had no body.
-pub(crate) fn answered(mut registers: Registers, answer: Registers, short: bool) -> Registers {
-    if !short {
-        return answer;
+pub(crate) fn answered(mut registers: Registers, by: Registers, answer: Answer) -> Registers {
+    if answer == Answer::Whole {
+        return by;
     }
-    registers.set_pc(answer.pc());
-    registers.set_sp(answer.sp());
-    registers.set_flags(answer.flags());
-    registers.set_call(answer.call());
+    registers.set_pc(by.pc());
+    registers.set_sp(by.sp());
+    registers.set_flags(by.flags());
+    registers.set_call(by.call());
     registers
 }
 

@@ -16,7 +16,7 @@
 //!
 //! # What is left open
 //!
-//! Rule A8 leaves the kernel some choices. They are here in three forms, and nowhere else.
+//! Rule A8 leaves the kernel some choices. They are here in four forms, and nowhere else.
 //!
 //! * *Who of several.* Wait order is promised by priority only. Where one of several waiters of the
 //!   highest priority goes on, [`System::first`] takes the first of these in an order that is given
@@ -26,6 +26,9 @@
 //!   why nobody need be woken in this text unless something is granted. It does not excuse a
 //!   wake-up that was forgotten: after each step, every thread that waits must have a reason
 //!   ([`System::may_wait`]).
+//! * *Pauses.* Work of which there can be much ([`calls::PAGES_PER_TURN`], [`abi::ENTRIES_PER_TURN`]) makes one at the
+//!   latest after so much, and may make one at any step before, so that others run ([`Seen::pause`]): the frame says how
+//!   it goes on, and it comes to the same end (rules A3, A9).
 //! * *Memory.* When the kernel's own memory is short, `create` may say so ([`Seen::no_memory`]).
 //!
 //! Who runs is a choice as well, among the ready threads of the highest priority
@@ -46,7 +49,7 @@ use memory::Missing;
 use object::{Account, Body, Object, Phase, Thread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wait::{Hint, Status, Waiting};
+use wait::{Meets, Status, Waiting};
 
 /// Names an identity, by a number that no other identity ever has: see [`id`].
 pub type Id = u32;
@@ -98,6 +101,8 @@ pub struct Seen {
     pub left: Vec<Id>,
     /// The call ended with [`Code::NoMemory`], at a time when memory was short.
     pub no_memory: bool,
+    /// The frame of the running thread, if its call has made a pause: it is not complete, and does not wait.
+    pub pause: Option<abi::Registers>,
 }
 
 /// What the machine is like.
@@ -174,8 +179,13 @@ impl System {
         match event {
             Event::Syscall => {
                 self.thread_mut(t).in_call = true;
-                if let Err(stop) = self.dispatch(t) {
+                let met = self.thread(t).meets;
+                if let Err(stop) = self.dispatch(t, met) {
                     self.stopped(t, stop);
+                }
+                // That was it; a page that it needs later is missing anew, and its keeper is asked.
+                if self.objects.contains_key(&t) {
+                    self.thread_mut(t).meets = None;
                 }
             }
             Event::PageFault { address, access } => self.page_fault(t, address, access),
@@ -196,14 +206,20 @@ impl System {
     }
 
     /// The call in the frame of the running thread: in a foreign space an exception, else what its
-    /// row in the table says.
-    fn dispatch(&mut self, t: Id) -> Handled {
+    /// row in the table says, after what it has to meet first.
+    fn dispatch(&mut self, t: Id, met: Option<Meets>) -> Handled {
         let space = self.thread(t).space.ok_or(Stop::Exception(Exception::NoSpace, 0))?;
-        let r = &self.thread(t).registers;
+        let r = self.thread(t).registers;
         if self.space(space).foreign {
-            let (pc, call) = (r.pc(), r.call());
-            self.exception(t, Exception::ForeignCall, pc, call);
+            self.exception(t, Exception::ForeignCall, r.pc(), r.call());
             return Ok(Outcome::Wait);
+        }
+        match met {
+            Some(Meets::Page(address, need)) => {
+                self.translate(space, address, need)?;
+            }
+            Some(Meets::Wrong(code, address)) => return Err(Stop::Exception(code, address)),
+            Some(Meets::Refused(_)) | None => {}
         }
         match Call::from_number(r.call() as u8) {
             None => Err(Stop::Exception(Exception::NoCall, r.call())),
@@ -240,8 +256,7 @@ impl System {
     /// keeper, or when the keeper's answer to this very fault resolved nothing, it is an exception.
     pub(crate) fn fault(&mut self, t: Id, fault: memory::Fault) {
         let page = memory::page(fault.address);
-        let last = std::mem::replace(&mut self.thread_mut(t).hint, Hint::None);
-        let refused = last == Hint::Refused(page);
+        let refused = self.thread_mut(t).meets.take() == Some(Meets::Refused(page));
         let keeper = fault.at.filter(|_| !refused).and_then(|(region, offset)| {
             let keeper = self.live(self.region(region).keeper, Type::Port)?;
             Some((keeper, region, offset))
@@ -258,6 +273,7 @@ impl System {
     /// An exception: the keeper of the thread's space hears of it, with the registers. With no keeper
     /// the thread stops with the exception in its state.
     fn exception(&mut self, t: Id, code: Exception, address: u64, detail: u64) {
+        self.thread_mut(t).meets = None;
         let keeper = self.thread(t).space.and_then(|s| self.live(self.space(s).keeper, Type::Port));
         let Some(port) = keeper else {
             return self.halt(t, code, address);

@@ -48,7 +48,7 @@ pub(crate) enum Moved {
     All,
     /// The receiver has no room for what is left.
     Full,
-    /// Enough for once: the frames say how it goes on.
+    /// It makes a pause: the frames say how it goes on.
     Enough,
     /// Something stopped it, on the sender's side.
     Sender(Stop),
@@ -234,16 +234,26 @@ impl Side {
     }
 }
 
+/// How much a message can be.
+#[derive(Clone, Copy)]
+enum Extent {
+    /// It goes in one piece, and so has few entries and bytes.
+    Whole,
+    /// Anything; with pauses. `sends`: the sender is the one that runs.
+    Stream { sends: bool },
+}
+
 /// What is done with each piece of both sides: where it is in the sender's and in the receiver's memory,
 /// and how long it is.
 type Visit = fn(&mut System, (&Side, Option<Place>), (&mut Side, Option<Place>), u64);
 
 impl System {
-    /// Moves what the sender has into what room the receiver has.
-    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side) -> Moved {
+    /// Moves what the sender has into what room the receiver has. `sends`: the sender is the one that runs, whose
+    /// frame says where there has been a pause.
+    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, sends: bool) -> Moved {
         match self.transfer_references(from, to) {
             Some(ended) => ended,
-            None => self.pieces(from, to, u64::MAX, System::copy),
+            None => self.pieces(from, to, Extent::Stream { sends }, System::copy),
         }
     }
 
@@ -253,33 +263,35 @@ impl System {
         if let Some(ended) = self.transfer_references(from, to) {
             return ended;
         }
-        match self.pieces(&mut { *from }, &mut { *to }, MAX_IDEMPOTENT, |_, _, _, _| {}) {
+        match self.pieces(&mut { *from }, &mut { *to }, Extent::Whole, |_, _, _, _| {}) {
             Moved::Full if !part => Moved::Full,
-            Moved::All | Moved::Full => self.pieces(from, to, MAX_IDEMPOTENT, System::copy),
+            Moved::All | Moved::Full => self.pieces(from, to, Extent::Whole, System::copy),
             stopped => stopped,
         }
     }
 
-    /// Goes along both sides, as far as both have bytes, but no more than `limit`. A message that goes in
-    /// one piece has a limit, and then few entries; any other stops for a moment after many.
-    fn pieces(&mut self, from: &mut Side, to: &mut Side, mut limit: u64, visit: Visit) -> Moved {
-        let whole = limit == MAX_IDEMPOTENT;
-        let mut entries = 0;
-        let mut looked = |n: u64, stopped: Moved| {
-            entries += n;
-            match whole {
-                true if n > 0 && entries > MAX_ENTRIES => Some(stopped),
-                false if n > 0 && entries >= ENTRIES_PER_TURN => Some(Moved::Enough),
-                _ => None,
-            }
+    /// Goes along both sides, as far as both have bytes.
+    fn pieces(&mut self, from: &mut Side, to: &mut Side, extent: Extent, visit: Visit) -> Moved {
+        let mut limit = match extent {
+            Extent::Whole => MAX_IDEMPOTENT,
+            Extent::Stream { .. } => u64::MAX,
         };
+        let mut entries = 0;
         loop {
             let before = from.entries();
             if let Err(stop) = from.settle(self) {
                 return Moved::Sender(stop);
             }
-            if let Some(ended) = looked(before - from.entries(), Moved::Sender(Stop::Again)) {
-                return ended;
+            let looked = before - from.entries();
+            entries += looked;
+            match extent {
+                Extent::Whole if looked > 0 && entries > MAX_ENTRIES => {
+                    return Moved::Sender(Stop::Again);
+                }
+                Extent::Stream { sends } if looked > 0 && self.pauses(entries, from, to, sends) => {
+                    return Moved::Enough;
+                }
+                _ => {}
             }
             if from.known_length() == 0 {
                 return Moved::All;
@@ -288,8 +300,16 @@ impl System {
             if let Err(stop) = to.settle(self) {
                 return Moved::Receiver(stop);
             }
-            if let Some(ended) = looked(before - to.entries(), Moved::Receiver(Stop::Again)) {
-                return ended;
+            let looked = before - to.entries();
+            entries += looked;
+            match extent {
+                Extent::Whole if looked > 0 && entries > MAX_ENTRIES => {
+                    return Moved::Receiver(Stop::Again);
+                }
+                Extent::Stream { sends } if looked > 0 && self.pauses(entries, from, to, sends) => {
+                    return Moved::Enough;
+                }
+                _ => {}
             }
             let n = from.run().min(to.run()).min(limit);
             if n == 0 {
@@ -308,6 +328,20 @@ impl System {
             from.advance(n);
             to.advance(n);
         }
+    }
+
+    /// Whether a message that can have any length makes a pause after this many entries of both lists: it has to, or
+    /// it has, as the frame of the one that runs shows.
+    fn pauses(&self, entries: u64, from: &Side, to: &Side, sends: bool) -> bool {
+        let has = self.seen.pause.is_some_and(|frame| {
+            let mut left = frame;
+            match sends {
+                true => from.save_sender(&mut left),
+                false => to.save_receiver(&mut left),
+            }
+            left == frame
+        });
+        has || entries >= ENTRIES_PER_TURN
     }
 
     /// Copies byte by byte, from the lowest up: the two may overlap.

@@ -7,7 +7,7 @@
 //! ([`abi::Syscall::manages`]). When nobody keeps it, or its manager destroys it once more, it ends: nothing that names it finds it any more.
 
 use crate::ipc::answered;
-use crate::wait::{Hint, Status, Waiting};
+use crate::wait::{Asked, Meets, Status, Waiting};
 use crate::{Id, Place, Stop, System};
 use abi::registers::Lost;
 use abi::state::{initial_fpu, Stage, FPU_BYTES};
@@ -164,18 +164,37 @@ pub struct Thread {
     pub server: End,
     /// A keeper has its exception and owes the answer.
     pub exception_delivered: bool,
+    /// That keeper: nobody else answers.
+    pub keeper: Option<Id>,
+    /// It has no body, and its keeper has answered: with these of its registers, which the identity keeps.
+    pub answer: Option<Answer>,
     /// The last exception, and its address.
     pub exception: (u8, u64),
     /// Whether it can run.
     pub status: Status,
-    /// What it waited for when it was stopped: for people.
-    pub waited: Waiting,
+    /// What it waited for when it was stopped, as [`Thread::waits_for`]: for people.
+    pub waited: (Waiting, u64),
     /// The mutex, cond, port or portset at which it waits, or the vacant identity.
     pub at: Option<Id>,
     /// Until when it waits, on the machine's clock.
     pub deadline: Option<u64>,
-    /// What else there is to know of its wait, or of how its last one ended.
-    pub hint: Hint,
+    /// The question whose answer it waits for.
+    pub asked: Option<Asked>,
+    /// It waits at a port for a server that is to hear of its fault or exception, and not to do its call.
+    pub tells: bool,
+    /// The handle of the cond at which it waits, which its frame does not say any more: for people.
+    pub cond: u64,
+    /// What happens to it before it does what its frame says.
+    pub meets: Option<Meets>,
+}
+
+/// Which registers a keeper's answer to an exception has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All.
+    Whole,
+    /// Those that control the thread.
+    Control,
 }
 
 /// Names another object.
@@ -251,10 +270,15 @@ impl Default for Thread {
             exception_delivered: false,
             exception: (0, 0),
             status: Status::Stopped,
-            waited: Waiting::Nothing,
+            waited: (Waiting::Nothing, 0),
             at: None,
             deadline: None,
-            hint: Hint::None,
+            keeper: None,
+            answer: None,
+            asked: None,
+            tells: false,
+            cond: 0,
+            meets: None,
         }
     }
 }
@@ -528,11 +552,9 @@ impl System {
             Body::Thread(t) => {
                 let old = std::mem::take(&mut **t);
                 (t.interrupt, t.client, t.server) = (old.interrupt, old.client, old.server);
-                if let Hint::Answered { short } = old.hint {
-                    t.set_registers(answered(t.registers(), old.registers(), short));
-                }
-                if matches!(old.hint, Hint::Excepted(_) | Hint::Answered { .. }) {
-                    t.hint = old.hint;
+                (t.keeper, t.answer) = (old.keeper, old.answer);
+                if let Some(answer) = old.answer {
+                    t.set_registers(answered(t.registers(), old.registers(), answer));
                 }
             }
             // Its place in a space, where accesses wait.

@@ -5,7 +5,7 @@
 use crate::calls::Caller;
 use crate::ipc::answered;
 use crate::object::{Account, Body, End, Source, Target, Thread};
-use crate::wait::{reliable, Hint, Waiting};
+use crate::wait::{reliable, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
 use abi::state::{port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{collocated, Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
@@ -283,10 +283,8 @@ impl System {
         let fresh = !self.is_open(id);
         let t = self.thread_mut(id);
         // An answer that came while there was no body is for who waits for one.
-        let (registers, delivered) = match t.hint {
-            Hint::Answered { short } if delivered => {
-                (answered(registers, t.registers(), short), false)
-            }
+        let (registers, delivered) = match t.answer.take() {
+            Some(answer) if delivered => (answered(registers, t.registers(), answer), false),
             _ => (registers, delivered),
         };
         t.set_registers(registers);
@@ -294,16 +292,16 @@ impl System {
         (t.tag, t.priority, t.stops) = (tag, priority, stops);
         t.interrupt = interrupt || fresh && t.interrupt;
         (t.exception_delivered, t.exception) = (delivered, (code as u8, address));
-        if !(delivered && matches!(t.hint, Hint::Excepted(_))) {
-            t.hint = Hint::None;
+        if !delivered {
+            t.keeper = None;
         }
-        t.waited = Waiting::Nothing;
+        (t.meets, t.waited) = (None, (Waiting::Nothing, 0));
         self.set_end(id, true, End { stage: client, peer: client_peer });
         self.set_end(id, false, End { stage: server, peer: server_peer });
         if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer) {
             let client = self.thread_mut(client);
             if client.exception_delivered || client.stops > 0 {
-                client.hint = Hint::Excepted(id);
+                (client.keeper, client.meets) = (Some(id), None);
             }
         }
         self.thread_mut(id).space = space;

@@ -4,6 +4,7 @@
 //! (rule A8): somebody [completes](System::complete) the call in the frame, or the thread is
 //! [woken](System::wake) with nothing granted and does what its frame says, again.
 
+use crate::memory::Missing;
 use crate::object::Thread;
 use crate::{Id, System};
 use abi::ipc::Plan;
@@ -22,53 +23,26 @@ pub enum Status {
     Stopped,
 }
 
-/// What a client wants at a port.
+/// A question of a thread's that has reached a server. It lasts as long as the wait for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortWait {
-    /// Its frame is in a connect stage.
-    Connect,
-    /// Its frame is an idempotent call.
-    Call,
-    /// It is to tell of a fault or an exception, which it will meet again.
-    Trap,
+pub struct Asked {
+    /// Who owes the answer: what else anybody answers is too late.
+    pub server: Id,
+    /// The page that is missing, if it has asked for one; else it has made an idempotent call.
+    pub missing: Option<Missing>,
 }
 
-/// What is known of a thread's wait, or of how its last one ended, that its frame and state do not
-/// tell. Without it the thread does its call again, and that leads to the same end.
+/// What happens to a thread first when it goes on, before it does what its frame says: a fault belongs to the
+/// thread whose memory it is, whoever came upon it (rule A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// Nothing.
-    None,
-    /// What it wants at the port where it waits.
-    PortWait(PortWait),
-    /// Who owes it the reply to its call.
-    Called(Id),
-    /// Who owes it the answer to its fault: the page, the right that it needs, and the region whose
-    /// keeper that is.
-    Faulted(Id, u64, u64, Id),
-    /// Who has its exception. This is no hint: nobody else answers it.
-    Excepted(Id),
-    /// It has no body, and its keeper has answered its exception: the answer is in its registers, all of them
-    /// or those that control it. This is no hint either.
-    Answered {
-        /// Only those that control it.
-        short: bool,
-    },
-    /// The handle of the cond on which it waits, which its frame does not name any more.
-    Cond(u64),
-    /// What a peer met on its side, and it must see to when it goes on.
-    Obstacle(Obstacle),
-    /// The page that its keeper did not supply.
-    Refused(u64),
-}
-
-/// What a peer met on a thread's side: only the thread itself can deal with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// A page that is absent, or a device's: address and right.
+pub enum Meets {
+    /// Another thread, which did the work of both, needed this address with this right, and could not use it.
     Page(u64, u64),
-    /// Wrong use.
+    /// Another thread, which did the work of both, came upon this wrong use.
     Wrong(Exception, u64),
+    /// Its keeper was asked for this page and has answered without supplying it. If it is still missing it is an
+    /// exception now.
+    Refused(u64),
 }
 
 impl System {
@@ -91,6 +65,7 @@ impl System {
 
     /// Begins a wait, at an object if at one.
     pub(crate) fn wait(&mut self, t: Id, why: Waiting, at: Option<Id>) {
+        self.leave(t);
         let t = self.thread_mut(t);
         (t.status, t.at) = (Status::Waiting(why), at);
     }
@@ -107,10 +82,10 @@ impl System {
         self.go_on(t);
     }
 
-    /// The thread waits no more.
+    /// The thread waits no more, and of the wait nothing is left but what its frame says.
     pub(crate) fn leave(&mut self, t: Id) {
         let t = self.thread_mut(t);
-        (t.deadline, t.at) = (None, None);
+        (t.deadline, t.at, t.asked, t.tells, t.cond) = (None, None, None, false, 0);
         if t.status != Status::Stopped {
             t.status = Status::Ready;
         }
@@ -137,12 +112,12 @@ impl System {
     pub(crate) fn halt(&mut self, t: Id, code: Exception, address: u64) {
         self.stop(t);
         let t = self.thread_mut(t);
-        (t.exception, t.waited) = ((code as u8, address), Waiting::Nothing);
+        (t.exception, t.waited) = ((code as u8, address), (Waiting::Nothing, 0));
     }
 
     /// One stop more. The frame is complete, and nothing will be completed in it.
     pub(crate) fn stop(&mut self, t: Id) {
-        self.thread_mut(t).waited = self.thread(t).waits_for().0;
+        self.thread_mut(t).waited = self.thread(t).waits_for();
         self.leave(t);
         let t = self.thread_mut(t);
         t.stops = (t.stops + 1).min(u64::from(u32::MAX));
@@ -203,7 +178,8 @@ impl System {
             Waiting::Deadline => true,
             Waiting::Interrupt => !t.interrupt,
             Waiting::Port => {
-                let connects = t.hint == Hint::PortWait(PortWait::Connect);
+                let connects =
+                    !t.tells && self.stages(id).and_then(Plan::first) == Some(Plan::CONNECT);
                 let may = |port: Id| !(connects && self.port(port).calls_only);
                 open && t.at.is_some_and(|port| self.waiting_server(port).is_none() && may(port))
             }
@@ -252,14 +228,18 @@ impl Thread {
         let why = match self.status {
             Status::Ready => Waiting::Nothing,
             Status::Waiting(why) => why,
-            Status::Stopped => self.waited,
+            Status::Stopped => return self.waited,
         };
-        let what = match (why, self.hint) {
-            (Waiting::Cond, Hint::Cond(handle)) => handle,
-            (Waiting::Reply, Hint::Faulted(_, page, ..)) => page,
-            (Waiting::Exception, _) => self.exception.1,
-            (Waiting::Mutex | Waiting::Port | Waiting::Portset, _) => self.registers.parameter(0),
-            (Waiting::Reply | Waiting::Deadline, _) => self.registers.parameter(0),
+        let what = match why {
+            Waiting::Cond => self.cond,
+            Waiting::Exception => self.exception.1,
+            Waiting::Reply => {
+                let missing = self.asked.and_then(|asked| asked.missing);
+                missing.map_or(self.registers.parameter(0), |(page, ..)| page)
+            }
+            Waiting::Mutex | Waiting::Port | Waiting::Portset | Waiting::Deadline => {
+                self.registers.parameter(0)
+            }
             _ => 0,
         };
         (why, what)
@@ -268,11 +248,8 @@ impl Thread {
     /// Who owes it a reply, and to what.
     #[must_use]
     pub fn served_by(&self) -> Option<(Id, Stage)> {
-        match self.hint {
-            Hint::Called(server) => Some((server, Stage::Call)),
-            Hint::Faulted(server, ..) => Some((server, Stage::Fault)),
-            _ => None,
-        }
+        let stage = |missing| if missing { Stage::Fault } else { Stage::Call };
+        self.asked.map(|asked| (asked.server, stage(asked.missing.is_some())))
     }
 }
 

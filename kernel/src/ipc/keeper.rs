@@ -84,7 +84,7 @@ type Question = (&'static Port, [u64; FAULT_WORDS], &'static Region);
 #[inline(always)]
 fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
     let page = fault.address & !(PAGE_SIZE - 1);
-    if matches!(t.hint.get(), Hint::Refused(p) if p.0 == page) {
+    if t.is_refused(page) {
         return None;
     }
     let (region, offset) = fault.at?;
@@ -140,6 +140,8 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>());
     let Some(port) = keeper else {
         t.quit(k);
+        // What it meets next is another fault.
+        t.hint.set(Hint::None);
         return t.halt(code, address);
     };
     t.exception.set(code as u8);
@@ -200,7 +202,10 @@ pub(crate) fn prepare(k: K, t: &'static Thread) -> Result<&'static Space, &'stat
             let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
             Err(raise(k, t, Exception::ForeignCall, pc, call))
         }
-        Some(space) => Ok(space),
+        Some(space) => {
+            t.begins_call(k);
+            Ok(space)
+        }
     }
 }
 

@@ -790,7 +790,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 };
                 c.wake(k);
                 match refused {
-                    Some(page) => c.hint.set(Hint::Refused(Word(page))),
+                    Some(page) => c.refuse(k, page),
                     None => c.found_page(),
                 }
             }
@@ -905,9 +905,11 @@ fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
     c.ctx.call().set(call);
 }
 
-/// Ends the thread's exception: it goes on from its frame.
+/// Ends the thread's exception: it goes on from its frame. Nobody has it any more, whatever older state of the
+/// thread or of its keeper is set.
 #[inline(always)]
 fn end_exception(c: &Thread) {
+    c.hint.set(Hint::None);
     counters::completed(c);
     c.kept.clear();
     c.set_exception_delivered(false);

@@ -45,7 +45,7 @@ pub(crate) enum PendingFault {
 }
 
 /// Why a thread waits at a port.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortWait {
     /// The call in its frame is at a connect stage.
     Connect,
@@ -82,8 +82,12 @@ pub(crate) enum Hint {
     Broadcast(NonNullLink<Cond>),
     /// A peer met this in its memory; the thread deals with it when it goes on.
     PendingFault(PendingFault),
-    /// Its keeper replied to the fault at this page without supplying the page.
-    Refused(Word),
+    /// Its keeper replied to the fault at this page without supplying the page. If that is what it meets next, it
+    /// is an exception. `called`: it has begun a call since, so that only this call can still meet it.
+    Refused {
+        page: Word,
+        called: bool,
+    },
 }
 
 // The largest variant takes 20 bytes; a larger hint would make every thread larger.
@@ -261,9 +265,13 @@ impl Thread {
         self.straight.get().get()
     }
 
-    /// Recomputes `straight`. Called when its space, the space's `foreign` flag or a pending fault has changed.
+    /// Recomputes `straight`. Called when its space, the space's `foreign` flag, a pending fault or a refused page
+    /// has changed.
     pub(crate) fn note_space(&self, k: K) {
-        let pending = matches!(self.hint.get(), Hint::PendingFault(_));
+        let pending = matches!(
+            self.hint.get(),
+            Hint::PendingFault(_) | Hint::Refused { .. }
+        );
         let space = self.space.get().get();
         let straight = !pending && !space.foreign.get();
         let straight = if straight { space } else { k.nowhere };
@@ -274,6 +282,46 @@ impl Thread {
     pub(crate) fn leave_fault(&self, k: K, fault: PendingFault) {
         self.hint.set(Hint::PendingFault(fault));
         self.straight.set(NarrowRef::of(k.nowhere));
+    }
+
+    /// Records that its keeper has not supplied this page.
+    pub(crate) fn refuse(&self, k: K, page: u64) {
+        let page = Word(page);
+        self.hint.set(Hint::Refused {
+            page,
+            called: false,
+        });
+        self.straight.set(NarrowRef::of(k.nowhere));
+    }
+
+    /// Whether a fault at this page is the one to which its keeper replied without supplying the page, and nothing
+    /// but that.
+    #[inline(always)]
+    pub(crate) fn is_refused(&self, page: u64) -> bool {
+        let Hint::Refused {
+            page: refused,
+            called,
+        } = self.hint.get()
+        else {
+            return false;
+        };
+        // After a call it is in user code that the page is missing: that is another fault.
+        refused.0 == page && !(called && self.ctx.is_full())
+    }
+
+    /// It begins a call: a page that was refused is forgotten, unless this is the call that may meet it again.
+    pub(crate) fn begins_call(&self, k: K) {
+        match self.hint.get() {
+            Hint::Refused {
+                page,
+                called: false,
+            } => self.hint.set(Hint::Refused { page, called: true }),
+            Hint::Refused { .. } => {
+                self.hint.set(Hint::None);
+                self.note_space(k);
+            }
+            _ => self.note_space(k),
+        }
     }
 
     /// Takes the fault that a peer left for it, if there is one.
@@ -481,6 +529,10 @@ impl Thread {
     pub(crate) fn resume(&'static self, k: K) {
         self.stop_count.set(self.stop_count.get() - 1);
         if self.stop_count.get() == 0 {
+            if !self.exception_delivered() && matches!(self.hint.get(), Hint::Excepted(_)) {
+                // Taken over while it was set up, but its own state does not say that it waits for an answer.
+                self.hint.set(Hint::None);
+            }
             self.make_ready(k);
         }
     }

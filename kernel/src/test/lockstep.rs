@@ -10,12 +10,13 @@ use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};
 use crate::object::{self, Header, Link, Object, Phase, Target};
 use crate::queue;
 use crate::K;
+use abi::ipc::Plan;
 use abi::state::{Stage, Waiting};
 use abi::{RefKind, PAGE_SIZE};
 use hal::Trap;
 use spec::object as model;
-use spec::object::Body;
-use spec::wait::{self as model_wait, Obstacle, Status};
+use spec::object::{Answer, Body};
+use spec::wait::{Meets, Status};
 use spec::{Event, Id, Place, Seen, System};
 use std::boxed::Box;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -216,7 +217,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     client: end(t.client()),
                     server: end(t.server()),
                     status: status(t),
-                    waited: t.waiting.get(),
+                    waited: (t.waiting(), t.waiting_for()),
                     ..model::Thread::default()
                 }))
             }
@@ -383,9 +384,12 @@ impl<'w> Lockstep<'w> {
         let no_memory = self.short && no_memory;
         let left = self.left(trap)?;
         let told = self.told();
+        let pauses = trap == Trap::Syscall && !ended && status(before) == Status::Ready;
+        let pause = pauses.then(|| before.ctx.registers());
         let seen = |order| Seen {
             order,
             no_memory,
+            pause,
             told: told.clone(),
             left: left.clone(),
         };
@@ -744,7 +748,7 @@ impl<'w> Lockstep<'w> {
             model.exception,
         )?;
         same("waiting", (t.waiting(), t.waiting_for()), model.waits_for())?;
-        self.hint(model, t)?;
+        self.notes(model, t)?;
         let Status::Waiting(why) = model.status else {
             return Ok(());
         };
@@ -766,58 +770,51 @@ impl<'w> Lockstep<'w> {
         Ok(())
     }
 
-    /// Compares what the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
-    fn hint(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
-        let obstacle = match t.hint.get() {
+    /// Compares what the kernel notes beside the thread's frame and state with what follows from the rules.
+    fn notes(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
+        let meets = match t.hint.get() {
             Hint::PendingFault(PendingFault::Page(address, access)) => {
-                Some(Obstacle::Page(address.0, access.into()))
+                Some(Meets::Page(address.0, access.into()))
             }
             Hint::PendingFault(PendingFault::Wrong(exception, at)) => {
-                Some(Obstacle::Wrong(exception, at.0))
+                Some(Meets::Wrong(exception, at.0))
             }
+            // Once it has begun another call the kernel only has not cleared it away yet.
+            Hint::Refused {
+                page,
+                called: false,
+            } => Some(Meets::Refused(page.0)),
             _ => None,
         };
-        let expected = match model.hint {
-            model_wait::Hint::Obstacle(obstacle) => Some(obstacle),
-            _ => None,
-        };
-        same("obstacle", obstacle, expected)?;
-        let refused = match t.hint.get() {
-            Hint::Refused(page) => Some(page.0),
-            _ => None,
-        };
-        let expected = match model.hint {
-            model_wait::Hint::Refused(page) => Some(page),
-            _ => None,
-        };
-        same("refused page", refused, expected)?;
+        same("what it meets first", meets, model.meets)?;
         if model.status == Status::Waiting(Waiting::Port) {
             // Later the order that explains the result can depend on it.
             let wants = match t.hint.get() {
-                Hint::PortWait(_, purpose) => Some(match purpose {
-                    PortWait::Connect => model_wait::PortWait::Connect,
-                    PortWait::Call => model_wait::PortWait::Call,
-                    PortWait::Trap => model_wait::PortWait::Trap,
-                }),
+                Hint::PortWait(_, purpose) => Some(purpose),
                 _ => None,
             };
-            let expected = match model.hint {
-                model_wait::Hint::PortWait(purpose) => Some(purpose),
+            let first = t.call().and_then(|call| abi::ipc::plan(call).first());
+            let expected = match first {
+                _ if model.tells => Some(PortWait::Trap),
+                Some(Plan::CONNECT) => Some(PortWait::Connect),
+                Some(Plan::CALL) => Some(PortWait::Call),
                 _ => None,
             };
             same("what it wants at the port", wants, expected)?;
         }
-        if model.status == Status::Waiting(Waiting::Exception) {
+        if model.exception_delivered || model.answer.is_some() {
             let keeper = match t.hint.get() {
                 Hint::Excepted(keeper) => at(keeper),
                 _ => None,
             };
-            let expected = match model.hint {
-                model_wait::Hint::Excepted(keeper) => self.lives(Some(keeper)),
-                _ => None,
-            };
-            same("who has its exception", keeper, expected)?;
+            same("who has its exception", keeper, self.lives(model.keeper))?;
         }
+        let answer = match t.hint.get() {
+            Hint::Answered { short: true } => Some(Answer::Control),
+            Hint::Answered { short: false } => Some(Answer::Whole),
+            _ => None,
+        };
+        same("the answer that it has not got", answer, model.answer)?;
         if model.status == Status::Waiting(Waiting::Reply) {
             let (server, stage) = t.served_by();
             let owes = |(s, stage)| (self.lives(Some(s)), stage);

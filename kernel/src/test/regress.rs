@@ -538,6 +538,25 @@ const PROGRAMS: &[(&str, &str)] = &[
          b cond_wait_until a0=c0 a1=m1 a2=now+16717228
          a cond_broadcast a0=c0",
     ),
+    (
+        "A6: a page that a keeper had not supplied was an exception at once when it was missing again, much later",
+        "b server_wait_receive a0=q0 a6=data+0x3200 a7=0x100
+         d touch kept+0x118c 4
+         b reply_wait_receive
+         d mutex_trylock a0=m0
+         d mutex_unlock a0=m0
+         d touch kept+0x118c 4",
+    ),
+    (
+        "S2: who had answered an exception had it again when its thread was set to an older state",
+        "store data+0x2000 0x1010 0x9364 0x52d51 0x0 0x400000 0x43bdf43dc 0x6beb6 0x0 0x628da 0x2 0x94ee4 0x7004 0xbea15 0x1001a2 0x7000 0x0 0x78771 0x0
+         a server_wait_receive a0=q1 a6=data+0x2200 a7=0x128
+         c bad 6
+         b thread_stop a0=tc
+         b thread_get_state a0=tc a1=data+0x1800 a2=n0 a3=n1 a4=n2
+         a reply a1=data+0x2000 a2=0x90
+         b thread_set_state a0=tc a1=data+0x1800 a2=n0 a3=n1 a4=n2",
+    ),
 ];
 
 #[test]

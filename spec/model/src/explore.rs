@@ -7,7 +7,7 @@ use crate::properties::{self, Reach, PROPERTIES};
 use crate::scene::{line, role, Line, Role, Scene, CALL_BYTES, OUR_DATA, OUR_DATA_FRAME, SAVED};
 use abi::{Code, Registers, PAGE_SIZE};
 use spec::object::{Body, Target};
-use spec::wait::{Hint, Status, Waiting};
+use spec::wait::{Status, Waiting};
 use spec::{Event, Id, Seen, System};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::hash::{Hash, Hasher};
@@ -180,8 +180,8 @@ impl Exploration {
     }
 
     /// Forgets what nobody will look at again, so that what differs in nothing else is one state: the
-    /// registers of free programs, results of scripts that are not kept, scratch memory, hints that have
-    /// had their day, what a stopped thread waited for.
+    /// registers of free programs, results of scripts that are not kept, scratch memory, what a
+    /// stopped thread waited for.
     fn forget(&self, system: &mut System) {
         let threads: Vec<Id> = system.threads().map(|(id, _)| id).collect();
         for id in threads {
@@ -211,29 +211,14 @@ impl Exploration {
                     false
                 }
             };
-            let hint = match (t.hint, t.status) {
-                (Hint::PortWait(_), Status::Waiting(Waiting::Port))
-                | (Hint::Called(_) | Hint::Faulted(..), Status::Waiting(Waiting::Reply))
-                | (Hint::Cond(_), Status::Waiting(Waiting::Cond))
-                | (
-                    Hint::Obstacle(_)
-                    | Hint::Refused(_)
-                    | Hint::Excepted(_)
-                    | Hint::Answered { .. },
-                    _,
-                ) => t.hint,
-                _ => Hint::None,
-            };
             let exception = if t.exception_delivered { t.exception } else { (0, 0) };
             let same = new == t.registers
-                && hint == t.hint
                 && exception == t.exception
-                && t.waited == Waiting::Nothing
+                && t.waited == (Waiting::Nothing, 0)
                 && !(finished && t.in_call);
             if !same {
                 let t = system.thread_mut(id);
-                (t.hint, t.exception, t.waited, t.registers) =
-                    (hint, exception, Waiting::Nothing, new);
+                (t.exception, t.waited, t.registers) = (exception, (Waiting::Nothing, 0), new);
                 t.in_call &= !finished;
             }
         }
@@ -308,14 +293,8 @@ fn holders(state: &State, system: &System) -> Vec<(Id, Id)> {
             Body::Thread(t) => t.exception_delivered,
             _ => false,
         });
-        let holder = if before {
-            state.holders.iter().find(|h| h.0 == id).map(|h| h.1)
-        } else {
-            match t.hint {
-                Hint::Excepted(s) => Some(s),
-                _ => None,
-            }
-        };
+        let holder =
+            if before { state.holders.iter().find(|h| h.0 == id).map(|h| h.1) } else { t.keeper };
         holders.extend(holder.map(|holder| (id, holder)));
     }
     holders

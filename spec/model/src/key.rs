@@ -9,8 +9,8 @@
 //! difference. They are sorted by what they hold, and frames that name them follow.
 
 use abi::{Registers, Type};
-use spec::object::{Body, End, Target};
-use spec::wait::{Hint, Obstacle, Status};
+use spec::object::{Answer, Body, End, Target, Thread};
+use spec::wait::{Meets, Status};
 use spec::{Id, Place, System};
 use std::collections::BTreeMap;
 
@@ -179,7 +179,8 @@ impl Key<'_> {
                     u64::from(t.exception_delivered),
                     u64::from(t.exception.0),
                     t.exception.1,
-                    t.waited as u64,
+                    t.waited.0 as u64,
+                    t.waited.1,
                     t.deadline.unwrap_or(NONE),
                 ]);
                 if t.fpu != spec::object::Thread::default().fpu {
@@ -196,7 +197,7 @@ impl Key<'_> {
                     Status::Waiting(why) => 2 + why as u64,
                 });
                 self.link(t.at);
-                self.hint(t.hint);
+                self.of_wait(t);
             }
             Body::Reference(r) => {
                 self.target(r.target);
@@ -205,20 +206,27 @@ impl Key<'_> {
         }
     }
 
-    fn hint(&mut self, hint: Hint) {
-        match hint {
-            Hint::None => self.words.push(0),
-            Hint::PortWait(purpose) => self.words.extend([1, purpose as u64]),
-            Hint::Called(s) => self.words.extend([2, self.id(s)]),
-            Hint::Faulted(s, page, need, region) => {
-                self.words.extend([3, self.id(s), page, need, self.id(region)]);
+    /// What a thread's wait, and what it meets next, depend on.
+    fn of_wait(&mut self, t: &Thread) {
+        self.words.extend([u64::from(t.tells), t.cond]);
+        self.link(t.asked.map(|asked| asked.server));
+        match t.asked.and_then(|asked| asked.missing) {
+            None => self.words.push(0),
+            Some((page, need, region)) => {
+                self.words.extend([1, page, need, self.id(region)]);
             }
-            Hint::Answered { short } => self.words.extend([9, u64::from(short)]),
-            Hint::Excepted(s) => self.words.extend([4, self.id(s)]),
-            Hint::Cond(handle) => self.words.extend([5, handle]),
-            Hint::Obstacle(Obstacle::Page(page, need)) => self.words.extend([6, page, need]),
-            Hint::Obstacle(Obstacle::Wrong(code, at)) => self.words.extend([7, code as u64, at]),
-            Hint::Refused(page) => self.words.extend([8, page]),
+        }
+        self.link(t.keeper);
+        self.words.push(match t.answer {
+            None => 0,
+            Some(Answer::Whole) => 1,
+            Some(Answer::Control) => 2,
+        });
+        match t.meets {
+            None => self.words.push(0),
+            Some(Meets::Page(page, need)) => self.words.extend([1, page, need]),
+            Some(Meets::Wrong(code, at)) => self.words.extend([2, code as u64, at]),
+            Some(Meets::Refused(page)) => self.words.extend([3, page]),
         }
     }
 

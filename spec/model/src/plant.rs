@@ -7,7 +7,7 @@ use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::{Call, Code, PAGE_SIZE};
 use spec::object::{Body, End, Phase, Thread};
-use spec::wait::{Hint, Status, Waiting};
+use spec::wait::{Status, Waiting};
 use spec::{Event, Id, Seen, System};
 
 /// A broken rule.
@@ -104,7 +104,7 @@ impl Plant {
             }
             Plant::TakesOver if word(system, who) != Some(Call::ThreadSetState) => {
                 if let Some(peer) = system.thread(who).server.peer {
-                    system.thread_mut(peer).hint = Hint::Excepted(who);
+                    system.thread_mut(peer).keeper = Some(who);
                 }
             }
             _ => {}

@@ -7,7 +7,7 @@ use crate::moves::{manages, Move};
 use crate::scene::{role, Role, Scene, CEILING, SAVED};
 use abi::{access, Call, Code, Common, RefKind, Type, PAGE_SIZE};
 use spec::object::{Body, Source, Target};
-use spec::wait::{Hint, PortWait, Status, Waiting};
+use spec::wait::{Status, Waiting};
 use spec::{Event, Id, Seen, System};
 use stateright::Property as Checked;
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,7 +244,6 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
         let Status::Waiting(why) = t.status else {
             return true;
         };
-        let trap = matches!(t.hint, Hint::PortWait(PortWait::Trap));
         let leads_to = named(model, &state.system, t);
         let elsewhere = match t.at {
             Some(at) => leads_to != Some(at),
@@ -253,14 +252,14 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
                 why == Waiting::Reply && leads_to.is_none_or(|id| id >> 24 != Type::Port as u32)
             }
         };
-        if elsewhere && !trap && why != Waiting::Cond {
+        if elsewhere && !t.tells && why != Waiting::Cond {
             return true;
         }
-        match (why, t.hint) {
+        match why {
             // For something else than its frame's call.
-            (Waiting::Cond | Waiting::Vacant | Waiting::Exception | Waiting::Kernel, _)
-            | (_, Hint::Faulted(..)) => true,
-            (Waiting::Port, Hint::PortWait(PortWait::Trap)) => {
+            Waiting::Cond | Waiting::Vacant | Waiting::Exception | Waiting::Kernel => true,
+            _ if t.asked.is_some_and(|asked| asked.missing.is_some()) => true,
+            Waiting::Port if t.tells => {
                 let set = t.at.map(|port| state.system.port(port).portset);
                 let serves = |t: &spec::object::Thread| {
                     t.status == Status::Waiting(Waiting::Portset) && Some(t.at) == set
@@ -414,10 +413,12 @@ fn same(scene: &Scene, one: &mut System, two: &mut System) -> bool {
         let threads: Vec<Id> = system.threads().map(|(id, _)| id).collect();
         for id in threads {
             let t = system.thread_mut(id);
-            (t.waited, t.in_call) = (Waiting::Nothing, false);
-            // Who had an exception that has been answered, is nobody's affair.
-            if !(t.exception_delivered && matches!(t.hint, Hint::Excepted(_))) {
-                t.hint = Hint::None;
+            (t.waited, t.in_call) = ((Waiting::Nothing, 0), false);
+            // A wait may begin again, and what a thread meets first it meets again. Who had an exception that has
+            // been answered, is nobody's affair.
+            (t.asked, t.tells, t.cond, t.meets) = (None, false, 0, None);
+            if !t.exception_delivered {
+                t.keeper = None;
             }
             for &(register, _) in abi::ROLES.lost {
                 t.registers.set(register, 0);
