@@ -11,7 +11,7 @@ use rt::error_of;
 use rt::obj::{MappingAt, Ref, RefAt, ThreadAt};
 use rt::process::Process;
 use rt::window::Window;
-use services::process::{DebugClient, Placed, Status, EVERY, IN_MEMORY, ROOM};
+use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM};
 
 /// A range of the process's addresses.
 struct Range {
@@ -33,10 +33,10 @@ pub(crate) struct Held {
     memory_window: Window,
     control: Ref,
     control_window: Window,
-    /// The place of each thread that there has been; its number is one more than the index.
+    /// The spot of each thread that there has been; its number is one more than the index.
     known: Vec<u64>,
     /// The threads, since it stands still.
-    threads: Vec<Placed>,
+    threads: Vec<Spotted>,
     /// Its addresses, since it stands still.
     ranges: Vec<Range>,
 }
@@ -107,8 +107,8 @@ impl Held {
         let came = bytes.get(..came).ok_or(Error::Broken)?;
         self.threads = postcard::from_bytes(came).map_err(|_| Error::Broken)?;
         for thread in &self.threads {
-            if !self.known.contains(&thread.place) {
-                self.known.push(thread.place);
+            if !self.known.contains(&thread.spot) {
+                self.known.push(thread.spot);
             }
         }
         self.ranges.clear();
@@ -134,30 +134,30 @@ impl Held {
 
     /// The numbers of its threads.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
-        let number = |thread: &Placed| self.known.iter().position(|place| *place == thread.place);
+        let number = |thread: &Spotted| self.known.iter().position(|spot| *spot == thread.spot);
         self.threads
             .iter()
             .filter_map(move |thread| Some(number(thread)? + 1))
     }
 
-    /// The place of the thread with this number.
-    fn place(&self, number: usize) -> Result<u64, Error> {
-        let place = self.known.get(number.wrapping_sub(1));
-        place.copied().ok_or(Error::NotFound)
+    /// The spot of the thread with this number.
+    fn spot(&self, number: usize) -> Result<u64, Error> {
+        let spot = self.known.get(number.wrapping_sub(1));
+        spot.copied().ok_or(Error::NotFound)
     }
 
     /// What a thread is about to do, in words.
     pub(crate) fn doing(&self, number: usize) -> &str {
-        let place = self.place(number);
-        let thread = self.threads.iter().find(|thread| Ok(thread.place) == place);
+        let spot = self.spot(number);
+        let thread = self.threads.iter().find(|thread| Ok(thread.spot) == spot);
         thread.map_or("", |thread| &thread.doing)
     }
 
     /// The thread with this number, if it is where it was.
     fn thread(&self, number: usize) -> Result<ThreadAt, Error> {
-        let place = self.place(number)?;
-        let offset = place & !IN_MEMORY;
-        let (region, window) = match place & IN_MEMORY {
+        let spot = self.spot(number)?;
+        let offset = spot & !IN_MEMORY;
+        let (region, window) = match spot & IN_MEMORY {
             0 => (&self.control, &self.control_window),
             _ => (&self.memory, &self.memory_window),
         };
@@ -280,27 +280,27 @@ impl Held {
 
     /// A thread goes on, or all.
     pub(crate) fn let_run(&mut self, number: Option<usize>) -> Result<(), Error> {
-        let place = number.map_or(Ok(EVERY), |number| self.place(number))?;
-        self.session.let_run(place)
+        let spot = number.map_or(Ok(EVERY), |number| self.spot(number))?;
+        self.session.let_run(spot)
     }
 
     /// What a thread has met is the process's own affair.
     pub(crate) fn pass(&mut self, number: usize) -> Result<(), Error> {
-        let place = self.place(number)?;
-        self.session.pass(place)
+        let spot = self.spot(number)?;
+        self.session.pass(spot)
     }
 
     /// What has happened since it went on; if something has, it stands still. Of several things that have happened the first: what other threads have
     /// met they meet again.
     pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
-        let (place, code, _) = match self.session.taken() {
+        let (spot, code, _) = match self.session.taken() {
             Err(Error::NotFound) if !self.status()?.has_ended() => return Ok(None),
             Err(Error::NotFound | Error::Ended) => return Ok(Some(News::Ended(self.status()?))),
             taken => taken?,
         };
         self.hold()?;
         while self.session.taken().is_ok() {}
-        let thread = self.known.iter().position(|known| *known == place);
+        let thread = self.known.iter().position(|known| *known == spot);
         let thread = thread.ok_or(Error::Broken)? + 1;
         Ok(Some(News::Exception { thread, code }))
     }

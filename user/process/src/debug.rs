@@ -11,7 +11,7 @@ use interface::server::Event;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
-use services::process::{Debug, Pid, Placed, MAX_BREAKPOINTS};
+use services::process::{Debug, Pid, Spotted, MAX_BREAKPOINTS};
 
 /// The instruction `int3`.
 pub const BREAKPOINT: u8 = 0xcc;
@@ -52,7 +52,7 @@ impl Text for Process {
 #[derive(Debug, Default)]
 pub struct Breakpoints {
     /// Where they are, and the byte that belongs there, of those that are in.
-    places: BTreeMap<u64, Option<u8>>,
+    offsets: BTreeMap<u64, Option<u8>>,
     /// How often they were taken out.
     out: u32,
 }
@@ -63,10 +63,10 @@ impl Breakpoints {
     /// # Errors
     /// As of [`services::process::Debug::breakpoint`].
     pub fn set(&mut self, text: &impl Text, offset: u64) -> Result<(), Error> {
-        if self.places.contains_key(&offset) {
+        if self.offsets.contains_key(&offset) {
             return Ok(());
         }
-        if self.places.len() >= MAX_BREAKPOINTS {
+        if self.offsets.len() >= MAX_BREAKPOINTS {
             return Err(Error::Limit);
         }
         text.make_own(offset)?;
@@ -74,20 +74,20 @@ impl Breakpoints {
             0 => Some(text.exchange(offset, BREAKPOINT)?),
             _ => None,
         };
-        self.places.insert(offset, old);
+        self.offsets.insert(offset, old);
         Ok(())
     }
 
     /// Takes one away.
     pub fn clear(&mut self, text: &impl Text, offset: u64) {
-        if let Some(old) = self.places.remove(&offset) {
+        if let Some(old) = self.offsets.remove(&offset) {
             restore(text, offset, old);
         }
     }
 
     /// Takes all away.
     pub fn clear_all(&mut self, text: &impl Text) {
-        for (offset, old) in core::mem::take(&mut self.places) {
+        for (offset, old) in core::mem::take(&mut self.offsets) {
             restore(text, offset, old);
         }
     }
@@ -95,7 +95,7 @@ impl Breakpoints {
     /// Takes all out until [`Breakpoints::put_back`].
     pub fn take_out(&mut self, text: &impl Text) {
         self.out += 1;
-        for (offset, old) in &mut self.places {
+        for (offset, old) in &mut self.offsets {
             restore(text, *offset, old.take());
         }
     }
@@ -106,7 +106,7 @@ impl Breakpoints {
         if self.out > 0 {
             return;
         }
-        self.places.retain(|offset, old| {
+        self.offsets.retain(|offset, old| {
             let put = text.make_own(*offset);
             match put.and_then(|()| text.exchange(*offset, BREAKPOINT)) {
                 Ok(byte) => {
@@ -120,8 +120,8 @@ impl Breakpoints {
 
     /// The memory between these offsets has gone, and what was in it.
     pub fn forget(&mut self, start: u64, end: u64) {
-        if self.places.range(start..end).next().is_some() {
-            self.places
+        if self.offsets.range(start..end).next().is_some() {
+            self.offsets
                 .retain(|offset, _| !(start..end).contains(offset));
         }
     }
@@ -129,7 +129,7 @@ impl Breakpoints {
     /// Whether one is known at this offset.
     #[must_use]
     pub fn has(&self, offset: u64) -> bool {
-        self.places.contains_key(&offset)
+        self.offsets.contains_key(&offset)
     }
 }
 
@@ -146,8 +146,8 @@ fn restore(text: &impl Text, offset: u64, old: Option<u8>) {
 /// An exception that was taken of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceptional {
-    /// The thread's place.
-    pub place: u64,
+    /// The thread's spot.
+    pub spot: u64,
     /// The exception.
     pub code: u64,
     /// The address that it is about.
@@ -160,7 +160,7 @@ pub struct Exceptional {
 #[derive(Debug, Default)]
 pub struct Taken {
     untold: VecDeque<Exceptional>,
-    /// By place, of threads that have not gone on since.
+    /// By spot, of threads that have not gone on since.
     met: BTreeMap<u64, Exceptional>,
     count: u64,
 }
@@ -169,7 +169,7 @@ impl Taken {
     /// One more.
     pub fn add(&mut self, one: Exceptional) {
         self.untold.push_back(one);
-        self.met.insert(one.place, one);
+        self.met.insert(one.spot, one);
         self.count += 1;
     }
 
@@ -177,22 +177,22 @@ impl Taken {
     ///
     /// # Errors
     /// `NotFound` if there is none.
-    pub fn next(&mut self) -> Result<Exceptional, Error> {
+    pub fn tell(&mut self) -> Result<Exceptional, Error> {
         self.untold.pop_front().ok_or(Error::NotFound)
     }
 
     /// A thread goes on: what it met is past.
-    pub fn goes_on(&mut self, place: u64) {
-        self.met.remove(&place);
-        self.untold.retain(|one| one.place != place);
+    pub fn goes_on(&mut self, spot: u64) {
+        self.met.remove(&spot);
+        self.untold.retain(|one| one.spot != spot);
     }
 
-    /// What the thread at this place has met since it last went on.
+    /// What the thread at this spot has met since it last went on.
     ///
     /// # Errors
     /// `NotFound` if there is nothing.
-    pub fn of(&self, place: u64) -> Result<Exceptional, Error> {
-        self.met.get(&place).copied().ok_or(Error::NotFound)
+    pub fn of(&self, spot: u64) -> Result<Exceptional, Error> {
+        self.met.get(&spot).copied().ok_or(Error::NotFound)
     }
 
     /// How many there were.
@@ -218,7 +218,7 @@ pub fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), 
 }
 
 /// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none.
-pub fn undo(place: u64, thread: ThreadAt) -> Option<Exceptional> {
+pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     let state = thread.get_state(0, 0, 0).ok()?;
     if state.exception_delivered == 0 || state.exception == Exception::ForeignCall as u64 {
         return None;
@@ -231,7 +231,7 @@ pub fn undo(place: u64, thread: ThreadAt) -> Option<Exceptional> {
     })
     .ok()?;
     Some(Exceptional {
-        place,
+        spot,
         code: state.exception,
         address: state.exception_address,
         detail: 0,
@@ -255,10 +255,10 @@ pub trait Manager: held::Manager {
     fn leave(&mut self, pid: Pid);
     fn regions(&mut self, pid: Pid) -> Result<Vec<Ref>, Error>;
     fn hold(&mut self, pid: Pid) -> Result<(), Error>;
-    fn let_run(&mut self, pid: Pid, place: u64) -> Result<(), Error>;
-    fn threads(&mut self, pid: Pid) -> Result<Vec<Placed>, Error>;
+    fn let_run(&mut self, pid: Pid, spot: u64) -> Result<(), Error>;
+    fn threads(&mut self, pid: Pid) -> Result<Vec<Spotted>, Error>;
     fn taken(&mut self, pid: Pid) -> Result<&mut Taken, Error>;
-    fn pass(&mut self, pid: Pid, place: u64) -> Result<(), Error>;
+    fn pass(&mut self, pid: Pid, spot: u64) -> Result<(), Error>;
     fn breakpoint(&mut self, pid: Pid, offset: u64, set: bool) -> Result<(), Error>;
     fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error>;
 }
@@ -338,8 +338,8 @@ where
         self.with(Manager::hold)
     }
 
-    fn let_run(&self, place: u64) -> Result<(), Error> {
-        self.with(|manager, pid| manager.let_run(pid, place))
+    fn let_run(&self, spot: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.let_run(pid, spot))
     }
 
     fn threads(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
@@ -350,8 +350,8 @@ where
 
     fn taken(&self) -> Result<(u64, u64, u64), Error> {
         self.with(|manager, pid| {
-            let one = manager.taken(pid)?.next()?;
-            Ok((one.place, one.code, one.address))
+            let one = manager.taken(pid)?.tell()?;
+            Ok((one.spot, one.code, one.address))
         })
     }
 
@@ -366,8 +366,8 @@ where
         self.event.until(more).await
     }
 
-    fn pass(&self, place: u64) -> Result<(), Error> {
-        self.with(|manager, pid| manager.pass(pid, place))
+    fn pass(&self, spot: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.pass(pid, spot))
     }
 
     fn breakpoint(&self, offset: u64, set: bool) -> Result<(), Error> {
@@ -412,8 +412,8 @@ mod tests {
 
         fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error> {
             let mut bytes = self.bytes.borrow_mut();
-            let place = bytes.get_mut(offset as usize).ok_or(Error::Invalid)?;
-            Ok(core::mem::replace(place, byte))
+            let old = bytes.get_mut(offset as usize).ok_or(Error::Invalid)?;
+            Ok(core::mem::replace(old, byte))
         }
     }
 

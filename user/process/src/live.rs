@@ -422,16 +422,16 @@ impl Process {
         threads.map(ThreadAt).collect()
     }
 
-    /// All threads with their places: see [`services::process::Debug`].
+    /// All threads with their spots: see [`services::process::Debug`].
     #[must_use]
-    pub fn places(&self) -> Vec<(u64, ThreadAt)> {
+    pub fn spots(&self) -> Vec<(u64, ThreadAt)> {
         let control = &self.control_window;
-        let place = |thread: ThreadAt| match thread.0.wrapping_sub(control.address()) {
+        let spot = |thread: ThreadAt| match thread.0.wrapping_sub(control.address()) {
             offset if offset < control.size() => offset,
-            _ => thread.0 - self.memory_window.address() | IN_MEMORY,
+            _ => (thread.0 - self.memory_window.address()) | IN_MEMORY,
         };
         let threads = self.threads().into_iter();
-        threads.map(|thread| (place(thread), thread)).collect()
+        threads.map(|thread| (spot(thread), thread)).collect()
     }
 
     /// How many kernel objects there are in the process's segments, counted up to [`MOST_COUNTED`].

@@ -300,7 +300,7 @@ pub trait Process {
 /// undone when it ends, however it ends: threads go on, breakpoints are out, and exceptions that were taken are met again. When the process has ended all is
 /// `Ended`, and `NotFound` when it has been reaped.
 ///
-/// A thread is known by its *place*: its offset in the control region, or, with [`IN_MEMORY`] added, in the memory region.
+/// A thread is known by its *spot*: its offset in the control region, or, with [`IN_MEMORY`] added, in the memory region.
 #[interface]
 pub trait Debug {
     /// Memory and control region. Registers and memory are read and written through these, while the threads stand still. Errors: none of its own. May be
@@ -308,13 +308,13 @@ pub trait Debug {
     fn regions(&self) -> Result<Refs, Error>;
     /// All threads stand still for the debugger. Whoever else has stopped them does not notice. Errors: none of its own. May be repeated.
     fn hold(&self) -> Result<(), Error>;
-    /// The thread at this place goes on, or all for [`EVERY`], as far as they stand still for the debugger. Errors: `NotFound` if there is no such thread. Must not be
+    /// The thread at this spot goes on, or all for [`EVERY`], as far as they stand still for the debugger. Errors: `NotFound` if there is no such thread. Must not be
     /// repeated.
     #[once]
-    fn let_run(&self, place: u64) -> Result<(), Error>;
-    /// The threads: [`Placed`] for each, encoded as a list. Errors: `Limit` if there is no room for it. May be repeated.
+    fn let_run(&self, spot: u64) -> Result<(), Error>;
+    /// The threads: [`Spotted`] for each, encoded as a list. Errors: `Limit` if there is no room for it. May be repeated.
     fn threads(&self) -> Result<Bytes, Error>;
-    /// The next exception that was taken of one of the threads, which stands still: its place, the `abi::Exception`, and the address that it is about. It is as if the
+    /// The next exception that was taken of one of the threads, which stands still: its spot, the `abi::Exception`, and the address that it is about. It is as if the
     /// exception had not been: a thread that goes on meets it again, unless it was a single step. Calls of Linux programs are not taken. Errors: `NotFound` if there is none. Must not
     /// be repeated.
     #[once]
@@ -322,10 +322,10 @@ pub trait Debug {
     /// Waits until more exceptions than this many were taken: how many. For a further session, which debugs nothing and can be opened at any time.
     /// Errors: none of its own. May be repeated.
     async fn more_taken(&self, seen: u64) -> Result<u64, Error>;
-    /// What was taken of the thread at this place is met by the process after all, as if it was not debugged. Errors: `NotFound` if nothing was taken of
+    /// What was taken of the thread at this spot is met by the process after all, as if it was not debugged. Errors: `NotFound` if nothing was taken of
     /// that since it last went on. Must not be repeated.
     #[once]
-    fn pass(&self, place: u64) -> Result<(), Error>;
+    fn pass(&self, spot: u64) -> Result<(), Error>;
     /// Puts a breakpoint into memory at this offset of the memory region, or takes it out. Others who have the page do not see it, nor do images
     /// and children. Errors: `Invalid` if there is no such offset, `Limit` for one more than [`MAX_BREAKPOINTS`], `NoMemory`. May be repeated.
     fn breakpoint(&self, offset: u64, set: bool) -> Result<(), Error>;
@@ -336,18 +336,18 @@ pub trait Debug {
     fn leave(&self) -> Result<(), Error>;
 }
 
-/// In the place of a thread: it is in the memory region.
+/// Part of the spot of a thread: it is in the memory region.
 pub const IN_MEMORY: u64 = 1 << 63;
-/// Stands for the places of all threads.
+/// Stands for the spots of all threads.
 pub const EVERY: u64 = u64::MAX;
 /// Most breakpoints of a process.
 pub const MAX_BREAKPOINTS: usize = 256;
 
 /// A thread of a process that is debugged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placed {
-    /// Its place.
-    pub place: u64,
+pub struct Spotted {
+    /// Its spot.
+    pub spot: u64,
     /// What it is about to do, in words, for people.
     pub doing: String,
 }

@@ -8,7 +8,7 @@ use process::{words, Process};
 use proto::Error;
 use rt::error_of;
 use rt::obj::{Ref, ThreadAt};
-use services::process::{Pid, Placed, Status, EVERY, MAX_POPULATE};
+use services::process::{Pid, Spotted, Status, EVERY, MAX_POPULATE};
 
 /// What is kept for the debugger of a process.
 #[derive(Default)]
@@ -23,11 +23,11 @@ pub(super) struct Debugged {
 
 impl Debugged {
     /// Stops a thread for the debugger, if it does not stand still for that already.
-    fn hold(&mut self, place: u64, thread: ThreadAt, frozen: bool) -> bool {
+    fn hold(&mut self, spot: u64, thread: ThreadAt, frozen: bool) -> bool {
         let new =
-            self.held.iter().all(|(known, _)| *known != place) && (frozen || thread.stop().is_ok());
+            self.held.iter().all(|(known, _)| *known != spot) && (frozen || thread.stop().is_ok());
         if new {
-            self.held.push((place, thread));
+            self.held.push((spot, thread));
         }
         new
     }
@@ -40,13 +40,13 @@ impl Debugged {
     /// Takes the exceptions that threads have met: whether there were any.
     pub(super) fn take(&mut self, process: &Process, frozen: bool) -> bool {
         let before = self.taken.count();
-        for (place, thread) in process.places() {
+        for (spot, thread) in process.spots() {
             let met = thread
                 .get_state(0, 0, 0)
                 .is_ok_and(|state| state.exception_delivered != 0);
             if met {
-                self.hold(place, thread, frozen);
-                if let Some(one) = debug::undo(place, thread) {
+                self.hold(spot, thread, frozen);
+                if let Some(one) = debug::undo(spot, thread) {
                     self.taken.add(one);
                 }
             }
@@ -164,35 +164,35 @@ impl debug::Manager for Manager {
         // A thread can make others before it is stopped itself.
         let mut more = true;
         while core::mem::take(&mut more) {
-            for (place, thread) in process.places() {
-                more |= debugged.hold(place, thread, frozen);
+            for (spot, thread) in process.spots() {
+                more |= debugged.hold(spot, thread, frozen);
             }
         }
         Ok(())
     }
 
-    fn let_run(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
+    fn let_run(&mut self, pid: Pid, spot: u64) -> Result<(), Error> {
         let (process, debugged, frozen) = self.debugged(pid)?;
         let all = core::mem::take(&mut debugged.held);
         let (go, stay): (Vec<_>, Vec<_>) = all
             .into_iter()
-            .partition(|(known, _)| place == EVERY || *known == place);
+            .partition(|(known, _)| spot == EVERY || *known == spot);
         debugged.held = stay;
-        for (place, _) in &go {
-            debugged.taken.goes_on(*place);
+        for (spot, _) in &go {
+            debugged.taken.goes_on(*spot);
         }
         if !frozen {
             let threads: Vec<ThreadAt> = go.iter().map(|(_, thread)| *thread).collect();
             process.resume_all(&threads);
         }
-        match place {
+        match spot {
             EVERY => Ok(()),
-            place if process.places().iter().any(|(known, _)| *known == place) => Ok(()),
+            spot if process.spots().iter().any(|(known, _)| *known == spot) => Ok(()),
             _ => Err(Error::NotFound),
         }
     }
 
-    fn threads(&mut self, pid: Pid) -> Result<Vec<Placed>, Error> {
+    fn threads(&mut self, pid: Pid) -> Result<Vec<Spotted>, Error> {
         let (process, ..) = self.debugged(pid)?;
         let doing = |thread: ThreadAt| {
             thread.get_state(0, 0, 0).map_or_else(
@@ -200,10 +200,10 @@ impl debug::Manager for Manager {
                 |state| words::doing(&state, process.is_call(state.registers.rip)),
             )
         };
-        let threads = process.places().into_iter();
+        let threads = process.spots().into_iter();
         Ok(threads
-            .map(|(place, thread)| Placed {
-                place,
+            .map(|(spot, thread)| Spotted {
+                spot,
                 doing: doing(thread),
             })
             .collect())
@@ -214,10 +214,10 @@ impl debug::Manager for Manager {
         Ok(&mut debugged.taken)
     }
 
-    fn pass(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
+    fn pass(&mut self, pid: Pid, spot: u64) -> Result<(), Error> {
         let (process, debugged, _) = self.debugged(pid)?;
-        let one = debugged.taken.of(place)?;
-        let thread = process.places().into_iter().find(|(p, _)| *p == place);
+        let one = debugged.taken.of(spot)?;
+        let thread = process.spots().into_iter().find(|(p, _)| *p == spot);
         let state = thread.and_then(|(_, thread)| thread.get_state(0, 0, 0).ok());
         let rip = state.map_or(0, |state| state.registers.rip);
         if let Some(line) = self.describe(pid, one.code, one.address, rip) {

@@ -11,7 +11,7 @@ use personality::system::Tid;
 use process::debug::{self, clear_step, Exceptional, Taken, SINGLE_STEP};
 use proto::Error;
 use rt::obj::Ref;
-use services::process::{Pid, Placed, EVERY, MAX_POPULATE};
+use services::process::{Pid, Spotted, EVERY, MAX_POPULATE};
 
 use super::image::regions_of;
 use super::info::doing;
@@ -59,7 +59,7 @@ impl Table {
         message: &ExceptionMessage,
     ) -> Option<bool> {
         let living = self.tasks.get(&tid)?;
-        let (pid, place) = (living.task.pid, living.seat.thread);
+        let (pid, spot) = (living.task.pid, living.seat.thread);
         let memory = Rc::clone(&living.seat.memory);
         if memory.borrow().id != keeper {
             return None;
@@ -67,13 +67,13 @@ impl Table {
         if self.debugged(pid).is_err() {
             let is_breakpoint = message.code == Exception::Breakpoint as u64;
             let at = message.registers.rip;
-            return (is_breakpoint && memory.borrow_mut().make_way(at, place)).then_some(true);
+            return (is_breakpoint && memory.borrow_mut().make_way(at, spot)).then_some(true);
         }
         park();
         let frozen = self.is_frozen(pid);
         self.stay(tid, frozen);
         let thread = self.tasks.get(&tid).and_then(|living| living.thread().ok());
-        let met = thread.and_then(|thread| debug::undo(place, thread));
+        let met = thread.and_then(|thread| debug::undo(spot, thread));
         if let (Some(one), Ok(debugged)) = (met, self.debugged(pid)) {
             debugged.taken.add(Exceptional {
                 detail: message.detail,
@@ -192,16 +192,16 @@ impl debug::Manager for Table {
         Ok(())
     }
 
-    fn let_run(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
+    fn let_run(&mut self, pid: Pid, spot: u64) -> Result<(), Error> {
         self.debugged(pid)?;
         let frozen = self.is_frozen(pid);
-        let mut found = place == EVERY;
+        let mut found = spot == EVERY;
         for tid in self.tasks_of(pid) {
             let Some(living) = self.tasks.get_mut(&tid) else {
                 continue;
             };
             let own = living.seat.thread;
-            if place != EVERY && own != place {
+            if spot != EVERY && own != spot {
                 continue;
             }
             found = true;
@@ -214,13 +214,13 @@ impl debug::Manager for Table {
         found.then_some(()).ok_or(Error::NotFound)
     }
 
-    fn threads(&mut self, pid: Pid) -> Result<Vec<Placed>, Error> {
+    fn threads(&mut self, pid: Pid) -> Result<Vec<Spotted>, Error> {
         self.debugged(pid)?;
         let tasks = self.tasks_of(pid).into_iter();
         let living = tasks.filter_map(|tid| self.tasks.get(&tid));
         Ok(living
-            .map(|living| Placed {
-                place: living.seat.thread,
+            .map(|living| Spotted {
+                spot: living.seat.thread,
                 doing: living
                     .state()
                     .map_or_else(|_| String::new(), |state| doing(living, &state)),
@@ -232,12 +232,12 @@ impl debug::Manager for Table {
         Ok(&mut self.debugged(pid)?.taken)
     }
 
-    fn pass(&mut self, pid: Pid, place: u64) -> Result<(), Error> {
-        let one = self.debugged(pid)?.taken.of(place)?;
-        let is = |tid: &Tid| self.tasks.get(tid).is_some_and(|l| l.seat.thread == place);
+    fn pass(&mut self, pid: Pid, spot: u64) -> Result<(), Error> {
+        let one = self.debugged(pid)?.taken.of(spot)?;
+        let is = |tid: &Tid| self.tasks.get(tid).is_some_and(|l| l.seat.thread == spot);
         let tid = self.tasks_of(pid).into_iter().find(is);
         let tid = tid.ok_or(Error::NotFound)?;
-        self.debugged(pid)?.taken.goes_on(place);
+        self.debugged(pid)?.taken.goes_on(spot);
         let (living, system, world) = self.split(tid).ok_or(Error::NotFound)?;
         let message = ExceptionMessage {
             code: one.code,

@@ -19,7 +19,7 @@ use services::memory::{AccountClient, MemorySupervisorClient, SegmentClient};
 use services::names::{NamesClient, RESERVED};
 use services::net::{self, NetworkClient};
 use services::process::{
-    ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
+    DebugClient, ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
 };
 use services::random::RandomClient;
 use services::system::SystemClient;
@@ -413,6 +413,9 @@ impl Writer {
         };
         let control = u64::from(self.chance(50));
         let (member, flag) = (self.random.below(3), u64::from(self.chance(50)));
+        if self.chance(25) {
+            return self.debug();
+        }
         // What waits is for other threads.
         let (method, arguments): (u16, Vec<u64>) = match self.random.below(32) {
             0 => (method!(ProcessClient, "status"), [].into()),
@@ -449,6 +452,34 @@ impl Writer {
         self.asked(method, &arguments, None)
     }
 
+    /// What a debugger can ask.
+    fn debug(&mut self) -> Request {
+        let (offset, size) = (self.number(), self.number());
+        let flag = u64::from(self.chance(50));
+        let spot = self.one(&[0x10, u64::MAX, offset]);
+        let (method, arguments): (u16, Vec<u64>) = match self.random.below(16) {
+            0 => (method!(DebugClient, "regions"), [].into()),
+            1..=3 => (method!(DebugClient, "hold"), [].into()),
+            4..=6 => (method!(DebugClient, "let_run"), [spot].into()),
+            7 => (method!(DebugClient, "threads"), [ROOM as u64].into()),
+            8 => (method!(DebugClient, "taken"), [].into()),
+            // There were not so many, so there is an answer at once.
+            9 => (method!(DebugClient, "more_taken"), [0x7702].into()),
+            10 => (method!(DebugClient, "pass"), [spot].into()),
+            11 => (method!(DebugClient, "breakpoint"), [offset, flag].into()),
+            12 | 13 => (
+                method!(DebugClient, "breakpoint"),
+                [0x40_0000 + (offset & 0xffff), flag].into(),
+            ),
+            14 => (
+                method!(DebugClient, "make_present"),
+                [offset & 0xf_f000, size & 0xf000].into(),
+            ),
+            _ => (method!(DebugClient, "leave"), [].into()),
+        };
+        self.asked(method, &arguments, None)
+    }
+
     fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
         let own = self.reference(rt::start::names());
         let passed = self.pool.any(&mut self.random);
@@ -464,7 +495,7 @@ impl Writer {
             // A control port is a door too.
             return Request {
                 given: true,
-                ..self.door(&[ProcessClient::ID])
+                ..self.door(&[ProcessClient::ID, DebugClient::ID])
             };
         }
         // Starting a program is much work.
