@@ -128,7 +128,13 @@ const CRATES: &[Room] = &[
         &["abi", "user", "boot/archive"],
         &["tests/allocated"],
     ),
+    room(
+        "servers/console",
+        &["abi", "user", "drivers/uart"],
+        &["tests/allocated"],
+    ),
     room("servers/ext4", &["user", "drivers/block"], &[]),
+    room("servers/gdb", &["abi", "user", "drivers/uart"], &[]),
     room("servers/linux/vdso", &[], &[]),
     room(
         "servers/linux",
