@@ -3,13 +3,15 @@
 use super::net::free_port;
 use crate::scenario::{Ctx, Failure, Run};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use xtask_machine::net::Net;
 
 const TOKEN: &str = "0123456789abcdef";
+/// As many as `inspect` has connections at a time.
+const IDLE: usize = 16;
 
 /// One request, of which the body of the answer and its status are returned; `None` if there is no answer.
 fn ask(port: u16, request: &[u8]) -> Option<(u16, String)> {
@@ -86,9 +88,21 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
         }
     };
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-    // Somebody who never asks for anything holds up nobody.
-    let idle = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    // Many who never ask for anything hold up nobody: who has been there longest makes room.
+    let connect = |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    let mut idle: Vec<_> = (0..IDLE).map(connect).collect();
     assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
+    // The others are still there: nobody's patience was waited for.
+    let last = idle.pop().ok_or("no connections")?;
+    let mut last = last.map_err(|error| error.to_string())?;
+    last.set_nonblocking(true)
+        .map_err(|error| error.to_string())?;
+    let error = last.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(
+        error,
+        Err(ErrorKind::WouldBlock),
+        "silent ones were waited for"
+    );
     let expect = |answer: Option<(u16, String)>, status: u16| match answer {
         Some((is, said)) if is == status => Ok(said),
         other => Err(format!("expected {status}, got {other:?}")),

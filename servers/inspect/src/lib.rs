@@ -2,7 +2,8 @@
 //!
 //! * [`http`]: what comes from the network, bounded and checked;
 //! * [`answer`]: which request gets what, and who may act;
-//! * [`state`]: what is shown, as JSON.
+//! * [`state`]: what is shown, as JSON;
+//! * [`crowd`]: how many connections there are.
 //!
 //! All of that is tested on the host. The program itself (`main.rs`) has the connections.
 #![no_std]
@@ -11,6 +12,7 @@
 extern crate alloc;
 
 pub mod answer;
+pub mod crowd;
 pub mod http;
 pub mod state;
 

@@ -12,6 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_inspect::answer::{answer, Act, Machine, Subject, MANAGERS, SHORTEST};
+use fermata_inspect::crowd::makes_room;
 use fermata_inspect::http::{self, Parsed};
 use fermata_inspect::state::{Process, State};
 use rt::net::{Network, Socket};
@@ -26,8 +27,6 @@ usage: trust inspect PORT [FILE]
 Shows the machine on a page at this TCP port (run --net user --forward HOSTPORT:PORT). Whoever has the token can stop, save and end processes there:
 it is the first line of FILE, or a random one that is written to standard output.";
 
-/// Most connections at a time; others wait until one is closed.
-const MOST: usize = 16;
 /// How long a connection may take, in nanoseconds.
 const PATIENCE: u64 = 10_000_000_000;
 /// How old what is shown may be, in nanoseconds.
@@ -204,10 +203,7 @@ fn serve(
 ) -> Result<(), Error> {
     let mut connections: Vec<Connection> = Vec::new();
     loop {
-        let (mut readable, mut writable) = (0, 0);
-        if connections.len() < MOST {
-            readable |= 1 << listening;
-        }
+        let (mut readable, mut writable) = (1 << listening, 0);
         for connection in &connections {
             match connection.stage {
                 Stage::Writes(..) => writable |= 1 << connection.socket,
@@ -220,6 +216,9 @@ fn serve(
         let (readable, writable) = net.wait(readable, writable, most)?;
         if readable & 1 << listening != 0 {
             let (socket, _) = net.accept(listening)?;
+            if let Some(n) = makes_room(connections.iter().map(|c| c.deadline)) {
+                net.close(connections.swap_remove(n).socket)?;
+            }
             connections.push(Connection {
                 socket,
                 stage: Stage::Reads(Vec::new()),

@@ -1,5 +1,6 @@
 //! Requests as browsers and as enemies send them.
 use crate::answer::{answer, Act, Machine, Subject};
+use crate::crowd::makes_room;
 use crate::http::{field, is_own, parse, Parsed, Request, Status, MOST};
 use crate::state::{Process, State};
 use alloc::format;
@@ -219,4 +220,22 @@ fn the_state_is_json_whatever_processes_are_called() {
     // The page itself has nothing of anybody's in it.
     let page = whole("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n");
     assert_eq!(status(&answer(&page, TOKEN, &mut machine)), 200);
+}
+
+#[test]
+fn who_has_been_there_longest_makes_room() {
+    const MOST: usize = crate::crowd::MOST;
+    let mut deadlines: Vec<u64> = (0..MOST as u64 - 1).map(|n| 100 + n).collect();
+    deadlines.swap(0, 5);
+    assert_eq!(makes_room(deadlines.iter().copied()), None, "there is room");
+    deadlines.push(200);
+    // All are silent, and yet who comes is let in.
+    for n in 0..40 {
+        let out = makes_room(deadlines.iter().copied());
+        let out = out.expect("S1: silent connections keep out who comes");
+        let first = deadlines.iter().min().copied();
+        assert_eq!(Some(deadlines.swap_remove(out)), first);
+        deadlines.push(300 + n);
+        assert_eq!(deadlines.len(), MOST);
+    }
 }
