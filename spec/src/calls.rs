@@ -274,7 +274,8 @@ impl System {
             }
             let next = if at < end { self.next_mapped(region, at) } else { None };
             let Some(next) = next.filter(|&next| next < end) else {
-                self.thread_mut(c.t).registers.set_parameter(1, c.b.max(end));
+                // The same whether there has been a pause or not (rule A8).
+                self.thread_mut(c.t).registers.set_parameter(1, at.max(end));
                 return Err(Stop::Code(Code::NotFound));
             };
             let page = crate::memory::page(next);
