@@ -106,6 +106,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("gdb_debian", gdb::debian),
     scenario("net_user", net::user),
     scenario("net_pair", net::pair),
+    once("net_slow_reader", net::slow_reader),
     once("net_lost_ends", net::lost_ends),
     scenario("net_refusals", net::refusals),
     scenario("net_driver_kills", net::driver_kills),

@@ -164,6 +164,25 @@ cmp /tmp/got2 /tmp/got
     Ok(())
 }
 
+/// A machine that ends its script as soon as `tcp` is done, though the other one reads slowly: that has everything.
+pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, second] = wire(directory.path());
+    // More than there is room for in sockets and pipes on the way.
+    let one = content(100_000, 5);
+    let reads = "tcp -w 10.0.3.1 7 < /dev/null | busybox sh -c 'dd bs=1 count=1 2> /dev/null; sleep 3; cat' > /tmp/got\n";
+    let [sends, reads] = ctx.run_both(
+        Run::script("tcp -l 7 < /tmp/one\n")
+            .add("/tmp/one", one.clone())
+            .net(first),
+        Run::script(reads).get("/tmp/got").net(second).stays(),
+    )?;
+    sends.expect_status(0)?.expect_stdout("")?;
+    reads.expect_status(0)?.expect_stdout("")?;
+    assert!(reads.file("/tmp/got")? == one);
+    Ok(())
+}
+
 /// Two machines on a wire that loses the end of each direction of a connection when it is said first, and the answer when it is said again: both have everything.
 pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     let directories = [temp_dir(), temp_dir()];

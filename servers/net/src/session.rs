@@ -223,10 +223,6 @@ impl Network for Session {
         self.with(socket, Stack::shut)
     }
 
-    fn unsent(&self, socket: u64) -> Result<u64, Error> {
-        self.with(socket, Stack::unsent)
-    }
-
     fn send(&self, socket: u64, high: u64, low: u64, port: u64, bytes: &[u8]) -> Result<(), Error> {
         let to = Place::from_words(high, low, port);
         self.with(socket, |stack, id| {
@@ -258,6 +254,16 @@ impl Network for Session {
             timer.timer = Some(stack.start_timer(until, context.waker()));
             Poll::Pending
         })
+        .await
+    }
+
+    async fn sent(&self, socket: u64) -> Result<(), Error> {
+        poll_fn(
+            |context| match self.with(socket, |stack, id| stack.sent(id, context.waker())) {
+                Ok(false) => Poll::Pending,
+                sent => Poll::Ready(sent.map(drop)),
+            },
+        )
         .await
     }
 

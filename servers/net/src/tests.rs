@@ -759,6 +759,86 @@ fn a_wait_ends_with_what_is_waited_for_or_with_its_time() {
     assert_eq!(poll(none.as_mut()), Poll::Ready(Err(Error::NotFound)));
 }
 
+/// Who wants to end when the other end has all waits for just that: bytes that it has no room for, and the end.
+#[test]
+fn sent_is_what_the_other_end_has_confirmed() {
+    let mut world = World::new(Wire::default(), 12);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    assert_eq!(
+        poll(pin!(client.sent(0)).as_mut()),
+        Poll::Ready(Err(Error::NotFound))
+    );
+    let begin = |world: &mut World| {
+        let socket = connect(&client, "10.0.3.2", 80);
+        world.turns(4);
+        let (accepted, ..) = server.accept(listening).unwrap();
+        (socket, accepted)
+    };
+    let (socket, accepted) = begin(&mut world);
+    // More than the other end has room for.
+    let bytes = content(30_000, 7);
+    let mut written = 0;
+    while written < bytes.len() {
+        match client.write(socket, &bytes[written..]) {
+            Ok(taken) => written += taken as usize,
+            Err(error) => assert_eq!((error, written > 16_384), (Error::WouldBlock, true)),
+        }
+        if written < bytes.len() {
+            world.turns(4);
+        }
+    }
+    assert_eq!(client.shut(socket), Ok(()));
+    let mut sent = pin!(client.sent(socket));
+    world.turns(50);
+    assert_eq!(
+        poll(sent.as_mut()),
+        Poll::Pending,
+        "S3: sent is what has arrived"
+    );
+    let mut got = Vec::new();
+    while got.len() < bytes.len() {
+        got.extend(read(&server, accepted, 50_000).unwrap_or_default());
+        world.turns(4);
+    }
+    assert!(got == bytes);
+    // A confirmation may be late, in case that there is more to say.
+    world.turns(20);
+    assert_eq!(poll(sent.as_mut()), Poll::Ready(Ok(())));
+    // The end is confirmed like the bytes before it.
+    let (socket, accepted) = begin(&mut world);
+    assert_eq!(client.write(socket, b"all"), Ok(3));
+    world.turns(20);
+    assert_eq!(
+        poll(pin!(client.sent(socket)).as_mut()),
+        Poll::Ready(Ok(()))
+    );
+    assert_eq!(client.shut(socket), Ok(()));
+    let mut sent = pin!(client.sent(socket));
+    assert_eq!(
+        poll(sent.as_mut()),
+        Poll::Pending,
+        "S3: sent is what has arrived"
+    );
+    world.turns(20);
+    assert_eq!(poll(sent.as_mut()), Poll::Ready(Ok(())));
+    assert_eq!(read(&server, accepted, 9).as_deref(), Ok(&b"all"[..]));
+    // Nobody confirms what was written to who is gone.
+    let (socket, accepted) = begin(&mut world);
+    assert_eq!(
+        client.write(socket, &bytes).map(|taken| taken > 0),
+        Ok(true)
+    );
+    world.turns(4);
+    assert_eq!(client.write(socket, b"more"), Ok(4));
+    let mut sent = pin!(client.sent(socket));
+    assert_eq!(poll(sent.as_mut()), Poll::Pending);
+    world.machines[1] = Machine::new(options(1));
+    let _ = accepted;
+    world.turns(20_000);
+    assert_eq!(poll(sent.as_mut()), Poll::Ready(Err(Error::Reset)));
+}
+
 /// A server of names and of addresses, for one machine.
 struct Servers {
     answers: Vec<(&'static str, IpAddr)>,

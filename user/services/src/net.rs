@@ -124,10 +124,6 @@ pub trait Network {
     /// `WouldBlock` until it is connected. Must not be repeated.
     #[once]
     fn shut(&self, socket: u64) -> Result<(), Error>;
-    /// How many bytes that were written the other end has not confirmed. Errors: those of requests with a socket.
-    /// May be repeated.
-    fn unsent(&self, socket: u64) -> Result<u64, Error>;
-
     /// Sends a datagram. Nobody knows whether it arrives. Errors: `Unreachable`, `Invalid` for one that is too long. Must not be repeated.
     #[once]
     fn send(&self, socket: u64, high: u64, low: u64, port: u64, bytes: &[u8]) -> Result<(), Error>;
@@ -140,6 +136,9 @@ pub trait Network {
     /// accept, or an error, or one of those in `writable` takes something or has an error; at most so many
     /// nanoseconds. Which they are: none when the time is over. Errors: `NotFound`. Must not be repeated.
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
+    /// Waits until the other end has confirmed all that was written to a connection and, after `shut`, that nothing more comes: from then on it arrives even if
+    /// this machine is switched off. Errors: those of requests with a socket; `Reset` if the connection is lost before. May be repeated.
+    async fn sent(&self, socket: u64) -> Result<(), Error>;
     /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if
     /// there is nobody to ask, `Limit` if too many names are asked for, `NoMemory`. Must not be repeated.
     async fn resolve(&self, name: &str) -> Result<Bytes, Error>;

@@ -6,6 +6,7 @@ use super::{
 };
 use alloc::vec;
 use alloc::vec::Vec;
+use core::task::Waker;
 use services::net::{Kind, Place, BACKLOG};
 use smoltcp::socket::tcp;
 
@@ -246,10 +247,18 @@ impl Stack {
         Ok(())
     }
 
-    /// How many bytes the other end has not confirmed.
-    pub(crate) fn unsent(&mut self, id: Id) -> Done<u64> {
+    /// Whether the other end has confirmed all that was written and, if nothing more will be, that, too. If not, the waker is woken when it has confirmed more.
+    pub(crate) fn sent(&mut self, id: Id, waker: &Waker) -> Done<bool> {
         let (at, ..) = self.stream(id)?;
-        Ok(self.tcp(at).send_queue() as u64)
+        let socket = self.tcp(at);
+        socket.register_send_waker(waker);
+        let is_all = socket.send_queue() == 0;
+        match socket.state() {
+            tcp::State::Closed if !is_all => Err(refusal::RESET),
+            // The end is under way.
+            tcp::State::FinWait1 | tcp::State::Closing | tcp::State::LastAck => Ok(false),
+            _ => Ok(is_all),
+        }
     }
 
     /// Closes a connection, which is over some time later; at once if there is none, or `hard`.

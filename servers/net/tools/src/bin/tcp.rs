@@ -32,7 +32,7 @@ fn take(net: &mut Network, socket: Socket, buffer: &mut [u8]) -> Result<bool, Fa
     Ok(length == 0)
 }
 
-/// Both ways, until both ends are done.
+/// Both ways, until both ends are done, and the other one has all that was sent: the machine may be switched off next.
 fn carry(net: &mut Network, socket: Socket) -> Result<(), Failure> {
     let (mut buffer, mut input) = (vec![0; PIECE], vec![0; PIECE]);
     let mut closed = false;
@@ -61,6 +61,7 @@ fn carry(net: &mut Network, socket: Socket) -> Result<(), Failure> {
     while !closed {
         closed = take(net, socket, &mut buffer)?;
     }
+    net.sent(socket).explain(net)?;
     net.close(socket).explain(net)
 }
 
