@@ -412,8 +412,6 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> 
         .and_then(|text| text.strip_suffix(" requests\n8192 sectors of 512 bytes\n"))
         .and_then(|requests| requests.parse::<u64>().ok())
         .ok_or_else(|| format!("the console holds\n{text}"))?;
-    // The kills come by the clock: how many requests come in between is also a matter of what else the host does.
-    assert!(requests > kills, "{requests} requests are no load");
     ctx.note(format!("seed {seed}, {kills} kills, {requests} requests"));
     let mut all = pattern(4 * MEGABYTE, 1);
     let model = output.file("/tmp/model")?;
