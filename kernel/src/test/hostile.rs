@@ -748,7 +748,7 @@ fn round(
     }
     hal::host::fail_allocations_after(u64::MAX);
     hal::host::set_table_limit(u32::MAX);
-    for (call, cost) in (0..).zip(&r.w.longest) {
+    for (call, cost) in (0..=u8::MAX).zip(&r.w.longest) {
         let most = longest.entry(call).or_insert(0);
         *most = cost.get().max(*most);
     }

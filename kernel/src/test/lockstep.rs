@@ -747,7 +747,10 @@ impl<'w> Lockstep<'w> {
             (t.exception.get(), t.exception_address.get()),
             model.exception,
         )?;
-        same("waiting", (t.waiting(), t.waiting_for()), model.waits_for())?;
+        if t.head().is_open() {
+            // Without a body it has no state that says it.
+            same("waiting", (t.waiting(), t.waiting_for()), model.waits_for())?;
+        }
         self.notes(model, t)?;
         let Status::Waiting(why) = model.status else {
             return Ok(());
