@@ -174,8 +174,13 @@ pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
     let [sends, reads] = ctx.run_both(
         Run::script("tcp -l 7 < /tmp/one\n")
             .add("/tmp/one", one.clone())
-            .net(first),
-        Run::script(reads).get("/tmp/got").net(second).stays(),
+            .net(first)
+            .timeout(300),
+        Run::script(reads)
+            .get("/tmp/got")
+            .net(second)
+            .timeout(300)
+            .stays(),
     )?;
     sends.expect_status(0)?.expect_stdout("")?;
     reads.expect_status(0)?.expect_stdout("")?;
@@ -240,10 +245,12 @@ pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
             Run::script("tcp -l 7 < /tmp/one\n")
                 .add("/tmp/one", one.clone())
                 .net(first.clone())
+                .timeout(300)
                 .stays(),
             Run::script(answers_late)
                 .get("/tmp/got")
                 .net(second.clone())
+                .timeout(300)
                 .stays(),
         );
         over.store(true, Ordering::Relaxed);
