@@ -92,6 +92,10 @@ struct Object {
     is_writable: bool,
     /// How far it is written back, while that is done.
     back: Option<u64>,
+    /// When somebody last asked for that, when what is done now was begun, and when what was last done, as [`Objects::asked`].
+    wanted: u64,
+    begun: u64,
+    done: u64,
     /// It is written back, and nobody can have changed it since.
     is_clean: bool,
     used: Weak<Use>,
@@ -171,6 +175,30 @@ pub struct Objects {
     due: BTreeSet<u64>,
     /// The one of them that had the last turn.
     last: u64,
+    /// How often it was asked for something to be written back: the time for who waits.
+    asked: u64,
+}
+
+impl Object {
+    /// It is to be written back as it is now, at this time. What others asked for goes on: whoever asks, and however often,
+    /// keeps none of them waiting.
+    fn write_back(&mut self, now: u64) {
+        self.wanted = now;
+        self.is_clean = false;
+        if matches!(self.back, None | Some(0)) {
+            (self.back, self.begun) = (Some(0), now);
+        }
+    }
+
+    /// All of it has been written back: whether it has to be once more, for those who have asked meanwhile.
+    fn is_wanted_again(&mut self, now: u64) -> bool {
+        self.done = self.begun;
+        let again = self.wanted > self.done;
+        if again {
+            (self.back, self.begun) = (Some(0), now);
+        }
+        again
+    }
 }
 
 impl Objects {
@@ -199,21 +227,20 @@ impl Objects {
         object.is_some_and(|object| object.is_writable && object.used.strong_count() > 0)
     }
 
-    /// Has the file of an object written back, if it can have been changed: whether it can. For who does not wait, once is enough if that is
-    /// being done; else who asks again and again would keep those waiting who do.
-    pub fn write_back(&mut self, id: u64, waits: bool) -> bool {
-        let Some(object) = self.all.get_mut(&id) else {
-            return false;
-        };
+    /// Has the file of an object written back, if it can have been changed: what [`Objects::is_behind`] is asked by. For who does
+    /// not wait, once is enough if that is being done.
+    pub fn write_back(&mut self, id: u64, waits: bool) -> Option<u64> {
+        let object = self.all.get_mut(&id)?;
         if object.file.is_none() || !object.is_writable {
-            return false;
+            return None;
         }
         if !waits && object.back.is_some() {
-            return false;
+            return None;
         }
-        (object.back, object.is_clean) = (Some(0), false);
+        self.asked += 1;
+        object.write_back(self.asked);
         self.due.insert(id);
-        true
+        Some(self.asked)
     }
 
     /// Whether the object of a file, which can have been changed, goes when this use of it does.
@@ -244,12 +271,11 @@ impl Objects {
         self.by_ino.get(&ino).copied()
     }
 
-    /// Whether the object is being written back.
+    /// Whether the object is still to be written back for who asked then.
     #[must_use]
-    pub fn is_behind(&self, id: u64) -> bool {
-        self.all
-            .get(&id)
-            .is_some_and(|object| object.back.is_some())
+    pub fn is_behind(&self, id: u64, asked: u64) -> bool {
+        let object = self.all.get(&id).filter(|object| object.back.is_some());
+        object.is_some_and(|object| object.done < asked)
     }
 }
 
@@ -272,6 +298,9 @@ impl System {
             loaded: Loaded::default(),
             is_writable: true,
             back: None,
+            wanted: 0,
+            begun: 0,
+            done: 0,
             is_clean: false,
             used: Rc::downgrade(&used),
         };
@@ -444,7 +473,8 @@ impl System {
             // What is behind already may have changed since, and nobody else asks for it once the last use has gone.
             let begins = object.used.strong_count() == 0 || object.back.is_none();
             if is_changed && begins && is_wanted(host, object) {
-                object.back = Some(0);
+                self.objects.asked += 1;
+                object.write_back(self.objects.asked);
             }
             // Also if it is used again: somebody may wait for it.
             self.objects.due.insert(id);
@@ -455,13 +485,17 @@ impl System {
     pub fn settle_object(&mut self, host: &mut dyn Host, id: u64) {
         if let Some(object) = self.objects.all.get_mut(&id) {
             if let Err(error) = step(host, id, object) {
-                object.back = None;
+                (object.back, object.begun) = (None, object.wanted);
                 host.log(&alloc::format!(
                     "what was changed in a mapped file could not be written back: error {}",
                     error.0
                 ));
             }
             if object.back.is_some() {
+                return;
+            }
+            if object.is_wanted_again(self.objects.asked) {
+                self.wake(Key::Object(id));
                 return;
             }
         }

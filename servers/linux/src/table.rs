@@ -460,7 +460,7 @@ impl Table {
             self.settle_objects();
             self.end_next();
             for root in core::mem::take(&mut self.saving) {
-                self.file_is_due(root);
+                self.tree_is_due(root);
             }
         }
         let mut retries = RETRIES;
@@ -484,7 +484,7 @@ impl Table {
             }
             for tid in self.world.disk.take_due() {
                 match disk::root_of(tid) {
-                    Some(root) => self.file_is_due(root),
+                    Some(root) => self.tree_is_due(root),
                     None => {
                         self.due.insert(tid);
                     }
@@ -506,10 +506,7 @@ impl Table {
                 self.ring(rt::time::now(), &mut signalled);
             }
             for tid in core::mem::take(&mut signalled) {
-                match self.may_get_signals(tid) {
-                    true => self.deliver_signals(tid),
-                    false => drop(self.due.insert(tid)),
-                }
+                self.deliver_signals_in_turn(tid);
             }
             while retries > 0 {
                 let Some(tid) = self.next_due() else { break };

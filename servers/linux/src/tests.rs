@@ -1556,6 +1556,7 @@ fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u
 #[test]
 fn a_tree_with_many_open_files_is_saved_in_turns() {
     const CHILDREN: usize = 5;
+    const STRANGER: u32 = 9999;
     let mut host = Fake::new();
     let mut process = example(&mut host);
     host.write_memory(0x10_0000, b"/dev/null\0").unwrap();
@@ -1590,10 +1591,18 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
             Err(part::Refusal::Turn) => turns += 1,
             made => break made.unwrap(),
         }
-        // It can be given up at any time, and then has nothing that is open.
+        // Strangers who end, as often as they like, change nothing.
+        let before = gathered.size();
+        gathered.forget_if_of(&[STRANGER]);
+        assert_eq!(
+            gathered.size(),
+            before,
+            "S1: a stranger's end makes the saving begin anew"
+        );
+        // If one of those that are saved ends, it begins anew, and has nothing that is open.
         if turns == 2 {
-            assert!(gathered.size() > 0);
-            gathered.forget_tasks();
+            assert!(before > 0);
+            gathered.forget_if_of(&[STRANGER, children[2].tid]);
             let description = children[0].shares.files.borrow().fds[&100]
                 .description
                 .clone();
@@ -1688,6 +1697,60 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
             byte[0], is,
             "S3: what was changed at {offset} is in the file"
         );
+    }
+}
+
+/// A crowd that asks for a file to be written back, one after the other and without an end, keeps nobody waiting who has asked before:
+/// what he has written is in the file, and his call comes back. Nor does one that does not wait and asks in a loop.
+#[test]
+fn who_waits_for_a_file_is_not_kept_waiting_by_a_crowd() {
+    const SIZE: u64 = 8 << 20;
+    const TURNS: u32 = 3 * (SIZE >> 20) as u32;
+    for (flag, asks) in [(linux::MS_SYNC, 1), (linux::MS_ASYNC, 10)] {
+        let mut host = Fake::new();
+        let mut one = example(&mut host);
+        let ino = one.files().get(4).unwrap().ino().unwrap();
+        assert_eq!(one.result(&mut host, nr::ftruncate, &[4, SIZE]), 0);
+        let map = [0, SIZE, 3, linux::MAP_SHARED as u64, 4, 0];
+        let at = one.result(&mut host, nr::mmap, &map) as u64;
+        let object = one.system.objects.of_ino(ino).unwrap();
+        host.write_object(object, 0, b"a").unwrap();
+        host.write_object(object, SIZE - 1, b"b").unwrap();
+        let sync = registers(nr::msync, &[at, SIZE, linux::MS_SYNC.into()]);
+        let parked = one.call(&mut host, &sync);
+        assert!(matches!(parked, Outcome::Park(_)), "{parked:?}");
+        // Each of the crowd is a new one, since who has asked waits.
+        let memory = Rc::clone(&one.task.shares.memory);
+        let mut turns = 0;
+        loop {
+            for _ in 0..asks {
+                let pid = one.system.create(None).unwrap();
+                let mut other = Task::new(pid, "/tmp".to_string());
+                other.shares.memory = Rc::clone(&memory);
+                let entry = registers(nr::msync, &[at, SIZE, flag.into()]);
+                call(&mut other, &mut one.system, &mut host, &entry);
+            }
+            one.system.settle_objects(&mut host);
+            turns += 1;
+            match one.call(&mut host, &sync) {
+                Outcome::Go { registers, .. } => break assert_eq!(registers.rax, 0),
+                _ => assert!(
+                    turns < TURNS,
+                    "S1: a crowd keeps who waits for his file waiting"
+                ),
+            }
+        }
+        let mut byte = [0];
+        for (offset, is) in [(0, b'a'), (SIZE - 1, b'b')] {
+            let length = 1;
+            let read = Request::Read {
+                ino,
+                offset,
+                length,
+            };
+            host.fs(&read, &[], &mut byte).unwrap();
+            assert_eq!(byte[0], is, "S3: what he had written is in the file");
+        }
     }
 }
 

@@ -483,11 +483,13 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
     write_back(c, ids, flags & SYNC != 0)
 }
 
-/// Has the files of memory objects written back, and waits for that if it is to.
+/// Has the files of memory objects written back as they are now, and waits for that if it is to.
 pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
-    if c.progress() == 0 {
+    let mut asked = c.progress();
+    if asked == 0 {
         for id in &ids {
-            if c.s.objects.write_back(*id, waits) {
+            if let Some(now) = c.s.objects.write_back(*id, waits) {
+                asked = now;
                 // Of most that is all.
                 c.s.settle_object(c.h, *id);
             }
@@ -495,13 +497,13 @@ pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     }
     let behind: Vec<Key> = ids
         .into_iter()
-        .filter(|id| c.s.objects.is_behind(*id))
+        .filter(|id| c.s.objects.is_behind(*id, asked))
         .map(Key::Object)
         .collect();
     if behind.is_empty() || !waits {
         return Ok(0);
     }
-    c.wait().progress = 1;
+    c.wait().progress = asked;
     Err(Stop::Park(Wake {
         keys: behind,
         firm: true,

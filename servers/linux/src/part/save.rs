@@ -85,6 +85,14 @@ impl Gathered {
         self.things = None;
     }
 
+    /// As [`Gathered::forget_tasks`], if one of these is among them: what others have is not begun anew for who is not.
+    pub fn forget_if_of(&mut self, tids: &[Tid]) {
+        let of = |things: &Things| things.tids.iter().any(|tid| tids.contains(tid));
+        if self.things.as_ref().is_some_and(of) {
+            self.forget_tasks();
+        }
+    }
+
     /// Gathers what is still to be.
     fn go_on(&mut self, all: bool, host: &mut dyn Host, left: &mut usize) -> Result<(), Refusal> {
         while let Some((ino, (kind, written))) = self.order.pop() {

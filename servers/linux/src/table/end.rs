@@ -141,7 +141,7 @@ impl Table {
 
     /// Whether there is time in this turn to end a process, which is counted. For one there always is.
     fn may_end(&mut self, pid: Pid) -> bool {
-        let tasks = self.tasks_of(pid).len();
+        let tasks = self.system.find(pid).map_or(0, |p| p.tasks.len());
         let fds = |living: &Living| living.task.shares.files.borrow().fds.len();
         let fds = self.one_of(pid).map_or(0, fds);
         let closes = PROCESS_CLOSES + fds + TASK_CLOSES * tasks;
@@ -167,6 +167,15 @@ impl Table {
         !has_any || self.may_end(pid)
     }
 
+    /// Delivers the signals of a task, in the next turn if there is no time in this one for what they can do.
+    pub(super) fn deliver_signals_in_turn(&mut self, tid: Tid) {
+        if self.may_get_signals(tid) {
+            self.deliver_signals(tid);
+        } else {
+            self.due.insert(tid);
+        }
+    }
+
     /// Ends processes that stand still for that, as many as there is time for in a turn.
     pub(super) fn end_next(&mut self) {
         while let Some(pid) = self.ending.front().copied() {
@@ -187,7 +196,7 @@ impl Table {
     /// Closes a process's files and ends it.
     fn end_now(&mut self, pid: Pid, signal: u8) {
         let status = Status::Killed(signal);
-        self.forget_saving();
+        self.forget_saving_of(pid);
         let one = self.one_of(pid).map(|living| living.task.tid);
         if let Some((living, system, world)) = one.and_then(|tid| self.split(tid)) {
             let (task, mut view) = living.parts(system, world);

@@ -88,21 +88,22 @@ impl Table {
         }
     }
 
-    /// Before a process ends: nothing else is to have what it has open. Whose tree it is saved with is not asked.
-    pub(super) fn forget_saving(&mut self) {
+    /// Before a process ends: nothing else is to have what it has open. A tree that is saved with it is looked at anew.
+    pub(super) fn forget_saving_of(&mut self, pid: Pid) {
+        let tids = self.tasks_of(pid);
         for entry in self.entries.values_mut() {
             if let Entry::Living(Group {
                 saving: Some(saving),
                 ..
             }) = entry
             {
-                saving.gathered.forget_tasks();
+                saving.gathered.forget_if_of(&tids);
             }
         }
     }
 
-    /// Of a tree that waits for a file, or its turn: there is news.
-    pub(super) fn file_is_due(&mut self, root: Pid) {
+    /// What a tree that is saved or rebuilt waited for, a file or its turn, has come: whoever saves or rebuilds it goes on.
+    pub(super) fn tree_is_due(&mut self, root: Pid) {
         match self.entries.get_mut(&root) {
             Some(Entry::Living(group)) => {
                 if let Some(saving) = &mut group.saving {
@@ -262,10 +263,7 @@ impl Table {
             {
                 self.due.insert(tid);
             }
-            match self.may_get_signals(tid) {
-                true => self.deliver_signals(tid),
-                false => drop(self.due.insert(tid)),
-            }
+            self.deliver_signals_in_turn(tid);
         }
     }
 

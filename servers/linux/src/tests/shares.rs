@@ -252,3 +252,76 @@ fn a_file_of_memory_needs_no_name() {
     let fd = process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]);
     assert!(fd >= 0, "{fd}");
 }
+
+/// What strangers do to the sockets of a tree that stands still, while it is looked at in turns: a connection, or descriptors in a
+/// message. Such a tree is not saved: the image could not be restored.
+#[test]
+fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
+    const SERVER: u64 = 0x10_0000;
+    const MESSAGE: u64 = 0x10_0100;
+    const STREAM: u64 = 1 | 0o4000;
+    const DATAGRAM: u64 = 2 | 0o4000;
+    for style in [STREAM, DATAGRAM] {
+        for sends in [false, true] {
+            let mut host = large();
+            let mut server = example(&mut host);
+            let mut other = stranger(&mut server);
+            host.write_memory(SERVER, b"\x01\0\0server").unwrap();
+            let bound = server.result(&mut host, nr::socket, &[1, style, 0]) as u64;
+            assert_eq!(server.result(&mut host, nr::bind, &[bound, SERVER, 9]), 0);
+            if style == STREAM {
+                assert_eq!(server.result(&mut host, nr::listen, &[bound, 8]), 0);
+            }
+            // Children have so many descriptors that there is a turn.
+            let mut children = Vec::new();
+            for _ in 0..3 {
+                server.result(&mut host, nr::fork, &[]);
+                let mut task = child_of(&mut server, &mut host);
+                while answer(&mut task, &mut server.system, &mut host, nr::dup, &[bound]) >= 0 {}
+                children.push(task);
+            }
+            let mut gathered = part::Gathered::default();
+            let mut step = |server: &One, host: &mut Fake| {
+                let first = core::iter::once(&server.task);
+                let tasks = first.chain(&children).map(|task| (FIRST, task));
+                let tasks: Vec<(u64, &Task)> = tasks.collect();
+                let known = |_| (None, String::new());
+                let what = (server.task.pid, false);
+                part::save(what, &mut gathered, &tasks, known, &server.system, host)
+            };
+            let turn = step(&server, &mut host);
+            assert!(matches!(turn, Err(part::Refusal::Turn)), "there is a turn");
+            if sends {
+                let mut ask = |host: &mut Fake, number, arguments: &[u64]| {
+                    answer(&mut other, &mut server.system, host, number, arguments)
+                };
+                let fd = ask(&mut host, nr::socket, &[1, style, 0]) as u64;
+                assert_eq!(ask(&mut host, nr::connect, &[fd, SERVER, 9]), 0);
+                if style == DATAGRAM {
+                    let header = [0, 0, MESSAGE + 0x80, 1, MESSAGE + 0x100, 20, 0];
+                    let control = [20, 1 | 1 << 32, fd];
+                    for (at, words) in [
+                        (MESSAGE, &header[..]),
+                        (MESSAGE + 0x80, &[SERVER, 1]),
+                        (MESSAGE + 0x100, &control),
+                    ] {
+                        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+                        let bytes: Vec<u8> = bytes.collect();
+                        host.write_memory(at, &bytes).unwrap();
+                    }
+                    assert_eq!(ask(&mut host, nr::sendmsg, &[fd, MESSAGE, 0x4000]), 1);
+                }
+            }
+            let made = loop {
+                match step(&server, &mut host) {
+                    Err(part::Refusal::Turn) => {}
+                    made => break made.map(|_| ()),
+                }
+            };
+            match (sends, made) {
+                (false, Ok(())) | (true, Err(part::Refusal::Shared(_))) => {}
+                (_, made) => panic!("S2: an image has what a stranger has, too: {made:?}"),
+            }
+        }
+    }
+}
