@@ -123,14 +123,14 @@ fn today(arguments: &[String]) -> Done {
 /// port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
     let wrong = || usage("checkpoint [-v] [--parent IMAGE] KIND:NUMBER... FILE");
-    let (found, mut arguments) = options(arguments, "v").map_err(Failure::Usage)?;
-    let mut parent = None;
-    if let [first, image, rest @ ..] = arguments {
-        if first == "--parent" {
-            parent = Some(place(image));
-            arguments = rest;
-        }
-    }
+    let mut arguments = arguments.to_vec();
+    let long = arguments.iter().position(|word| word == "--parent");
+    let parent = match long.filter(|at| at + 1 < arguments.len()) {
+        Some(at) => arguments.drain(at..at + 2).next_back(),
+        None => None,
+    };
+    let parent = parent.map(|image| place(&image));
+    let (found, arguments) = options(&arguments, "v").map_err(Failure::Usage)?;
     let Some((file, words)) = arguments
         .split_last()
         .filter(|(_, words)| !words.is_empty())
