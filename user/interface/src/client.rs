@@ -1,5 +1,5 @@
 //! What proxies are made with.
-use crate::wire::{self, Values, Words, WORDS};
+use crate::wire::{self, Piece, Values, Words, WORDS};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code};
@@ -347,56 +347,40 @@ pub trait Asked {
         (from, refs): (&[u8], u64),
         (into, back_refs): (&mut [u8], u64),
     ) -> Result<(R, usize, u64), Error> {
-        let mut words = [0; WORDS];
-        words[0] = self.head() | u64::from(method);
-        let count = 1 + arguments.len();
-        words
-            .get_mut(1..count)
-            .ok_or(Error::Invalid)?
-            .copy_from_slice(arguments);
-        let mut reply = [0; WORDS];
-        let head = (1 + R::COUNT) * 8;
-        let room = into.len();
-        let out = [segment(from)];
-        let back = [Segment {
-            address: into.as_mut_ptr() as u64,
-            length: room as u64,
-        }];
-        let mut regs = IpcRegs::to(self.port().handle())
-            .sending(Area {
-                address: words.as_ptr() as u64,
-                length: count as u64 * 8,
-                list: out.as_ptr() as u64,
-                entries: u64::from(!from.is_empty()),
-                refs,
-            })
-            .receiving(Area {
-                address: reply.as_mut_ptr() as u64,
-                length: head as u64,
-                list: back.as_ptr() as u64,
-                entries: u64::from(room > 0),
-                refs: back_refs,
-            });
-        // SAFETY: what is sent is only read; the places of the reply are borrowed for this alone.
-        match unsafe { sys::ipc(Call::Call, &mut regs) } {
-            Code::Ok => {}
-            Code::TooLarge => return Err(Error::Invalid),
-            _ => return Err(Error::Broken),
+        let mut request = Piece::new();
+        request.words_mut()[0].write(self.head() | u64::from(method));
+        if 1 + arguments.len() > WORDS {
+            return Err(Error::Invalid);
         }
-        self.answered();
-        if reply[0] != 0 {
-            return Err(wire::error(reply[0]));
+        for (word, argument) in request.words_mut()[1..WORDS].iter_mut().zip(arguments) {
+            word.write(*argument);
         }
-        // While no further segment has been begun, what is left is left of the words.
-        let rest = regs.left();
-        let left = usize::try_from(rest.length).unwrap_or(usize::MAX);
-        let came = match (room, rest.entries) {
-            (1.., 0) => room - left.min(room),
-            _ if left != 0 => return Err(Error::Broken),
-            _ => 0,
+        let sent = Sent {
+            piece: &mut request,
+            words: 1 + arguments.len(),
+            bytes: from,
+            refs,
         };
-        let result = R::take(&reply).ok_or(Error::Broken)?;
-        Ok((result, came, rest.refs))
+        let mut reply = Piece::new();
+        let (came, left) = call(
+            self.port(),
+            sent,
+            Room {
+                piece: &mut reply,
+                words: 1 + R::COUNT,
+                bytes: into,
+                refs: back_refs,
+            },
+        )?;
+        self.answered();
+        // SAFETY: the words have values from the start, or from the reply.
+        let words = unsafe { *(&raw const reply).cast::<[u64; WORDS]>() };
+        if words[0] != 0 {
+            return Err(wire::error(words[0]));
+        }
+        let came = came.checked_sub(8 * (1 + R::COUNT)).ok_or(Error::Broken)?;
+        let result = R::take(&words).ok_or(Error::Broken)?;
+        Ok((result, came, left))
     }
 }
 
@@ -432,6 +416,84 @@ impl Asked for Shared {
 
     #[inline(always)]
     fn answered(&self) {}
+}
+
+/// A request with bytes: its words in a piece, its bytes, and a list of references.
+struct Sent<'a> {
+    piece: &'a mut Piece,
+    words: usize,
+    bytes: &'a [u8],
+    refs: u64,
+}
+
+/// Room for a reply: for words in a piece, for bytes, and a list of references.
+struct Room<'a> {
+    piece: &'a mut Piece,
+    words: usize,
+    bytes: &'a mut [u8],
+    refs: u64,
+}
+
+/// Makes a request with bytes: how many came in reply, those of the words included, and what is left of the list of
+/// references. On either way what fits into a piece travels as one.
+fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Error> {
+    let (mut length, mut more) = (sent.words * 8, sent.bytes);
+    if sent.piece.put_bytes(sent.words, more).is_some() {
+        length += more.len();
+        more = &[];
+    }
+    let words = room.words * 8;
+    for word in &mut room.piece.words_mut()[..WORDS] {
+        word.write(0);
+    }
+    let (place, bytes) = (room.piece.words_mut().as_mut_ptr() as u64, room.bytes);
+    let in_piece = words + bytes.len() <= wire::PIECE;
+    let (out, back) = (
+        [segment(more)],
+        [Segment {
+            address: bytes.as_mut_ptr() as u64,
+            length: bytes.len() as u64,
+        }],
+    );
+    let whole = words + if in_piece { bytes.len() } else { 0 };
+    let mut regs = IpcRegs::to(port.handle())
+        .sending(Area {
+            address: sent.piece.words().as_ptr() as u64,
+            length: length as u64,
+            list: out.as_ptr() as u64,
+            entries: u64::from(!more.is_empty()),
+            refs: sent.refs,
+        })
+        .receiving(Area {
+            address: place,
+            length: whole as u64,
+            list: back.as_ptr() as u64,
+            entries: u64::from(!in_piece),
+            refs: room.refs,
+        });
+    // SAFETY: what is sent is only read; the places of the reply are borrowed for this alone.
+    match unsafe { sys::ipc(Call::Call, &mut regs) } {
+        Code::Ok => {}
+        Code::TooLarge => return Err(Error::Invalid),
+        _ => return Err(Error::Broken),
+    }
+    // While no further segment has been begun, what is left is left of the words.
+    let rest = regs.left();
+    let left = usize::try_from(rest.length).unwrap_or(usize::MAX);
+    let begun = !in_piece && rest.entries == 0;
+    let room = if begun { words + bytes.len() } else { whole };
+    let came = room.saturating_sub(left);
+    if let (true, Some(count @ 1..)) = (in_piece, came.checked_sub(words)) {
+        // SAFETY: so many bytes came behind the words, and there is room for as many.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                (place as usize + words) as *const u8,
+                bytes.as_mut_ptr(),
+                count,
+            );
+        }
+    }
+    Ok((came, rest.refs))
 }
 
 /// References for a reply to set.

@@ -53,7 +53,9 @@ use reply::{send, Beside};
 pub use done::Done;
 pub use event::Event;
 pub use host::{park, Either, Host, JobOf, NoSessions, Service, SharedService, Visitor};
-pub use reply::{keep_whole, send_bytes, send_whole, Answer, Kept, Later, Quick, Reply, Whole};
+pub use reply::{
+    keep_whole, send_bytes, send_whole, Answer, Kept, Later, Quick, Reply, ShortReply, Whole,
+};
 pub use request::{keep_later, keep_text, References, Request};
 
 /// Alias of the door.
@@ -154,7 +156,7 @@ impl Next {
     #[cold]
     #[inline(never)]
     fn invalid() -> Self {
-        Reply::of::<()>(Err(Error::Invalid)).next()
+        ShortReply::of::<()>(Err(Error::Invalid)).next()
     }
 
     /// The reply that it gives.
@@ -314,7 +316,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 
     /// Serves with messages in memory.
     fn run_in_memory(&mut self) -> ! {
-        let mut reply = Reply::NONE;
+        let mut reply = Reply::new(true);
         let mut out = Out::Nothing;
         loop {
             self.host.settle();
@@ -409,9 +411,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     #[cold]
     #[inline(never)]
     fn came_in_registers(&mut self, came: wire::Came, left: u64) -> Next {
-        let mut reply = Reply::NONE;
+        let mut reply = Reply::new(false);
         match self.came_as_any(&came, left, &mut reply) {
-            Out::Reply => reply.next(),
+            Out::Reply => reply.short().next(),
             _ => Next::wait(),
         }
     }
@@ -452,7 +454,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     access,
                     tag,
                 };
-                reply.count = 0;
+                reply.put(&ShortReply::NONE);
                 return Out::reply(self.host.fault(alias, &message));
             }
             Code::Unreferenced if (OWN..OWN_END).contains(&alias) => self.host.unreferenced(alias),
@@ -480,7 +482,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let deadline = self.host.deadline();
         let (from, length) = match out {
             Out::Nothing => (0, 0),
-            Out::Reply => (reply.words.as_ptr() as u64, reply.count * 8),
+            Out::Reply => reply.place(),
             Out::Registers => (&raw const self.registers as u64, REGISTER_WORDS * 8),
         };
         let call = match (out, deadline) {
@@ -556,10 +558,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         };
         if (request.method, request.count) == (QUERY, 2) {
             let next = self.queried(alias, request.words[1]);
-            if next.reply().is_some() {
-                (reply.words, reply.count) = (next.words, wire::count(next.call));
+            let refused = next.reply();
+            if let Some(refused) = refused {
+                reply.put_words(refused);
             }
-            return Out::reply(next.reply().is_some());
+            return Out::reply(refused.is_some());
         }
         let request = Request {
             done: Some(&slot.done),
@@ -583,7 +586,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 send(&[0], &[], abi::ref_list(reference.handle(), 1));
                 Next::wait()
             }
-            Err(error) => Reply::of::<()>(Err(error)).next(),
+            Err(error) => ShortReply::of::<()>(Err(error)).next(),
         }
     }
 
@@ -621,7 +624,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Answer::Once => None,
             Answer::Kept(beside) => beside,
         };
-        slot.keep(number, reply, beside);
+        slot.keep(number, &reply.short(), beside);
         Out::reply(slot.done.give(reply))
     }
 
@@ -631,7 +634,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     fn knock(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
         if alias == BELL {
             // Whoever rang only has to be let go.
-            *reply = Reply::NONE;
+            reply.put(&ShortReply::NONE);
             return true;
         }
         let words = &request.words;
@@ -696,7 +699,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         match session {
             Some(done) => {
                 let done = &mut *done.borrow_mut();
-                done.keep(number, reply, beside);
+                done.keep(number, &reply.short(), beside);
                 done.give(reply)
             }
             None => true,
@@ -878,14 +881,14 @@ impl<S> Slot<S> {
     }
 
     /// Keeps the reply to a request that must not be repeated. One that waited is given up by its client.
-    fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
+    fn keep(&mut self, number: u64, reply: &ShortReply, beside: Option<Box<Beside>>) {
         self.waiting = None;
         self.done.keep(number, reply, beside);
     }
 
     /// As `keep`, of a reply in words.
     #[inline(always)]
-    fn keep_words(&mut self, number: u64, reply: &Reply) {
+    fn keep_words(&mut self, number: u64, reply: &ShortReply) {
         if self.waiting.is_some() || self.done.beside.is_some() {
             self.forget();
         }

@@ -17,6 +17,61 @@ pub const MAX_REFS: usize = abi::MAX_LIST_REFS as usize;
 /// Most bytes of a request whose method may wait: they are kept meanwhile.
 pub const MAX_LATER: usize = 4096;
 
+/// Most bytes of a request or a reply, words included, that travel in one piece: so few are copied once more on either
+/// side, which is cheaper than a message of several segments, for the kernel moves one segment that lies on one page
+/// on its shortest way.
+pub const PIECE: usize = 512;
+
+/// What travels in one piece, where it lies on one page.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(512))]
+pub struct Piece([MaybeUninit<u64>; PIECE / 8]);
+
+const _: () = assert!(align_of::<Piece>() == PIECE && size_of::<Piece>() == PIECE);
+
+impl Piece {
+    /// Nothing yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new() -> Self {
+        Piece([MaybeUninit::uninit(); PIECE / 8])
+    }
+
+    /// Its words.
+    #[inline(always)]
+    #[must_use]
+    pub const fn words(&self) -> &[MaybeUninit<u64>; PIECE / 8] {
+        &self.0
+    }
+
+    /// Its words, to be written.
+    #[inline(always)]
+    pub const fn words_mut(&mut self) -> &mut [MaybeUninit<u64>; PIECE / 8] {
+        &mut self.0
+    }
+
+    /// Puts these bytes behind so many words. Nothing, if there is no room for them.
+    #[inline(always)]
+    #[must_use]
+    pub fn put_bytes(&mut self, words: usize, bytes: &[u8]) -> Option<()> {
+        let place = self.0.get_mut(words..)?;
+        if bytes.len() > size_of_val(place) {
+            return None;
+        }
+        // SAFETY: there is room for so many bytes, in memory of this piece alone.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_mut_ptr().cast(), bytes.len());
+        }
+        Some(())
+    }
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Piece::new()
+    }
+}
+
 /// Most words of a reply: whether it is an error, and a result.
 pub const REPLY_WORDS: usize = 5;
 

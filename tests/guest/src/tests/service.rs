@@ -378,6 +378,35 @@ fn bytes_both_ways() -> Outcome {
     Ok(())
 }
 
+guest_test!(SERVICE0018, lengths_around_a_piece);
+fn lengths_around_a_piece() -> Outcome {
+    const PIECE: usize = interface::wire::PIECE;
+    let door = notes()?;
+    let mut one = NotesClient::open(&door).must("a session")?;
+    let long: String = "0123456789abcdefghijklm".repeat(40);
+    for length in (PIECE - 72..=PIECE - 56).chain(PIECE - 16..=PIECE + 8) {
+        let text = &long[length % 23..][..length];
+        check_eq!(one.write(0, text), Ok(length as u32));
+        // Room for less than there is, for just that, and for more.
+        for room in [length - 9, length, length + 1, length + 200] {
+            let mut into = [0xee; PIECE + 300];
+            let came = length.min(room);
+            check_eq!(one.read(0, &mut into[..room]), Ok(came));
+            check!(into[..came] == text.as_bytes()[..came], "other bytes came");
+            check!(
+                into[came..].iter().all(|byte| *byte == 0xee),
+                "more was written than came"
+            );
+        }
+        // A reply that is kept.
+        let mut into = [0xee; PIECE + 300];
+        check_eq!(one.tear(&mut into), Ok(length));
+        check!(into[..length] == *text.as_bytes(), "other bytes were torn");
+        check_eq!(one.read(0, &mut into), Ok(0));
+    }
+    Ok(())
+}
+
 guest_test!(SERVICE0012, the_date_goes_on_with_the_clock);
 fn the_date_goes_on_with_the_clock() -> Outcome {
     const PATH: &str = "/tmp/dated";

@@ -316,7 +316,7 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
                 waker: &::core::task::Waker,
             ) -> ::interface::server::Quick {
                 #[allow(unused_imports)]
-                use ::interface::server::{Kept, Quick, Reply};
+                use ::interface::server::{Kept, Quick, ShortReply};
                 #[allow(unused_imports)]
                 use ::interface::wire::Plain;
 
@@ -1104,9 +1104,9 @@ impl<'a> Method<'a> {
                 }
             }
         } else if self.once {
-            quote!(Quick::Once(Reply::of(self.0.#call)))
+            quote!(Quick::Once(ShortReply::of(self.0.#call)))
         } else {
-            quote!(Quick::Reply(Reply::of(self.0.#call)))
+            quote!(Quick::Reply(ShortReply::of(self.0.#call)))
         };
         quote! {
             #number => {

@@ -1,5 +1,5 @@
 //! What is kept of the requests of a session that must not be repeated.
-use super::reply::{send_beside, Beside, Kept, Later, Reply};
+use super::reply::{give_beside, Beside, Kept, Later, Reply, ShortReply};
 use super::request::keep_later;
 use super::{Next, COUNT_SHIFT, NUMBER};
 use crate::wire::{self, KEPT_BYTES, REPLY_WORDS};
@@ -17,7 +17,7 @@ use proto::Error;
 pub struct Done {
     /// [`Done::NEVER`] if there was none.
     pub(super) number: u64,
-    pub(super) reply: Reply,
+    pub(super) reply: ShortReply,
     pub(super) beside: Option<Box<Beside>>,
     /// [`Kept::until_given`](super::Kept::until_given).
     pub(super) until_given: bool,
@@ -28,7 +28,7 @@ impl Default for Done {
     fn default() -> Self {
         Done {
             number: Done::NEVER,
-            reply: Reply::NONE,
+            reply: ShortReply::NONE,
             beside: None,
             until_given: false,
             spare: Spare::none(),
@@ -42,7 +42,7 @@ impl Done {
 
     /// What an image has of it: a word, the words of the reply, and the bytes that came with that.
     pub(super) fn kept(&self, words: &mut [u64]) -> (u64, &[u8]) {
-        let ended = Reply::of::<()>(Err(Error::Ended));
+        let ended = ShortReply::of::<()>(Err(Error::Ended));
         let (reply, bytes) = match &self.beside {
             _ if self.number == Self::NEVER => return (0, &[]),
             None => (&self.reply, &[][..]),
@@ -66,9 +66,9 @@ impl Done {
         if count == 0 || count > REPLY_WORDS.min(words.len()) {
             return Ok(Done::default());
         }
-        let mut reply = Reply {
+        let mut reply = ShortReply {
             count,
-            ..Reply::NONE
+            ..ShortReply::NONE
         };
         for (to, from) in reply.words.iter_mut().zip(words) {
             to.write(*from);
@@ -91,10 +91,12 @@ impl Done {
     /// Gives its reply: whether with the next wait.
     #[inline(always)]
     pub(super) fn give(&self, to: &mut Reply) -> bool {
-        to.copy_from(&self.reply);
         match &self.beside {
-            None => true,
-            Some(beside) => !send_beside(to, beside),
+            None => {
+                to.put(&self.reply);
+                true
+            }
+            Some(beside) => give_beside(&self.reply, beside, to),
         }
     }
 
@@ -102,16 +104,16 @@ impl Done {
     #[cold]
     #[inline(never)]
     pub(super) fn next(&self) -> Next {
-        let mut reply = Reply::NONE;
+        let mut reply = Reply::new(false);
         match self.give(&mut reply) {
-            true => reply.next(),
+            true => reply.short().next(),
             false => Next::wait(),
         }
     }
 
     /// Keeps the reply to the request with this number.
     #[inline(always)]
-    pub(super) fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
+    pub(super) fn keep(&mut self, number: u64, reply: &ShortReply, beside: Option<Box<Beside>>) {
         self.number = number;
         self.reply.copy_from(reply);
         self.beside = beside;

@@ -1,7 +1,7 @@
 //! What a stub makes of a request: a reply in words, with bytes or references, or later.
 use super::done::Done;
 use super::Next;
-use crate::wire::{self, ReplyWords, Values, REPLY_WORDS};
+use crate::wire::{self, Piece, ReplyWords, Values, REPLY_WORDS};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::Call;
@@ -14,16 +14,93 @@ use core::pin::Pin;
 use core::task::Waker;
 use proto::Error;
 
+/// The reply that a stub makes, in words and perhaps bytes behind them, in one piece.
+#[derive(Debug)]
+pub struct Reply {
+    piece: Piece,
+    /// How many bytes there are.
+    length: usize,
+    /// Whether it goes out in memory, so that it can have bytes.
+    in_memory: bool,
+}
+
+impl Reply {
+    /// A reply without words, which goes out in memory or in registers.
+    #[inline(always)]
+    pub(super) const fn new(in_memory: bool) -> Self {
+        Reply {
+            piece: Piece::new(),
+            length: 0,
+            in_memory,
+        }
+    }
+
+    /// Makes it the reply that this result is.
+    #[inline(always)]
+    pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
+        self.put(&ShortReply::of(result));
+    }
+
+    /// Makes it this reply in words, which has one most of the time.
+    #[inline(always)]
+    pub(super) fn put(&mut self, reply: &ShortReply) {
+        let words = self.piece.words_mut();
+        match reply.count {
+            1 => words[0] = reply.words[0],
+            _ => words[..REPLY_WORDS].copy_from_slice(&reply.words),
+        }
+        self.length = reply.count * 8;
+    }
+
+    /// Makes it these words.
+    pub(super) fn put_words(&mut self, words: &[u64]) {
+        for (place, word) in self.piece.words_mut().iter_mut().zip(words) {
+            place.write(*word);
+        }
+        self.length = size_of_val(words);
+    }
+
+    /// Puts bytes behind its words. Nothing, if they have to be sent from where they lie.
+    #[inline(always)]
+    fn put_bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        if !self.in_memory {
+            return None;
+        }
+        self.piece.put_bytes(self.length / 8, bytes)?;
+        self.length += bytes.len();
+        Some(())
+    }
+
+    /// Its words, without bytes.
+    #[inline(always)]
+    pub(super) fn short(&self) -> ShortReply {
+        let mut reply = ShortReply {
+            words: wire::NO_REPLY,
+            count: (self.length / 8).min(REPLY_WORDS),
+        };
+        reply
+            .words
+            .copy_from_slice(&self.piece.words()[..REPLY_WORDS]);
+        reply
+    }
+
+    /// Where it lies, and how many bytes it has.
+    #[inline(always)]
+    pub(super) fn place(&self) -> (u64, usize) {
+        ((&raw const self.piece) as u64, self.length)
+    }
+}
+
 /// A reply in words, at most [`REPLY_WORDS`].
 #[derive(Clone, Copy, Debug)]
-pub struct Reply {
+pub struct ShortReply {
     pub(super) words: ReplyWords,
     pub(super) count: usize,
 }
 
-impl Reply {
+impl ShortReply {
     /// A reply without words.
-    pub(super) const NONE: Reply = Reply {
+    pub(super) const NONE: Self = ShortReply {
         words: wire::NO_REPLY,
         count: 0,
     };
@@ -32,7 +109,7 @@ impl Reply {
     #[inline(always)]
     pub fn of<R: Values>(result: Result<R, Error>) -> Self {
         // Not `NONE`, whose words the compiler takes for zeros.
-        let mut reply = Reply {
+        let mut reply = ShortReply {
             words: wire::NO_REPLY,
             count: 1,
         };
@@ -40,9 +117,8 @@ impl Reply {
         reply
     }
 
-    /// Makes it the reply that this result is.
     #[inline(always)]
-    pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
+    fn set<R: Values>(&mut self, result: Result<R, Error>) {
         const { assert!(R::COUNT < REPLY_WORDS) };
         self.count = match result {
             Ok(values) => {
@@ -59,7 +135,7 @@ impl Reply {
 
     /// Makes it the same as another one, which has one word most of the time.
     #[inline(always)]
-    pub(super) fn copy_from(&mut self, other: &Reply) {
+    pub(super) fn copy_from(&mut self, other: &Self) {
         if other.count == 1 {
             (self.words[0], self.count) = (other.words[0], 1);
         } else {
@@ -111,9 +187,9 @@ pub enum Quick {
     /// The request is [done](Done::is) already: the reply that is kept is to be given.
     Done,
     /// The reply. The method may be repeated.
-    Reply(Reply),
+    Reply(ShortReply),
     /// The reply of a method that must not be repeated.
-    Once(Reply),
+    Once(ShortReply),
     /// The reply went out already, with bytes.
     Sent,
     /// The reply is the result of this, which has been asked once.
@@ -141,7 +217,7 @@ impl Quick {
                 send(&[0], bytes, 0);
                 Quick::Sent
             }
-            Err(error) => Quick::Reply(Reply::of::<()>(Err(error))),
+            Err(error) => Quick::Reply(ShortReply::of::<()>(Err(error))),
         }
     }
 }
@@ -169,7 +245,7 @@ pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
 /// The reply of a method that must not be repeated or has waited, and what goes with it.
 #[derive(Debug)]
 pub struct Kept {
-    pub(super) reply: Reply,
+    pub(super) reply: ShortReply,
     pub(super) beside: Option<Box<Beside>>,
     /// It need not be kept any more when it was given: the method may be repeated.
     pub(super) until_given: bool,
@@ -180,7 +256,7 @@ impl Kept {
     #[inline(always)]
     pub fn new<R: Values>(result: Result<R, Error>) -> Self {
         Kept {
-            reply: Reply::of(result),
+            reply: ShortReply::of(result),
             beside: None,
             until_given: false,
         }
@@ -210,26 +286,32 @@ impl Kept {
     }
 }
 
-/// Sends the reply to the request that the server has, with bytes from where they lie.
+/// The reply to the request that the server has, in bytes. More of them than go out in one piece are sent from where they
+/// lie.
 pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
-    match result {
+    let bytes = match result {
         Ok(bytes) => {
-            send(&[0], bytes, 0);
-            Answer::Sent
+            reply.set(Ok(()));
+            bytes
         }
         Err(error) => {
             reply.set::<()>(Err(error));
-            Answer::Now
+            &[]
         }
+    };
+    if bytes.is_empty() || reply.put_bytes(bytes).is_some() {
+        return Answer::Now;
     }
+    send(&[0], bytes, 0);
+    Answer::Sent
 }
 
-/// Sends the reply to the request that the server has, in words, bytes and references.
+/// The reply to the request that the server has, in words, bytes and references.
 pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
     let kept = Kept::whole(result);
-    *reply = kept.reply;
+    reply.put(&kept.reply);
     match kept.beside {
-        Some(beside) if send_beside(reply, &beside) => Answer::Sent,
+        Some(beside) if !give_beside(&kept.reply, &beside, reply) => Answer::Sent,
         _ => Answer::Now,
     }
 }
@@ -237,25 +319,31 @@ pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply)
 /// The reply of a method that must not be repeated, in words, bytes and references.
 pub fn keep_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
     let kept = Kept::whole(result);
-    *reply = kept.reply;
+    reply.put(&kept.reply);
     Answer::Kept(kept.beside)
 }
 
-/// Sends a reply with what goes beside it; if that cannot be done it is an error, which is to be given.
-pub(super) fn send_beside(reply: &mut Reply, beside: &Beside) -> bool {
+/// Gives a reply that has more than words: with the next wait if this returns true, where `to` is that reply, in one
+/// piece, or the error that it became. Otherwise it was sent.
+pub(super) fn give_beside(reply: &ShortReply, beside: &Beside, to: &mut Reply) -> bool {
+    to.put(reply);
+    if beside.refs.is_empty() && to.put_bytes(&beside.bytes).is_some() {
+        return true;
+    }
     let refs: Vec<&RefAt> = beside.refs.iter().map(|reference| &**reference).collect();
     match RefList::to_send(&refs) {
         Ok(list) => {
             send(reply.as_words(), &beside.bytes, list.word());
-            true
+            false
         }
         Err(code) => {
-            reply.set::<()>(Err(base::error_of(code)));
-            false
+            to.set::<()>(Err(base::error_of(code)));
+            true
         }
     }
 }
 
+/// Sends a reply in words, bytes and references.
 pub(super) fn send(words: &[u64], bytes: &[u8], refs: u64) {
     let more = [Segment {
         address: bytes.as_ptr() as u64,

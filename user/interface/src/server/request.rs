@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
         };
         match done.spare.begin(future, waker) {
             Ok(kept) => {
-                reply.copy_from(&kept.reply);
+                reply.put(&kept.reply);
                 match kept.beside {
                     None => Answer::Once,
                     beside => Answer::Kept(beside),
