@@ -128,7 +128,7 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
     let asks = methods
         .iter()
         .zip(1u16..)
-        .map(|(method, number)| method.asked(number, shared));
+        .map(|(method, number)| method.asked(number, shared, takes_bytes));
     let arms = methods
         .iter()
         .zip(1u16..)
@@ -762,8 +762,9 @@ impl<'a> Method<'a> {
         self.once || self.waits
     }
 
-    /// The method of the proxy.
-    fn asked(&self, number: u16, shared: bool) -> Tokens {
+    /// The method of the proxy. `in_memory`: the server waits for messages in memory, so that a request in words is made in
+    /// memory, too: the kernel's short way is for two ends that use the same form.
+    fn asked(&self, number: u16, shared: bool, in_memory: bool) -> Tokens {
         let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
         let names: Vec<_> = self.words.iter().map(|(name, _)| name).collect();
         let count = names.len();
@@ -821,6 +822,11 @@ impl<'a> Method<'a> {
             quote! {
                 #words
                 #asked::ask_with_bytes(&self.0, #number, &words, #from, &mut []).map(|(result, _)| result)
+            }
+        } else if in_memory {
+            quote! {
+                let words: [u64; #count] = [#(::interface::wire::Plain::to_word(#names),)*];
+                #asked::ask_with_bytes(&self.0, #number, &words, &[], &mut []).map(|(result, _)| result)
             }
         } else {
             let places = 1..=count;
