@@ -559,22 +559,31 @@ fn host_tests(
     if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
         return Ok(());
     }
-    for package in project
-        .packages()?
-        .iter()
-        .filter(|package| package.on_host())
-    {
-        if signals::caught().is_some() {
-            return Ok(());
+    let mut packages: Vec<Package> = project.packages()?;
+    packages.retain(|package| package.on_host() && may_match(project, package, filter));
+    // Cargo builds one at a time, mostly on one processor; the tests of another run meanwhile.
+    let next = AtomicUsize::new(0);
+    let result = Mutex::new(Ok(()));
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let Some(package) = packages.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if signals::caught().is_some() {
+                        break;
+                    }
+                    let name = host_prefix(package);
+                    let done = times::measured(name.trim_end_matches('/'), || {
+                        host_package(project, package, filter, report)
+                    });
+                    if done.is_err() {
+                        *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
+                        break;
+                    }
+                }
+            });
         }
-        if may_match(project, package, filter) {
-            let name = host_prefix(package);
-            times::measured(name.trim_end_matches('/'), || {
-                host_package(project, package, filter, report)
-            })?;
-        }
-    }
-    Ok(())
+    });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the filter can name a test of the package: each word of what it says behind the package's name is in one of
