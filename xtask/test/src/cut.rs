@@ -140,6 +140,10 @@ pub(super) fn run(
     if config.is_preemptible() {
         arguments.push("instants=1".into());
     }
+    if !test.collocated.is_empty() {
+        let sides: Vec<&str> = test.collocated.iter().map(|side| side.name()).collect();
+        arguments.push(format!("collocated={}", sides.join(",")));
+    }
     let shards = shards(test, config);
     if shards > 1 {
         arguments.push(format!("shard={shard}/{shards}"));

@@ -48,8 +48,25 @@ use xtask_machine::place::Place;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End, Operator, Options};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use journal::Journal;
+
+/// One of the two threads that are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Side {
+    Client,
+    Server,
+}
+
+impl Side {
+    /// What the program that cuts calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Side::Client => "client",
+            Side::Server => "server",
+        }
+    }
+}
 
 /// Options of `test`.
 #[derive(Args, Clone, Debug)]
@@ -69,6 +86,14 @@ pub struct TestOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
+    /// With cuts: these of the two threads that are cut run in ring 1, in collocated spaces
+    #[arg(
+        long,
+        value_name = "client|server,...",
+        value_delimiter = ',',
+        conflicts_with = "all"
+    )]
+    collocated: Vec<Side>,
     /// With one of the cuts: the machine waits for a debugger on port 1234
     #[arg(long, requires = "filter")]
     debug: bool,

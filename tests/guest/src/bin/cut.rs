@@ -1,5 +1,6 @@
-//! Cuts every call at every site: `cut [filter=TEXT] [kinds=KIND,...] [site=N] [shard=I/N]`; with
-//! `instants=1` at every instruction instead; or `cut hostile=ROUNDS [seed=N]`. Needs a kernel with
+//! Cuts every call at every site: `cut [filter=TEXT] [kinds=KIND,...] [site=N] [shard=I/N] [collocated=SIDE,...]`; with
+//! `instants=1` at every instruction instead; or `cut hostile=ROUNDS [seed=N]`. A SIDE, `client` or `server`, is then in
+//! ring 1. Needs a kernel with
 //! the probe, and the device authority; init starts it when the command line has the word `cut`.
 #![no_std]
 #![no_main]
@@ -10,7 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use guest_tests::cuts::fixture::{Fixture, MANAGER};
+use guest_tests::cuts::fixture::{self, Fixture, CLIENT, MANAGER, SERVER};
 use guest_tests::cuts::hostile::Hostile;
 use guest_tests::cuts::plays;
 use guest_tests::cuts::probe::Probe;
@@ -124,6 +125,11 @@ fn all() -> Result<u64, Failure> {
     warm_up();
     if let Some(rounds) = argument("hostile").and_then(|n| n.parse().ok()) {
         return hostile(probe, rounds);
+    }
+    for (side, name) in [(CLIENT, "client"), (SERVER, "server")] {
+        if argument("collocated").is_some_and(|sides| sides.split(',').any(|one| one == name)) {
+            fixture::collocate(side);
+        }
     }
     let fixture = Fixture::new(authority, me)?;
     let mut runner = Runner::new(fixture, probe)?;

@@ -87,10 +87,29 @@ impl Page {
 /// Pages per side, and in all.
 const SIDE: u64 = 10;
 pub const ALL_PAGES: u64 = 2 * SIDE;
-/// The address at which the victims see the segment.
-const VIEW: u64 = 0x2000_0000_0000;
-/// The address at which a mapping that a play creates begins.
-const ELSEWHERE: u64 = 0x3000_0000_0000;
+/// The address at which the victims see the segment, from where their memory begins ([`base`]).
+const VIEW: u64 = 0x200_0000_0000;
+/// The address at which a mapping that a play creates begins, from there.
+const ELSEWHERE: u64 = 0x300_0000_0000;
+
+/// Where the memory of either victim begins.
+static BASES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Has the victim of this side run in a collocated space, in ring 1. Before the fixture and the plays are made.
+pub fn collocate(side: usize) {
+    BASES[side].store(abi::collocated::range(place(side)).0, Relaxed);
+}
+
+/// Where the memory of the victim of this side begins: at 0, or at its place if it is collocated.
+#[must_use]
+pub fn base(side: usize) -> u64 {
+    BASES[side].load(Relaxed)
+}
+
+/// The place of the victim of this side, if it is collocated: servers of the machine have the first ones.
+const fn place(side: usize) -> u64 {
+    abi::collocated::COUNT - 1 - side as u64
+}
 /// The two sides, as indices and as roles for the probe.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
@@ -238,7 +257,7 @@ impl Victim {
         role: u64,
         steps: &[IpcRegs],
         again: Option<usize>,
-        space: &RefAt,
+        (space, base): (&RefAt, u64),
         end: Option<(usize, Stage, &RefAt)>,
     ) -> Result<(), Failure> {
         let script = &mut *self.script;
@@ -249,9 +268,9 @@ impl Victim {
         script.results = [IpcRegs::default(); STEPS];
         let mut state = ThreadState {
             registers: Registers {
-                rip: play as *const () as u64,
-                rsp: ((self.stack.as_ptr() as u64 + STACK as u64) & !15) - 8,
-                rdi: core::ptr::from_ref(script) as u64,
+                rip: base + play as *const () as u64,
+                rsp: base + ((self.stack.as_ptr() as u64 + STACK as u64) & !15) - 8,
+                rdi: base + core::ptr::from_ref(script) as u64,
                 rflags: 0x202,
                 ..Registers::default()
             },
@@ -291,7 +310,7 @@ impl Victim {
     }
 }
 
-/// A second space with the program's memory at the same addresses, and the segment at [`VIEW`].
+/// A second space with the program's memory at the same addresses from its [`base`] on, and the segment at [`VIEW`].
 pub struct Twin {
     pub space: Space,
     pub reference: Ref,
@@ -474,10 +493,16 @@ impl Fixture {
         });
         core::mem::forget(segment);
 
-        let twin = || -> Result<Twin, Failure> {
+        let twin = |side| -> Result<Twin, Failure> {
             let space = Space::new().must("a space")?;
             space.set_state(&SPACE, 0).must("the state of a space")?;
             let reference = space.reference().must("a reference")?;
+            let base = self::base(side);
+            if base != 0 {
+                let code = sys::device_collocate(authority.0, reference.handle(), place(side));
+                crate::harness::ok(code)
+                    .must("a place (after a failure there is no second one)")?;
+            }
             let map = |region: &Ref, start, size| -> Result<Mapping, Failure> {
                 let mapping = Mapping::new().must("a mapping")?;
                 let state = MappingState {
@@ -492,13 +517,13 @@ impl Fixture {
                 Ok(mapping)
             };
             Ok(Twin {
-                memory: map(&memory_ref, START_PAGE, size)?,
-                view: map(&kept_ref, VIEW, bytes)?,
+                memory: map(&memory_ref, base + START_PAGE, size)?,
+                view: map(&kept_ref, base + VIEW, bytes)?,
                 space,
                 reference,
             })
         };
-        let twins = [twin()?, twin()?];
+        let twins = [twin(CLIENT)?, twin(SERVER)?];
         let (keeper, idler) = (Victim::new()?, Victim::new()?);
         start(
             &keeper,
@@ -528,13 +553,13 @@ impl Fixture {
 
     /// The victims' address of a byte of a page.
     #[must_use]
-    pub const fn victim_address(side: usize, page: Page, offset: u64) -> u64 {
-        VIEW + page.on(side) * PAGE_SIZE + offset
+    pub fn victim_address(side: usize, page: Page, offset: u64) -> u64 {
+        base(side) + VIEW + page.on(side) * PAGE_SIZE + offset
     }
 
     /// The handle of a slot, for the victims.
     #[must_use]
-    pub const fn handle(side: usize, page: Page, slot: u64) -> u64 {
+    pub fn handle(side: usize, page: Page, slot: u64) -> u64 {
         Self::victim_address(side, page, slot * OBJECT_SIZE)
     }
 
@@ -668,7 +693,8 @@ impl Fixture {
         for side in [CLIENT, SERVER] {
             let space = self.twins[side].reference.at();
             let end = ends.map(|stages| (side, stages[side], &peers[side]));
-            self.victims[side].prepare(side as u64, steps[side], again[side], &space, end)?;
+            let at = (&space, base(side));
+            self.victims[side].prepare(side as u64, steps[side], again[side], at, end)?;
         }
         Ok(())
     }
@@ -689,7 +715,7 @@ impl Fixture {
             Type::Mapping => {
                 self.object(side, Type::Region, made)?;
                 let state = MappingState {
-                    start: ELSEWHERE,
+                    start: base(side) + ELSEWHERE,
                     size: PAGE_SIZE,
                     offset: 0,
                     protection: abi::access::READ,
@@ -702,7 +728,7 @@ impl Fixture {
             }
             Type::Region => {
                 let state = RegionState {
-                    start: VIEW,
+                    start: base(side) + VIEW,
                     size: ALL_PAGES * PAGE_SIZE,
                     protection: abi::access::ALL,
                 };
@@ -770,7 +796,7 @@ impl Fixture {
 
     /// The victims' handle of the reference to the object of a type.
     #[must_use]
-    pub const fn reference(side: usize, ty: Type) -> u64 {
+    pub fn reference(side: usize, ty: Type) -> u64 {
         Self::handle(side, Page::Handles, REFERENCES + ty as u64)
     }
 
