@@ -17,7 +17,7 @@ use abi::{Call, Code, Common, Type, OBJECT_SIZE, PAGE_SIZE, PRIORITIES, TYPES};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::arch::asm;
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rt::obj::{Mapping, Port, Portset, Ref, RefAt, Region, Space, Thread};
 use rt::sys::{self, IpcRegs};
@@ -146,7 +146,7 @@ struct Script {
 }
 
 /// Instructions that a step can be instead of a call: what its `rax` holds. The `rdi` of the two that
-/// touch memory is the address.
+/// touch memory is the address; it is memory of the segment, where no Rust value lives, or not mapped.
 pub mod instruction {
     /// `ud2`.
     pub const WRONG: u64 = 0x100;
@@ -167,49 +167,92 @@ pub mod instruction {
     }
 }
 
-/// Executes one of [`mod@instruction`].
-fn instruction(regs: &mut IpcRegs) {
-    let (rax, rdi) = (regs.rax, regs.rdi);
-    // SAFETY: the keeper that handles an exception changes `rax` only; the addresses are those of the
-    // segment, where no Rust value lives, or are not mapped.
-    unsafe {
-        match rax {
-            instruction::WRONG => asm!("ud2", inlateout("rax") rax => regs.rax),
-            instruction::READ => {
-                asm!("mov rax, [rdi]", inlateout("rax") rax => regs.rax, in("rdi") rdi);
-            }
-            instruction::WRITE => {
-                asm!("mov [rdi], rax", inlateout("rax") rax => regs.rax, in("rdi") rdi);
-            }
-            _ => {
-                asm!("syscall", inlateout("rax") rax => regs.rax, lateout("rcx") _, lateout("r11") _)
-            }
-        }
-    }
-}
+/// Bytes of the registers of a call.
+const REGISTERS: usize = size_of::<IpcRegs>();
+const _: () = assert!(core::mem::offset_of!(Script, steps) == 24 && REGISTERS == 13 * 8);
 
-extern "C" fn play(script: u64) -> ! {
-    // SAFETY: the manager passes the address of a script that lives as long as the thread, and
-    // looks at it only while the thread does not run.
-    let script = unsafe { &mut *(script as *mut Script) };
-    let mut n = 0;
-    while n < script.count.load(Relaxed) as usize {
-        let mut regs = script.steps[n];
-        match Call::from_number(regs.rax as u8) {
-            // SAFETY: the registers name memory of the segment, which holds no Rust value.
-            Some(call) => drop(unsafe { sys::ipc(call, &mut regs) }),
-            None => instruction(&mut regs),
-        }
-        script.results[n] = regs;
-        n += 1;
-        script.done.store(n as u64, Relaxed);
-        if n == script.count.load(Relaxed) as usize {
-            n = script.again as usize;
-        }
-    }
-    loop {
-        sys::thread_wait_interrupt();
-    }
+// What a victim does: the calls of its script (rdi). It is assembly because it must not know where it is, and uses no
+// table, for a victim in a collocated space runs it at another address than that for which the program's tables were
+// made. The registers of a call have no room for its own: its stack has the number of the call, and the script.
+global_asm!(
+    r#"
+    .globl fermata_test_victim
+fermata_test_victim:
+    push rdi
+    push 0
+2:  mov rcx, [rsp]
+    mov rdx, [rsp + 8]
+    cmp rcx, [rdx]
+    jae 8f
+    imul rcx, rcx, {registers}
+    lea rdi, [rdx + rcx + {steps}]
+    mov rax, [rdi]
+    mov rsi, [rdi + 0x10]
+    mov rdx, [rdi + 0x18]
+    mov r10, [rdi + 0x20]
+    mov r8, [rdi + 0x28]
+    mov r9, [rdi + 0x30]
+    mov rbx, [rdi + 0x38]
+    mov rbp, [rdi + 0x40]
+    mov r12, [rdi + 0x48]
+    mov r13, [rdi + 0x50]
+    mov r14, [rdi + 0x58]
+    mov r15, [rdi + 0x60]
+    mov rdi, [rdi + 0x08]
+    cmp rax, {wrong}
+    je 3f
+    cmp rax, {read}
+    je 4f
+    cmp rax, {write}
+    je 5f
+    syscall
+    jmp 6f
+3:  ud2
+    jmp 6f
+4:  mov rax, [rdi]
+    jmp 6f
+5:  mov [rdi], rax
+6:  mov rcx, [rsp]
+    imul rcx, rcx, {registers}
+    add rcx, [rsp + 8]
+    mov [rcx + {results}], rax
+    mov [rcx + {results} + 0x08], rdi
+    mov [rcx + {results} + 0x10], rsi
+    mov [rcx + {results} + 0x18], rdx
+    mov [rcx + {results} + 0x20], r10
+    mov [rcx + {results} + 0x28], r8
+    mov [rcx + {results} + 0x30], r9
+    mov [rcx + {results} + 0x38], rbx
+    mov [rcx + {results} + 0x40], rbp
+    mov [rcx + {results} + 0x48], r12
+    mov [rcx + {results} + 0x50], r13
+    mov [rcx + {results} + 0x58], r14
+    mov [rcx + {results} + 0x60], r15
+    mov rdx, [rsp + 8]
+    mov rcx, [rsp]
+    inc rcx
+    mov [rdx + 8], rcx
+    cmp rcx, [rdx]
+    jne 7f
+    mov rcx, [rdx + 16]
+7:  mov [rsp], rcx
+    jmp 2b
+8:  mov eax, {wait}
+    syscall
+    jmp 8b
+"#,
+    registers = const REGISTERS,
+    steps = const core::mem::offset_of!(Script, steps),
+    results = const core::mem::offset_of!(Script, results),
+    wrong = const instruction::WRONG,
+    read = const instruction::READ,
+    write = const instruction::WRITE,
+    wait = const Call::ThreadWaitInterrupt as u64,
+);
+
+extern "C" {
+    /// Plays the script. It does not return.
+    fn fermata_test_victim(script: u64);
 }
 
 /// A thread that is cut.
@@ -268,7 +311,7 @@ impl Victim {
         script.results = [IpcRegs::default(); STEPS];
         let mut state = ThreadState {
             registers: Registers {
-                rip: base + play as *const () as u64,
+                rip: base + fermata_test_victim as *const () as u64,
                 rsp: base + ((self.stack.as_ptr() as u64 + STACK as u64) & !15) - 8,
                 rdi: base + core::ptr::from_ref(script) as u64,
                 rflags: 0x202,
