@@ -81,16 +81,18 @@ fn name(play: &plays::Play) -> String {
     format!("{}/{words}", play.subject())
 }
 
-/// Touches as much of the heap as is needed later, so that the memory server creates no objects for it
-/// during a play, which would change the census.
+/// Touches as much of the heap for small blocks as is needed later, beyond what is in use now, so that the memory server
+/// creates no objects for it during a play, which would change the census.
 fn warm_up() {
-    let blocks: Vec<Vec<u8>> = (0..112).map(|_| alloc::vec![1; 32 << 10]).collect();
+    // Not whole units of the heap: those are large blocks, which have a range of their own.
+    let blocks: Vec<Vec<u8>> = (0..112).map(|_| alloc::vec![1; 33_000]).collect();
     drop(blocks);
 }
 
 /// Runs `rounds` rounds of hostile callers.
 fn hostile(probe: Probe, rounds: u64) -> Result<u64, Failure> {
     let seed = argument("seed").and_then(|n| n.parse().ok()).unwrap_or(1);
+    warm_up();
     let mut hostile = Hostile::new(probe)?;
     for round in seed..seed + rounds {
         // Reported before the round, so that it is known which one stopped the machine.
@@ -122,7 +124,6 @@ fn all() -> Result<u64, Failure> {
     let me = rt::thread::current().map_err(|code| format!("{code:?}"))?;
     let authority = rt::start::passed(1).ok_or("no authority")?;
     let probe = Probe::attach(authority, *me).ok_or("this kernel has no probe")?;
-    warm_up();
     if let Some(rounds) = argument("hostile").and_then(|n| n.parse().ok()) {
         return hostile(probe, rounds);
     }
@@ -156,6 +157,7 @@ fn all() -> Result<u64, Failure> {
         let of = |name| subjects.iter().position(|s| *s == name);
         plays.retain(|play| of(play.subject()).is_some_and(|n| n % shards == shard));
     }
+    warm_up();
     let mut sum = Sum::default();
     let mut at = None;
     for (n, play) in plays.iter().enumerate() {
