@@ -335,6 +335,8 @@ fn search() -> Outcome {
     let seen = alone(Loop::Search, &parameters, SEARCHES)?;
     let nothing = SEARCHES * Code::NotFound as u64;
     same("the sum of results", seen.seen[0], nothing)?;
+    // It does not end by itself, and all of this runs again and again.
+    segment.destroy().must("destroy a segment")?;
     Ok(seen.sample)
 }
 

@@ -7,6 +7,8 @@
 use crate::loops;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
 
 /// A measured stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +54,8 @@ fn take_marks() -> u64 {
 #[derive(Debug)]
 pub struct Report {
     filter: Option<String>,
+    /// Why benchmarks failed that are not reported.
+    unsaid: RefCell<Vec<String>>,
 }
 
 impl Report {
@@ -60,13 +64,23 @@ impl Report {
     pub fn from_arguments() -> Self {
         Report {
             filter: Some(rt::start().args.get(1).cloned().unwrap_or_default()),
+            unsaid: RefCell::default(),
         }
     }
 
     /// Runs all benchmarks without reporting them.
     #[must_use]
     pub const fn silent() -> Self {
-        Report { filter: None }
+        Report {
+            filter: None,
+            unsaid: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Which benchmarks failed without a report, and why.
+    #[must_use]
+    pub fn unsaid(&self) -> String {
+        self.unsaid.borrow().join(", ")
     }
 
     /// Whether the benchmark of this name is wanted.
@@ -111,12 +125,12 @@ impl Report {
         }
         let outcome = run();
         let marks = take_marks();
-        let (good, line) = match outcome {
-            Ok(found) => (true, words(found, marks)),
-            Err(why) => (false, format!("bench-failed {name} {marks} {why}")),
-        };
-        if self.filter.is_some() {
-            say(&line);
+        let good = outcome.is_ok();
+        match (outcome, &self.filter) {
+            (Ok(found), Some(_)) => say(&words(found, marks)),
+            (Err(why), Some(_)) => say(&format!("bench-failed {name} {marks} {why}")),
+            (Err(why), None) => self.unsaid.borrow_mut().push(format!("{name}: {why}")),
+            (Ok(_), None) => {}
         }
         good
     }

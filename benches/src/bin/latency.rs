@@ -11,7 +11,8 @@ extern crate alloc;
 
 use abi::state::{Registers, ThreadState};
 use abi::PRIORITIES;
-use alloc::string::{String, ToString};
+use alloc::format;
+use alloc::string::String;
 use benches::fluke;
 use benches::loops::{self, Lateness, Loop};
 use benches::report::Report;
@@ -87,7 +88,7 @@ fn measure() -> Result<Lateness, String> {
     let silent = Report::silent();
     loop {
         if !fluke::all(&silent) {
-            return Err("a benchmark failed".to_string());
+            return Err(format!("a benchmark failed: {}", silent.unsaid()));
         }
         let found = loops::lateness();
         if found.runs + found.missed >= PERIODS {

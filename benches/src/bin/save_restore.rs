@@ -44,7 +44,7 @@ const STOPPED: &[(&str, usize)] = &[
     ("checkpoint_stopped_64", 64),
 ];
 /// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write.
-const STILL: u64 = 30_000;
+const STILL: u64 = 100_000;
 /// How much it writes to, in bytes.
 const WRITTEN: usize = 1 << 20;
 /// How long it looks on, in nanoseconds, while its image is written.

@@ -253,10 +253,10 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    let (passed, failed, ignored) = summary(&runs, start.elapsed(), filter)?;
+    let (passed, mut failed, ignored) = summary(&runs, start.elapsed(), filter)?;
     times::print(start.elapsed());
     if !cuts.is_empty() {
-        cut::summary(project, &cuts)?;
+        failed += cut::summary(project, options, &cuts)?;
     }
     if filter.is_none() && failed == 0 {
         let names: Vec<&str> = chosen.iter().map(|config| config.name()).collect();
