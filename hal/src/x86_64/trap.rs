@@ -367,7 +367,7 @@ unsafe extern "C" fn syscall_entry() {
         // The same context that came in: its segment bases, ports, FPU and translations are still loaded, unless a
         // fault has made the first of these.
         "cmp byte ptr [rax + {needs}], 0",
-        "jne 3f",
+        "jne 15f",
         to_user!(),
         // Another context. From here on it has no activation in the kernel.
         "4:",
@@ -469,14 +469,25 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        // After a call, the registers that `sysretq` would leave.
         "mov edx, [rax + {rflags}]",
         "test byte ptr [rax + {needs}], {full}",
-        "jnz 12f",
+        "jz 16f",
+        "mov byte ptr [rax + {needs}], {inner}",
+        "jmp 17f",
+        // The same context, to ring 1 after a call: its segment bases are still loaded.
+        "15:",
+        "cmp byte ptr [rax + {needs}], {inner}",
+        "jne 3b",
+        "mov rcx, [rax + {rip}]",
+        "mov rdx, rcx",
+        "shr rdx, 47",
+        "jnz 13b",
+        "mov edx, [rax + {rflags}]",
+        // After a call, the registers that `sysretq` would leave.
+        "16:",
         "mov [rax + {rcx}], rcx",
         "mov [rax + {r11}], rdx",
-        "12:",
-        "mov byte ptr [rax + {needs}], {inner}",
+        "17:",
         // Without AC no access of the kernel's rings reaches a page of user mode.
         "and edx, ~{alignment}",
         "push {inner_data}",
