@@ -47,6 +47,26 @@ echo alive
     Ok(())
 }
 
+/// A program that is placed in the kernel gives nobody the power of the kernel: not who starts it, nor who writes to its file. There are as many as
+/// places, each is free again, and nothing is left. `/test/attack` is placed, and attacks by another spelling of its path.
+pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "busybox cp -n /test/attack /tmp/attack\nbusybox cp /tmp/attack /test/attack\n/test//attack placed\n";
+    leaves_no_trace(
+        ctx,
+        script,
+        "placed: itself: false\n\
+         placed: a child: true\n\
+         placed: its memory: permission denied\n\
+         placed: its threads: permission denied, permission denied\n\
+         placed: its stop: DONE\n\
+         placed: by another file: true\n\
+         placed: 16 of them, then: there are as many as there may be\n\
+         placed: and 40 one after the other\n",
+        // What seventeen programs are promised.
+        |run| run.place("/test/attack=kernel").memory(256),
+    )
+}
+
 /// An image, and whoever has the control port of a process, asks for the highest priority and more kernel memory: nobody gets more than
 /// programs have.
 pub(crate) fn priority(ctx: &mut Ctx) -> Result<(), Failure> {

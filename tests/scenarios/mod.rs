@@ -118,6 +118,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("legacy_flood", legacy::flood),
     once("legacy_wild", legacy::wild),
     scenario("attack_power", attack::power),
+    scenario("attack_placed", attack::placed),
     scenario("attack_priority", attack::priority),
     scenario("attack_crowd", attack::crowd),
     scenario("attack_quotas", attack::quotas),

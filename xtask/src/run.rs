@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -61,8 +61,21 @@ pub(crate) struct RunOptions {
     /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// Where services run: fs=kernel,linux=kernel. process: in spaces of their own, as all do otherwise; kernel: in ring 1, with the
-    /// kernel's translations, and trusted as the kernel is. The same binary either way; may be repeated
+    /// Run this program instead of a shell, with these arguments, and power off with its status: a folder of the host that is built as
+    /// by --program, or the path of a program of the guest (NAME: /bin/NAME)
+    #[arg(
+        value_name = "PROGRAM [ARGUMENT]",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        conflicts_with = "script"
+    )]
+    command: Vec<String>,
+    /// Where PROGRAM runs, as --place has it
+    #[arg(long = "in", value_name = "process|kernel", requires = "command")]
+    place_of_program: Option<Ring>,
+    /// Where services run, and programs by path: fs=kernel,linux=kernel,/bin/NAME=kernel. process: in spaces of their own, as all do
+    /// otherwise; kernel: in ring 1, with the kernel's translations, and trusted as the kernel is. The same binary either way; may be
+    /// repeated
     #[arg(
         long = "place",
         value_name = "SERVICE=process|kernel,...",
@@ -88,6 +101,15 @@ pub(crate) struct RunOptions {
     /// Tell of each call of Linux programs on the console, as strace does
     #[arg(long)]
     trace: bool,
+}
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Ring {
+    /// In a space of its own
+    Process,
+    /// In ring 1, trusted as the kernel is
+    Kernel,
 }
 
 /// Where a script comes from.
@@ -284,6 +306,34 @@ const ESCAPE: u8 = 0x1d;
 /// Ctrl-D, which the guest's console takes for the end of input.
 const END_OF_INPUT: u8 = 0x04;
 
+/// Builds the programs in this folder for the guest: their paths there.
+fn add_program(
+    project: &Project,
+    adds: &mut Vec<Add>,
+    directory: &Path,
+) -> Result<Vec<String>, Error> {
+    let built = program::build(project, directory)?;
+    let paths = built.into_iter().map(|(name, file)| {
+        let guest = format!("/bin/{name}");
+        adds.push(Add::bytes(file, true, &guest));
+        guest
+    });
+    Ok(paths.collect())
+}
+
+/// The line of a script that runs a program with these arguments, as they are.
+fn line_of(path: &str, arguments: &[String]) -> Result<Vec<u8>, Error> {
+    let mut line = String::new();
+    for word in std::iter::once(path).chain(arguments.iter().map(String::as_str)) {
+        if word.contains(['\n', '\0']) {
+            return Err(Error::new("an argument of PROGRAM has more than one line"));
+        }
+        line.push_str(&format!("'{}' ", word.replace('\'', r"'\''")));
+    }
+    line.push('\n');
+    Ok(line.into_bytes())
+}
+
 /// Boots the machine and returns its status.
 pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Error> {
     let script = match &options.script {
@@ -312,12 +362,39 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
             )));
         }
     }
-    for directory in &options.programs {
-        for (name, file) in program::build(project, directory)? {
-            let guest = format!("/bin/{name}");
-            options.adds.push(Add::bytes(file, true, &guest));
-        }
+    for directory in std::mem::take(&mut options.programs) {
+        add_program(project, &mut options.adds, &directory)?;
     }
+    let command = match options.command.split_first() {
+        Some((program, arguments)) => {
+            let directory = Path::new(program);
+            let path = match program.as_str() {
+                _ if directory.is_dir() => {
+                    let added = add_program(project, &mut options.adds, directory)?;
+                    let [path] = added.as_slice() else {
+                        let names = added.join(", ");
+                        return Err(Error::new(format!(
+                            "{program} has several programs ({names}): --program {program} puts them into the guest, and PROGRAM is one of these"
+                        )));
+                    };
+                    path.clone()
+                }
+                path if path.starts_with('/') => path.to_string(),
+                name if name.contains('/') => {
+                    return Err(Error::new(format!(
+                        "{name} is no folder here; the path of a program of the guest begins with /"
+                    )))
+                }
+                name => format!("/bin/{name}"),
+            };
+            if let Some(ring) = options.place_of_program {
+                let place = Place::program(&path, ring == Ring::Kernel).map_err(Error::new)?;
+                options.places.push(place);
+            }
+            Some(line_of(&path, arguments)?)
+        }
+        None => None,
+    };
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
@@ -349,6 +426,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         _ => Input::Stdin,
     };
     let interactive = script.is_none() && at_terminal;
+    let script = script.or(command);
     let machine = Options {
         script,
         adds: options.adds,

@@ -182,6 +182,7 @@ impl Starter {
             essential: true,
             driver: Some(number),
             service: Some(manifest()[number].name()),
+            collocated: false,
             owner: 0,
             refs: &refs,
         };

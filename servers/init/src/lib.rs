@@ -185,8 +185,8 @@ pub struct Options {
     pub program_ceiling: Option<u64>,
     /// The address of the machine in its network, and the bits of that, for the server that knows how to read it.
     pub address: Option<String>,
-    /// Which services run in the kernel's rings, in a place among collocated spaces, by name or for `all`. The last that
-    /// concerns a service counts.
+    /// Which services run in the kernel's rings, in a place among collocated spaces, by name or for `all`, and which programs of
+    /// the boot archive, by path. See [`is_placed`].
     pub places: Vec<(String, bool)>,
 }
 
@@ -229,6 +229,15 @@ impl Options {
         }
         options
     }
+}
+
+/// Whether a service, or the program at a path that begins with a slash, runs in the kernel: the last line that concerns it counts.
+/// `all` are all services.
+#[must_use]
+pub fn is_placed(places: &[(String, bool)], name: &str) -> bool {
+    let concerns = |line: &str| line == name || line == "all" && !name.starts_with('/');
+    let last = places.iter().rfind(|(line, _)| concerns(line));
+    last.is_some_and(|(_, in_kernel)| *in_kernel)
 }
 
 /// Physical memory before there is a memory server: handed out page by page, never taken back.

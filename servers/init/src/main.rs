@@ -141,6 +141,13 @@ fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
     members.find(is).map(|member| member.content)
 }
 
+/// The file of a program of the boot archive, by its path from the root.
+fn find_program<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
+    let path = path.trim_start_matches('/');
+    // `/bin` is a link to `/usr/bin`.
+    find(archive, path).or_else(|| find(archive, &["usr/", path].concat()))
+}
+
 fn words(code: Code) -> String {
     format!("{code:?}")
 }
@@ -170,6 +177,21 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         )
     };
     let window: &'static Window = Box::leak(Box::new(window));
+    // Who trusts a program with the kernel's rings is told if it would not run there.
+    for (path, _) in options
+        .places
+        .iter()
+        .filter(|(path, _)| path.starts_with('/'))
+    {
+        let file = find_program(archive, path);
+        let file =
+            file.ok_or_else(|| format!("{path} cannot be placed: it is not in the boot archive"))?;
+        if !process::executable::is_native(file) {
+            return Err(format!(
+                "{path} cannot be placed: it is not a program for Fermata"
+            ));
+        }
+    }
     drivers::read_manifest(archive, options.gdb);
     // From the archive: programs can write to the file that is made of it.
     let gets = slow::Gets {
@@ -211,7 +233,8 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         Drivers::default(),
         Collocated {
             authority,
-            services: options.places.clone(),
+            places: options.places.clone(),
+            archive,
         },
     );
     let processes =
@@ -339,6 +362,7 @@ impl Boot {
             service: services::names::RESERVED
                 .into_iter()
                 .find(|name| path.strip_prefix("sbin/") == Some(name)),
+            collocated: false,
             owner: 0,
             refs,
         };

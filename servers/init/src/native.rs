@@ -100,8 +100,18 @@ struct Entry {
     server: bool,
     /// A server that all programs need: if it ends, a line is printed.
     essential: bool,
+    /// It runs in the kernel. Whoever started it has no power over what it does.
+    collocated: bool,
     /// A driver, or what is kept alive like one: its number in the boot manifest. It is started anew when it has ended, and may be killed.
     driver: Option<usize>,
+}
+
+impl Entry {
+    /// Whether nobody who can name it has power over what it does: its memory and the states of its threads would be the power
+    /// of a server, or of the kernel.
+    const fn is_trusted(&self) -> bool {
+        self.server || self.collocated
+    }
 }
 
 /// What all processes share.
@@ -131,20 +141,30 @@ pub(crate) struct Manager {
     collocated: Collocated,
 }
 
-/// The services that are collocated, as boot said, and what it takes to do so.
+/// What is collocated, as boot said, and what it takes to do so.
 pub(crate) struct Collocated {
     /// The device authority.
     pub(crate) authority: RefAt,
     /// See [`fermata_init::Options::places`].
-    pub(crate) services: Vec<(String, bool)>,
+    pub(crate) places: Vec<(String, bool)>,
+    /// The boot archive, from which programs are taken: what is collocated is trusted, and the file of that name in the file
+    /// system is whatever somebody has written there.
+    pub(crate) archive: &'static [u8],
 }
 
 impl Collocated {
-    /// Whether the server of this service is to run in the kernel. A program without a reserved name never is.
+    /// Whether the server of this service is to run in the kernel. A program without a reserved name never is by that.
     fn has(&self, service: Option<&str>) -> bool {
-        let concerns = |name: &str| name == "all" || Some(name) == service;
-        let last = self.services.iter().rfind(|(name, _)| concerns(name));
-        service.is_some() && last.is_some_and(|(_, in_kernel)| *in_kernel)
+        let service = service.filter(|name| !name.starts_with('/'));
+        service.is_some_and(|name| fermata_init::is_placed(&self.places, name))
+    }
+
+    /// The file of the program at this path, if that is to run in the kernel.
+    pub(crate) fn program(&self, path: &str) -> Option<&'static [u8]> {
+        let named = path.starts_with('/') && fermata_init::is_placed(&self.places, path);
+        named
+            .then(|| crate::find_program(self.archive, path))
+            .flatten()
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use process::executable::{native_notes, program_headers_of, ProgramHeader};
+use process::executable::is_native;
 use rt::fs::mode;
 
 /// `path` as an absolute path: relative ones begin in `cwd`. `.`, `..` and double slashes go,
@@ -187,14 +187,12 @@ pub enum Executable {
     Unknown,
 }
 
-/// Who runs a file whose first bytes are these. Programs for Fermata carry an ELF note of the name
-/// that [`services::process::NATIVE_NOTE`] gives. What is wrong with any other ELF file, the Linux
+/// Who runs a file whose first bytes are these. What is wrong with any other ELF file, the Linux
 /// personality says.
 #[must_use]
 pub fn executable(head: &[u8]) -> Executable {
-    let is_native = |segment: &ProgramHeader| native_notes(head, segment).next().is_some();
-    match program_headers_of(head) {
-        Ok((_, segments)) if segments.iter().any(is_native) => Executable::Native,
+    match head {
+        _ if is_native(head) => Executable::Native,
         _ if head.starts_with(b"\x7fELF") || head.starts_with(b"#!") => Executable::Linux,
         _ => Executable::Unknown,
     }

@@ -125,6 +125,13 @@ pub struct NativeNote<'a> {
     pub offset: u64,
 }
 
+/// Whether a file, of which this is the beginning, is a program for Fermata: those carry a note of the name that [`NATIVE_NOTE`] gives.
+#[must_use]
+pub fn is_native(head: &[u8]) -> bool {
+    let has_note = |segment: &ProgramHeader| native_notes(head, segment).next().is_some();
+    program_headers_of(head).is_ok_and(|(_, segments)| segments.iter().any(has_note))
+}
+
 /// The notes of a segment whose name is [`NATIVE_NOTE`]. None if `file` does not have all of the
 /// segment.
 pub fn native_notes<'a>(

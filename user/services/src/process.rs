@@ -252,7 +252,7 @@ pub trait Process {
     /// manager's part of its state; `linux` does so for the process and all that have come of it, together, and with `files` the part has what is in the
     /// files that they read, too. The length of that, the name of the process, and references: memory and control
     /// region, and if the process itself knows it its memory account. Thawed when the session ends at the latest. Errors: `Denied`
-    /// for a server, `Ended`, `Limit` also while somebody else waits for this, `Unsupported` if it cannot be saved. Files that are open on
+    /// for a server or a program that runs in the kernel, `Ended`, `Limit` also while somebody else waits for this, `Unsupported` if it cannot be saved. Files that are open on
     /// a disk are waited for while the process stands still. Must not be repeated.
     async fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:

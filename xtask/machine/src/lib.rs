@@ -324,6 +324,16 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     if !drivers.is_empty() {
         archive.file("etc/drivers", drivers.into(), false)?;
     }
+    // What only the guest can tell it says itself: whether it is a program for Fermata.
+    let missing = |place: &&place::Place| {
+        let path = place.path_of_program();
+        path.is_some_and(|path| archive.find(path).is_none())
+    };
+    if let Some(place) = options.places.iter().find(missing) {
+        return Err(Error::new(format!(
+            "--place {place}: the guest has no such file when it starts; --program DIR or --add HOST:GUEST gives it one"
+        )));
+    }
     if let Some(script) = &options.script {
         archive.file("etc/script", script.clone(), false)?;
     }

@@ -122,7 +122,7 @@ impl Manager {
 impl debug::Manager for Manager {
     fn debug(&mut self, pid: Pid) -> Result<(), Error> {
         let entry = self.entry(pid)?;
-        if entry.server {
+        if entry.is_trusted() {
             return Err(Error::Denied);
         }
         if entry.arriving.is_some() {

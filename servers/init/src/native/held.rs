@@ -76,6 +76,7 @@ impl Manager {
                 serial,
                 event: Arc::new(Event::new()),
                 service: None,
+                collocated: false,
                 server: false,
                 essential: false,
                 driver: None,
@@ -156,7 +157,7 @@ impl held::Manager for Manager {
 
     fn freeze(&mut self, pid: Pid, _: bool) -> Result<held::Frozen, Error> {
         let entry = self.entry(pid)?;
-        if entry.server {
+        if entry.is_trusted() {
             return Err(Error::Denied);
         }
         let name = entry.name.clone().into_bytes();

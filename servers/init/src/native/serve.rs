@@ -1,5 +1,5 @@
 //! What others ask of the manager: its interfaces, and the ports where it is asked.
-use super::start::{load, Launch, Starting};
+use super::start::{load, load_file, Launch, Starting};
 use super::{pid_of, processes, Processes, SUPERVISOR};
 use crate::{names, slow};
 use alloc::string::String;
@@ -24,19 +24,20 @@ use services::process::{
 struct AnyOne(&'static Processes);
 
 impl AnyOne {
-    /// Begins to start a program: its path, and the new process.
+    /// Begins to start a program: its path, its file if that is known already, and the new process.
     fn begin(
         &self,
         owner: &RefAt,
         passed: &[Ref],
         program: &[u8],
-    ) -> Result<(String, Starting), Error> {
+    ) -> Result<(String, Option<&'static [u8]>, Starting), Error> {
         let Program { path, start } = Program::from_bytes(program)?;
         if path.len() > PATH_ROOM {
             return Err(Error::NameTooLong);
         }
         let refs: Vec<&RefAt> = passed.iter().map(|reference| &**reference).collect();
-        let new = self.0.with(|manager| {
+        let (file, new) = self.0.with(|manager| {
+            let file = manager.collocated.program(&path);
             let launch = Launch {
                 start: &start,
                 priority: PRIORITY_PROGRAM,
@@ -47,15 +48,17 @@ impl AnyOne {
                 essential: false,
                 driver: None,
                 service: None,
+                collocated: file.is_some(),
                 owner: manager.by_own_port(owner)?,
                 refs: &refs,
             };
-            manager.begin(&launch).map_err(|(error, why)| {
+            let begun = manager.begin(&launch).map_err(|(error, why)| {
                 slow::log(&[&path, ": ", why].concat());
                 error
-            })
+            });
+            begun.map(|new| (file, new))
         })?;
-        Ok((path, Starting::new(self.0, new)))
+        Ok((path, file, Starting::new(self.0, new)))
     }
 }
 
@@ -66,10 +69,13 @@ impl interfaces::Processes for AnyOne {
         passed: Vec<Ref>,
         program: Vec<u8>,
     ) -> Result<(u32, Ref), Error> {
-        let (path, mut new) = self.begin(&owner, &passed, &program)?;
+        let (path, file, mut new) = self.begin(&owner, &passed, &program)?;
         // All that is kept while the file is waited for is the new process, which counts as one of its job.
         drop((owner, passed, program));
-        let loaded = load(&path, &mut new).await;
+        let loaded = match file {
+            Some(file) => load_file(file, &new),
+            None => load(&path, &mut new).await,
+        };
         let started = loaded.and_then(|loading| new.finish(loading));
         let pid = started.map_err(|(error, why)| {
             slow::log(&[&path, ": ", why].concat());

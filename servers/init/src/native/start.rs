@@ -32,6 +32,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) driver: Option<usize>,
     /// The reserved name that it may register.
     pub(crate) service: Option<&'static str>,
+    /// It runs in the kernel, whatever its service.
+    pub(crate) collocated: bool,
     /// Who starts it; 0: init.
     pub(crate) owner: Pid,
     pub(crate) refs: &'a [&'a RefAt],
@@ -61,6 +63,17 @@ impl New {
         loading.take(bytes, |address, bytes| self.process.write(address, bytes))
     }
 
+    /// Takes all of its file.
+    fn load(&self, file: &[u8]) -> Result<Loading, Why> {
+        let mut loading = native::loading(file.len() as u64);
+        while let Some((offset, length)) = loading.wants() {
+            let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..));
+            let rest = rest.unwrap_or_default();
+            self.take(&mut loading, &rest[..length.min(rest.len())])?;
+        }
+        Ok(loading)
+    }
+
     /// Happens when it may be wanted no longer.
     pub(super) fn event(&self) -> Arc<Event> {
         Arc::clone(&self.entry.event)
@@ -80,17 +93,8 @@ impl Manager {
     /// Starts a program whose file is there. What is wrong with it comes as a sentence fragment.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>, file: &[u8]) -> Result<Pid, Why> {
         let new = self.begin(launch)?;
-        let mut loading = native::loading(file.len() as u64);
-        let mut load = || {
-            while let Some((offset, length)) = loading.wants() {
-                let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..));
-                let rest = rest.unwrap_or_default();
-                new.take(&mut loading, &rest[..length.min(rest.len())])?;
-            }
-            Ok(())
-        };
-        match load() {
-            Ok(()) => self.finish(new, loading),
+        match new.load(file) {
+            Ok(loading) => self.finish(new, loading),
             Err(why) => {
                 self.give_up(new);
                 Err(why)
@@ -115,7 +119,8 @@ impl Manager {
         };
         let supply = self.supply(launch.limits);
         let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
-        if self.collocated.has(launch.service) {
+        let collocated = launch.collocated || self.collocated.has(launch.service);
+        if collocated {
             if let Err(error) = process.collocate(&self.collocated.authority) {
                 process.destroy();
                 return Err((error, "there is no place for it in the kernel"));
@@ -153,6 +158,7 @@ impl Manager {
             service: launch.service,
             server: launch.server,
             essential: launch.essential,
+            collocated,
             driver: launch.driver,
         };
         let coming = Coming {
@@ -247,6 +253,11 @@ impl Drop for Starting {
             self.processes.with(|manager| manager.give_up(new));
         }
     }
+}
+
+/// Loads a file of the boot archive into a new process.
+pub(super) fn load_file(file: &[u8], wanted: &Starting) -> Result<Loading, Why> {
+    wanted.process()?.load(file)
 }
 
 /// Loads the executable at this path into a new process, as long as that is wanted.

@@ -25,7 +25,7 @@ use rt::{println, time};
 use services::checkpoint::CheckpointClient;
 use services::console::{ConsoleClient, ConsoleControlCalls, ConsoleControlClient};
 use services::names::RESERVED;
-use services::process::{ProcessClient, SupervisorClient, ROOM};
+use services::process::{DebugClient, ProcessClient, SupervisorClient, ROOM};
 use services::system::SystemClient;
 
 rt::entry!(main);
@@ -43,7 +43,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 27] = [
+const WAYS: [Way; 28] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -61,6 +61,7 @@ const WAYS: [Way; 27] = [
     way("names", names),
     way("part", part),
     way("peek", peek),
+    way("placed", placed),
     way("power", power),
     way("priority", priority),
     way("strings", strings),
@@ -409,6 +410,59 @@ fn hollow() -> Done {
     let _ = child.freeze(false);
     let _ = child.thaw();
     println!("hollow: {:?}", end(&child)?);
+    Ok(())
+}
+
+/// Whether this program runs in the kernel's rings.
+fn is_collocated_here() -> bool {
+    placed as *const () as u64 >= abi::collocated::START
+}
+
+/// Whether all of its threads are in the kernel's rings.
+fn is_collocated(process: &Process) -> Result<bool, Error> {
+    let threads = process.info()?.threads;
+    let there = |thread: &services::process::Thread| thread.rip >= abi::collocated::START;
+    Ok(!threads.is_empty() && threads.iter().all(there))
+}
+
+/// Takes what it can of a program that runs in the kernel when it is started by this path: its memory, its threads, its file, all
+/// places that there are. It runs in a process itself, by another spelling of the path.
+fn placed() -> Done {
+    println!("placed: itself: {}", is_collocated_here());
+    let child = again("wait")?;
+    println!("placed: a child: {}", is_collocated(&child)?);
+    println!("placed: its memory: {}", said(child.freeze(false)));
+    let mut debugger = DebugClient::open_known(child.port())?;
+    println!(
+        "placed: its threads: {}, {}",
+        said(debugger.hold()),
+        said(debugger.regions())
+    );
+    println!(
+        "placed: its stop: {}",
+        said(child.stop().and_then(|()| child.resume()))
+    );
+    rt::fs::write_all("/test/attack", b"anything", 0o755)?;
+    let other = again("wait")?;
+    println!("placed: by another file: {}", is_collocated(&other)?);
+    let mut made = alloc::vec![child, other];
+    let refused = loop {
+        match again("wait") {
+            Ok(process) => made.push(process),
+            Err(error) => break error,
+        }
+    };
+    println!("placed: {} of them, then: {}", made.len(), refused.text());
+    for process in made {
+        end(&process)?;
+    }
+    // As many again: a place is free when its process has ended.
+    let mut rounds = 0;
+    while rounds < 40 {
+        end(&again("wait")?)?;
+        rounds += 1;
+    }
+    println!("placed: and {rounds} one after the other");
     Ok(())
 }
 
