@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use rt::obj::{MutexAt, Port, Portset, Ref};
 
 /// Operations of a pass, unless a benchmark has a number of its own.
-const MANY: u64 = 2000;
+pub const MANY: u64 = 2000;
 /// Objects that are created and destroyed side by side.
 const OBJECTS: u64 = 128;
 /// Objects whose kernel memory is measured.
@@ -109,7 +109,8 @@ fn twin(keeper: u64) -> Result<Twin, String> {
     Twin::new(0, keeper).must("a second space")
 }
 
-fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
+/// An RPC with so many bytes in registers each way, from a second space.
+pub fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
     let client = Role::within(twin.space_ref.handle(), client, &[door.port_ref.handle()]);
     let server = Role::new(server, &[door.portset.handle()]);
@@ -123,7 +124,18 @@ fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
     Ok(seen.sample)
 }
 
-fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
+/// The shortest RPC, within one space.
+pub fn rpc_within() -> Outcome {
+    let door = Door::new()?;
+    let client = Role::new(Loop::Rpc0Client, &[door.port_ref.handle()]);
+    let server = Role::new(Loop::Rpc0Server, &[door.portset.handle()]);
+    let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    Ok(seen.sample)
+}
+
+/// An RPC with so many bytes in memory each way, from a second space.
+pub fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
     // A buffer for each side, whose pages are present.
     let mut buffers = [
@@ -299,7 +311,8 @@ fn lock_unlock_contested_once() -> Outcome {
     })
 }
 
-fn null_call() -> Outcome {
+/// The shortest call.
+pub fn null_call() -> Outcome {
     let seen = alone(Loop::OneCall, &[0, Call::ThreadSelf as u64], MANY)?;
     same("the sum of results", seen.seen[0], 0)?;
     Ok(seen.sample)

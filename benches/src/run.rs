@@ -1,6 +1,7 @@
 //! Runs a loop, or two against each other.
 use crate::loops::{self, Block, Loop};
 use crate::report::Sample;
+use crate::twin;
 use abi::state::{Registers, ThreadState};
 use alloc::format;
 use alloc::string::String;
@@ -30,12 +31,15 @@ impl Role {
         Role::within(0, code, parameters)
     }
 
-    /// A role in another space.
+    /// A role in a twin. Parameters that are addresses of this program are the twin's.
     #[must_use]
     pub fn within(space: u64, code: Loop, parameters: &[u64]) -> Self {
         let mut all = [0; 8];
         for (to, from) in all.iter_mut().zip(parameters) {
-            *to = *from;
+            *to = match space {
+                0 => *from,
+                _ => twin::address(*from),
+            };
         }
         Role {
             code,
@@ -73,6 +77,8 @@ pub struct Pair {
     first: Thread,
     second: Option<Thread>,
     third: Option<Thread>,
+    /// The first one is in a twin.
+    in_twin: bool,
     parameters: [[u64; 8]; 3],
 }
 
@@ -80,7 +86,10 @@ fn make(role: &Role) -> Result<Thread, String> {
     let thread = Thread::new().must("a thread")?;
     let state = ThreadState {
         registers: Registers {
-            rip: role.code.address(),
+            rip: match role.space {
+                0 => role.code.address(),
+                _ => twin::address(role.code.address()),
+            },
             rflags: 0x202,
             ..Registers::default()
         },
@@ -100,6 +109,7 @@ impl Pair {
             first: make(first)?,
             second: second.map(make).transpose()?,
             third: None,
+            in_twin: first.space != 0,
             parameters: [
                 first.parameters,
                 second.map_or([0; 8], |s| s.parameters),
@@ -121,7 +131,10 @@ impl Pair {
         if let Some(second) = &self.second {
             second.reference_into(to_second).must("a reference")?;
         }
-        self.parameters[0][0] = to_second.handle();
+        self.parameters[0][0] = match self.in_twin {
+            true => twin::address(to_second.handle()),
+            false => to_second.handle(),
+        };
         self.parameters[1][0] = to_first.handle();
         Ok(())
     }
@@ -134,7 +147,11 @@ impl Pair {
         loops::set_block(Block {
             repetitions,
             passes,
-            waiter: me.handle(),
+            // The first one wakes this thread when it is done.
+            waiter: match self.in_twin {
+                true => twin::address(me.handle()),
+                false => me.handle(),
+            },
             marks,
             first: self.parameters[0],
             second: self.parameters[1],

@@ -1,10 +1,21 @@
-//! A second space with the program's own memory in it.
+//! A second space with the program's own memory in it, in a process wherever the program is.
 use abi::state::{MappingState, RegionState, SpaceState};
 use abi::Code;
+use base::place;
 use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
 use rt::obj::{Mapping, Ref, Region, Space};
 
-/// A space in which the program's memory has the same addresses.
+/// An address of this program as a [`Twin`] has it: the same in a process. What is no address of the program stays as it is.
+#[must_use]
+pub fn address(here: u64) -> u64 {
+    let offset = here.wrapping_sub(place::start());
+    match offset < abi::collocated::SIZE {
+        true => offset,
+        false => here,
+    }
+}
+
+/// A space in which the program's memory has the same addresses; where the program is collocated, those that it has in a process.
 #[derive(Debug)]
 pub struct Twin {
     // In the order in which they must go.
@@ -29,7 +40,7 @@ impl Twin {
         space.set_state(&state, keeper)?;
         let region = Region::new()?;
         let state = RegionState {
-            start,
+            start: place::at(start),
             size,
             protection: abi::access::ALL,
         };

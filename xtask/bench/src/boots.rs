@@ -47,6 +47,8 @@ pub(super) struct Boot {
     quota: u32,
     /// Where servers run.
     places: &'static [Place],
+    /// The programs themselves run in the kernel.
+    collocated: bool,
 }
 
 const fn boot(what: &'static str, programs: &'static [&'static str], look: Look) -> Boot {
@@ -58,6 +60,7 @@ const fn boot(what: &'static str, programs: &'static [&'static str], look: Look)
         // To create many objects.
         quota: 10,
         places: &[],
+        collocated: false,
     }
 }
 
@@ -95,6 +98,11 @@ pub(super) const SERVICES: Boot = boot(
     &["linux_calls", "save_restore"],
     Look::Instructions,
 );
+/// The small operations of a program that is collocated.
+pub(super) const COLLOCATED: Boot = Boot {
+    collocated: true,
+    ..boot("collocated", &["collocated"], Look::Instructions)
+};
 /// Where the instructions of some operations are.
 pub(super) const PARTS: Boot = boot("parts of an RPC", FLUKEPERF, Look::Profile);
 /// What the kernel does with threads that block, by the events of a counting kernel.
@@ -262,6 +270,10 @@ impl Boot {
         script.push_str("exit 0\n");
         let mut options = Options::new(config);
         options.places = self.places.to_vec();
+        for program in self.programs.iter().filter(|_| self.collocated) {
+            let place = Place::program(&format!("/bench/{program}"), true).map_err(Error::new)?;
+            options.places.push(place);
+        }
         options.script = Some(script.into_bytes());
         options.memory = self.memory;
         options.words.push(format!("program-quota={}", self.quota));

@@ -191,6 +191,18 @@ const EXTRAS: &[Extra] = &[
         rows: values,
     },
     Extra {
+        boot: &boots::COLLOCATED,
+        group: Group::Operation,
+        filter: None,
+        names: &[
+            "collocated_null_call",
+            "collocated_rpc_0",
+            "collocated_rpc_0_within",
+            "collocated_rpc_4096",
+        ],
+        rows: values,
+    },
+    Extra {
         boot: &boots::STRETCHES,
         group: Group::Latency,
         filter: None,

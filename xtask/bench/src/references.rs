@@ -46,6 +46,8 @@ pub(super) const REFERENCES: &[Reference] = &[
     reference("notify_rt", 450, Some(2001), Some((12_656, "futex"))),
     reference("null_call", 70, None, Some((348, "getppid"))),
     reference("null_handle_call", 90, Some(245), None),
+    reference("collocated_null_call", 90, None, None),
+    reference("collocated_rpc_0", 265, None, None),
     reference("yield_2", 250, Some(519), Some((3789, "sched_yield"))),
     reference("thread_bytes", 288, Some(344), None),
 ];

@@ -147,6 +147,7 @@ impl Thresholds {
         let mut session = Vec::new();
         let mut boots = vec![
             &boots::SMALL,
+            &boots::COLLOCATED,
             &boots::THREADS,
             &boots::PROMPTNESS,
             &boots::STRETCHES,

@@ -75,6 +75,11 @@ const COSTS: &[(&str, &str)] = &[
         "interface_read_4096",
         "a method that replies with 4,096 bytes",
     ),
+    (
+        "collocated_rpc_0",
+        "an RPC from a process to a program in the kernel, both ways, no content",
+    ),
+    ("collocated_null_call", "a call of a program in the kernel"),
     ("thread_bytes", "bytes of kernel memory per thread"),
     ("thread_bytes_fpu", "the same with its FPU registers"),
     ("linux_getppid", "a Linux program's `getppid`"),
