@@ -55,7 +55,7 @@ struct Cli {
 pub(crate) enum Command {
     /// Boot to a shell on this terminal; with a script, run it and power off
     #[command(after_help = RUN, after_long_help = long(RUN))]
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Make, look at and check disks of machines: ext4, without root and without a machine
     Disk(DiskOptions),
     /// Make a disk or an archive of Debian's packages and all that they depend on, without root and without a machine

@@ -52,7 +52,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Explain { call } => explain::print(&call),
         Command::Doc => book::write(&Project::find()?),
         Command::Reference => reference::write(&Project::find()?),
-        Command::Run(options) => run::run(&Project::find()?, options),
+        Command::Run(options) => run::run(&Project::find()?, *options),
         Command::Test(options) => xtask_test::run(&Project::find()?, &options),
         Command::Bench(options) => {
             let project = Project::find()?;

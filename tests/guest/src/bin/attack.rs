@@ -43,7 +43,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 28] = [
+const WAYS: [Way; 29] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -56,6 +56,7 @@ const WAYS: [Way; 28] = [
     way("console-read", console_read),
     way("console-sessions", console_sessions),
     way("hollow", hollow),
+    way("inside", inside),
     way("keeper-calls", keeper_calls),
     way("keeper-faults", keeper_faults),
     way("names", names),
@@ -418,11 +419,17 @@ fn is_collocated_here() -> bool {
     placed as *const () as u64 >= abi::collocated::START
 }
 
-/// Whether all of its threads are in the kernel's rings.
-fn is_collocated(process: &Process) -> Result<bool, Error> {
-    let threads = process.info()?.threads;
-    let there = |thread: &services::process::Thread| thread.rip >= abi::collocated::START;
-    Ok(!threads.is_empty() && threads.iter().all(there))
+/// Ends well if it runs in the kernel's rings.
+fn inside() -> Done {
+    is_collocated_here().then_some(()).ok_or(Error::Invalid)
+}
+
+/// Whether this program, started again, runs in the kernel's rings.
+fn is_collocated() -> Result<bool, Error> {
+    let child = again("inside")?;
+    let status = child.ended()?;
+    child.reap()?;
+    Ok(matches!(status, Status::Exited(0)))
 }
 
 /// Takes what it can of a program that runs in the kernel when it is started by this path: its memory, its threads, its file, all
@@ -430,7 +437,7 @@ fn is_collocated(process: &Process) -> Result<bool, Error> {
 fn placed() -> Done {
     println!("placed: itself: {}", is_collocated_here());
     let child = again("wait")?;
-    println!("placed: a child: {}", is_collocated(&child)?);
+    println!("placed: a child: {}", is_collocated()?);
     println!("placed: its memory: {}", said(child.freeze(false)));
     let mut debugger = DebugClient::open_known(child.port())?;
     println!(
@@ -444,7 +451,7 @@ fn placed() -> Done {
     );
     rt::fs::write_all("/test/attack", b"anything", 0o755)?;
     let other = again("wait")?;
-    println!("placed: by another file: {}", is_collocated(&other)?);
+    println!("placed: by another file: {}", is_collocated()?);
     let mut made = alloc::vec![child, other];
     let refused = loop {
         match again("wait") {
