@@ -302,7 +302,9 @@ mod tests {
         for line in [
             "",
             "fly",
-            "run fast",
+            "run --in kernel",
+            "run --in moon ls",
+            "run --script file ls",
             "run --memory many",
             "run --memory 1",
             "run --timeout -1",

@@ -63,15 +63,17 @@ pub(crate) struct RunOptions {
     driver: Option<String>,
     /// Run this program instead of a shell, with these arguments, and power off with its status: a folder of the host that is built as
     /// by --program, or the path of a program of the guest (NAME: /bin/NAME)
+    #[arg(value_name = "PROGRAM", conflicts_with = "script")]
+    program: Option<String>,
+    /// What PROGRAM is given
     #[arg(
-        value_name = "PROGRAM [ARGUMENT]",
+        value_name = "ARGUMENT",
         trailing_var_arg = true,
-        allow_hyphen_values = true,
-        conflicts_with = "script"
+        allow_hyphen_values = true
     )]
-    command: Vec<String>,
+    arguments: Vec<String>,
     /// Where PROGRAM runs, as --place has it
-    #[arg(long = "in", value_name = "process|kernel", requires = "command")]
+    #[arg(long = "in", value_name = "process|kernel", requires = "program")]
     place_of_program: Option<Ring>,
     /// Where services run, and programs by path: fs=kernel,linux=kernel,/bin/NAME=kernel. process: in spaces of their own, as all do
     /// otherwise; kernel: in ring 1, with the kernel's translations, and trusted as the kernel is. The same binary either way; may be
@@ -321,6 +323,37 @@ fn add_program(
     Ok(paths.collect())
 }
 
+/// The script that runs the program of the command line, which is built first if it is a folder.
+fn command(project: &Project, options: &mut RunOptions) -> Result<Option<Vec<u8>>, Error> {
+    let Some(program) = &options.program else {
+        return Ok(None);
+    };
+    let path = match program.as_str() {
+        folder if Path::new(folder).is_dir() => {
+            let mut added = add_program(project, &mut options.adds, Path::new(folder))?;
+            if added.len() != 1 {
+                let names = added.join(", ");
+                return Err(Error::new(format!(
+                    "{folder} has several programs ({names}): --program {folder} puts them into the guest, and PROGRAM is one of these"
+                )));
+            }
+            added.remove(0)
+        }
+        path if path.starts_with('/') => path.to_string(),
+        name if name.contains('/') => {
+            return Err(Error::new(format!(
+                "{name} is no folder here; the path of a program of the guest begins with /"
+            )))
+        }
+        name => format!("/bin/{name}"),
+    };
+    if let Some(ring) = options.place_of_program {
+        let place = Place::program(&path, ring == Ring::Kernel).map_err(Error::new)?;
+        options.places.push(place);
+    }
+    line_of(&path, &options.arguments).map(Some)
+}
+
 /// The line of a script that runs a program with these arguments, as they are.
 fn line_of(path: &str, arguments: &[String]) -> Result<Vec<u8>, Error> {
     let mut line = String::new();
@@ -365,36 +398,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     for directory in std::mem::take(&mut options.programs) {
         add_program(project, &mut options.adds, &directory)?;
     }
-    let command = match options.command.split_first() {
-        Some((program, arguments)) => {
-            let directory = Path::new(program);
-            let path = match program.as_str() {
-                _ if directory.is_dir() => {
-                    let added = add_program(project, &mut options.adds, directory)?;
-                    let [path] = added.as_slice() else {
-                        let names = added.join(", ");
-                        return Err(Error::new(format!(
-                            "{program} has several programs ({names}): --program {program} puts them into the guest, and PROGRAM is one of these"
-                        )));
-                    };
-                    path.clone()
-                }
-                path if path.starts_with('/') => path.to_string(),
-                name if name.contains('/') => {
-                    return Err(Error::new(format!(
-                        "{name} is no folder here; the path of a program of the guest begins with /"
-                    )))
-                }
-                name => format!("/bin/{name}"),
-            };
-            if let Some(ring) = options.place_of_program {
-                let place = Place::program(&path, ring == Ring::Kernel).map_err(Error::new)?;
-                options.places.push(place);
-            }
-            Some(line_of(&path, arguments)?)
-        }
-        None => None,
-    };
+    let command = command(project, &mut options)?;
     if let Some(disk) = &options.disk {
         disk.make()?;
     }

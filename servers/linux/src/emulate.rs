@@ -105,6 +105,23 @@ pub enum Outcome {
     Native(Box<Native>),
 }
 
+impl Outcome {
+    /// `None` if the thread goes on with registers and with its FPU state: the registers are in `out` then.
+    #[must_use]
+    pub fn beyond(self, out: &mut Registers) -> Option<Self> {
+        match self {
+            Outcome::Go {
+                registers,
+                fpu: None,
+            } => {
+                *out = registers;
+                None
+            }
+            other => Some(other),
+        }
+    }
+}
+
 /// Why a call does not simply return a value.
 pub enum Stop {
     /// It fails.
@@ -432,10 +449,15 @@ const fn key_of(r: &Registers) -> CallKey {
 /// The registers behind the `syscall` instruction.
 fn behind(entry: &Registers) -> Registers {
     let mut out = *entry;
-    out.rip = entry.rip.wrapping_add(2);
-    out.rcx = out.rip;
-    out.r11 = entry.rflags;
+    step_behind(&mut out);
     out
+}
+
+/// Lets the registers at a `syscall` instruction be those behind it.
+fn step_behind(registers: &mut Registers) {
+    registers.rip = registers.rip.wrapping_add(2);
+    registers.rcx = registers.rip;
+    registers.r11 = registers.rflags;
 }
 
 /// Emulates the call that the registers say.
@@ -445,6 +467,22 @@ pub fn call(
     host: &mut dyn Host,
     entry: &Registers,
 ) -> Outcome {
+    let mut registers = Registers::default();
+    answer(task, system, host, entry, &mut registers).unwrap_or(Outcome::Go {
+        registers,
+        fpu: None,
+    })
+}
+
+/// As [`call`], where most calls only return a value: `None` if the thread goes on with the registers in `out` and with its FPU state. What they
+/// were before does not matter.
+pub fn answer(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    entry: &Registers,
+    out: &mut Registers,
+) -> Option<Outcome> {
     let is_another = |key: &CallKey| *key != key_of(entry);
     if task.wait.as_ref().is_some_and(|w| is_another(&w.key)) {
         task.wait = None;
@@ -453,7 +491,9 @@ pub fn call(
     if task.loading.as_ref().is_some_and(|l| is_another(&l.key)) {
         loading::give_up(task, host);
     }
-    let (mut out, mut fpu) = (behind(entry), None);
+    *out = *entry;
+    step_behind(out);
+    let mut fpu = None;
     task.awaits = 0;
     let shares = task.shares.clone();
     let mut result = calls::dispatch(&mut Caller {
@@ -461,7 +501,7 @@ pub fn call(
         s: system,
         h: host,
         entry,
-        out: &mut out,
+        out,
         fpu: &mut fpu,
     });
     drop(shares);
@@ -478,25 +518,31 @@ pub fn call(
         Err(Stop::Errno(errno)) => out.rax = errno.rax(),
         Err(Stop::Replaced) => {}
         Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
-            None => return Outcome::Park(wake),
+            None => return Some(Outcome::Park(wake)),
             Some(Interruption::Done(value)) => out.rax = value,
-            Some(Interruption::Again) if calls::can_restart(entry) => out = *entry,
+            Some(Interruption::Again) if calls::can_restart(entry) => *out = *entry,
             Some(_) => out.rax = EINTR.rax(),
         },
         Err(Stop::Turn) => match cut_short(task, system) {
-            None => return Outcome::Turn,
+            None => return Some(Outcome::Turn),
             Some(value) => out.rax = value,
         },
-        Err(Stop::Execute(prepared)) => return Outcome::Execute(prepared),
-        Err(Stop::Native(native)) => return Outcome::Native(native),
-        Err(Stop::Leave(status)) => return leave(task, system, host, status),
-        Err(Stop::End(status)) => return end(task, system, host, status),
-        Err(Stop::OutOfMemory) => return out_of_memory(task, system, host),
+        Err(Stop::Execute(prepared)) => return Some(Outcome::Execute(prepared)),
+        Err(Stop::Native(native)) => return Some(Outcome::Native(native)),
+        Err(Stop::Leave(status)) => return Some(leave(task, system, host, status)),
+        Err(Stop::End(status)) => return Some(end(task, system, host, status)),
+        Err(Stop::OutOfMemory) => return Some(out_of_memory(task, system, host)),
     }
     if task.wait.take().is_some() {
         system.leave_queues(task.tid);
     }
-    go(task, system, host, out, fpu)
+    if is_signalled(task, system) {
+        return go_signalled(task, system, host, *out, fpu).beyond(out);
+    }
+    fpu.map(|fpu| Outcome::Go {
+        registers: *out,
+        fpu: Some(fpu),
+    })
 }
 
 /// Lets a task, which is the only one of its process, go on with another program.
@@ -617,8 +663,20 @@ fn cut_short(task: &mut Task, system: &mut System) -> Option<u64> {
     })
 }
 
-/// Delivers pending signals and lets the thread go on.
+/// Whether a thread that is to go on has a signal first. If not it has its own mask again.
 #[inline(always)]
+fn is_signalled(task: &mut Task, system: &mut System) -> bool {
+    let of_process = &system.process(task.pid).pending;
+    if task.signals.deliverable(of_process).is_some() {
+        return true;
+    }
+    if let Some(mask) = task.signals.saved_mask.take() {
+        task.signals.mask = mask;
+    }
+    false
+}
+
+/// Delivers pending signals and lets the thread go on.
 fn go(
     task: &mut Task,
     system: &mut System,
@@ -626,12 +684,8 @@ fn go(
     registers: Registers,
     fpu: Option<Fpu>,
 ) -> Outcome {
-    let of_process = &system.process(task.pid).pending;
-    if task.signals.deliverable(of_process).is_some() {
+    if is_signalled(task, system) {
         return go_signalled(task, system, host, registers, fpu);
-    }
-    if let Some(mask) = task.signals.saved_mask.take() {
-        task.signals.mask = mask;
     }
     Outcome::Go { registers, fpu }
 }

@@ -13,6 +13,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem::take;
+use proto::MAX_BULK;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
 
@@ -320,9 +321,25 @@ pub struct System {
     pub(crate) halts: Vec<Pid>,
     /// The groups that have the console, by the roots of their trees.
     pub(crate) foregrounds: BTreeMap<Pid, u32>,
+    /// What calls move bytes through, while none does.
+    chunk: Vec<u8>,
 }
 
 impl System {
+    /// [`MAX_BULK`] bytes to move others through. They are those of earlier calls, of anybody: what a call has put there is all that it may give to
+    /// anybody. For the next one, [`System::give_chunk`]; nothing is lost without that.
+    pub(crate) fn take_chunk(&mut self) -> Vec<u8> {
+        match take(&mut self.chunk) {
+            chunk if chunk.is_empty() => alloc::vec![0; MAX_BULK],
+            chunk => chunk,
+        }
+    }
+
+    /// Keeps the bytes of [`System::take_chunk`].
+    pub(crate) fn give_chunk(&mut self, chunk: Vec<u8>) {
+        self.chunk = chunk;
+    }
+
     /// No processes.
     #[must_use]
     pub fn new() -> Self {

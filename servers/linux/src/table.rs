@@ -400,25 +400,24 @@ impl Table {
             self.park(tid, *message, Wake::default());
             return false;
         }
-        let outcome = living.emulate(system, world, message);
+        let outcome = living.answer(system, world, message, answer);
+        // Others are to run first: a thread that is let go by hand stands behind them.
+        let goes_on = outcome.is_none() && message.registers.rax != nr::sched_yield;
+        if goes_on && !self.world.trace {
+            return true;
+        }
+        let outcome = outcome.unwrap_or(Outcome::Go {
+            registers: *answer,
+            fpu: None,
+        });
         if self.world.trace {
             self.trace(tid, message, &outcome);
         }
-        match outcome {
-            // Others are to run first: a thread that is let go by hand stands behind them.
-            Outcome::Go {
-                registers,
-                fpu: None,
-            } if message.registers.rax != nr::sched_yield => {
-                *answer = registers;
-                true
-            }
-            outcome => {
-                park();
-                self.carry_out(tid, *message, outcome);
-                false
-            }
+        if !goes_on {
+            park();
+            self.carry_out(tid, *message, outcome);
         }
+        goes_on
     }
 
     /// The console has input, or room for output.

@@ -25,8 +25,6 @@ use crate::wire::{u32_at, u64_at, Writer};
 const MAX_TRANSFER: u64 = 0x7fff_f000;
 /// Most bytes that are asked for at once.
 const CHUNK: usize = proto::MAX_BULK;
-/// So many bytes are read into the stack.
-const FEW: usize = 64;
 /// Largest offset.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -208,8 +206,10 @@ impl Source {
                 read_file(c, ino, offset, &mut into[..length])
             }
             Source::Text(fd) => special::read(c, fd, offset, into),
-            // Nobody else writes into the chunk.
-            Source::Zeros => Ok(into.len()),
+            Source::Zeros => {
+                into.fill(0);
+                Ok(into.len())
+            }
             Source::Random => {
                 c.h.random(into)?;
                 Ok(into.len())
@@ -235,16 +235,7 @@ fn move_in(
         offset.saturating_add(done)
     };
     let until = total.min(done + from.step());
-    // A few bytes need no block of the heap.
-    let mut few = [0; FEW];
-    let mut many;
-    let size = (until - done).min(CHUNK as u64) as usize;
-    let chunk = if size <= FEW {
-        &mut few[..size]
-    } else {
-        many = alloc::vec![0; size];
-        &mut many[..]
-    };
+    let mut chunk = c.s.take_chunk();
     let mut goes_on = true;
     while goes_on && done < until {
         let want = (until - done).min(CHUNK as u64) as usize;
@@ -262,6 +253,7 @@ fn move_in(
         offset = offset.saturating_add(moved as u64);
         goes_on = moved == want;
     }
+    c.s.give_chunk(chunk);
     Ok((done, offset, goes_on && done < total))
 }
 
@@ -410,7 +402,7 @@ fn write_to_file(
         return Err(EFBIG.into());
     }
     let until = total.min(done + step_of(ino));
-    let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
+    let mut chunk = c.s.take_chunk();
     let mut goes_on = true;
     let mut failure = None;
     while goes_on && done < until {
@@ -432,6 +424,7 @@ fn write_to_file(
             }
         }
     }
+    c.s.give_chunk(chunk);
     commit(c, fd, position, end)?;
     match failure {
         Some(stop) if done == 0 => Err(stop),
@@ -880,7 +873,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         _ => step_of(ino),
     };
     let until = count.min(done + step);
-    let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
+    let mut chunk = c.s.take_chunk();
     // What earlier attempts have moved is in the offsets.
     let before = done;
     let mut goes_on = true;
@@ -927,6 +920,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             Err(stop) => return Err(stop),
         }
     }
+    c.s.give_chunk(chunk);
     from_offset = from_offset.saturating_add(done - before);
     if offset_at == 0 {
         c.p.files.get_mut(from)?.offset = from_offset;

@@ -81,14 +81,30 @@ impl Living {
         world: &mut World,
         message: &ExceptionMessage,
     ) -> Outcome {
+        let mut registers = Registers::default();
+        let outcome = self.answer(system, world, message, &mut registers);
+        outcome.unwrap_or(Outcome::Go {
+            registers,
+            fpu: None,
+        })
+    }
+
+    /// As [`Living::emulate`]; `None` if the thread goes on with the registers in `out` ([`emulate::answer`]).
+    pub(super) fn answer(
+        &mut self,
+        system: &mut System,
+        world: &mut World,
+        message: &ExceptionMessage,
+        out: &mut Registers,
+    ) -> Option<Outcome> {
         if message.code == Exception::ForeignCall as u64 {
             let tid = self.task.tid;
             world.disk.begin(tid);
             let (task, mut view) = self.parts(system, world);
-            emulate::call(task, system, &mut view, &message.registers)
+            emulate::answer(task, system, &mut view, &message.registers, out)
         } else {
             let (task, mut view) = self.parts(system, world);
-            emulate::exception(task, system, &mut view, message)
+            emulate::exception(task, system, &mut view, message).beyond(out)
         }
     }
 
