@@ -436,11 +436,14 @@ impl Thread {
         }
         match self.space() {
             None => self.halt(Exception::NoSpace, 0),
+            // It goes on from its frame, which may be that of a call that is completed: there is nothing to do again.
             Some(space) if space.head().open().is_err() => {
                 self.wait_vacant(k, space.head());
+                self.kept.clear();
             }
             Some(_) if self.exception_delivered() => {
                 self.wait_plain(Waiting::Exception);
+                self.kept.clear();
             }
             Some(_) => {
                 self.run.set(Run::Ready);
