@@ -2,9 +2,10 @@
 
 use abi::state::SpaceState;
 use abi::{Call, Code, Exception};
-use guest_tests::harness::{eventually, Actor, Must, Outcome, Receiver, Twin};
+use guest_tests::harness::{eventually, ok, Actor, Must, Outcome, Receiver, Twin};
 use guest_tests::{check, check_eq, fail, guest_test};
 use rt::obj::{Ref, Space};
+use rt::sys;
 
 guest_test!(SPACES0001, state_and_keeper);
 fn state_and_keeper() -> Outcome {
@@ -168,5 +169,35 @@ fn threads_of_a_dead_space_stop() -> Outcome {
     drop(twin);
     eventually("the stop", || actor.state().stop_count == 1)?;
     check_eq!(actor.state().exception, Exception::NoSpace as u64);
+    Ok(())
+}
+
+// Where a thread keeps a continuation it did the call in its frame again, by the number of the result that stands there.
+guest_test!(SPACES0006, a_completed_call_is_not_done_again);
+fn a_completed_call_is_not_done_again() -> Outcome {
+    let twin = Twin::new(0, 0)?;
+    let actor = Actor::within(&twin.space_ref)?;
+    let mutex = rt::obj::Mutex::new().must("a mutex")?;
+    let identity = Ref::new().must("a reference")?;
+    let (space, name) = (twin.space.handle(), identity.handle());
+    mutex.lock();
+    for round in 0..2 {
+        actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+        actor.settle(abi::state::Waiting::Mutex)?;
+        // It is less important than this thread, and so does not run yet.
+        mutex.unlock();
+        let state = twin.space.get_state(0).must("get_state")?;
+        ok(sys::space_destroy(space, name)).must("destroy")?;
+        if round == 1 {
+            // Its state, too, is that behind the call.
+            check_eq!(actor.state().registers.call(), Code::Ok as u64);
+        }
+        ok(sys::space_create(space, name)).must("create")?;
+        twin.space.set_state(&state, 0).must("set_state")?;
+        check_eq!(actor.finish_code()?, Code::Ok);
+        actor.ordinary(Call::MutexUnlock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+        check_eq!(actor.finish_code()?, Code::Ok);
+        mutex.lock();
+    }
     Ok(())
 }
