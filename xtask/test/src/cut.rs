@@ -495,6 +495,11 @@ pub(super) fn summary(
         ];
         numbers::remember(project, "Cuts", &names.join(" and "), &sums)?;
     }
-    let whole = !part && configs.iter().all(Config::is_cut);
-    Ok(if whole { unreached.len() } else { 0 })
+    configs.retain(Config::is_cut);
+    let found = all.iter().filter(|(config, _)| config.is_cut());
+    let sites = found.flat_map(|(_, found)| found.sites.iter().copied());
+    Ok(match part || configs.is_empty() {
+        true => 0,
+        false => registry.without(sites, &configs).len(),
+    })
 }

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use crate::scenario::Ctx;
 use fuzz::FuzzOptions;
 use xtask_bench::Thresholds;
-use xtask_build::config::{Choice, Config};
+use xtask_build::config::{Choice, Config, Irq};
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
@@ -268,11 +268,12 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     Ok(u8::from(failed != 0 || passed == 0))
 }
 
-/// Whether the cuts of this configuration are.
+/// Whether the cuts of this configuration are. With `--all` those of every model, for which one way to mask interrupts suffices.
 fn cuts_are_wanted(options: &TestOptions, config: Config) -> bool {
     let prefix = format!("cut/{}/", config.name());
     let named = |filter: &str| prefix.starts_with(filter) || filter.starts_with(&prefix);
-    let usual = options.configs().len() == 1 || config.is_cut();
+    let in_all = options.choice.is_all() && config.irq == Irq::Hardware;
+    let usual = options.configs().len() == 1 || config.is_cut() || in_all;
     usual && options.filter.as_deref().is_none_or(named)
 }
 
