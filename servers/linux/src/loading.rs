@@ -107,7 +107,7 @@ pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
 pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
     let (begun, size) = (mapping.done, mapping.end - mapping.start);
     let until = size.min(begun + file::step_of(mapping.ino));
-    let mut chunk = alloc::vec![0; (until - begun).min(proto::MAX_BULK as u64) as usize];
+    let mut chunk = c.s.take_chunk();
     while mapping.done < until {
         let want = (until - mapping.done).min(chunk.len() as u64) as usize;
         let from = mapping.offset + mapping.done;
@@ -132,6 +132,7 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
             }
         }
     }
+    c.s.give_chunk(chunk);
     if mapping.done < size {
         keep(c, What::Mapping(mapping));
         return Err(Stop::Turn);

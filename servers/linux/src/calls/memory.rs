@@ -14,9 +14,6 @@ use crate::memory::{
 use crate::system::Key;
 use linux_raw_sys::general as linux;
 
-/// Bytes moved at a time.
-const CHUNK: u64 = 64 * 1024;
-
 /// Fails when there is not so much memory to be had. Private writable memory is promised only
 /// while there is free memory for it; what a program does with the promise is its own affair.
 fn afford(c: &mut Caller, size: u64) -> Result<()> {
@@ -394,10 +391,10 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         return Ok(target);
     }
     // A page lives at the offset of its address, so moving is copying.
-    let mut chunk = alloc::vec![0; CHUNK as usize];
+    let mut chunk = c.s.take_chunk();
     let mut done = 0;
     while done < old.min(new) {
-        let piece = (old.min(new) - done).min(CHUNK) as usize;
+        let piece = (old.min(new) - done).min(chunk.len() as u64) as usize;
         c.h.read_memory(start + done, &mut chunk[..piece])?;
         for (i, page) in chunk[..piece].chunks(PAGE as usize).enumerate() {
             // A page of zeros is what is there already.
@@ -407,6 +404,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         }
         done += piece as u64;
     }
+    c.s.give_chunk(chunk);
     remove(c, start, end)?;
     Ok(target)
 }
