@@ -232,6 +232,16 @@ fn again(way: &str) -> Result<Process, Error> {
     Client::new("native")?.spawn("/test/attack", &start, &[])
 }
 
+/// Starts this program again until it is refused: why.
+fn all_that_there_may_be(made: &mut Vec<Process>) -> Error {
+    loop {
+        match again("wait") {
+            Ok(process) => made.push(process),
+            Err(error) => break error,
+        }
+    }
+}
+
 /// Ends a process and lets its manager forget it.
 fn end(process: &Process) -> Result<Status, Error> {
     process.kill()?;
@@ -435,6 +445,7 @@ fn is_collocated() -> Result<bool, Error> {
 /// Takes what it can of a program that runs in the kernel when it is started by this path: its memory, its threads, its file, all
 /// places that there are. It runs in a process itself, by another spelling of the path.
 fn placed() -> Done {
+    const ROUNDS: u32 = 40;
     println!("placed: itself: {}", is_collocated_here());
     let child = again("wait")?;
     println!("placed: a child: {}", is_collocated()?);
@@ -453,35 +464,23 @@ fn placed() -> Done {
     let other = again("wait")?;
     println!("placed: by another file: {}", is_collocated()?);
     let mut made = alloc::vec![child, other];
-    let refused = loop {
-        match again("wait") {
-            Ok(process) => made.push(process),
-            Err(error) => break error,
-        }
-    };
+    let refused = all_that_there_may_be(&mut made);
     println!("placed: {} of them, then: {}", made.len(), refused.text());
     for process in made {
         end(&process)?;
     }
-    // As many again: a place is free when its process has ended.
-    let mut rounds = 0;
-    while rounds < 40 {
+    // More than there are places: each is free when its process has ended.
+    for _ in 0..ROUNDS {
         end(&again("wait")?)?;
-        rounds += 1;
     }
-    println!("placed: and {rounds} one after the other");
+    println!("placed: and {ROUNDS} one after the other");
     Ok(())
 }
 
 /// Starts processes until it is refused more.
 fn bomb() -> Done {
     let mut made = Vec::new();
-    let refused = loop {
-        match again("wait") {
-            Ok(process) => made.push(process),
-            Err(error) => break error,
-        }
-    };
+    let refused = all_that_there_may_be(&mut made);
     println!("bomb: {} processes, then: {}", made.len(), refused.text());
     // The processes stay; they end with the job.
     Ok(())
