@@ -1,7 +1,7 @@
 //! Runs a loop, or two against each other.
 use crate::loops::{self, Block, Loop};
 use crate::report::Sample;
-use crate::twin;
+use crate::twin::address_in;
 use abi::state::{Registers, ThreadState};
 use alloc::format;
 use alloc::string::String;
@@ -36,10 +36,7 @@ impl Role {
     pub fn within(space: u64, code: Loop, parameters: &[u64]) -> Self {
         let mut all = [0; 8];
         for (to, from) in all.iter_mut().zip(parameters) {
-            *to = match space {
-                0 => *from,
-                _ => twin::address(*from),
-            };
+            *to = address_in(space, *from);
         }
         Role {
             code,
@@ -77,8 +74,8 @@ pub struct Pair {
     first: Thread,
     second: Option<Thread>,
     third: Option<Thread>,
-    /// The first one is in a twin.
-    in_twin: bool,
+    /// The space of the first one, as [`Role::space`].
+    space: u64,
     parameters: [[u64; 8]; 3],
 }
 
@@ -86,10 +83,7 @@ fn make(role: &Role) -> Result<Thread, String> {
     let thread = Thread::new().must("a thread")?;
     let state = ThreadState {
         registers: Registers {
-            rip: match role.space {
-                0 => role.code.address(),
-                _ => twin::address(role.code.address()),
-            },
+            rip: address_in(role.space, role.code.address()),
             rflags: 0x202,
             ..Registers::default()
         },
@@ -109,7 +103,7 @@ impl Pair {
             first: make(first)?,
             second: second.map(make).transpose()?,
             third: None,
-            in_twin: first.space != 0,
+            space: first.space,
             parameters: [
                 first.parameters,
                 second.map_or([0; 8], |s| s.parameters),
@@ -131,10 +125,7 @@ impl Pair {
         if let Some(second) = &self.second {
             second.reference_into(to_second).must("a reference")?;
         }
-        self.parameters[0][0] = match self.in_twin {
-            true => twin::address(to_second.handle()),
-            false => to_second.handle(),
-        };
+        self.parameters[0][0] = address_in(self.space, to_second.handle());
         self.parameters[1][0] = to_first.handle();
         Ok(())
     }
@@ -148,10 +139,7 @@ impl Pair {
             repetitions,
             passes,
             // The first one wakes this thread when it is done.
-            waiter: match self.in_twin {
-                true => twin::address(me.handle()),
-                false => me.handle(),
-            },
+            waiter: address_in(self.space, me.handle()),
             marks,
             first: self.parameters[0],
             second: self.parameters[1],

@@ -5,11 +5,12 @@ use base::place;
 use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
 use rt::obj::{Mapping, Ref, Region, Space};
 
-/// An address of this program as a [`Twin`] has it: the same in a process. What is no address of the program stays as it is.
+/// An address of this program as the space has it: 0 is the program's own, any other a reference to a [`Twin`]. They differ only where the
+/// program is collocated. What is no address of the program stays as it is.
 #[must_use]
-pub fn address(here: u64) -> u64 {
+pub fn address_in(space: u64, here: u64) -> u64 {
     let offset = here.wrapping_sub(place::start());
-    match offset < abi::collocated::SIZE {
+    match space != 0 && offset < abi::collocated::SIZE {
         true => offset,
         false => here,
     }

@@ -43,7 +43,8 @@ const STOPPED: &[(&str, usize)] = &[
     ("checkpoint_stopped_16", 16),
     ("checkpoint_stopped_64", 64),
 ];
-/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write.
+/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write, the first part of what the checkpointer does before it
+/// stops anything.
 const STILL: u64 = 100_000;
 /// How much it writes to, in bytes.
 const WRITTEN: usize = 1 << 20;
