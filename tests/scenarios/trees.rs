@@ -73,6 +73,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("sockets", ""),
         ("jobs", ""),
         ("locks", " many"),
+        ("shared", " many"),
     ];
     for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {
@@ -208,11 +209,15 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
 pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
-    const PARTS: [(&str, &str); 2] = [
+    const PARTS: [(&str, &str); 3] = [
         ("locks", "locks: 700\n"),
         (
             "memory_file",
             "memory_file: 800 from before, and after /memfd:kept (deleted)\n",
+        ),
+        (
+            "shared_memory",
+            "shared_memory: 900 from the child, by the child, 10\n",
         ),
     ];
     let scratch = temp_dir().map_err(|error| error.message)?;

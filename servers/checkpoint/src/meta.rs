@@ -237,7 +237,7 @@ impl From<postcard::Error> for Undecoded {
     }
 }
 
-/// A saved process: two segments.
+/// A saved process: two segments; or memory that several have, which is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its manager, one of [`MANAGERS`].
@@ -245,6 +245,8 @@ pub struct Process {
     /// 0, or its number among those that its manager saves together with the last one before it that has 0: a memory of a tree of
     /// Linux processes. These follow in their order, and the part of the first one is about all of them.
     pub member: u32,
+    /// It is memory that members before it show, and nothing else: no control segment, no object, nobody runs in it. These follow behind the other members.
+    pub shared: bool,
     /// Its name, for people.
     pub name: String,
     /// What its manager said of it: opaque here.
@@ -600,13 +602,19 @@ impl Meta {
         let mut last = None;
         for (n, object) in self.objects.iter().enumerate() {
             self.check_place(object.place, OBJECT_ALIGN, OBJECT_SIZE)?;
+            if self.is_shared(object.place.process) {
+                return senseless!("object {n} is in memory that several have");
+            }
             if last.is_some_and(|last| last >= object.place) {
                 return senseless!("object {n} is out of order");
             }
             last = Some(object.place);
             self.check_object(n, object)?;
         }
-        for process in 0..self.processes.len() as u32 {
+        for (process, saved) in (0..).zip(&self.processes) {
+            if saved.shared {
+                continue;
+            }
             // Its manager will use these handles without looking.
             for (offset, kind) in [(CONTROL_SPACE, Type::Space), (CONTROL_THREAD, Type::Thread)] {
                 let place = Place {
@@ -626,6 +634,13 @@ impl Meta {
         self.check_parent()
     }
 
+    /// Whether this process is memory that several have.
+    #[must_use]
+    pub fn is_shared(&self, process: u32) -> bool {
+        let process = self.processes.get(process as usize);
+        process.is_some_and(|process| process.shared)
+    }
+
     fn check_processes(&self) -> Result<(), Senseless> {
         if self.processes.is_empty() || self.processes.len() > MAX_PROCESSES {
             return senseless!("it holds {} processes", self.processes.len());
@@ -642,8 +657,10 @@ impl Meta {
                 process.member - 1 == before.member
                     && process.manager == before.manager
                     && process.part.is_empty()
+                    && (process.shared || !before.shared)
             };
-            if process.member > 0 && !before.is_some_and(follows) {
+            let is_alone = process.member == 0;
+            if !is_alone && !before.is_some_and(follows) || is_alone && process.shared {
                 return senseless!("process {n} belongs to none before it");
             }
             before = Some(process);
@@ -659,7 +676,8 @@ impl Meta {
 
     fn check_place(&self, place: Place, align: u64, size: u64) -> Result<(), Senseless> {
         let end = place.offset.checked_add(size);
-        if place.process as usize >= self.processes.len()
+        let process = self.processes.get(place.process as usize);
+        if process.is_none_or(|process| process.shared && place.segment == Segment::Control)
             || !place.offset.is_multiple_of(align)
             || end.is_none_or(|end| end > place.segment.size())
         {
@@ -709,6 +727,9 @@ impl Meta {
             None => senseless!("object {n} refers to object {m}, which is not there"),
         };
         let process = |p: u32, kind| match self.processes.get(p as usize) {
+            Some(process) if process.shared && *target != Target::Region(p, Segment::Memory) => {
+                senseless!("object {n} refers to what process {p} does not have")
+            }
             Some(_) => Ok(kind),
             None => senseless!("object {n} refers to process {p}, which is not there"),
         };
@@ -900,6 +921,7 @@ pub(crate) mod tests {
         let process = |manager: &str| Process {
             manager: manager.into(),
             member: 0,
+            shared: false,
             name: "demo".into(),
             part: vec![1, 2, 3],
         };
@@ -1076,6 +1098,7 @@ pub(crate) mod tests {
             let process = Process {
                 manager: manager.into(),
                 member,
+                shared: false,
                 name: "child".into(),
                 part: part.into(),
             };
@@ -1091,6 +1114,48 @@ pub(crate) mod tests {
         }
         assert_eq!(member(1, "linux", &[]), "process 2 has no space");
         assert!(wrong(|m| m.processes[0].member = 1).contains("belongs to none"));
+        // Memory that several have is behind the others, and has nothing but pages.
+        let shares = |m: &mut Meta, member| {
+            m.processes.push(Process {
+                manager: "linux".into(),
+                member,
+                shared: true,
+                name: "shared".into(),
+                part: Vec::new(),
+            });
+        };
+        let mut meta = sample();
+        shares(&mut meta, 1);
+        shares(&mut meta, 2);
+        meta.objects[6].refs[0] = Target::Region(2, Segment::Memory);
+        let pages = |process, segment| Run {
+            place: place(process, segment, 0),
+            pages: 1,
+        };
+        meta.runs.push(pages(2, Segment::Memory));
+        assert_eq!(meta.check(), Ok(()));
+        let with = |change: &dyn Fn(&mut Meta)| {
+            let mut meta = meta.clone();
+            change(&mut meta);
+            meta.check().expect_err("it was accepted").0
+        };
+        assert!(with(&|m| m.processes[2].member = 0).contains("belongs to none"));
+        assert!(with(&|m| m.processes[3].shared = false).contains("belongs to none"));
+        assert!(with(&|m| m.processes[1].shared = true).contains("belongs to none"));
+        for target in [Target::Region(2, Segment::Control), Target::Manager(2)] {
+            let why = with(&|m| m.objects[0].refs[0] = target.clone());
+            assert!(why.contains("does not have"), "S2: {why}");
+        }
+        assert!(with(&|m| m.runs.push(pages(2, Segment::Control))).contains("outside"));
+        let why = with(&|m| {
+            let object = Object {
+                place: place(2, Segment::Memory, 0),
+                state: State::Cond,
+                refs: vec![],
+            };
+            m.objects.push(object);
+        });
+        assert!(why.contains("that several have"), "S2: {why}");
         assert!(wrong(|m| {
             let process = m.processes[0].clone();
             m.processes.extend(vec![process; MAX_ROOTS]);

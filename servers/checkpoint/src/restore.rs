@@ -269,11 +269,12 @@ impl Making {
                 segments: [(adopted.memory, None), (adopted.control, None)],
             });
         }
-        for made in &mut self.made {
+        for (made, process) in self.made.iter_mut().zip(&meta.processes) {
             for ((region, window), segment) in made
                 .segments
                 .iter_mut()
                 .zip([Segment::Memory, Segment::Control])
+                .filter(|(_, segment)| *segment == Segment::Memory || !process.shared)
             {
                 let mapped = machine::window(region, segment)
                     .map_err(|error| refused("cannot map the process", error))?;
@@ -287,17 +288,23 @@ impl Making {
     fn adopt_member(&mut self, process: &meta::Process, root: u32) -> Result<(), Sentence> {
         let (of, _) = self.power(root)?;
         let adopted = of
-            .adopt_member()
+            .adopt_member(process.shared)
             .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
         if adopted.number != process.member {
             return Err(format!("{} counts otherwise", process.manager));
         }
+        let none = || Ref::new().map_err(|code| failed("a reference", code));
+        // Of what several show nothing but its memory is ever named.
+        let (control, keeper) = match adopted.own {
+            Some(own) => own,
+            None => (none()?, none()?),
+        };
         self.made.push(Made {
             manager: process.manager.clone(),
             process: Own::Member(root, adopted.number),
-            keeper: adopted.keeper,
-            account: Ref::new().map_err(|code| failed("a reference", code))?,
-            segments: [(adopted.memory, None), (adopted.control, None)],
+            keeper,
+            account: none()?,
+            segments: [(adopted.memory, None), (control, None)],
         });
         Ok(())
     }

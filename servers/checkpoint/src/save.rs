@@ -186,11 +186,21 @@ struct Held<'a> {
     member: u32,
     process: &'a Process,
     frozen: Frozen,
+    /// It is memory that others of them share: it has nothing else.
+    shared: bool,
     memory: Option<Window>,
     control: Option<Window>,
 }
 
 impl Held<'_> {
+    /// The segments that it has.
+    const fn segments(&self) -> &'static [Segment] {
+        match self.shared {
+            true => &[Segment::Memory],
+            false => &[Segment::Memory, Segment::Control],
+        }
+    }
+
     fn region(&self, segment: Segment) -> &Ref {
         match segment {
             Segment::Memory => &self.frozen.memory,
@@ -273,28 +283,30 @@ impl<'a> Set<'a> {
                 format!("process {} of {manager}: {}", process.pid(), error.text())
             })?;
             let members = core::mem::take(&mut frozen.members);
-            let held = |member, frozen| Held {
+            let held = |member, frozen, shared| Held {
                 manager,
                 member,
                 process,
                 frozen,
+                shared,
                 memory: None,
                 control: None,
             };
             // It is copied, and encoded.
             let part = 5 * frozen.part.len() as u64;
-            set.held.push(held(0, frozen));
+            set.held.push(held(0, frozen, false));
             wanted.hold(part)?;
             for (number, member) in (1..).zip(members) {
+                let shared = member.control.is_none();
                 let frozen = Frozen {
                     name: member.name,
                     part: Vec::new(),
                     memory: member.memory,
-                    control: member.control,
+                    control: member.control.map_or_else(reference, Ok)?,
                     account: reference()?,
                     members: Vec::new(),
                 };
-                set.held.push(held(number, frozen));
+                set.held.push(held(number, frozen, shared));
             }
         }
         for held in &mut set.held {
@@ -304,7 +316,9 @@ impl<'a> Set<'a> {
                     .map_err(|error| format!("cannot map the process: {}", error.text()))
             };
             held.memory = Some(map(Segment::Memory, &held.frozen.memory)?);
-            held.control = Some(map(Segment::Control, &held.frozen.control)?);
+            if !held.shared {
+                held.control = Some(map(Segment::Control, &held.frozen.control)?);
+            }
         }
         Ok(set)
     }
@@ -345,7 +359,8 @@ impl<'a> Set<'a> {
         meta: &Meta,
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
-        for (process, held) in self.held.iter().enumerate() {
+        let all = self.held.iter().enumerate();
+        for (process, held) in all.filter(|(_, held)| !held.shared) {
             wanted.rest();
             let window = held.window(Segment::Control)?;
             let control = (process as u32, &held.frozen.control, window);
@@ -373,6 +388,7 @@ impl<'a> Set<'a> {
                 .map(|held| meta::Process {
                     manager: held.manager.to_string(),
                     member: held.member,
+                    shared: held.shared,
                     name: held.frozen.name.clone(),
                     part: held.frozen.part.clone(),
                 })
@@ -404,7 +420,9 @@ impl<'a> Set<'a> {
     /// nothing to save.
     fn find(&self, copies: &[Copy], wanted: &Wanted) -> Result<Vec<Found>, Sentence> {
         let mut found = Vec::new();
-        for (process, held) in self.held.iter().enumerate() {
+        let all = self.held.iter().enumerate();
+        // Nobody can make objects in what several show: no mapping of it has the right to.
+        for (process, held) in all.filter(|(_, held)| !held.shared) {
             for segment in [Segment::Memory, Segment::Control] {
                 let base = held.window(segment)?.address();
                 let copy = match segment {
@@ -477,12 +495,15 @@ impl<'a> Set<'a> {
         for (process, held) in self.held.iter().enumerate() {
             wanted.rest();
             let process = process as u32;
-            for segment in [Segment::Memory, Segment::Control] {
+            for segment in held.segments() {
                 let copy = held
-                    .region(segment)
+                    .region(*segment)
                     .copy()
                     .map_err(|code| failed("a copy", code))?;
-                known.add(&Kernel, copy, Target::Region(process, segment));
+                known.add(&Kernel, copy, Target::Region(process, *segment));
+            }
+            if held.shared {
+                continue;
             }
             let account = held
                 .frozen

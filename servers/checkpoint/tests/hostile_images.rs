@@ -73,12 +73,13 @@ fn place(process: u32, segment: Segment, offset: u64) -> Place {
     }
 }
 
-/// Two processes with one of everything, and a member of the second one.
+/// Two processes with one of everything, a member of the second one, and what these share.
 fn sample() -> Meta {
     use Segment::{Control, Memory};
     let process = |manager: &str| Process {
         manager: manager.into(),
         member: 0,
+        shared: false,
         name: "demo".into(),
         part: vec![1, 2, 3],
     };
@@ -180,8 +181,13 @@ fn sample() -> Meta {
         part: Vec::new(),
         ..process("linux")
     };
+    let shared = Process {
+        member: 2,
+        shared: true,
+        ..member.clone()
+    };
     Meta {
-        processes: vec![process("native"), process("linux"), member],
+        processes: vec![process("native"), process("linux"), member, shared],
         objects: objects
             .into_iter()
             .map(|(place, state, refs)| Object { place, state, refs })
@@ -190,6 +196,7 @@ fn sample() -> Meta {
             run(place(0, Memory, 0x1000), 2),
             run(place(0, Memory, 0x3000), 1),
             run(place(1, Control, 0), 1),
+            run(place(3, Memory, 0x1000), 1),
         ],
         parent: Some(Parent {
             path: "/tmp/parent".into(),
@@ -380,7 +387,8 @@ fn change(r: &mut Random, meta: &mut Meta) {
         9 => {
             let at = r.below(meta.processes.len());
             if let Some(process) = meta.processes.get_mut(at) {
-                match r.below(4) {
+                match r.below(5) {
+                    4 => process.shared ^= true,
                     3 => process.member = [0, 1, 2, 3, u32::MAX][r.below(5)],
                     0 => process.manager = ["native", "linux", "", "fs"][r.below(4)].into(),
                     1 => process.part = vec![0; r.below(40)],
@@ -485,6 +493,16 @@ fn outcome(image: &[u8]) -> String {
                     before.member + 1 == process.member && before.manager == process.manager
                 });
                 assert!(process.member == 0 || follows && process.part.is_empty());
+                // Behind what several have is nothing else, and nothing but pages is in it.
+                assert!(!process.shared || process.member > 0);
+                assert!(process.shared || process.member == 0 || !meta.processes[n - 1].shared);
+                let objects = meta.objects.iter();
+                let mut places = objects.map(|object| (object.place, false));
+                let mut pages = meta.runs.iter().map(|run| (run.place, true));
+                let fits = |(place, is_page): (Place, bool)| {
+                    place.process as usize != n || is_page && place.segment == Segment::Memory
+                };
+                assert!(!process.shared || places.all(fits) && pages.all(fits));
             }
             let parent = parent();
             let parent = Image::open(&parent[..], [u64::MAX; 2], |_| true).expect("it is good");

@@ -153,8 +153,8 @@ impl Manager for Table {
         Table::let_go(self, pid)
     }
 
-    fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error> {
-        Table::adopt_member(self, pid)
+    fn adopt_member(&mut self, pid: Pid, shared: bool) -> Result<(u32, Vec<Ref>), Error> {
+        Table::adopt_member(self, pid, shared)
     }
 
     fn populate(

@@ -32,10 +32,9 @@ impl Word {
         let area = memory.areas.find(address).filter(|_| !private);
         match area.map(|area| (area.start, area.source())) {
             // The address of a memory is an even number.
-            Some((start, Source::Object { id, offset })) => Word {
-                memory: (id << 1 | 1) as usize,
-                address: offset + (address - start),
-            },
+            Some((start, Source::Object { id, offset })) => {
+                Word::in_object(id, offset + (address - start))
+            }
             _ => Word::new(memory, address),
         }
     }
@@ -46,6 +45,24 @@ impl Word {
         Word {
             memory: core::ptr::from_ref(memory).addr(),
             address,
+        }
+    }
+
+    /// The word at this place of a memory object.
+    #[must_use]
+    pub const fn in_object(id: u64, place: u64) -> Self {
+        Word {
+            memory: (id << 1 | 1) as usize,
+            address: place,
+        }
+    }
+
+    /// The memory object in which it is, if it is in one.
+    #[must_use]
+    pub const fn object(self) -> Option<u64> {
+        match self.memory & 1 {
+            0 => None,
+            _ => Some(self.memory as u64 >> 1),
         }
     }
 
@@ -96,10 +113,10 @@ impl Futexes {
 
     /// Where and how a task waits, and the order of its arrival.
     #[must_use]
-    pub fn place(&self, tid: Tid) -> Option<(u64, u64, Waiter)> {
+    pub fn place(&self, tid: Tid) -> Option<(Word, u64, Waiter)> {
         let place = self.places.get(&tid)?;
         let (_, waiter) = self.queue.get(place)?;
-        Some((place.0.address, place.1, *waiter))
+        Some((place.0, place.1, *waiter))
     }
 
     /// A task does not wait any longer.

@@ -62,6 +62,8 @@ pub trait Host {
     fn unmap(&mut self, slot: u32);
     /// Makes a memory object, of as many zeros as an address space has bytes, which counts for who calls.
     fn new_object(&mut self, id: u64) -> Result<(), Errno>;
+    /// A memory object of an image: the one with this number of those that were made for the tree that is being restored. Errors: `EIO` if there is none.
+    fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno>;
     /// Ends a memory object, of which no mapping is left.
     fn end_object(&mut self, id: u64);
     /// Reads from a memory object.

@@ -54,6 +54,17 @@ pub struct Mapping {
     pub done: u64,
 }
 
+impl Loading {
+    /// The memory object that is being loaded.
+    #[must_use]
+    pub fn object(&self) -> Option<u64> {
+        match &self.what {
+            What::Object(used) => Some(used.id()),
+            What::Mapping(_) | What::Program(_) => None,
+        }
+    }
+}
+
 /// Gives up what a task was loading.
 pub fn give_up(task: &mut Task, host: &mut dyn Host) {
     let Some(loading) = task.loading.take() else {

@@ -121,6 +121,15 @@ impl Area {
         matches!(self.kind, Kind::Loading { .. })
     }
 
+    /// Whether all of it is in the memory object that it shows, if it shows one.
+    fn is_in_object(&self) -> bool {
+        let Source::Object { offset, .. } = self.source() else {
+            return true;
+        };
+        let end = offset.checked_add(self.end - self.start);
+        offset.is_multiple_of(PAGE) && end.is_some_and(|end| end <= END)
+    }
+
     fn same_but_slot(&self, other: &Area) -> bool {
         (self.start, self.end, self.prot, self.kind)
             == (other.start, other.end, other.prot, other.kind)
@@ -311,6 +320,15 @@ impl Areas {
         Some(new)
     }
 
+    /// Gives the memory objects that areas show other identities: those that `new` says of each.
+    pub(crate) fn rename_objects(&mut self, new: impl Fn(u64) -> u64) {
+        for area in &mut self.list {
+            if let Kind::Shared { id, .. } = &mut area.kind {
+                *id = new(*id);
+            }
+        }
+    }
+
     /// Whether the clock of a program is where it was at the beginning.
     #[must_use]
     pub fn have_clock(&self) -> bool {
@@ -384,6 +402,7 @@ impl Areas {
                 || area.prot & !(READ | WRITE | EXECUTE) != 0
                 || (area.prot == 0) != (area.slot == NO_SLOT)
                 || area.is_loading() && area.prot != 0
+                || !area.is_in_object()
             {
                 return false;
             }

@@ -14,12 +14,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use serde::{Deserialize, Serialize};
 
 use crate::emulate::STEP;
-use crate::errno::{Errno, EIO, ENOMEM};
+use crate::errno::{Errno, EBUSY, EIO, ENOMEM};
 use crate::files::{Reply, Request};
 use crate::host::{Host, OutOfMemory};
-use crate::memory::{page_up, Areas, Kind, PAGE};
+use crate::memory::{page_up, Areas, Kind, END, PAGE};
 use crate::process::{Description, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
@@ -61,6 +62,11 @@ impl Uses {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Their identities.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.keys().copied()
     }
 
     /// Gives up those of which no area is left.
@@ -164,6 +170,31 @@ impl Loaded {
     }
 }
 
+/// What an image has of an object beside its pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedObject {
+    /// As areas name it.
+    pub(crate) id: u64,
+    /// The number of the description of the file whose object it is.
+    pub(crate) description: Option<u32>,
+    /// Whether somebody could write to it.
+    pub(crate) is_writable: bool,
+    /// The parts of the file that are there: where they begin and end.
+    pub(crate) loaded: Vec<(u64, u64)>,
+}
+
+impl SavedObject {
+    /// Whether one from an image makes sense by itself.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_whole = |at: u64| at.is_multiple_of(PAGE) && at <= END;
+        let mut parts = self.loaded.iter();
+        self.loaded.len() <= MAX_PARTS
+            && (self.loaded.is_empty() || self.description.is_some())
+            && parts.all(|(start, end)| start < end && is_whole(*start) && is_whole(*end))
+            && self.loaded.windows(2).all(|w| w[0].1 < w[1].0)
+    }
+}
+
 /// All objects.
 #[derive(Debug, Default)]
 pub struct Objects {
@@ -206,6 +237,42 @@ impl Objects {
     #[must_use]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty() || !self.unused.borrow().is_empty()
+    }
+
+    /// What an image has of an object; `number` says which description is that of its file.
+    pub(crate) fn saved(
+        &self,
+        id: u64,
+        number: impl Fn(&Shared<Description>) -> Option<u32>,
+    ) -> Option<SavedObject> {
+        let object = self.all.get(&id)?;
+        let description = match &object.file {
+            None => None,
+            Some(file) => Some(number(&file.description)?),
+        };
+        let loaded = object.loaded.parts.iter();
+        Some(SavedObject {
+            id,
+            description,
+            is_writable: object.is_writable,
+            loaded: loaded.map(|(start, end)| (*start, *end)).collect(),
+        })
+    }
+
+    /// How often an object is used.
+    pub(crate) fn uses(&self, id: u64) -> usize {
+        let object = self.all.get(&id);
+        object.map_or(0, |object| object.used.strong_count())
+    }
+
+    /// What the file of an object is open as.
+    pub(crate) fn description(&self, id: u64) -> Option<&Shared<Description>> {
+        Some(&self.all.get(&id)?.file.as_ref()?.description)
+    }
+
+    /// The objects of files.
+    pub(crate) fn of_files(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_ino.values().copied()
     }
 
     /// The object of a file, and what of that is there.
@@ -333,6 +400,69 @@ impl System {
         let object = self.objects.all.get_mut(&used.id).ok_or(EIO)?;
         object.is_writable |= description.borrow().writable();
         Ok(used)
+    }
+
+    /// An object of an image, which has the bytes that the image has of it: the host has it under this number. `description` is what its file is open as here.
+    /// Errors: `ENFILE`; `EBUSY` if the file has an object here; those of the host.
+    pub(crate) fn restore_object(
+        &mut self,
+        host: &mut dyn Host,
+        (saved, number): (&SavedObject, usize),
+        description: Option<&Shared<Description>>,
+        payer: Payer,
+    ) -> Result<Rc<Use>, Errno> {
+        let file = description.and_then(|description| {
+            let ino = description.borrow().ino()?;
+            let description = Rc::clone(description);
+            Some(File { ino, description })
+        });
+        let ino = file.as_ref().map(|file| file.ino);
+        if ino.is_some_and(|ino| self.objects.by_ino.contains_key(&ino)) {
+            return Err(EBUSY);
+        }
+        self.count_thing(Thing::Object, payer)?;
+        let id = self.new_identity();
+        if let Err(error) = host.adopt_object(id, number) {
+            self.uncount_thing(Thing::Object, payer);
+            return Err(error);
+        }
+        let used = Rc::new(Use {
+            id,
+            unused: Rc::clone(&self.objects.unused),
+        });
+        let object = Object {
+            payer,
+            file,
+            loaded: Loaded {
+                parts: saved.loaded.iter().copied().collect(),
+            },
+            is_writable: saved.is_writable,
+            back: None,
+            is_clean: false,
+            used: Rc::downgrade(&used),
+        };
+        self.objects.all.insert(id, object);
+        if let Some(ino) = ino {
+            self.objects.by_ino.insert(ino, id);
+        }
+        Ok(used)
+    }
+
+    /// An object of an image that is not restored after all goes. Nothing of it gets into its file.
+    pub(crate) fn give_up_object(&mut self, host: &mut dyn Host, id: u64) {
+        if let Some(object) = self.objects.all.remove(&id) {
+            self.end_object(host, id, object);
+        }
+    }
+
+    fn end_object(&mut self, host: &mut dyn Host, id: u64, object: Object) {
+        host.end_object(id);
+        self.uncount_thing(Thing::Object, object.payer);
+        if let Some(file) = object.file {
+            self.objects.by_ino.remove(&file.ino);
+            self.dropped.push(file.description);
+            crate::process::release_dropped(self, host);
+        }
     }
 
     /// Has the object of a file have these bytes of it, or [`STEP`] of them: whether all are there. Errors: `ENOMEM`, and those of
@@ -506,13 +636,7 @@ impl System {
             return;
         }
         if let Some(object) = self.objects.all.remove(&id) {
-            host.end_object(id);
-            self.uncount_thing(Thing::Object, object.payer);
-            if let Some(file) = object.file {
-                self.objects.by_ino.remove(&file.ino);
-                self.dropped.push(file.description);
-                crate::process::release_dropped(self, host);
-            }
+            self.end_object(host, id, object);
         }
     }
 

@@ -871,6 +871,16 @@ impl System {
         Ok(own)
     }
 
+    /// How many more of these things a payer may have, as far as others leave it.
+    #[must_use]
+    pub fn left_things(&self, thing: Thing, payer: Payer) -> usize {
+        let own = self.things.get(&(thing, payer)).copied().unwrap_or(0);
+        let all = self.all_things.get(&thing).copied().unwrap_or(0);
+        let most = thing.most();
+        let may = |more: &usize| is_share((own + more, all + more), most);
+        (1..=most.0).take_while(may).count()
+    }
+
     /// Whether a payer has as many things as it may have, whatever others have.
     #[must_use]
     pub fn is_full(&self, thing: Thing, payer: Payer) -> bool {

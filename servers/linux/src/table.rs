@@ -33,7 +33,7 @@ use personality::number as nr;
 use personality::part::{Gathered, Rebuilding};
 use personality::signal::sig;
 use personality::system::{Key, System, Tid};
-use process::Process;
+use process::{Common, Process};
 use proto::Error;
 use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
@@ -77,6 +77,8 @@ struct Group {
     part: Vec<u8>,
     /// What it is about: the memories in its order, of a tree that is frozen or being rebuilt, and their names.
     memories: Vec<(Weak<RefCell<Memory>>, String)>,
+    /// The memory objects of a tree that is frozen, in the order of the part.
+    objects: Vec<u64>,
     /// It was adopted, and its objects have not been looked at yet.
     unproven: bool,
     /// Where its first task was, which has ended while others go on. The thread is stopped for ever.
@@ -111,6 +113,8 @@ struct Adopting {
     is_due: bool,
     /// Its memories.
     bodies: Vec<Body>,
+    /// The segments of its memory objects.
+    objects: Vec<Common>,
 }
 
 /// A memory of it: the number of its keeper, segments and space, and the port of the keeper.

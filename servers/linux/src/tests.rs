@@ -46,6 +46,8 @@ struct Fake {
     slots: BTreeMap<u32, (u64, u64, Prot)>,
     /// Bytes of memory objects.
     objects: BTreeMap<u64, BTreeMap<u64, u8>>,
+    /// Those that an image has.
+    adopted: Vec<BTreeMap<u64, u8>>,
     files: Rc<Shared>,
     session: Session,
     /// Files that the emulation has opened more often than it has closed them.
@@ -75,6 +77,7 @@ impl Fake {
             staged: None,
             slots: BTreeMap::new(),
             objects: BTreeMap::new(),
+            adopted: Vec::new(),
             files,
             now: 1_000,
             mappings_left: u32::MAX,
@@ -172,6 +175,12 @@ impl Host for Fake {
 
     fn new_object(&mut self, id: u64) -> Result<(), Errno> {
         assert!(self.objects.insert(id, BTreeMap::new()).is_none());
+        Ok(())
+    }
+
+    fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno> {
+        let bytes = self.adopted.get(number).cloned().unwrap_or_default();
+        assert!(self.objects.insert(id, bytes).is_none());
         Ok(())
     }
 
@@ -482,7 +491,7 @@ impl One {
     fn adopt(bytes: &[u8], clock_offset: u64, host: &mut Fake) -> Result<Self, String> {
         let mut system = System::new();
         let pid = system.create(None).unwrap();
-        let mut adopted = part::adopt(bytes, 1, clock_offset, pid, &mut system, host)?;
+        let mut adopted = part::adopt(bytes, (1, 0), clock_offset, pid, &mut system, host)?;
         let task = adopted.tasks.remove(0).task;
         Ok(One { task, system })
     }
@@ -1548,7 +1557,7 @@ fn the_ends_of_a_fifo_meet() {
 }
 
 fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {
-    let mut adopted = part::adopt(saved, 1, 0, pid, system, host).unwrap();
+    let mut adopted = part::adopt(saved, (1, 0), 0, pid, system, host).unwrap();
     let seated = adopted.tasks.remove(0);
     (seated.place, seated.task)
 }
@@ -1618,7 +1627,14 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
     assert!(turns >= least, "S1: {all} descriptors in {turns} turns");
     let pid = process.system.create(None).unwrap();
     let memories = CHILDREN + 1;
-    let adopted = part::adopt(&made.part, memories, 0, pid, &mut process.system, &mut host);
+    let adopted = part::adopt(
+        &made.part,
+        (memories, 0),
+        0,
+        pid,
+        &mut process.system,
+        &mut host,
+    );
     let adopted = adopted.unwrap();
     let again: usize = adopted.tasks.iter().map(|seated| open(&seated.task)).sum();
     assert_eq!(again, all + open(&process.task));
@@ -1929,7 +1945,7 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     let saved = save(&tasks, None, &process.system, &mut host).unwrap();
     let mut system = System::new();
     let pid = system.create(None).unwrap();
-    let again = part::adopt(&saved, 1, 0, pid, &mut system, &mut host).unwrap();
+    let again = part::adopt(&saved, (1, 0), 0, pid, &mut system, &mut host).unwrap();
     assert_eq!(
         again.tasks.iter().map(|t| t.place).collect::<Vec<_>>(),
         places
@@ -1964,7 +1980,7 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     let saved = save(&rest, Some(FIRST), &system, &mut host).unwrap();
     let mut system = System::new();
     let pid = system.create(None).unwrap();
-    let third = part::adopt(&saved, 1, 0, pid, &mut system, &mut host).unwrap();
+    let third = part::adopt(&saved, (1, 0), 0, pid, &mut system, &mut host).unwrap();
     assert_eq!(third.members[0].first, Some((0, FIRST)));
     assert!(third
         .tasks

@@ -13,7 +13,7 @@ use core::cell::{RefCell, RefMut};
 use personality::errno::{Errno, EIO, ENOMEM};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
-use personality::memory::{Area, Source, NO_SLOT};
+use personality::memory::{Area, Areas, Source, NO_SLOT};
 use personality::process::Task;
 use process::account::{self, Supply};
 use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
@@ -117,6 +117,17 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// One that has this segment.
+    fn new(body: Common) -> Rc<RefCell<Self>> {
+        let present = Pages::default();
+        Rc::new(RefCell::new(Object { body, present }))
+    }
+
+    /// Its segment.
+    pub(crate) const fn body(&self) -> &Common {
+        &self.body
+    }
+
     /// Makes sure that a range can be touched, and says where its window is.
     fn window(&mut self, offset: u64, length: usize) -> Result<&Window, OutOfMemory> {
         let last = offset.checked_add(length as u64).ok_or(OutOfMemory)? - 1;
@@ -289,6 +300,8 @@ pub(crate) struct World {
     console: Option<ConsoleControlClient>,
     /// All memory objects.
     objects: BTreeMap<u64, Rc<RefCell<Object>>>,
+    /// The segments of those of a tree while it is put together, until each is one of them.
+    pub(crate) adopted: Vec<Option<Common>>,
     /// Tasks that were started since.
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
@@ -320,6 +333,7 @@ impl World {
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             objects: BTreeMap::new(),
+            adopted: Vec::new(),
             born: Vec::new(),
             portset,
             last_memory: 0,
@@ -372,6 +386,11 @@ impl World {
             free: usage.free.min(supply.limits.most),
             ..usage
         })
+    }
+
+    /// A memory object, if there is one.
+    pub(crate) fn find_object(&self, id: u64) -> Option<&Rc<RefCell<Object>>> {
+        self.objects.get(&id)
     }
 
     /// The memory object that an area shows, if it shows one.
@@ -689,6 +708,12 @@ impl Memory {
             Some(object) => set(object.borrow().body.segment().region.handle()),
         }
         .map_err(|_| ENOMEM)?;
+        self.learn_range(area, object);
+        Ok(())
+    }
+
+    /// An area shows this object from now on, or the memory itself.
+    fn learn_range(&mut self, area: &Area, object: Option<Rc<RefCell<Object>>>) {
         self.ranges.remove(area.slot);
         if let (Some(object), Source::Object { offset, .. }) = (object, area.source()) {
             let range = Range {
@@ -699,7 +724,13 @@ impl Memory {
             self.ranges.starts.insert(area.slot, area.start);
             self.ranges.by_start.insert(area.start, range);
         }
-        Ok(())
+    }
+
+    /// Learns which of its areas show objects. To be called when others have made its mappings.
+    pub(crate) fn learn_ranges(&mut self, areas: &Areas, world: &World) {
+        for area in areas.list().iter().filter(|area| area.slot != NO_SLOT) {
+            self.learn_range(area, world.object(area).ok().flatten());
+        }
     }
 
     /// Reads.
@@ -973,9 +1004,14 @@ impl Host for View<'_> {
             let memory = self.memory().ok_or(ENOMEM)?;
             memory.body.common().map_err(|_| ENOMEM)?
         };
-        let present = Pages::default();
-        let object = Rc::new(RefCell::new(Object { body, present }));
-        self.world.objects.insert(id, object);
+        self.world.objects.insert(id, Object::new(body));
+        Ok(())
+    }
+
+    fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno> {
+        let adopted = self.world.adopted.get_mut(number);
+        let body = adopted.and_then(Option::take).ok_or(EIO)?;
+        self.world.objects.insert(id, Object::new(body));
         Ok(())
     }
 

@@ -2,11 +2,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -90,11 +92,43 @@ static void memory_file(void) {
     printf(" %s %s\n", text, name);
 }
 
+/* Anonymous memory, a file of memory, and a file with a name, mapped by two; and a child that waits at a word of it. */
+static void shared_memory(void) {
+    struct both { int word, other; char text[40]; } *both;
+    int rights = PROT_READ | PROT_WRITE, fd = memfd_create("mapped", 0), named = open("/dev/shm/kept", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(ftruncate(fd, 8192) == 0 && ftruncate(named, 4096) == 0);
+    both = mmap(0, 4096, rights, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *file = mmap(0, 8192, rights, MAP_SHARED, fd, 0), *name = mmap(0, 4096, rights, MAP_SHARED, named, 0);
+    close(named);
+    strcpy(both->text, "before"), strcpy(file, "file"), strcpy(name, "name");
+    pid_t child = fork();
+    if (!child) {
+        while (!both->word) syscall(SYS_futex, &both->word, FUTEX_WAIT, 0, 0, 0, 0);
+        CHECK(!strcmp(both->text, "before, after") && !strcmp(file, "file") && !strcmp(name, "name"));
+        strcpy(file + 4096, "from the child"), strcpy(name, "by the child");
+        both->other = 9;
+        exit(9);
+    }
+    pause_here();
+    strcat(both->text, ", after"), both->word = 1;
+    CHECK(syscall(SYS_futex, &both->word, FUTEX_WAKE, 9, 0, 0, 0) == 1);
+    int status = ended(child);
+    /* All who read see it, and so does a process that comes later. */
+    char text[40] = "", again[40] = "";
+    named = open("/dev/shm/kept", O_RDONLY);
+    CHECK(pread(fd, text, 14, 4096) == 14 && read(named, again, 12) == 12 && both->other == 9);
+    if (!(child = fork())) both->other++, exit(1);
+    ended(child);
+    printf("shared_memory: %x %s, %s, %d\n", status, text, again, both->other);
+    unlink("/dev/shm/kept");
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
     for (int n = 1; n < count; n++) {
         if (!strcmp(arguments[n], "locks")) locks();
         if (!strcmp(arguments[n], "memory_file")) memory_file();
+        if (!strcmp(arguments[n], "shared_memory")) shared_memory();
     }
     return 0;
 }

@@ -41,7 +41,7 @@ pub trait Manager {
     fn give_up(&mut self, _pid: Pid) {}
     /// So much of the part of a frozen process from this offset on as there is room for.
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
-    /// Name and regions of a further memory of a frozen process.
+    /// Name and regions of a further memory of a frozen process; of one that others share one region.
     fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error>;
     /// A copy of a memory of a frozen process: references.
     fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error>;
@@ -49,8 +49,8 @@ pub trait Manager {
     fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
     /// Lets a process go that was rebuilt.
     fn let_go(&mut self, pid: Pid) -> Result<(), Error>;
-    /// A further memory of a process that is being rebuilt: its number, keeper and regions.
-    fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error>;
+    /// A further memory of a process that is being rebuilt: its number, regions and keeper; or one that others share: its number and region.
+    fn adopt_member(&mut self, pid: Pid, shared: bool) -> Result<(u32, Vec<Ref>), Error>;
     fn populate(
         &mut self,
         pid: Pid,
@@ -264,8 +264,8 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         Ok(())
     }
 
-    fn adopt_member(&self) -> Result<(u32, Vec<Ref>), Error> {
-        self.with(Manager::adopt_member)
+    fn adopt_member(&self, shared: bool) -> Result<(u32, Vec<Ref>), Error> {
+        self.with(|manager, pid| manager.adopt_member(pid, shared))
     }
 
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error> {

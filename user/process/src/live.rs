@@ -65,6 +65,8 @@ pub struct Common {
     _account: Arc<Account>,
     segment: Segment,
     window: Window,
+    /// The account of its last frozen copy.
+    copy: RefCell<Option<Ref>>,
 }
 
 impl Common {
@@ -79,6 +81,36 @@ impl Common {
     pub const fn window(&self) -> &Window {
         &self.window
     }
+
+    /// A frozen copy of it, as [`Process::freeze_memory`] makes one.
+    pub fn freeze(&self, supply: &Supply) -> Result<Vec<Ref>, Error> {
+        frozen_copy(&self.segment, &self.copy, supply)
+    }
+
+    /// Makes pages of it present, as [`Process::populate`] does.
+    pub fn populate(&self, offset: u64, size: u64) -> Result<(), Error> {
+        match size > MAX_POPULATE {
+            true => Err(Error::Invalid),
+            false => self.segment.populate(offset, size),
+        }
+    }
+}
+
+/// A frozen copy of a segment, which has one at a time: the account of the last one is known.
+fn frozen_copy(
+    segment: &Segment,
+    last: &RefCell<Option<Ref>>,
+    supply: &Supply,
+) -> Result<Vec<Ref>, Error> {
+    let mut copy = last.borrow_mut();
+    if copy.as_ref().is_some_and(|a| a.kind() != RefKind::Null) {
+        return Err(Error::Limit);
+    }
+    let account = Account::new(&supply.supervisor, supply.limits)?;
+    let port = account.port()?;
+    let Segment { region, control } = account.freeze(segment)?;
+    *copy = Some(account.account);
+    Ok(vec![region, control, port])
 }
 
 impl Drop for Common {
@@ -198,6 +230,7 @@ impl Process {
                 _account: Arc::clone(&self.account),
                 segment,
                 window,
+                copy: RefCell::new(None),
             }),
             Err(error) => {
                 let _ = segment.destroy();
@@ -472,15 +505,7 @@ impl Process {
     /// control port of the copy, and the port without which it ends. [`Error::Limit`] while there is one: each has an account, of
     /// which there are few.
     pub fn freeze_memory(&self, supply: &Supply) -> Result<Vec<Ref>, Error> {
-        let mut copy = self.copy.borrow_mut();
-        if copy.as_ref().is_some_and(|a| a.kind() != RefKind::Null) {
-            return Err(Error::Limit);
-        }
-        let account = Account::new(&supply.supervisor, supply.limits)?;
-        let port = account.port()?;
-        let Segment { region, control } = account.freeze(&self.memory)?;
-        *copy = Some(account.account);
-        Ok(vec![region, control, port])
+        frozen_copy(&self.memory, &self.copy, supply)
     }
 
     /// Stops all threads, also those that are made meanwhile: those that were stopped.

@@ -157,8 +157,8 @@ pub struct Member {
     pub name: String,
     /// Its memory region.
     pub memory: Ref,
-    /// Its control region.
-    pub control: Ref,
+    /// Its control region; of memory that others share there is none.
+    pub control: Option<Ref>,
 }
 
 /// What [`Process::adopt_member`] gives.
@@ -166,12 +166,10 @@ pub struct Member {
 pub struct AdoptedMember {
     /// Its number.
     pub number: u32,
-    /// The port to set as the keeper of its space.
-    pub keeper: Ref,
     /// Its memory region.
     pub memory: Ref,
-    /// Its control region.
-    pub control: Ref,
+    /// Its control region, and the port to set as the keeper of its space; nothing if others share it.
+    pub own: Option<(Ref, Ref)>,
 }
 
 /// What [`Client::adopt`] gives.
@@ -318,16 +316,18 @@ impl Process {
         self.ask(ProcessClient::thaw)
     }
 
-    /// One memory more of a process that is being rebuilt.
-    pub fn adopt_member(&self) -> Result<AdoptedMember, Error> {
-        let (number, refs) = self.ask(ProcessClient::adopt_member)?;
+    /// One memory more of a process that is being rebuilt, or one that others share.
+    pub fn adopt_member(&self, shared: bool) -> Result<AdoptedMember, Error> {
+        let (number, refs) = self.ask(|process| process.adopt_member(shared))?;
         let mut refs = refs.into_iter();
         let mut next = || refs.next().ok_or(Error::Broken);
         Ok(AdoptedMember {
             number,
-            keeper: next()?,
             memory: next()?,
-            control: next()?,
+            own: match shared {
+                true => None,
+                false => Some((next()?, next()?)),
+            },
         })
     }
 
@@ -416,10 +416,9 @@ fn member(
     let name = bytes.get(..name).ok_or(Error::Broken)?;
     let name = String::from_utf8_lossy(name).into_owned();
     let mut refs = refs.into_iter();
-    let mut next = || refs.next().ok_or(Error::Broken);
     Ok(Some(Member {
         name,
-        memory: next()?,
-        control: next()?,
+        memory: refs.next().ok_or(Error::Broken)?,
+        control: refs.next(),
     }))
 }

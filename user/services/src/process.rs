@@ -259,7 +259,7 @@ pub trait Process {
     /// `Invalid`. May be repeated.
     fn part(&self, offset: u64) -> Result<Bytes, Error>;
     /// Of a process that this session has frozen, and that has several memories: the name, and memory and control region, of
-    /// the one with this number, from 1 on (0 is what `freeze` gave). Errors: `Invalid`, `NotFound` behind the last one. May be
+    /// the one with this number, from 1 on (0 is what `freeze` gave); of memory that is nobody's own, which they share, only the memory region. Errors: `Invalid`, `NotFound` behind the last one. May be
     /// repeated.
     fn member(&self, number: u32) -> Result<(Bytes, Refs), Error>;
     /// For a checkpointer, while it is frozen by this session: a frozen copy of its memory with this number as it is now, which stays as it is when the
@@ -272,11 +272,11 @@ pub trait Process {
     /// rebuilt is not whole. Must not be repeated.
     #[once]
     fn thaw(&self) -> Result<(), Error>;
-    /// While it is being rebuilt: one memory more, with empty segments, a space and a thread. Its number, from 1 on, and references:
-    /// the port that is the keeper of the space, the memory region and the control region. Errors: `Invalid`, `Unsupported` by a
-    /// manager whose processes have one, `Limit`, `NoMemory`. Must not be repeated.
+    /// While it is being rebuilt: one memory more, with empty segments, a space and a thread; or, if `shared`, one that the others share, which is an empty
+    /// segment. Its number, from 1 on, and references: the memory region and, unless it is shared, the control region and the port that is the keeper of the space. Those
+    /// that are shared come last. Errors: `Invalid`, `Unsupported` by a manager whose processes have one, `Limit`, `NoMemory`. Must not be repeated.
     #[once]
-    fn adopt_member(&self) -> Result<(u32, Refs), Error>;
+    fn adopt_member(&self, shared: bool) -> Result<(u32, Refs), Error>;
     /// While it is being rebuilt: makes pages of the memory with this number present, of the control segment or of memory, so
     /// that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
     /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.

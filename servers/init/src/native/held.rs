@@ -250,7 +250,7 @@ impl held::Manager for Manager {
         Err(Error::NotFound)
     }
 
-    fn adopt_member(&mut self, _: Pid) -> Result<(u32, Vec<Ref>), Error> {
+    fn adopt_member(&mut self, _: Pid, _: bool) -> Result<(u32, Vec<Ref>), Error> {
         Err(Error::Unsupported)
     }
 

@@ -14,12 +14,13 @@ use super::{
     Bytes, Part, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, SavedWatch,
     DECODED, MAX_FILES, NONSENSE, VERSION,
 };
-use crate::errno::{ELOOP, ENOSPC};
+use crate::errno::{EBUSY, ELOOP, ENFILE, ENOSPC};
 use crate::files::{Reply, Request};
 use crate::futex::Word;
 use crate::host::Host;
 use crate::lock::Owner;
 use crate::node;
+use crate::object::{SavedObject, Use};
 use crate::proc::Seen;
 use crate::process::{
     release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task,
@@ -85,8 +86,12 @@ pub struct Rebuilding {
 }
 
 impl Rebuilding {
-    /// Of this part, for which there are `memories` memories; or why there is no such tree.
-    pub fn new(bytes: &[u8], memories: usize, host: &mut dyn Host) -> Result<Self, String> {
+    /// Of this part, for which there are `memories` memories and `objects` memory objects; or why there is no such tree.
+    pub fn new(
+        bytes: &[u8],
+        (memories, objects): (usize, usize),
+        host: &mut dyn Host,
+    ) -> Result<Self, String> {
         let nonsense = || NONSENSE.to_string();
         let part = decode(bytes).ok_or_else(nonsense)?;
         if part.version != VERSION {
@@ -101,7 +106,8 @@ impl Rebuilding {
             .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
         let saved: Saved = postcard::from_bytes(tree).map_err(|_| nonsense())?;
         check(&saved).ok_or_else(nonsense)?;
-        if saved.memories.len() != memories || !are_sound(&saved, &files) {
+        let counts = (saved.memories.len(), saved.objects.len());
+        if counts != (memories, objects) || !are_sound(&saved, &files) {
             return Err(nonsense());
         }
         Ok(Rebuilding {
@@ -178,14 +184,19 @@ impl Rebuilding {
             let ino = opened.number(ino).unwrap_or(u64::MAX);
             system.memfds.insert(ino, memfd);
         }
-        let (tables, made) = make_files(&mut saved, payer, system, host);
-        let made = made.and_then(|()| put_together(saved, &tables, clock_offset, root, system));
+        let mut objects = BTreeMap::new();
+        let (tables, made) = make_files(&mut saved, &mut objects, payer, system, host);
+        let made =
+            made.and_then(|()| put_together(saved, &tables, &objects, clock_offset, root, system));
         if made.is_err() {
             for table in &tables {
                 table.borrow_mut().close_all(system, host, |_| true);
             }
+            for used in objects.values() {
+                system.give_up_object(host, used.id());
+            }
         }
-        drop(tables);
+        drop((tables, objects));
         // Of what is only on its way to itself nobody could get hold.
         system.clear_circles();
         release_dropped(system, host);
@@ -196,13 +207,13 @@ impl Rebuilding {
 /// Makes the tree of a part, for a host that never waits: [`Rebuilding`] in one.
 pub fn adopt(
     bytes: &[u8],
-    memories: usize,
+    counts: (usize, usize),
     clock_offset: u64,
     root: Pid,
     system: &mut System,
     host: &mut dyn Host,
 ) -> Result<Adopted, String> {
-    let mut rebuilding = Rebuilding::new(bytes, memories, host)?;
+    let mut rebuilding = Rebuilding::new(bytes, counts, host)?;
     loop {
         match rebuilding.open(host) {
             Ok(true) => return rebuilding.finish(clock_offset, root, system, host),
@@ -331,6 +342,7 @@ fn find_node(
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
+    objects: &mut BTreeMap<u64, Rc<Use>>,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -405,9 +417,35 @@ fn make_files(
     let made = failure.and(fifos).and(under_way).and(watched);
     let made =
         made.and_then(|()| lock_again(&saved.locks, &tables, &descriptions, payer, system, host));
+    let made = made.and_then(|()| {
+        let all = saved.objects.iter().enumerate();
+        all.into_iter().try_for_each(|one| {
+            let used = map_again(one, &descriptions, payer, system, host)?;
+            objects.insert(one.1.id, used);
+            Ok(())
+        })
+    });
     // What nobody got is given up with the rest.
     system.dropped.extend(descriptions);
     (tables, made)
+}
+
+/// A memory object is there again.
+fn map_again(
+    (number, saved): (usize, &SavedObject),
+    descriptions: &[Shared<Description>],
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<Rc<Use>, String> {
+    let description = saved.description.map(|number| number as usize);
+    let description = description.and_then(|number| descriptions.get(number));
+    let made = system.restore_object(host, (saved, number), description, payer);
+    made.map_err(|error| match error {
+        EBUSY => "somebody else has mapped one of its files now".to_string(),
+        ENFILE => "there is too much memory that several have".to_string(),
+        _ => NONSENSE.to_string(),
+    })
 }
 
 /// Takes the locks on files again. Upon an error those that were taken go with the descriptors.
@@ -581,13 +619,24 @@ fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<()
 
 /// Puts the processes into the table, and their tasks together.
 fn put_together(
-    saved: Saved,
+    mut saved: Saved,
     tables: &[Shared<Files>],
+    objects: &BTreeMap<u64, Rc<Use>>,
     clock_offset: u64,
     root: Pid,
     system: &mut System,
 ) -> Result<Adopted, String> {
     let nonsense = || NONSENSE.to_string();
+    for memory in &mut saved.memories {
+        let areas = memory.areas.list().iter();
+        let uses = areas
+            .filter_map(|area| objects.get(&area.object()?))
+            .cloned();
+        uses.for_each(|used| memory.objects.insert(used));
+        // The part was looked at: all are there.
+        let new = |id| objects.get(&id).map_or(id, |used| used.id());
+        memory.areas.rename_objects(new);
+    }
     let memories: Vec<_> = saved.memories.into_iter().map(shared).collect();
     let contexts: Vec<_> = saved.contexts.into_iter().map(shared).collect();
     let actions: Vec<_> = saved.actions.into_iter().map(shared).collect();
@@ -663,7 +712,11 @@ fn put_together(
             process.comm.clone_from(&saved.comm);
         }
         if let Some((address, order, waiter)) = saved.waits_at {
-            let word = Word::new(&shares.memory.borrow(), address);
+            let object = saved.waits_in.and_then(|id| objects.get(&id));
+            let word = match object {
+                Some(used) => Word::in_object(used.id(), address),
+                None => Word::new(&shares.memory.borrow(), address),
+            };
             waiting.push((order, tid, word, waiter, saved.owner));
         }
         let task = Task {

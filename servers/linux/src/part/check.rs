@@ -9,6 +9,7 @@ use super::{Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, 
 use crate::calls::file::MAX_OFFSET;
 use crate::lock::{self, MAX_LOCKS};
 use crate::memory;
+use crate::object::SavedObject;
 use crate::path;
 use crate::process::{Description, Kind, Memory, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY};
 use crate::signal::{bit, SIGNALS, STOPS};
@@ -37,7 +38,7 @@ impl Used {
 /// Checks all of it.
 pub(super) fn check(saved: &Saved) -> Option<()> {
     let processes = processes_are_sound(saved) && numbers_are_sound(saved);
-    let memories = saved.memories.iter().all(memory_is_sound);
+    let memories = saved.memories.iter().all(memory_is_sound) && objects_are_sound(saved)?;
     let contexts = saved.contexts.iter();
     let mut contexts = contexts.map(|c| path::is_sound(&c.cwd) && c.umask <= 0o777);
     let things = memories
@@ -65,7 +66,6 @@ fn memory_is_sound(m: &Memory) -> bool {
     path::is_sound(&m.exe)
         && m.name.len() <= MAX_TITLE
         && m.areas.is_sound()
-        && m.areas.list().iter().all(|area| area.object().is_none())
         && m.brk_start >= memory::LOWEST
         && m.brk_start.is_multiple_of(memory::PAGE)
         && m.brk >= m.brk_start
@@ -183,8 +183,13 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
 
 fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
     let word = |(address, _, waiter): &(u64, u64, crate::futex::Waiter)| {
+        let is_there = match task.waits_in {
+            None => memory.areas.allows(*address, 4, memory::READ),
+            // Others of the tree may have the word mapped that it has no more. Locks with an owner are in the own memory.
+            Some(_) => *address < memory::END && waiter.locks.is_none(),
+        };
         address.is_multiple_of(4)
-            && memory.areas.allows(*address, 4, memory::READ)
+            && is_there
             && task.wait.is_some()
             && waiter.locks.is_none_or(|number| number == task.number)
     };
@@ -192,6 +197,7 @@ fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
         && is_number(task.number)
         && task.signals.is_sound()
         && task.waits_at.as_ref().is_none_or(word)
+        && (task.waits_in.is_none() || task.waits_at.is_some())
         && is_place(task.place)
 }
 
@@ -214,7 +220,42 @@ fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
             used.name(*number)?;
         }
     }
+    for number in saved.objects.iter().filter_map(|object| object.description) {
+        used.name(number)?;
+    }
     Some(used.are_all())
+}
+
+/// Whether each memory object is shown by some memory, those of files are of one each, and whoever names one names one that there is.
+fn objects_are_sound(saved: &Saved) -> Option<bool> {
+    let objects = &saved.objects;
+    let number = |id: u64| {
+        let at = objects.binary_search_by_key(&id, |object| object.id);
+        at.ok().map(|at| at as u32)
+    };
+    if objects.windows(2).any(|w| w[0].id >= w[1].id) {
+        return None;
+    }
+    let mut used = Used::none(objects);
+    for area in saved.memories.iter().flat_map(|memory| memory.areas.list()) {
+        if let Some(id) = area.object() {
+            used.name(number(id)?)?;
+        }
+    }
+    let waits_in = saved.tasks.iter().filter_map(|task| task.waits_in);
+    let mut files = BTreeSet::new();
+    for object in objects {
+        let Some(description) = object.description else {
+            continue;
+        };
+        let description = saved.descriptions.get(description as usize)?;
+        match &description.kind {
+            Kind::File { ino } if files.insert(*ino) => {}
+            _ => return Some(false),
+        }
+    }
+    let known = waits_in.map(number).all(|number| number.is_some());
+    Some(known && used.are_all() && objects.iter().all(SavedObject::is_sound))
 }
 
 fn pipes_are_sound(saved: &Saved) -> bool {

@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use services::fs::{mode, Attr, Flags};
 
-use super::{room, NONSENSE};
+use super::{room, NONSENSE, OUT};
 use crate::files::{Reply, Request};
 use crate::host::Host;
 use crate::path;
 use crate::process::Kind;
+use crate::system::System;
 
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
@@ -45,13 +46,14 @@ impl SavedFile {
     /// `carried` is for a file that is to be in the image: so many bytes may still be.
     pub(super) fn of(
         host: &mut dyn Host,
+        system: &System,
         (ino, written): (u64, bool),
         kind: &Kind,
         carried: Option<&mut u64>,
     ) -> Result<Self, String> {
         let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
             Ok((Reply::Path(path), _)) => path,
-            Err(proto::Error::NotFound) => return unlinked(host, ino, kind),
+            Err(proto::Error::NotFound) => return unlinked(host, system, ino, kind),
             Err(error) => return Err(format!("an open file: {}", error.text())),
             Ok(_) => return Err("the file system does not answer sensibly".to_string()),
         };
@@ -67,7 +69,7 @@ impl SavedFile {
             return Ok(SavedFile::Named(path));
         }
         *left -= size;
-        let contents = read(host, &attr)?;
+        let contents = seen(host, system, &attr)?;
         Ok(SavedFile::Carried {
             path,
             written,
@@ -149,7 +151,20 @@ fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
     Ok(contents)
 }
 
-fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, String> {
+/// What programs see in an open file: what they have changed where it is mapped is not in the file system yet.
+fn seen(host: &mut dyn Host, system: &System, attr: &Attr) -> Result<Vec<u8>, String> {
+    let mut contents = read(host, attr)?;
+    let read = system.read_object(host, attr.ino, 0, &mut contents);
+    read.map_err(|_| OUT.to_string())?;
+    Ok(contents)
+}
+
+fn unlinked(
+    host: &mut dyn Host,
+    system: &System,
+    ino: u64,
+    kind: &Kind,
+) -> Result<SavedFile, String> {
     if let Kind::Directory { .. } = kind {
         return Err("an open directory has been removed, so it cannot be saved".to_string());
     }
@@ -160,7 +175,7 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
             attr.size
         ));
     }
-    let contents = read(host, &attr)?;
+    let contents = seen(host, system, &attr)?;
     Ok(SavedFile::Unlinked {
         mode: attr.mode & 0o7777,
         contents,

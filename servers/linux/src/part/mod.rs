@@ -34,6 +34,7 @@ use crate::futex::Waiter;
 use crate::host::Host;
 use crate::job::News;
 use crate::lock::{Lock, Owner};
+use crate::object::SavedObject;
 use crate::process::{Context, Description, Memory, Wait};
 use crate::signal::{Actions, Signals};
 use crate::socket::Socket;
@@ -41,12 +42,9 @@ use crate::system::Process;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 13;
+const VERSION: u32 = 14;
 /// What makes that a tree cannot be saved yet, as the sentence names it.
-pub const CANNOT: [&str; 2] = [
-    "memory that several processes can share (MAP_SHARED)",
-    "the pseudo-terminal /dev/pts/",
-];
+pub const CANNOT: [&str; 1] = ["the pseudo-terminal /dev/pts/"];
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -104,6 +102,8 @@ struct Saved {
     locks: Vec<SavedLock>,
     /// By inode number, what is kept of the files of `memfd_create`. Each has one description and no name.
     memfds: Vec<(u64, Memfd)>,
+    /// Memory objects, by rising identity: in the order of the segments that are saved behind the memories.
+    objects: Vec<SavedObject>,
 }
 
 /// A process: what the table of all does not find out by itself.
@@ -220,6 +220,8 @@ struct SavedTask {
     clear_at: u64,
     /// The address of the word at which it waits, how many came before it in all, and how it waits.
     waits_at: Option<(u64, u64, Waiter)>,
+    /// The memory object in which that word is, if it is in one: then its address is the place there.
+    waits_in: Option<u64>,
     /// Who has the lock there, for which it waits: its number as programs see it.
     owner: Option<u32>,
 }

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
-use crate::futex::{Waiter, Word};
 use crate::host::Host;
 use crate::lock::Owner;
+use crate::object::SavedObject;
 use crate::process::{Context, Description, Fd, Files, Kind, Memory, Shared, Task};
 use crate::signal::Actions;
 use crate::socket::Name;
@@ -27,6 +27,8 @@ use crate::system::{System, Tid};
 
 /// About how long a watch is, encoded.
 const WATCH: u64 = 40;
+/// About how long a part of a file that a memory object has is, encoded.
+const OBJECT_PART: u64 = 20;
 /// About how long a lock is, encoded.
 const LOCK: u64 = 40;
 /// About how long what is kept of a file of `memfd_create` is, encoded.
@@ -50,6 +52,8 @@ pub struct Made {
     pub part: Vec<u8>,
     /// A task in each memory, in the order of the part; the first one is that of the root.
     pub memories: Vec<Tid>,
+    /// The memory objects, in the order of the part.
+    pub objects: Vec<u64>,
 }
 
 /// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there is much, or if files on a
@@ -94,7 +98,13 @@ impl Gathered {
     }
 
     /// Gathers what is still to be.
-    fn go_on(&mut self, all: bool, host: &mut dyn Host, left: &mut usize) -> Result<(), Refusal> {
+    fn go_on(
+        &mut self,
+        all: bool,
+        system: &System,
+        host: &mut dyn Host,
+        left: &mut usize,
+    ) -> Result<(), Refusal> {
         while let Some((ino, (kind, written))) = self.order.pop() {
             if self.files.contains_key(&ino) {
                 continue;
@@ -104,7 +114,7 @@ impl Gathered {
             let carried = (written || all).then_some(&mut room);
             let file = match *left {
                 0 => None,
-                _ => Some(SavedFile::of(host, (ino, written), &kind, carried)),
+                _ => Some(SavedFile::of(host, system, (ino, written), &kind, carried)),
             };
             let Some(file) = file.filter(|_| !host.waits()) else {
                 self.order.push((ino, (kind, written)));
@@ -161,11 +171,17 @@ impl<T> List<T> {
 
     /// The first one that somebody else has, too.
     fn shared(&self) -> Option<usize> {
+        self.shared_but(&BTreeSet::new())
+    }
+
+    /// The same, where those with these numbers are had by one more who is nobody else.
+    fn shared_but(&self, more: &BTreeSet<u32>) -> Option<usize> {
         let counts = self.all.iter().map(Rc::strong_count);
+        let own = (0u32..).map(|number| usize::from(more.contains(&number)));
         // One is in the list.
         counts
-            .zip(&self.users)
-            .position(|(count, users)| count > users + 1)
+            .zip(self.users.iter().zip(own))
+            .position(|(count, (users, own))| count > users + own + 1)
     }
 }
 
@@ -189,22 +205,29 @@ struct Things {
     epolls: Vec<usize>,
     /// What is open as which file, and whether it is written.
     files: BTreeMap<u64, (Kind, bool)>,
+    /// The memory objects that its memories show, and how many of these show each.
+    objects: BTreeMap<u64, usize>,
+    /// How many tasks are loading each memory object.
+    loading: BTreeMap<u64, usize>,
     /// The tables, encoded: descriptor, whether `execve` closes it, number of its description.
     encoded_tables: Vec<u8>,
     /// How many of the descriptions are encoded, and those.
     encoded: (usize, Vec<u8>),
 }
 
-/// A descriptor of a process, for people.
+/// A descriptor of a process, or something that it maps, for people.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    fd: u32,
+    fd: Option<u32>,
     process: u32,
 }
 
 impl core::fmt::Display for Place {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "descriptor {} of process {}", self.fd, self.process)
+        match self.fd {
+            Some(fd) => write!(f, "descriptor {fd} of process {}", self.process),
+            None => write!(f, "a mapping of process {}", self.process),
+        }
     }
 }
 
@@ -237,6 +260,8 @@ pub struct Common {
     pipes: BTreeSet<u64>,
     /// The sockets, and their other ends.
     sockets: BTreeSet<u64>,
+    /// Memory objects.
+    objects: BTreeSet<u64>,
 }
 
 impl Common {
@@ -245,7 +270,9 @@ impl Common {
         let mut common = Common::default();
         let mut tables = BTreeSet::new();
         for task in tasks {
-            common.memories.insert(Rc::as_ptr(&task.shares.memory));
+            let memory = &task.shares.memory;
+            common.memories.insert(Rc::as_ptr(memory));
+            common.objects.extend(memory.borrow().objects.ids());
             if !tables.insert(Rc::as_ptr(&task.shares.files)) {
                 continue;
             }
@@ -270,7 +297,13 @@ impl Common {
             Kind::Socket { id } => ends(id, system).any(|end| self.sockets.contains(&end)),
             _ => false,
         };
-        self.memories.contains(&Rc::as_ptr(&task.shares.memory))
+        let memory = &task.shares.memory;
+        self.memories.contains(&Rc::as_ptr(memory))
+            || memory
+                .borrow()
+                .objects
+                .ids()
+                .any(|id| self.objects.contains(&id))
             || task.shares.files.borrow().fds.values().any(meets)
     }
 }
@@ -300,6 +333,8 @@ impl Things {
             pipes: Vec::new(),
             epolls: Vec::new(),
             files: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            loading: BTreeMap::new(),
             encoded_tables: Vec::new(),
             encoded: (0, Vec::new()),
         }
@@ -325,7 +360,7 @@ impl Things {
     ) -> Result<(), Refusal> {
         while let Some((_, task)) = tasks.get(self.next.0) {
             let files = task.shares.files.borrow();
-            if self.next.1.is_none() && !self.begin(task)? {
+            if self.next.1.is_none() && !self.begin(task, system)? {
                 self.next.0 += 1;
                 continue;
             }
@@ -337,7 +372,10 @@ impl Things {
                 }
                 *left -= 1;
                 let (fd, process) = (*fd, task.number);
-                let place = Place { fd, process };
+                let place = Place {
+                    fd: Some(fd),
+                    process,
+                };
                 let number = self.add_description(&of.description, place, system)?;
                 put(&mut self.encoded_tables, &(fd, of.cloexec, number))?;
             }
@@ -355,9 +393,17 @@ impl Things {
     }
 
     /// Begins with a task: whether nobody before it has its table of descriptors.
-    fn begin(&mut self, task: &Task) -> Result<bool, Refusal> {
+    fn begin(&mut self, task: &Task, system: &System) -> Result<bool, Refusal> {
         let shares = &task.shares;
-        self.memories.add(&shares.memory);
+        let known = self.memories.all.len();
+        if self.memories.add(&shares.memory) as usize == known {
+            for id in shares.memory.borrow().objects.ids() {
+                self.add_object(id, task.number, system)?;
+            }
+        }
+        if let Some(id) = task.loading.as_ref().and_then(|loading| loading.object()) {
+            *self.loading.entry(id).or_default() += 1;
+        }
         self.contexts.add(&shares.context);
         self.actions.add(&shares.actions);
         let known = self.tables.all.len();
@@ -367,6 +413,19 @@ impl Things {
             put(&mut self.encoded_tables, &count)?;
         }
         Ok(is_new)
+    }
+
+    /// A memory shows this object.
+    fn add_object(&mut self, id: u64, process: u32, system: &System) -> Result<(), Refusal> {
+        let uses = self.objects.entry(id).or_default();
+        *uses += 1;
+        let is_new = *uses == 1;
+        if let Some(description) = system.objects.description(id).filter(|_| is_new) {
+            // It has that as a descriptor has it.
+            let place = Place { fd: None, process };
+            self.add_description(description, place, system)?;
+        }
+        Ok(())
     }
 
     /// A descriptor has this description: the number of that. Fails if it cannot be saved yet.
@@ -401,7 +460,7 @@ impl Things {
 
     /// Notes what a description is of. Fails if it cannot be saved yet.
     fn look_at(&mut self, description: &Shared<Description>, number: usize) -> Result<(), Refusal> {
-        let [_, terminal] = CANNOT;
+        let [terminal] = CANNOT;
         let fd = self.fds[number];
         let open = description.borrow();
         match &open.kind {
@@ -420,14 +479,27 @@ impl Things {
         Ok(())
     }
 
-    /// Fails if there is something that cannot be saved yet.
-    fn can_be_saved(&self) -> Result<(), Refusal> {
-        let [objects, _] = CANNOT;
-        let mut memories = self.memories.all.iter();
-        if memories.any(|memory| !memory.borrow().objects.is_empty()) {
-            return cannot(objects);
-        }
-        Ok(())
+    /// Whether all who use a memory object are of the tree.
+    fn has_whole(&self, id: u64, system: &System) -> bool {
+        let count = |of: &BTreeMap<u64, usize>| of.get(&id).copied().unwrap_or(0);
+        system.objects.uses(id) <= count(&self.objects) + count(&self.loading)
+    }
+
+    /// The descriptions that are had by memory objects of the tree of which the image has nothing: one that is just loaded, or about to go.
+    fn of_other_objects(&self, system: &System) -> BTreeSet<u32> {
+        let others = system.objects.of_files();
+        let others = others.filter(|id| !self.objects.contains_key(id));
+        let own = others.filter(|id| self.has_whole(*id, system));
+        let descriptions = own.filter_map(|id| system.objects.description(id));
+        let numbers = descriptions.filter_map(|d| self.descriptions.number(Rc::as_ptr(d)));
+        numbers.collect()
+    }
+
+    /// Its memory objects.
+    fn objects(&self, system: &System) -> Option<Vec<SavedObject>> {
+        let number = |d: &Shared<_>| self.descriptions.number(Rc::as_ptr(d));
+        let ids = self.objects.keys();
+        ids.map(|id| system.objects.saved(*id, number)).collect()
     }
 
     /// The locks that it has on its files.
@@ -462,10 +534,13 @@ impl Things {
     }
 
     /// Fails if the tree shares something with others.
-    fn are_its_own(&self) -> Result<(), Refusal> {
+    fn are_its_own(&self, system: &System) -> Result<(), Refusal> {
         let shared = |what: &str| Err(Refusal::Shared(what.to_string()));
         if self.memories.shared().is_some() {
             return shared("memory");
+        }
+        if !self.objects.keys().all(|id| self.has_whole(*id, system)) {
+            return shared("mapped memory (MAP_SHARED)");
         }
         if self.tables.shared().is_some() {
             return shared("descriptors");
@@ -473,7 +548,8 @@ impl Things {
         if self.contexts.shared().is_some() {
             return shared("a working directory");
         }
-        if let Some(number) = self.descriptions.shared() {
+        let others = self.of_other_objects(system);
+        if let Some(number) = self.descriptions.shared_but(&others) {
             return shared(&format!("what is open as {}", self.fds[number]));
         }
         let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
@@ -499,6 +575,7 @@ impl Things {
         &mut self,
         all: bool,
         gathered: &mut Gathered,
+        system: &System,
         host: &mut dyn Host,
         left: &mut usize,
     ) -> Result<(), Refusal> {
@@ -513,7 +590,7 @@ impl Things {
             let order = &mut gathered.order;
             order.sort_by_key(|(ino, (_, written))| (*written, core::cmp::Reverse(*ino)));
         }
-        gathered.go_on(all, host, left)
+        gathered.go_on(all, system, host, left)
     }
 
     fn pipes(&self) -> Vec<(u64, u32, bool, Vec<u8>)> {
@@ -657,7 +734,7 @@ pub fn save(
     host: &mut dyn Host,
 ) -> Result<Made, Refusal> {
     let left = &mut { STEP };
-    gathered.go_on(all_files, host, left)?;
+    gathered.go_on(all_files, system, host, left)?;
     let all = of_tree(system, root);
     if let Some(parent) = system.find(root).and_then(|process| process.parent) {
         return Err(Refusal::Parent(parent));
@@ -685,9 +762,8 @@ pub fn save(
     let mut things = things.unwrap_or_else(|| Things::of(&tasks));
     let found = things
         .go_on(&tasks, system, left)
-        .and_then(|()| things.gather(all_files, gathered, host, left))
-        .and_then(|()| things.can_be_saved())
-        .and_then(|()| things.are_its_own())
+        .and_then(|()| things.gather(all_files, gathered, system, host, left))
+        .and_then(|()| things.are_its_own(system))
         .and_then(|()| things.sockets(system, host));
     let sockets = match found {
         Err(later @ (Refusal::Turn | Refusal::Later)) => {
@@ -698,6 +774,10 @@ pub fn save(
     };
     let epolls = things.watches(system)?;
     let locks = things.locks(system);
+    let objects = things.objects(system).ok_or(OUT)?;
+    let ids: Vec<u64> = objects.iter().map(|object| object.id).collect();
+    let parts = objects.iter().map(|object| 1 + object.loaded.len() as u64);
+    let parts: u64 = parts.sum();
     let inos = things.files.keys();
     let memfds: Vec<_> = inos
         .filter_map(|ino| Some((*ino, system.memfds.get(ino)?)))
@@ -707,6 +787,7 @@ pub fn save(
     let length = messages.sum::<u64>()
         + watches.sum::<u64>()
         + LOCK * locks.len() as u64
+        + OBJECT_PART * parts
         + MEMFD * memfds.len() as u64
         + things.size()
         + TASK * tasks.len() as u64
@@ -734,7 +815,7 @@ pub fn save(
     put(&mut tree, &things.pipes())?;
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
-    put(&mut tree, &(locks, memfds))?;
+    put(&mut tree, &(locks, memfds, objects))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))
@@ -755,7 +836,11 @@ pub fn save(
             memories.push(task.tid);
         }
     }
-    Ok(Made { part, memories })
+    Ok(Made {
+        part,
+        memories,
+        objects: ids,
+    })
 }
 
 fn copies<T: Clone>(list: &List<T>) -> Vec<T> {
@@ -791,10 +876,12 @@ impl SavedTask {
         system: &System,
     ) -> Option<Self> {
         let shares = &task.shares;
-        let waits_at = system.futexes.place(task.tid);
-        let memory = shares.memory.borrow();
-        let word = |(address, ..): (u64, u64, Waiter)| Word::new(&memory, address);
-        let owner = waits_at.and_then(|place| system.futexes.owner(word(place)));
+        // At a word of memory that nobody has any more nobody wakes it.
+        let waits = system.futexes.place(task.tid).filter(|(word, ..)| {
+            let object = word.object();
+            object.is_none_or(|id| things.objects.contains_key(&id))
+        });
+        let owner = waits.and_then(|(word, ..)| system.futexes.owner(word));
         let owner = owner.and_then(|owner| system.thread_number(owner));
         Some(SavedTask {
             process: *processes.get(&task.pid)?,
@@ -809,7 +896,8 @@ impl SavedTask {
             wait: task.wait,
             robust: task.robust,
             clear_at: task.clear_at,
-            waits_at,
+            waits_at: waits.map(|(word, order, waiter)| (word.address, order, waiter)),
+            waits_in: waits.and_then(|(word, ..)| word.object()),
             owner,
         })
     }

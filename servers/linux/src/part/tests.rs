@@ -1,5 +1,7 @@
 //! Forged parts: each says one thing that no tree could.
 
+use crate::memory::{Areas, PAGE};
+
 use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner};
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -68,10 +70,19 @@ pub(crate) enum Forged {
     MemfdTwice,
     MemfdSeals,
     MemfdName,
+    ObjectNowhere,
+    ObjectOfNobody,
+    ObjectTwice,
+    ObjectsOfOneFile,
+    ObjectOfPipe,
+    ObjectInPieces,
+    ObjectPartBehind,
+    ObjectPartsTouch,
+    WordNowhere,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 58] = [
+    pub(crate) const ALL: [Forged; 67] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -130,6 +141,15 @@ impl Forged {
         Forged::MemfdTwice,
         Forged::MemfdSeals,
         Forged::MemfdName,
+        Forged::ObjectNowhere,
+        Forged::ObjectOfNobody,
+        Forged::ObjectTwice,
+        Forged::ObjectsOfOneFile,
+        Forged::ObjectOfPipe,
+        Forged::ObjectInPieces,
+        Forged::ObjectPartBehind,
+        Forged::ObjectPartsTouch,
+        Forged::WordNowhere,
     ];
 }
 
@@ -312,8 +332,10 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         Forged::MemfdNowhere => saved.memfds[0].0 = u64::MAX,
         Forged::MemfdWithName => {
             // Others, who open it, would find it sealed.
-            let at = file(saved);
-            saved.memfds[0].0 = saved.descriptions[at].ino().unwrap();
+            let own = saved.memfds[0].0;
+            let mut all = saved.descriptions.iter();
+            let other = all.find(|d| matches!(d.kind, Kind::File { .. }) && d.ino() != Some(own));
+            saved.memfds[0].0 = other.unwrap().ino().unwrap();
         }
         Forged::MemfdTwice => {
             let ino = saved.memfds[0].0;
@@ -325,6 +347,40 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::MemfdSeals => saved.memfds[0].1.seals = u32::MAX,
         Forged::MemfdName => saved.memfds[0].1.name = Vec::from([b'x'; 250]),
+        Forged::ObjectNowhere => saved.objects[1].id = u64::MAX,
+        Forged::ObjectOfNobody => {
+            let gone = saved.objects[0].id;
+            for memory in &mut saved.memories {
+                let list = memory.areas.list().iter();
+                let left = list.filter(|area| area.object() != Some(gone)).copied();
+                memory.areas = Areas::from_list(left.collect());
+            }
+        }
+        Forged::ObjectTwice => saved.objects[1] = saved.objects[0].clone(),
+        Forged::ObjectsOfOneFile => saved.objects[0].description = saved.objects[1].description,
+        Forged::ObjectOfPipe => {
+            let mut all = saved.descriptions.iter();
+            let at = all.position(|d| d.kind.pipe().is_some());
+            saved.objects[0].description = at.map(|at| at as u32);
+        }
+        Forged::ObjectInPieces => saved.objects[1].loaded = Vec::from([(0, 100)]),
+        Forged::ObjectPartBehind => {
+            saved.objects[1].loaded = Vec::from([(0, crate::memory::END + PAGE)]);
+        }
+        Forged::ObjectPartsTouch => {
+            saved.objects[1].loaded = Vec::from([(0, PAGE), (PAGE, 2 * PAGE)]);
+        }
+        Forged::WordNowhere => {
+            let bits = u32::MAX;
+            let waiter = crate::futex::Waiter { bits, locks: None };
+            saved.tasks[other].wait = Some(crate::process::Wait {
+                key: [0; 9],
+                deadline: None,
+                progress: 0,
+            });
+            saved.tasks[other].waits_at = Some((8, 1, waiter));
+            saved.tasks[other].waits_in = Some(u64::MAX);
+        }
     }
 }
 

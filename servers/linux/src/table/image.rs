@@ -10,6 +10,7 @@ use core::cell::RefCell;
 use personality::host::OutOfMemory;
 use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated};
 use personality::signal::sig;
+use personality::system::{Payer, Thing};
 use process::held::Frozen;
 use process::{account, Process};
 use proto::Error;
@@ -158,7 +159,7 @@ impl Table {
                 made => break made,
             }
         };
-        let (part, memories) = made.map_err(|refusal| {
+        let (part, memories, objects) = made.map_err(|refusal| {
             let other = self.other(pid, &tree, &refusal);
             let sentence = refusal.sentence(&other);
             rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
@@ -166,17 +167,25 @@ impl Table {
         })?;
         let regions = regions(memories.first())?;
         let group = self.group(pid)?;
-        (group.part, group.memories) = (part, memories);
+        (group.part, group.memories, group.objects) = (part, memories, objects);
         let length = group.part.len() as u64;
         Ok((length, short(&name).into_bytes(), regions))
     }
 
     /// Name and regions of a further memory of a tree that is frozen.
     pub(crate) fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error> {
-        let memories = &self.group(pid)?.memories;
-        let memory = memories.get(number as usize).filter(|_| number > 0);
-        let (_, name) = memory.ok_or(Error::NotFound)?;
-        Ok((name.clone().into_bytes(), regions(memory)?))
+        let group = self.group(pid)?;
+        let (memories, number) = (&group.memories, number as usize);
+        let memory = memories.get(number).filter(|_| number > 0);
+        if let Some((_, name)) = memory {
+            return Ok((name.clone().into_bytes(), regions(memory)?));
+        }
+        let object = number.checked_sub(memories.len());
+        let object = object.and_then(|number| group.objects.get(number).copied());
+        let id = object.filter(|_| number > 0).ok_or(Error::NotFound)?;
+        let object = self.world.find_object(id).ok_or(Error::Ended)?.borrow();
+        let region = object.body().segment().region.copy();
+        Ok((SHARED.into(), Vec::from([region.map_err(rt::error_of)?])))
     }
 
     /// The processes that live of those that are saved with this one.
@@ -210,7 +219,7 @@ impl Table {
             let name = short(&living.task.name());
             Some((Rc::downgrade(&living.seat.memory), name))
         });
-        Ok((made.part, memories.collect()))
+        Ok((made.part, memories.collect(), made.objects))
     }
 
     /// Stops all threads of a process once more, or none.
@@ -320,12 +329,19 @@ impl Table {
 
     /// A frozen copy of a memory of a tree that is frozen: references.
     pub(crate) fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
-        let memories = &self.group(pid)?.memories;
-        let (memory, _) = memories.get(number as usize).ok_or(Error::NotFound)?;
-        let memory = memory.upgrade().ok_or(Error::Ended)?;
+        let group = self.group(pid)?;
+        let (memories, number) = (&group.memories, number as usize);
+        if let Some((memory, _)) = memories.get(number) {
+            let memory = memory.upgrade().ok_or(Error::Ended)?;
+            let supply = self.world.supply_of(account::copy)?;
+            let memory = memory.borrow();
+            return memory.body.freeze_memory(&supply);
+        }
+        let object = group.objects.get(number - memories.len()).copied();
+        let id = object.ok_or(Error::NotFound)?;
         let supply = self.world.supply_of(account::copy)?;
-        let memory = memory.borrow();
-        memory.body.freeze_memory(&supply)
+        let object = self.world.find_object(id).ok_or(Error::Ended)?.borrow();
+        object.body().freeze(&supply)
     }
 
     /// Makes pages present of a memory of a tree that is being rebuilt.
@@ -340,8 +356,12 @@ impl Table {
         let member = member as usize;
         match self.entries.get(&pid) {
             Some(Entry::Adopting(adopting)) => {
-                let (_, body, _) = adopting.bodies.get(member).ok_or(Error::Invalid)?;
-                body.populate(control, offset, size)
+                if let Some((_, body, _)) = adopting.bodies.get(member) {
+                    return body.populate(control, offset, size);
+                }
+                let object = adopting.objects.get(member - adopting.bodies.len());
+                let object = object.filter(|_| !control).ok_or(Error::Invalid)?;
+                object.populate(offset, size)
             }
             Some(Entry::Living(group)) if group.unproven => {
                 let memory = group.memories.get(member).and_then(|(m, _)| m.upgrade());
@@ -549,15 +569,23 @@ impl Table {
             clock_offset: 0,
             is_due: false,
             bodies: Vec::from([(id, body, port)]),
+            objects: Vec::new(),
         };
         self.entries
             .insert(pid, Entry::Adopting(Box::new(adopting)));
         Ok([control, keeper].into_iter().chain(regions).collect())
     }
 
-    /// A further memory for a tree to be rebuilt: its number, and references.
-    pub(crate) fn adopt_member(&mut self, pid: Pid) -> Result<(u32, Vec<Ref>), Error> {
+    /// A further memory for a tree to be rebuilt, or a memory object: its number, and references.
+    pub(crate) fn adopt_member(
+        &mut self,
+        pid: Pid,
+        shared: bool,
+    ) -> Result<(u32, Vec<Ref>), Error> {
         let payer = self.system.find(pid).map(|p| p.payer);
+        if shared {
+            return self.adopt_object(pid, payer);
+        }
         // A memory has a process at least. Those that are not there yet count, of all trees of the payer.
         let mut further = 0;
         for (other, entry) in &self.entries {
@@ -575,6 +603,10 @@ impl Table {
         if further >= left {
             return Err(Error::Limit);
         }
+        if !adopting.objects.is_empty() {
+            // These come last.
+            return Err(Error::Invalid);
+        }
         let number = adopting.bodies.len();
         self.world.room.add(64 << 10)?;
         let (id, port, space) = self.world.new_keeper(0)?;
@@ -589,8 +621,36 @@ impl Table {
             }
         };
         adopting.bodies.push((id, body, port));
-        let references = [keeper].into_iter().chain(regions).collect();
+        let references = regions.into_iter().chain([keeper]).collect();
         Ok((number as u32, references))
+    }
+
+    fn adopt_object(&mut self, pid: Pid, payer: Option<Payer>) -> Result<(u32, Vec<Ref>), Error> {
+        let payer = payer.ok_or(Error::Invalid)?;
+        // Those that are in no table yet count, of all trees of the payer.
+        let further = self.entries.iter().map(|(other, entry)| match entry {
+            Entry::Adopting(adopting)
+                if self.system.find(*other).is_some_and(|p| p.payer == payer) =>
+            {
+                adopting.objects.len()
+            }
+            _ => 0,
+        });
+        let is_full = further.sum::<usize>() >= self.system.left_things(Thing::Object, payer);
+        self.adopting(pid)?;
+        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+            return Err(Error::Invalid);
+        };
+        if is_full {
+            return Err(Error::Limit);
+        }
+        self.world.room.add(64 << 10)?;
+        let (_, root, _) = adopting.bodies.first().ok_or(Error::Invalid)?;
+        let object = root.common()?;
+        let region = object.segment().region.copy().map_err(rt::error_of)?;
+        adopting.objects.push(object);
+        let number = adopting.bodies.len() + adopting.objects.len() - 1;
+        Ok((number as u32, Vec::from([region])))
     }
 
     /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
@@ -657,14 +717,14 @@ impl Table {
         for (_, body, _) in &adopting.bodies {
             body.set_clock(adopting.clock_offset).map_err(text)?;
         }
-        let memories = adopting.bodies.len();
+        let counts = (adopting.bodies.len(), adopting.objects.len());
         let hold = rt::heap::Hold::new(2 * bytes.len() as u64).map_err(text)?;
         let mut view = View {
             root: pid,
             seat: None,
             world: &mut self.world,
         };
-        adopting.rebuilding = Some((Rebuilding::new(&bytes, memories, &mut view)?, hold));
+        adopting.rebuilding = Some((Rebuilding::new(&bytes, counts, &mut view)?, hold));
         Ok(())
     }
 
@@ -706,9 +766,13 @@ impl Table {
         }
         let clock_offset = adopting.clock_offset;
         let rebuilding = adopting.rebuilding.take();
-        rebuilding
+        let objects = core::mem::take(&mut adopting.objects);
+        view.world.adopted = objects.into_iter().map(Some).collect();
+        let made = rebuilding
             .map(|(all, _)| all.finish(clock_offset, pid, &mut self.system, &mut view))
-            .transpose()
+            .transpose();
+        self.world.adopted.clear();
+        made
     }
 
     /// A tree that was adopted is one of ours, frozen.
@@ -731,6 +795,11 @@ impl Table {
         } in adopted.tasks
         {
             if let Some(name) = names.get_mut(memory) {
+                if name.is_empty() {
+                    let areas = &task.shares.memory.borrow().areas;
+                    let mut of = seats[memory].memory.borrow_mut();
+                    of.learn_ranges(areas, &self.world);
+                }
                 *name = short(&task.name());
             }
             let mut living = Living::new(task, at(memory, place));
@@ -778,8 +847,11 @@ impl Adopting {
     }
 }
 
-/// A part, and the memories that it is about, with their names.
-type Saved = (Vec<u8>, Vec<(Weak<RefCell<Memory>>, String)>);
+/// A part, the memories that it is about, with their names, and the memory objects.
+type Saved = (Vec<u8>, Vec<(Weak<RefCell<Memory>>, String)>, Vec<u64>);
+
+/// What memory that several show is called in an image.
+const SHARED: &str = "shared memory";
 
 /// References to the regions of a memory.
 fn regions(memory: Option<&(Weak<RefCell<Memory>>, String)>) -> Result<Vec<Ref>, Error> {

@@ -12,6 +12,8 @@ struct Family {
     others: Vec<Task>,
 }
 
+/// Memory objects of a family.
+const OBJECTS: usize = 2;
 const PLACES: [u64; 4] = [FIRST, FIRST, 0x200, 0x210];
 
 fn family(host: &mut Fake) -> Family {
@@ -29,6 +31,8 @@ fn family(host: &mut Fake) -> Family {
     host.write_memory(0x10_0000, b"memory\0").unwrap();
     let seals = u64::from(linux::MFD_ALLOW_SEALING);
     assert_eq!(root.result(host, nr::memfd_create, &[0x10_0000, seals]), 6);
+    assert!(map_shared(&mut root, host, u64::MAX) > 0);
+    assert!(map_shared(&mut root, host, 6) > 0);
     let ended = root.result(host, nr::fork, &[]);
     let mut child = child_of(&mut root, host);
     let exit = registers(nr::exit, &[3]);
@@ -64,6 +68,24 @@ fn asked(host: &mut Fake, kind: u32, start: u64, length: u64) {
     host.write_memory(0x10_0000, &bytes).unwrap();
 }
 
+/// Maps a file to be shared, or nothing of one.
+fn map_shared(one: &mut One, host: &mut Fake, fd: u64) -> i64 {
+    let flags = match fd {
+        u64::MAX => linux::MAP_SHARED | linux::MAP_ANONYMOUS,
+        _ => linux::MAP_SHARED,
+    };
+    let rights = u64::from(READ | WRITE);
+    let size = 2 * PAGE;
+    one.result(host, nr::mmap, &[0, size, rights, u64::from(flags), fd, 0])
+}
+
+/// What is to be done with memory objects is done.
+fn settle(system: &mut System, host: &mut Fake) {
+    while system.objects.is_due() {
+        system.settle_objects(host);
+    }
+}
+
 impl Family {
     fn save(&self, host: &mut Fake) -> Vec<u8> {
         let tasks: Vec<(u64, &Task)> = core::iter::once(&self.root.task)
@@ -89,8 +111,12 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
     for _ in 0..20 {
         system.create(None).unwrap();
     }
+    // Nor anything the identity of another system's.
+    for _ in 0..1000 {
+        system.new_identity();
+    }
     let root = system.create(None).unwrap();
-    let adopted = part::adopt(saved, memories, 0, root, &mut system, host);
+    let adopted = part::adopt(saved, (memories, OBJECTS), 0, root, &mut system, host);
     if adopted.is_err() {
         // Nothing was made, and the root is still there to be given up.
         assert_eq!(system.count(), 21);
@@ -100,9 +126,11 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
 }
 
 fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
+    // With its task each has its memory no more.
     for mut seated in adopted.tasks {
         seated.task.close_files(system, host);
     }
+    settle(system, host);
     nothing_is_left(system);
 }
 
@@ -113,6 +141,7 @@ fn nothing_is_left(system: &System) {
         Thing::Watch,
         Thing::Right,
         Thing::Lock,
+        Thing::Object,
     ] {
         assert_eq!(system.counted_things(thing), 0, "S2: {thing:?}");
     }
@@ -202,6 +231,9 @@ fn a_tree_that_does_not_fit_is_refused() {
     let mut family = family(&mut host);
     let saved = family.save(&mut host);
     let mut system = System::new();
+    for _ in 0..1000 {
+        system.new_identity();
+    }
     let job = system.create(None).unwrap();
     // A job has room for two processes more, and the tree has four.
     for _ in 0..services::process::MAX_JOB - 3 {
@@ -209,7 +241,7 @@ fn a_tree_that_does_not_fit_is_refused() {
     }
     let root = system.create(Some(job)).unwrap();
     let count = system.count();
-    let refused = part::adopt(&saved, 2, 0, root, &mut system, &mut host).unwrap_err();
+    let refused = part::adopt(&saved, (2, OBJECTS), 0, root, &mut system, &mut host).unwrap_err();
     assert!(refused.contains("too many processes"), "{refused}");
     assert_eq!((system.count(), system.find(root).is_some()), (count, true));
     assert_eq!(system.counted_things(Thing::Socket), 0);
@@ -222,7 +254,8 @@ fn forged_trees_are_refused() {
     let mut host = Fake::new();
     let mut family = family(&mut host);
     let saved = family.save(&mut host);
-    assert!(adopt(&forge(&saved, Forged::Nothing), 2, &mut host).is_ok());
+    let (mut system, adopted) = adopt(&forge(&saved, Forged::Nothing), 2, &mut host).unwrap();
+    end_all(adopted, &mut system, &mut host);
     for forged in Forged::ALL {
         let bytes = forge(&saved, forged);
         let outcome = adopt(&bytes, 2, &mut host);
@@ -309,13 +342,13 @@ fn locks_come_with_the_tree() {
     assert_eq!(process.result(&mut host, nr::flock, &whole), 0);
     let saved = process.save(&mut host).unwrap();
     let root = process.system.create(None).unwrap();
-    let refused = part::adopt(&saved, 1, 0, root, &mut process.system, &mut host).unwrap_err();
+    let refused = part::adopt(&saved, (1, 0), 0, root, &mut process.system, &mut host).unwrap_err();
     assert_eq!(refused, "/tmp/file: somebody else has locked it now");
     assert_eq!(process.system.counted_things(Thing::Lock), 3);
     process.close_all(&mut host);
     nothing_is_left(&process.system);
     let system = &mut process.system;
-    let mut adopted = part::adopt(&saved, 1, 0, root, system, &mut host).unwrap();
+    let mut adopted = part::adopt(&saved, (1, 0), 0, root, system, &mut host).unwrap();
     let mut again = adopted.tasks.remove(0).task;
     assert_eq!(system.counted_things(Thing::Lock), 3, "A6: all are there");
     let mut other = One::new("/tmp").task;
@@ -418,4 +451,134 @@ fn files_of_memory_come_with_the_tree() {
         refused.starts_with("an open file without a name has"),
         "{refused}"
     );
+}
+
+/// Memory that processes share is the same for both again, and who waits at a word of it is woken by the other one.
+#[test]
+fn shared_memory_comes_with_the_tree() {
+    let mut host = Fake::new();
+    let mut root = example(&mut host);
+    let at = map_shared(&mut root, &mut host, u64::MAX) as u64;
+    root.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut root, &mut host);
+    let wait = registers(nr::futex, &[at + 8, u64::from(linux::FUTEX_WAIT), 0, 0]);
+    let parked = emulate::call(&mut child, &mut root.system, &mut host, &wait);
+    assert!(matches!(parked, Outcome::Park(_)));
+    let tasks = [(FIRST, &root.task), (FIRST, &child)];
+    let saved = save(&tasks, None, &root.system, &mut host).unwrap();
+    let mut system = System::new();
+    for _ in 0..9 {
+        // Nothing has the identity that it had.
+        system.new_identity();
+    }
+    let pid = system.create(None).unwrap();
+    for wrong in [(2, 0), (2, 2), (1, 1)] {
+        assert!(part::adopt(&saved, wrong, 0, pid, &mut system, &mut host).is_err());
+    }
+    host.adopted = vec![BTreeMap::from([(5, 55)])];
+    let adopted = part::adopt(&saved, (2, 1), 0, pid, &mut system, &mut host).unwrap();
+    let mut tasks: Vec<Task> = adopted.tasks.into_iter().map(|s| s.task).collect();
+    let ids = |task: &Task| {
+        task.shares
+            .memory
+            .borrow()
+            .objects
+            .ids()
+            .collect::<Vec<_>>()
+    };
+    let id = ids(&tasks[0])[0];
+    assert_eq!(
+        (ids(&tasks[0]), ids(&tasks[1])),
+        (vec![id], vec![id]),
+        "A6: both have one"
+    );
+    assert_ne!(ids(&root.task), [id]);
+    assert_eq!(host.objects[&id], host.adopted[0]);
+    let area = *tasks[1].shares.memory.borrow().areas.find(at).unwrap();
+    assert_eq!(area.object(), Some(id));
+    let wake = registers(nr::futex, &[at + 8, u64::from(linux::FUTEX_WAKE), 9]);
+    let woken = returns(&mut tasks[0], &mut system, &mut host, &wake);
+    assert_eq!(woken, 1, "A6: who waited waits");
+    assert_eq!(system.futexes.take_granted(), [tasks[1].tid]);
+    for mut task in tasks {
+        task.close_files(&mut system, &mut host);
+    }
+    settle(&mut system, &mut host);
+    nothing_is_left(&system);
+    assert!(!host.objects.contains_key(&id));
+    child.close_files(&mut root.system, &mut host);
+    root.close_all(&mut host);
+}
+
+/// A mapped file is in the image as programs see it. What has it mapped besides, when it is saved or when it is restored, is told.
+#[test]
+fn mapped_files_come_with_the_tree() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"written").unwrap();
+    let write =
+        |one: &mut One, host: &mut Fake| one.result(host, nr::pwrite64, &[4, 0x10_0000, 7, 0]);
+    assert_eq!(write(&mut process, &mut host), 7);
+    let read = |one: &mut One, host: &mut Fake| {
+        assert_eq!(one.result(host, nr::pread64, &[4, 0x10_1000, 7, 0]), 7);
+        let mut bytes = [0; 7];
+        host.read_memory(0x10_1000, &mut bytes).unwrap();
+        bytes
+    };
+    assert!(map_shared(&mut process, &mut host, 4) > 0);
+    let id = process.memory().objects.ids().next().unwrap();
+    host.write_object(id, 0, b"stored!").unwrap();
+    let saved = process.save(&mut host).unwrap();
+    // Somebody else maps it.
+    let open = process.files().fds[&4].description.borrow().clone();
+    let mut other = One::new("/tmp");
+    other.memory().areas = Areas::default();
+    let pid = process.system.create(None).unwrap();
+    other.task.pid = pid;
+    other.files().install(4, open, false);
+    core::mem::swap(&mut other.system, &mut process.system);
+    host.slots.clear();
+    assert!(map_shared(&mut other, &mut host, 4) > 0);
+    core::mem::swap(&mut other.system, &mut process.system);
+    let refused = process.save(&mut host).unwrap_err();
+    assert!(matches!(refused, part::Refusal::Shared(_)), "{refused:?}");
+    let both = [&process.task, &other.task];
+    let common = part::Common::of([both[0]].into_iter(), &process.system);
+    assert!(common.has(both[1], &process.system));
+    let root = process.system.create(None).unwrap();
+    host.adopted = vec![host.objects[&id].clone()];
+    // As it is in the image: it is not made again.
+    let ino = process.files().get(4).unwrap().ino().unwrap();
+    host.session.write(ino, 0, b"stored!").unwrap();
+    let refused = part::adopt(&saved, (1, 1), 0, root, &mut process.system, &mut host);
+    assert_eq!(
+        refused.unwrap_err(),
+        "somebody else has mapped one of its files now"
+    );
+    assert_eq!(process.system.counted_things(Thing::Object), 1);
+    // In another machine.
+    let mut system = System::new();
+    for _ in 0..1000 {
+        system.new_identity();
+    }
+    let pid = system.create(None).unwrap();
+    let mut adopted = part::adopt(&saved, (1, 1), 0, pid, &mut system, &mut host).unwrap();
+    let task = adopted.tasks.remove(0).task;
+    let mut again = One { task, system };
+    assert_eq!(
+        &read(&mut again, &mut host),
+        b"stored!",
+        "A6: the file is what it was"
+    );
+    // What is written is in the memory, too.
+    assert_eq!(write(&mut again, &mut host), 7);
+    let id = again.memory().objects.ids().next().unwrap();
+    let mut bytes = [0; 7];
+    host.read_object(id, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"written");
+    again.close_all(&mut host);
+    let One { task, mut system } = again;
+    drop(task);
+    settle(&mut system, &mut host);
+    nothing_is_left(&system);
 }

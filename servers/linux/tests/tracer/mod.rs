@@ -56,6 +56,8 @@ pub(crate) struct World {
     objects: BTreeMap<u64, (File, u64)>,
     /// Areas that show one: first address, end, object and place in it.
     shown: BTreeMap<u32, (u64, u64, u64, u64)>,
+    /// The objects of a process that was saved, until it is there again; areas show the complements of their numbers then.
+    saved: Vec<Option<(File, u64)>>,
     pub(crate) files: Rc<Shared>,
     pub(crate) session: Session,
     pub(crate) console_in: VecDeque<u8>,
@@ -132,6 +134,7 @@ impl World {
             slots: BTreeMap::new(),
             objects: BTreeMap::new(),
             shown: BTreeMap::new(),
+            saved: Vec::new(),
             files,
             console_in: VecDeque::new(),
             console_ends: true,
@@ -243,6 +246,15 @@ impl World {
             Some((start, _, id, offset)) => (&self.objects[id].0, offset + (address - start)),
             None => (&self.memory, address),
         }
+    }
+
+    /// The process is saved, and these are its objects. The others go.
+    fn take_objects(&mut self, ids: &[u64]) {
+        let mut objects = std::mem::take(&mut self.objects);
+        for (_, _, object, _) in self.shown.values_mut() {
+            *object = !(ids.iter().position(|id| id == object).unwrap() as u64);
+        }
+        self.saved = ids.iter().map(|id| objects.remove(id)).collect();
     }
 
     fn hide(&self, start: u64, size: u64) {
@@ -383,6 +395,16 @@ impl Host for World {
         let theirs = self.inject(libc::SYS_open, [at, libc::O_RDWR as u64, 0, 0, 0, 0]);
         assert!(theirs >= 0, "injected open: {theirs}");
         self.objects.insert(id, (file, theirs as u64));
+        Ok(())
+    }
+
+    fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno> {
+        let object = self.saved[number].take().expect("an object once");
+        self.objects.insert(id, object);
+        let those = self.shown.values_mut();
+        for (_, _, object, _) in those.filter(|(_, _, object, _)| *object == !(number as u64)) {
+            *object = id;
+        }
         Ok(())
     }
 
@@ -859,7 +881,11 @@ pub(crate) fn save(
     loop {
         match part::save(what, &mut gathered, &tasks, known, system, world) {
             Err(part::Refusal::Turn) => {}
-            made => return Ok(made?.part),
+            made => {
+                let made = made?;
+                world.take_objects(&made.objects);
+                return Ok(made.part);
+            }
         }
     }
 }
@@ -890,7 +916,8 @@ fn adopt_beside(world: &mut World, saved: &[u8], offset: u64, nodes: Nodes) -> P
     let mut system = System::new();
     system.nodes = nodes;
     let pid = system.create(None).unwrap();
-    let adopted = part::adopt(saved, 1, offset, pid, &mut system, world);
+    let counts = (1, world.saved.len());
+    let adopted = part::adopt(saved, counts, offset, pid, &mut system, world);
     let task = adopted.expect("the part is sound").tasks.remove(0).task;
     Process { task, system }
 }

@@ -433,7 +433,7 @@ impl Writer {
             18 => (method!(ProcessClient, "member"), [member, room].into()),
             19 | 20 => (method!(ProcessClient, "copy"), [member].into()),
             21 | 22 => (method!(ProcessClient, "thaw"), [].into()),
-            23 => (method!(ProcessClient, "adopt_member"), [].into()),
+            23 => (method!(ProcessClient, "adopt_member"), [control].into()),
             24 => (
                 method!(ProcessClient, "populate"),
                 [member, control, offset, size].into(),
