@@ -74,6 +74,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("jobs", ""),
         ("locks", " many"),
         ("shared", " many"),
+        ("ptys", " many"),
     ];
     for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {
@@ -209,7 +210,7 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
 pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
-    const PARTS: [(&str, &str); 3] = [
+    const PARTS: [(&str, &str); 4] = [
         ("locks", "locks: 700\n"),
         (
             "memory_file",
@@ -218,6 +219,10 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
         (
             "shared_memory",
             "shared_memory: 900 from the child, by the child, 10\n",
+        ),
+        (
+            "terminal",
+            "terminal: 600half a line..44 99 half a line..\n",
         ),
     ];
     let scratch = temp_dir().map_err(|error| error.message)?;

@@ -736,7 +736,7 @@ fn known(c: &Caller, number: u32) -> Result<Known> {
     let terminal = match c.s.terminal(pid) {
         Some(pty) => {
             let foreground = c.s.ptys.foreground(pty).unwrap_or(0);
-            (136 << 8 | pty & 0xff, foreground as i32)
+            (136 << 8 | c.s.ptys.shown(pty) & 0xff, foreground as i32)
         }
         None if process.session == CONSOLE_SESSION => (5 << 8 | 1, c.s.foreground(pid) as i32),
         None => (0, -1),

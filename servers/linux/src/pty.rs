@@ -7,6 +7,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
+use serde::{Deserialize, Serialize};
 use services::process::Pid;
 
 use crate::errno::{Errno, ENOSPC};
@@ -50,6 +51,8 @@ pub fn default_termios() -> Vec<u8> {
 pub struct Pty {
     /// Tells it from others that had its number before.
     pub id: u64,
+    /// Its number as programs of its tree see it.
+    pub shown: u32,
     /// The root of the tree whose it is: nobody else can open it.
     pub root: Pid,
     payer: Payer,
@@ -81,10 +84,64 @@ pub struct Pty {
     output: VecDeque<u8>,
 }
 
+/// What an image has of a pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedPty {
+    /// As descriptions name it.
+    pub(crate) id: u64,
+    pub(crate) shown: u32,
+    pub(crate) termios: Vec<u8>,
+    window: [u8; 8],
+    is_locked: bool,
+    had_slave: bool,
+    /// Of the tree.
+    pub(crate) session: Option<u32>,
+    foreground: u32,
+    pub(crate) ready: Vec<u8>,
+    pub(crate) lines: Vec<u32>,
+    edit: Vec<u8>,
+    is_literal: bool,
+    is_held: bool,
+    pub(crate) output: Vec<u8>,
+}
+
+/// Programs see no number of a pair as large as this, as in Linux.
+const NUMBERS: u32 = 1 << 20;
+
+impl SavedPty {
+    /// About how long it is, encoded.
+    pub(crate) fn length(&self) -> usize {
+        let lines = 2 * self.lines.len();
+        200 + self.ready.len() + lines + self.edit.len() + self.output.len()
+    }
+
+    /// Whether one from an image makes sense by itself.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_number = |number: u32| number <= i32::MAX as u32;
+        if self.termios.len() != TERMIOS {
+            return false;
+        }
+        let by_lines = u32_at(&self.termios, 12) & linux::ICANON != 0;
+        let lines: u64 = self.lines.iter().map(|line| u64::from(*line)).sum();
+        // Lines are all that can be read, or there are none.
+        let readable = if by_lines { self.ready.len() } else { 0 };
+        self.shown < NUMBERS
+            && is_number(self.foreground)
+            && self
+                .session
+                .is_none_or(|session| session > 0 && is_number(session))
+            && lines == readable as u64
+            && self.lines.len() <= INPUT
+            && self.ready.len() + self.edit.len() <= INPUT
+            && self.output.len() <= OUTPUT
+    }
+}
+
 impl Pty {
-    fn new(id: u64, root: Pid, payer: Payer) -> Self {
+    fn new(id: u64, shown: u32, root: Pid, payer: Payer) -> Self {
         Pty {
             id,
+            shown,
             root,
             payer,
             termios: default_termios(),
@@ -435,18 +492,62 @@ impl Ptys {
         self.all.get(&number).map(|pty| pty.foreground)
     }
 
-    /// A pair that a process of this tree may open.
+    /// The number of a pair that a process of this tree, which sees it as this number, may open.
     #[must_use]
-    pub fn of_tree(&self, number: u32, root: Pid) -> Option<&Pty> {
-        self.all
-            .get(&number)
-            .filter(|pty| pty.root == root && pty.masters > 0)
+    pub fn of_tree(&self, shown: u32, root: Pid) -> Option<u32> {
+        let mut all = self.all.iter();
+        let own = |pty: &Pty| pty.shown == shown && pty.root == root && pty.masters > 0;
+        all.find(|(_, pty)| own(pty)).map(|(number, _)| *number)
     }
 
-    /// The numbers of those that processes of this tree may open.
+    /// The numbers of those that processes of this tree may open, as these see them.
     pub fn numbers(&self, root: Pid) -> impl Iterator<Item = u32> + '_ {
-        let own = move |(_, pty): &(&u32, &Pty)| pty.root == root && pty.masters > 0;
-        self.all.iter().filter(own).map(|(number, _)| *number)
+        let own = move |pty: &&Pty| pty.root == root && pty.masters > 0;
+        self.all.values().filter(own).map(|pty| pty.shown)
+    }
+
+    /// The number of a pair as programs see it.
+    #[must_use]
+    pub fn shown(&self, number: u32) -> u32 {
+        self.all.get(&number).map_or(number, |pty| pty.shown)
+    }
+
+    /// How many descriptions of its ends there are.
+    #[must_use]
+    pub fn ends(&self, number: u32) -> usize {
+        let pty = self.all.get(&number);
+        pty.map_or(0, |pty| pty.masters + pty.slaves)
+    }
+
+    /// What an image has of a pair, of the tree of `root`.
+    pub(crate) fn saved(&self, number: u32, root: Pid) -> Option<SavedPty> {
+        let pty = self.all.get(&number)?;
+        let is_own = pty.root == root;
+        Some(SavedPty {
+            id: pty.id,
+            shown: pty.shown,
+            termios: pty.termios.clone(),
+            window: pty.window,
+            is_locked: pty.is_locked,
+            had_slave: pty.had_slave,
+            session: pty.session.map(|(_, session)| session).filter(|_| is_own),
+            foreground: pty.foreground,
+            ready: pty.ready.iter().copied().collect(),
+            lines: pty.lines.iter().map(|line| *line as u32).collect(),
+            edit: pty.edit.clone(),
+            is_literal: pty.is_literal,
+            is_held: pty.is_held,
+            output: pty.output.iter().copied().collect(),
+        })
+    }
+
+    /// The lowest number that no pair has, and that is none of those for which `taken`.
+    fn free(&self, taken: impl Fn(u32) -> bool) -> u32 {
+        let mut number = 0;
+        while self.all.contains_key(&number) || taken(number) {
+            number += 1;
+        }
+        number
     }
 }
 
@@ -454,13 +555,58 @@ impl System {
     /// A new pair, whose master is open: its number and identity. Errors: `ENOSPC` if there are too many.
     pub fn new_pty(&mut self, root: Pid, payer: Payer) -> Result<(u32, u64), Errno> {
         self.count_thing(Thing::Pty, payer).map_err(|_| ENOSPC)?;
-        let taken = self.ptys.all.keys().copied().zip(0..);
-        let number = taken.take_while(|(number, n)| number == n).count() as u32;
+        // What was restored may be seen as another number than it has.
+        let all = self.ptys.all.values();
+        let own: Vec<u32> = all.filter(|p| p.root == root).map(|p| p.shown).collect();
+        let number = self.ptys.free(|number| own.contains(&number));
         let id = self.new_identity();
-        let mut pty = Pty::new(id, root, payer);
+        let mut pty = Pty::new(id, number, root, payer);
         pty.masters = 1;
         self.ptys.all.insert(number, pty);
         Ok((number, id))
+    }
+
+    /// A pair of an image, with so many open descriptions of its ends, masters first; it is no session's terminal yet. Its number and identity. Errors: `ENOSPC` if there
+    /// are too many.
+    pub(crate) fn restore_pty(
+        &mut self,
+        saved: SavedPty,
+        (masters, slaves): (usize, usize),
+        root: Pid,
+        payer: Payer,
+    ) -> Result<(u32, u64), Errno> {
+        self.count_thing(Thing::Pty, payer).map_err(|_| ENOSPC)?;
+        let number = self.ptys.free(|_| false);
+        let id = self.new_identity();
+        let pty = Pty {
+            id,
+            shown: saved.shown,
+            root,
+            payer,
+            termios: saved.termios,
+            window: saved.window,
+            is_locked: saved.is_locked,
+            masters,
+            slaves,
+            had_slave: saved.had_slave,
+            session: None,
+            foreground: saved.foreground,
+            ready: saved.ready.into(),
+            lines: saved.lines.iter().map(|line| *line as usize).collect(),
+            edit: saved.edit,
+            is_literal: saved.is_literal,
+            is_held: saved.is_held,
+            output: saved.output.into(),
+        };
+        self.ptys.all.insert(number, pty);
+        Ok((number, id))
+    }
+
+    /// A pair of an image that is not restored after all goes.
+    pub(crate) fn give_up_pty(&mut self, number: u32) {
+        if let Some(pty) = self.ptys.all.remove(&number) {
+            self.uncount_thing(Thing::Pty, pty.payer);
+        }
     }
 
     /// An end is open once more.
@@ -578,7 +724,7 @@ mod tests {
     use linux_raw_sys::general as linux;
 
     fn pty() -> Pty {
-        Pty::new(1, 1, Payer::Nobody)
+        Pty::new(1, 0, 1, Payer::Nobody)
     }
 
     fn set(pty: &mut Pty, word: usize, off: u32, on: u32) {

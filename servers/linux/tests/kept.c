@@ -3,13 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,12 +126,51 @@ static void shared_memory(void) {
     unlink("/dev/shm/kept");
 }
 
+static volatile int caught;
+static void catches(int signal) { caught++; }
+
+/* A terminal and a program in it, which is in the middle of a line. */
+static void terminal(void) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    struct winsize size = {.ws_row = 44, .ws_col = 99};
+    CHECK(ioctl(master, TIOCSWINSZ, &size) == 0 && write(master, "half a li", 9) == 9);
+    char name[40], text[200] = "";
+    strcpy(name, ptsname(master));
+    pid_t child = fork();
+    if (!child) {
+        setsid();
+        int slave = open(name, O_RDWR);
+        close(master);
+        signal(SIGINT, catches);
+        memset(&size, 0, sizeof size);
+        char line[40] = "";
+        CHECK(read(slave, line, 39) == 12 && ioctl(slave, TIOCGWINSZ, &size) == 0);
+        dprintf(slave, "%d %d %s", size.ws_row, size.ws_col, line);
+        while (!caught) nap(10);
+        exit(6);
+    }
+    pause_here();
+    CHECK(!strcmp(name, ptsname(master)) && tcgetpgrp(master) == child);
+    CHECK(write(master, "ne\n", 3) == 3);
+    for (int got = 0; !strstr(text, "99 half a line\r\n");) {
+        int more = read(master, text + got, sizeof text - 1 - got);
+        CHECK(more > 0);
+        got += more;
+    }
+    CHECK(write(master, "\003", 1) == 1);
+    printf("terminal: %x", ended(child));
+    for (char *at = text; *at; at++) putchar(*at < 32 ? '.' : *at);
+    printf("\n");
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
     for (int n = 1; n < count; n++) {
         if (!strcmp(arguments[n], "locks")) locks();
         if (!strcmp(arguments[n], "memory_file")) memory_file();
         if (!strcmp(arguments[n], "shared_memory")) shared_memory();
+        if (!strcmp(arguments[n], "terminal")) terminal();
     }
     return 0;
 }

@@ -66,7 +66,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
         Target::Special(Special::Device(device)) => Kind::Device(device),
         Target::Special(Special::Multiplexor) => super::pty::open_master(c)?,
-        Target::Special(Special::Slave(number)) => super::pty::open_slave(c, number, flags)?,
+        Target::Special(Special::Slave(number)) => super::pty::open_shown(c, number, flags)?,
         Target::Special(Special::Terminal) => {
             super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console))
         }
@@ -373,7 +373,7 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                 }
                 Kind::Device(Device::Console) => String::from("/dev/console"),
                 Kind::Pty { master: true, .. } => String::from("/dev/ptmx"),
-                Kind::Pty { number, .. } => format!("/dev/pts/{number}"),
+                Kind::Pty { number, .. } => format!("/dev/pts/{}", c.s.ptys.shown(number)),
                 Kind::Pipe { ino: Some(ino), .. } => c.fs_path(&Request::PathOf { ino })?,
                 Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
                 Kind::Counter { counter, .. } => match counter {

@@ -40,10 +40,19 @@ pub fn open_master(c: &mut Caller) -> Result<Kind> {
     Ok(Kind::Pty { number, id, master })
 }
 
-/// Opens the slave of a pair. It becomes the terminal of a session whose leader has none, unless it says that it does not.
-pub fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
+/// Opens the slave of a pair that programs see as this number.
+pub fn open_shown(c: &mut Caller, shown: u32, flags: u32) -> Result<Kind> {
     let root = c.process().root;
-    let pty = c.s.ptys.of_tree(number, root).ok_or(ENOENT)?;
+    let number = c.s.ptys.of_tree(shown, root).ok_or(ENOENT)?;
+    open_slave(c, number, flags)
+}
+
+/// Opens the slave of a pair. It becomes the terminal of a session whose leader has none, unless it says that it does not.
+fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
+    let root = c.process().root;
+    let pty = c.s.ptys.get(number);
+    let pty = pty.filter(|pty| pty.root == root && pty.masters > 0);
+    let pty = pty.ok_or(ENOENT)?;
     if pty.is_locked {
         return Err(EIO.into());
     }
@@ -250,7 +259,10 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
                 c.s.signal_foreground(end.number, linux::SIGWINCH);
             }
         }
-        ioctl::TIOCGPTN if end.master => c.write(argument, &end.number.to_le_bytes())?,
+        ioctl::TIOCGPTN if end.master => {
+            let shown = c.s.ptys.shown(end.number);
+            c.write(argument, &shown.to_le_bytes())?;
+        }
         ioctl::TIOCSPTLCK if end.master => {
             let locks = u32_at(&c.read(argument, 4)?, 0) != 0;
             pty(c, end)?.is_locked = locks;

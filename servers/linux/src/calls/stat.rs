@@ -190,7 +190,10 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         }
         Kind::Pipe { id, .. } => of_pipe(id),
         Kind::Socket { id } => of_socket(id),
-        Kind::Pty { number, master, .. } => of_terminal((!master).then_some(number)),
+        Kind::Pty { number, master, .. } => {
+            let shown = c.s.ptys.shown(number);
+            of_terminal((!master).then_some(shown))
+        }
         Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),
     })
 }

@@ -160,16 +160,24 @@ impl Rebuilding {
         host: &mut dyn Host,
     ) -> Result<Adopted, String> {
         let payer = system.process(root).payer;
-        let pipes = make_pipes(&mut self.saved, payer, system);
-        let Rebuilding {
-            mut saved, opened, ..
-        } = match pipes {
-            Ok(()) => self,
+        let ptys = make_ptys(&mut self.saved, root, payer, system);
+        let made = ptys.and_then(|ptys| {
+            let pipes = make_pipes(&mut self.saved, payer, system);
+            if pipes.is_err() {
+                give_up_ptys(&ptys, system);
+            }
+            pipes.map(|()| ptys)
+        });
+        let ptys = match made {
+            Ok(ptys) => ptys,
             Err(sentence) => {
                 self.give_up(host);
                 return Err(sentence);
             }
         };
+        let Rebuilding {
+            mut saved, opened, ..
+        } = self;
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
                 // All that are named were opened.
@@ -186,8 +194,15 @@ impl Rebuilding {
         }
         let mut objects = BTreeMap::new();
         let (tables, made) = make_files(&mut saved, &mut objects, payer, system, host);
-        let made =
-            made.and_then(|()| put_together(saved, &tables, &objects, clock_offset, root, system));
+        let made = made.and_then(|()| {
+            put_together(
+                saved,
+                (&tables, &objects, &ptys),
+                clock_offset,
+                root,
+                system,
+            )
+        });
         if made.is_err() {
             for table in &tables {
                 table.borrow_mut().close_all(system, host, |_| true);
@@ -587,6 +602,50 @@ fn watch(
     Ok(())
 }
 
+/// Number and identity of pseudo-terminals, and whose session's each is, by the identities that they had.
+type Terminals = BTreeMap<u64, ((u32, u64), Option<u32>)>;
+
+/// Makes the pseudo-terminals. Upon an error there are none.
+fn make_ptys(
+    saved: &mut Saved,
+    root: Pid,
+    payer: Payer,
+    system: &mut System,
+) -> Result<Terminals, String> {
+    let mut ends: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+    for description in &saved.descriptions {
+        if let Kind::Pty { id, master, .. } = description.kind {
+            let (masters, slaves) = ends.entry(id).or_default();
+            *masters += usize::from(master);
+            *slaves += usize::from(!master);
+        }
+    }
+    let mut made = Terminals::new();
+    for pty in core::mem::take(&mut saved.ptys) {
+        let (old, session) = (pty.id, pty.session);
+        let ends = ends.get(&old).copied().unwrap_or_default();
+        let Ok(new) = system.restore_pty(pty, ends, root, payer) else {
+            give_up_ptys(&made, system);
+            return Err("there are too many pseudo-terminals".to_string());
+        };
+        made.insert(old, (new, session));
+    }
+    for description in &mut saved.descriptions {
+        if let Kind::Pty { number, id, .. } = &mut description.kind {
+            if let Some((new, _)) = made.get(id) {
+                (*number, *id) = *new;
+            }
+        }
+    }
+    Ok(made)
+}
+
+fn give_up_ptys(made: &Terminals, system: &mut System) {
+    for ((number, _), _) in made.values() {
+        system.give_up_pty(*number);
+    }
+}
+
 /// Makes the pipes: how many.
 fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<(), String> {
     let mut made = BTreeMap::new();
@@ -620,8 +679,7 @@ fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<()
 /// Puts the processes into the table, and their tasks together.
 fn put_together(
     mut saved: Saved,
-    tables: &[Shared<Files>],
-    objects: &BTreeMap<u64, Rc<Use>>,
+    (tables, objects, ptys): (&[Shared<Files>], &BTreeMap<u64, Rc<Use>>, &Terminals),
     clock_offset: u64,
     root: Pid,
     system: &mut System,
@@ -656,6 +714,7 @@ fn put_together(
             stopped,
             news,
             first,
+            terminal,
         } = process;
         let tasks = saved.tasks.iter().filter(|task| task.process == n);
         let numbers = tasks.map(|task| task.number);
@@ -665,6 +724,7 @@ fn put_together(
             process.actions = Rc::clone(actions);
         }
         process.exit_signal = exit_signal;
+        process.terminal = terminal.and_then(|id| ptys.get(&id)).map(|(new, _)| *new);
         process.status = ended.as_ref().map(|(status, _)| *status);
         (process.borrows, process.stopped, process.news) = (borrows, stopped, news);
         members.push(Member {
@@ -682,6 +742,12 @@ fn put_together(
     }
     let made = system.restore(root, again, saved.foreground);
     let made = made.map_err(|_| "there are too many processes or threads".to_string())?;
+    let namespace = system.process(root).namespace;
+    for ((number, _), session) in ptys.values() {
+        if let Some(pty) = system.ptys.get(*number) {
+            pty.session = session.map(|session| (namespace, session));
+        }
+    }
     for (member, (pid, _)) in members.iter_mut().zip(&made) {
         member.pid = *pid;
     }

@@ -12,6 +12,7 @@ use crate::memory;
 use crate::object::SavedObject;
 use crate::path;
 use crate::process::{Description, Kind, Memory, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY};
+use crate::pty::SavedPty;
 use crate::signal::{bit, SIGNALS, STOPS};
 use crate::socket::{Family, Socket, State, Style, MAX_RIGHTS};
 use crate::system::{MAX_THREADS, MAX_TREE};
@@ -53,7 +54,8 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && epolls_are_sound(saved)
         && sockets_are_sound(saved)
         && locks_are_sound(saved)
-        && memfds_are_sound(saved);
+        && memfds_are_sound(saved)
+        && ptys_are_sound(saved);
     sound.then_some(())
 }
 
@@ -282,9 +284,8 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
             .binary_search_by_key(id, |epoll| epoll.0)
             .is_ok(),
         // Looked at together.
-        Kind::Socket { .. } | Kind::Pipe { .. } => true,
+        Kind::Socket { .. } | Kind::Pipe { .. } | Kind::Pty { .. } => true,
         Kind::Folder(folder) => folder.is_sound(),
-        Kind::Pty { .. } => false,
         Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
     };
     kind && d.offset <= MAX_OFFSET
@@ -395,4 +396,18 @@ fn memfds_are_sound(saved: &Saved) -> bool {
         && memfds
             .iter()
             .all(|(ino, memfd)| counts.get(ino) == Some(&1) && memfd.is_sound())
+}
+
+/// Whether each pseudo-terminal has an end that is open, and no two are seen as the same one.
+fn ptys_are_sound(saved: &Saved) -> bool {
+    let ends = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Pty { id, .. } => Some(id),
+        _ => None,
+    });
+    let ends: BTreeSet<u64> = ends.collect();
+    let shown: BTreeSet<u32> = saved.ptys.iter().map(|pty| pty.shown).collect();
+    saved.ptys.windows(2).all(|w| w[0].id < w[1].id)
+        && ends.iter().eq(saved.ptys.iter().map(|pty| &pty.id))
+        && shown.len() == saved.ptys.len()
+        && saved.ptys.iter().all(SavedPty::is_sound)
 }

@@ -36,15 +36,14 @@ use crate::job::News;
 use crate::lock::{Lock, Owner};
 use crate::object::SavedObject;
 use crate::process::{Context, Description, Memory, Wait};
+use crate::pty::SavedPty;
 use crate::signal::{Actions, Signals};
 use crate::socket::Socket;
 use crate::system::Process;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 14;
-/// What makes that a tree cannot be saved yet, as the sentence names it.
-pub const CANNOT: [&str; 1] = ["the pseudo-terminal /dev/pts/"];
+const VERSION: u32 = 15;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -104,6 +103,8 @@ struct Saved {
     memfds: Vec<(u64, Memfd)>,
     /// Memory objects, by rising identity: in the order of the segments that are saved behind the memories.
     objects: Vec<SavedObject>,
+    /// Pseudo-terminals, by rising identity.
+    ptys: Vec<SavedPty>,
 }
 
 /// A process: what the table of all does not find out by itself.
@@ -124,6 +125,8 @@ struct SavedProcess {
     news: Option<News>,
     /// Where its first thread stands, if the task of that has ended while others go on.
     first: Option<u64>,
+    /// The identity of its terminal, if that is a pseudo-terminal.
+    terminal: Option<u64>,
 }
 
 /// A socket: one that is open, or one that has not been accepted.

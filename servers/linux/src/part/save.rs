@@ -13,7 +13,7 @@ use services::process::Pid;
 use super::file::{SavedFile, MAX_CARRIED};
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
-    SavedWatch, CANNOT, ENCODED, MAX_FILES, OUT, VERSION,
+    SavedWatch, ENCODED, MAX_FILES, OUT, VERSION,
 };
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
@@ -21,6 +21,7 @@ use crate::host::Host;
 use crate::lock::Owner;
 use crate::object::SavedObject;
 use crate::process::{Context, Description, Fd, Files, Kind, Memory, Shared, Task};
+use crate::pty::SavedPty;
 use crate::signal::Actions;
 use crate::socket::Name;
 use crate::system::{System, Tid};
@@ -203,6 +204,8 @@ struct Things {
     /// The numbers of the descriptions of pipes, and of instances of `epoll`.
     pipes: Vec<usize>,
     epolls: Vec<usize>,
+    /// As well, of pseudo-terminals.
+    ptys: Vec<usize>,
     /// What is open as which file, and whether it is written.
     files: BTreeMap<u64, (Kind, bool)>,
     /// The memory objects that its memories show, and how many of these show each.
@@ -262,6 +265,8 @@ pub struct Common {
     sockets: BTreeSet<u64>,
     /// Memory objects.
     objects: BTreeSet<u64>,
+    /// Pseudo-terminals.
+    ptys: BTreeSet<u64>,
 }
 
 impl Common {
@@ -280,6 +285,7 @@ impl Common {
                 common.descriptions.insert(Rc::as_ptr(&fd.description));
                 match fd.description.borrow().kind {
                     Kind::Pipe { id, .. } => common.pipes.extend([id]),
+                    Kind::Pty { id, .. } => common.ptys.extend([id]),
                     Kind::Socket { id } => common.sockets.extend(ends(id, system)),
                     _ => {}
                 }
@@ -294,6 +300,7 @@ impl Common {
         let meets = |fd: &Fd| match fd.description.borrow().kind {
             _ if self.descriptions.contains(&Rc::as_ptr(&fd.description)) => true,
             Kind::Pipe { id, .. } => self.pipes.contains(&id),
+            Kind::Pty { id, .. } => self.ptys.contains(&id),
             Kind::Socket { id } => ends(id, system).any(|end| self.sockets.contains(&end)),
             _ => false,
         };
@@ -332,6 +339,7 @@ impl Things {
             sockets: BTreeMap::new(),
             pipes: Vec::new(),
             epolls: Vec::new(),
+            ptys: Vec::new(),
             files: BTreeMap::new(),
             objects: BTreeMap::new(),
             loading: BTreeMap::new(),
@@ -460,11 +468,9 @@ impl Things {
 
     /// Notes what a description is of. Fails if it cannot be saved yet.
     fn look_at(&mut self, description: &Shared<Description>, number: usize) -> Result<(), Refusal> {
-        let [terminal] = CANNOT;
-        let fd = self.fds[number];
         let open = description.borrow();
         match &open.kind {
-            Kind::Pty { number, .. } => return cannot(&format!("{terminal}{number} at {fd}")),
+            Kind::Pty { .. } => self.ptys.push(number),
             Kind::Pipe { .. } => self.pipes.push(number),
             Kind::Epoll { .. } => self.epolls.push(number),
             _ => {}
@@ -567,7 +573,35 @@ impl Things {
                 }
             }
         }
+        let mut ends: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        for number in &self.ptys {
+            if let Some(pty) = self.pty(*number) {
+                ends.entry(pty).or_insert((*number, 0)).1 += 1;
+            }
+        }
+        for (pty, (number, count)) in ends {
+            if system.ptys.ends(pty) > count {
+                return shared(&format!("the terminal at {}", self.fds[number]));
+            }
+        }
         Ok(())
+    }
+
+    /// The number of the pseudo-terminal of which this description is an end.
+    fn pty(&self, description: usize) -> Option<u32> {
+        match self.descriptions.all[description].borrow().kind {
+            Kind::Pty { number, .. } => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Its pseudo-terminals.
+    fn ptys(&self, root: Pid, system: &System) -> Vec<SavedPty> {
+        let numbers: BTreeSet<u32> = self.ptys.iter().filter_map(|n| self.pty(*n)).collect();
+        let saved = numbers.into_iter();
+        let mut saved: Vec<_> = saved.filter_map(|n| system.ptys.saved(n, root)).collect();
+        saved.sort_unstable_by_key(|pty| pty.id);
+        saved
     }
 
     /// Gathers the files: with what is in them if they are written, or if `all`, as far as there is room.
@@ -716,10 +750,6 @@ fn put<T: Serialize>(encoded: &mut Vec<u8>, what: &T) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn cannot(what: &str) -> Result<(), Refusal> {
-    Err(format!("it has {what}, which cannot be saved yet").into())
-}
-
 /// The part of the tree of this process: all the tasks of its processes, each with the place of its thread in the control
 /// segment; or why it cannot be saved. `known` says where the first thread of a process stands whose task has ended, and
 /// the name of a process that has ended. With `all_files` the files that are only read are in the part, too. The same is to be called again with what has been
@@ -775,6 +805,8 @@ pub fn save(
     let epolls = things.watches(system)?;
     let locks = things.locks(system);
     let objects = things.objects(system).ok_or(OUT)?;
+    let ptys = things.ptys(root, system);
+    let terminals: usize = ptys.iter().map(SavedPty::length).sum();
     let ids: Vec<u64> = objects.iter().map(|object| object.id).collect();
     let parts = objects.iter().map(|object| 1 + object.loaded.len() as u64);
     let parts: u64 = parts.sum();
@@ -788,6 +820,7 @@ pub fn save(
         + watches.sum::<u64>()
         + LOCK * locks.len() as u64
         + OBJECT_PART * parts
+        + terminals as u64
         + MEMFD * memfds.len() as u64
         + things.size()
         + TASK * tasks.len() as u64
@@ -815,7 +848,7 @@ pub fn save(
     put(&mut tree, &things.pipes())?;
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
-    put(&mut tree, &(locks, memfds, objects))?;
+    put(&mut tree, &(locks, memfds, objects, ptys))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))
@@ -864,6 +897,7 @@ impl SavedProcess {
             stopped: process.stopped,
             news: process.news,
             first,
+            terminal: process.terminal.map(|(_, id)| id),
         })
     }
 }

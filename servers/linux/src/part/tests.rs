@@ -79,10 +79,19 @@ pub(crate) enum Forged {
     ObjectPartBehind,
     ObjectPartsTouch,
     WordNowhere,
+    PtyNowhere,
+    PtyOfNobody,
+    PtyTwice,
+    PtyShown,
+    PtyLines,
+    PtyInput,
+    PtyOutput,
+    PtyTermios,
+    PtySession,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 67] = [
+    pub(crate) const ALL: [Forged; 76] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -150,6 +159,15 @@ impl Forged {
         Forged::ObjectPartBehind,
         Forged::ObjectPartsTouch,
         Forged::WordNowhere,
+        Forged::PtyNowhere,
+        Forged::PtyOfNobody,
+        Forged::PtyTwice,
+        Forged::PtyShown,
+        Forged::PtyLines,
+        Forged::PtyInput,
+        Forged::PtyOutput,
+        Forged::PtyTermios,
+        Forged::PtySession,
     ];
 }
 
@@ -381,6 +399,33 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.tasks[other].waits_at = Some((8, 1, waiter));
             saved.tasks[other].waits_in = Some(u64::MAX);
         }
+        Forged::PtyNowhere => saved.ptys.clear(),
+        Forged::PtyOfNobody => {
+            let mut one = saved.ptys[0].clone();
+            (one.id, one.shown) = (u64::MAX, 1);
+            saved.ptys.push(one);
+        }
+        Forged::PtyTwice => {
+            // Two that programs see as one.
+            let mut one = saved.ptys[0].clone();
+            one.id = u64::MAX;
+            saved.ptys.push(one);
+            let mut ends = saved.descriptions.iter_mut();
+            let end = ends.find_map(|d| match &mut d.kind {
+                Kind::Pty { id, .. } => Some(id),
+                _ => None,
+            });
+            *end.unwrap() = u64::MAX;
+        }
+        Forged::PtyShown => saved.ptys[0].shown = u32::MAX,
+        Forged::PtyLines => saved.ptys[0].lines.push(1),
+        Forged::PtyInput => {
+            saved.ptys[0].ready = Vec::from([b'x'; 5000]);
+            saved.ptys[0].lines = Vec::from([5000]);
+        }
+        Forged::PtyOutput => saved.ptys[0].output = Vec::from([b'x'; 5000]),
+        Forged::PtyTermios => saved.ptys[0].termios.truncate(20),
+        Forged::PtySession => saved.ptys[0].session = Some(0),
     }
 }
 

@@ -33,6 +33,7 @@ fn family(host: &mut Fake) -> Family {
     assert_eq!(root.result(host, nr::memfd_create, &[0x10_0000, seals]), 6);
     assert!(map_shared(&mut root, host, u64::MAX) > 0);
     assert!(map_shared(&mut root, host, 6) > 0);
+    assert_eq!(terminal(&mut root, host), (7, 8));
     let ended = root.result(host, nr::fork, &[]);
     let mut child = child_of(&mut root, host);
     let exit = registers(nr::exit, &[3]);
@@ -77,6 +78,28 @@ fn map_shared(one: &mut One, host: &mut Fake, fd: u64) -> i64 {
     let rights = u64::from(READ | WRITE);
     let size = 2 * PAGE;
     one.result(host, nr::mmap, &[0, size, rights, u64::from(flags), fd, 0])
+}
+
+/// Opens both ends of a pseudo-terminal, which becomes that of the session: their descriptors.
+fn terminal(one: &mut One, host: &mut Fake) -> (i64, i64) {
+    host.write_memory(0x10_0000, b"/dev/ptmx\0").unwrap();
+    let rights = u64::from(linux::O_RDWR);
+    let master = one.result(host, nr::open, &[0x10_0000, rights]);
+    let ioctl = |one: &mut One, host: &mut Fake, request: u32| {
+        one.result(
+            host,
+            nr::ioctl,
+            &[master as u64, u64::from(request), 0x10_0000],
+        )
+    };
+    host.write_memory(0x10_0000, &[0; 4]).unwrap();
+    assert_eq!(ioctl(one, host, linux_raw_sys::ioctl::TIOCSPTLCK), 0);
+    assert_eq!(ioctl(one, host, linux_raw_sys::ioctl::TIOCGPTN), 0);
+    let mut number = [0; 4];
+    host.read_memory(0x10_0000, &mut number).unwrap();
+    let path = std::format!("/dev/pts/{}\0", u32::from_le_bytes(number));
+    host.write_memory(0x10_0000, path.as_bytes()).unwrap();
+    (master, one.result(host, nr::open, &[0x10_0000, rights]))
 }
 
 /// What is to be done with memory objects is done.
@@ -142,6 +165,7 @@ fn nothing_is_left(system: &System) {
         Thing::Right,
         Thing::Lock,
         Thing::Object,
+        Thing::Pty,
     ] {
         assert_eq!(system.counted_things(thing), 0, "S2: {thing:?}");
     }
@@ -581,4 +605,115 @@ fn mapped_files_come_with_the_tree() {
     drop(task);
     settle(&mut system, &mut host);
     nothing_is_left(&system);
+}
+
+/// A terminal has its settings, its size, what was typed and put out, and its session again, though another one has its number now.
+#[test]
+fn terminals_come_with_the_tree() {
+    use linux_raw_sys::ioctl::{TIOCGPGRP, TIOCGPTN, TIOCGWINSZ, TIOCSCTTY, TIOCSWINSZ};
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let pid = process.task.pid;
+    process.system.process(pid).session = process.task.number;
+    let (master, slave) = terminal(&mut process, &mut host);
+    let (master, slave) = (master as u64, slave as u64);
+    let ioctl = |one: &mut One, host: &mut Fake, fd: u64, request: u32| {
+        one.result(host, nr::ioctl, &[fd, u64::from(request), 0x10_0000])
+    };
+    assert_eq!(ioctl(&mut process, &mut host, slave, TIOCSCTTY), 0);
+    host.write_memory(0x10_0000, &[44, 0, 99, 0, 0, 0, 0, 0])
+        .unwrap();
+    assert_eq!(ioctl(&mut process, &mut host, slave, TIOCSWINSZ), 0);
+    host.write_memory(0x10_0000, b"one\ntwo\nthr").unwrap();
+    assert_eq!(
+        process.result(&mut host, nr::write, &[master, 0x10_0000, 11]),
+        11
+    );
+    assert_eq!(
+        process.result(&mut host, nr::write, &[slave, 0x10_0000, 3]),
+        3
+    );
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
+    let mut system = System::new();
+    // Somebody else's.
+    let other = system.create(None).unwrap();
+    let payer = system.find(other).unwrap().payer;
+    let taken = system.new_pty(other, payer).unwrap();
+    assert_eq!(taken.0, 0);
+    let pid = system.create(None).unwrap();
+    let mut adopted = part::adopt(&saved, (1, 0), 0, pid, &mut system, &mut host).unwrap();
+    let task = adopted.tasks.remove(0).task;
+    let mut again = One { task, system };
+    let told = |one: &mut One, host: &mut Fake, fd: u64, request: u32| {
+        assert_eq!(ioctl(one, host, fd, request), 0);
+        let mut bytes = [0; 8];
+        host.read_memory(0x10_0000, &mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(
+        told(&mut again, &mut host, slave, TIOCGWINSZ),
+        [44, 0, 99, 0, 0, 0, 0, 0]
+    );
+    let number = told(&mut again, &mut host, master, TIOCGPTN);
+    assert_eq!(number[..4], [0; 4], "A6: its number is what it was");
+    let group = told(&mut again, &mut host, slave, TIOCGPGRP);
+    assert_eq!(
+        group[..4],
+        again.task.number.to_le_bytes(),
+        "A6: it is the session's"
+    );
+    let read = |one: &mut One, host: &mut Fake, fd: u64| {
+        let got = one.result(host, nr::read, &[fd, 0x10_1000, 99]);
+        let mut bytes = vec![0; got.max(0) as usize];
+        host.read_memory(0x10_1000, &mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(read(&mut again, &mut host, slave), b"one\n");
+    host.write_memory(0x10_0000, b"ee\n").unwrap();
+    assert_eq!(
+        again.result(&mut host, nr::write, &[master, 0x10_0000, 3]),
+        3
+    );
+    assert_eq!(read(&mut again, &mut host, slave), b"two\n");
+    assert_eq!(read(&mut again, &mut host, slave), b"three\n");
+    assert_eq!(
+        read(&mut again, &mut host, master),
+        b"one\r\ntwo\r\nthroneee\r\n"
+    );
+    // Its slave is opened by that number, and new ones have others.
+    host.write_memory(0x10_0000, b"/dev/pts/0\0").unwrap();
+    assert!(again.result(&mut host, nr::open, &[0x10_0000, 2]) > 0);
+    let (second, _) = terminal(&mut again, &mut host);
+    assert!(told(&mut again, &mut host, second as u64, TIOCGPTN)[..4] > [0; 4][..]);
+    again.close_all(&mut host);
+    again.system.close_pty(taken.0, true);
+    nothing_is_left(&again.system);
+}
+
+/// An end that a process of another tree has is told.
+#[test]
+fn a_terminal_that_others_have_is_refused() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (_, slave) = terminal(&mut process, &mut host);
+    let slave = process.files().fds[&(slave as u32)]
+        .description
+        .borrow()
+        .clone();
+    let other = One::new("/tmp");
+    let FileKind::Pty { number, .. } = slave.kind else {
+        panic!("{:?}", slave.kind)
+    };
+    process.system.open_pty(number, false);
+    other.files().install(0, slave, false);
+    let refused = process.save(&mut host).unwrap_err();
+    let sentence = refused.sentence("other (2)");
+    let process_number = process.task.number;
+    assert_eq!(
+        sentence,
+        std::format!("it shares the terminal at descriptor 0 of process {process_number} with other (2), which is not saved with it")
+    );
+    let common = part::Common::of([&process.task].into_iter(), &process.system);
+    assert!(common.has(&other.task, &process.system));
 }

@@ -893,13 +893,7 @@ pub(crate) fn save(
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = match save(task, system, world) {
-        // What cannot be saved yet.
-        Err(part::Refusal::Because(why)) if part::CANNOT.iter().any(|part| why.contains(part)) => {
-            return
-        }
-        saved => saved.expect("the process can be saved"),
-    };
+    let saved = save(task, system, world).expect("the process can be saved");
     let offset = task.clock_offset;
     task.close_files(system, world);
     // Which files are FIFOs the personality knows, not the process.
