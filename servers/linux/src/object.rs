@@ -179,6 +179,8 @@ pub(crate) struct SavedObject {
     pub(crate) description: Option<u32>,
     /// Whether somebody could write to it.
     pub(crate) is_writable: bool,
+    /// It is being written back, and somebody may wait for that.
+    is_behind: bool,
     /// The parts of the file that are there: where they begin and end.
     pub(crate) loaded: Vec<(u64, u64)>,
 }
@@ -189,7 +191,7 @@ impl SavedObject {
         let is_whole = |at: u64| at.is_multiple_of(PAGE) && at <= END;
         let mut parts = self.loaded.iter();
         self.loaded.len() <= MAX_PARTS
-            && (self.loaded.is_empty() || self.description.is_some())
+            && (self.loaded.is_empty() && !self.is_behind || self.description.is_some())
             && parts.all(|(start, end)| start < end && is_whole(*start) && is_whole(*end))
             && self.loaded.windows(2).all(|w| w[0].1 < w[1].0)
     }
@@ -255,6 +257,7 @@ impl Objects {
             id,
             description,
             is_writable: object.is_writable,
+            is_behind: object.back.is_some(),
             loaded: loaded.map(|(start, end)| (*start, *end)).collect(),
         })
     }
@@ -437,7 +440,7 @@ impl System {
                 parts: saved.loaded.iter().copied().collect(),
             },
             is_writable: saved.is_writable,
-            back: None,
+            back: saved.is_behind.then_some(0),
             is_clean: false,
             used: Rc::downgrade(&used),
         };
@@ -445,11 +448,15 @@ impl System {
         if let Some(ino) = ino {
             self.objects.by_ino.insert(ino, id);
         }
+        if saved.is_behind {
+            self.objects.due.insert(id);
+        }
         Ok(used)
     }
 
     /// An object of an image that is not restored after all goes. Nothing of it gets into its file.
     pub(crate) fn give_up_object(&mut self, host: &mut dyn Host, id: u64) {
+        self.objects.due.remove(&id);
         if let Some(object) = self.objects.all.remove(&id) {
             self.end_object(host, id, object);
         }

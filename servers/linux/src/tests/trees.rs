@@ -552,6 +552,8 @@ fn mapped_files_come_with_the_tree() {
     assert!(map_shared(&mut process, &mut host, 4) > 0);
     let id = process.memory().objects.ids().next().unwrap();
     host.write_object(id, 0, b"stored!").unwrap();
+    // Somebody waits until it is written back.
+    assert!(process.system.objects.write_back(id, true));
     let saved = process.save(&mut host).unwrap();
     // Somebody else maps it.
     let open = process.files().fds[&4].description.borrow().clone();
@@ -594,9 +596,13 @@ fn mapped_files_come_with_the_tree() {
         b"stored!",
         "A6: the file is what it was"
     );
+    let id = again.memory().objects.ids().next().unwrap();
+    let is_due = again.system.objects.is_due() && again.system.objects.is_behind(id);
+    assert!(is_due, "A6: it is still written back");
+    settle(&mut again.system, &mut host);
+    assert!(!again.system.objects.is_behind(id));
     // What is written is in the memory, too.
     assert_eq!(write(&mut again, &mut host), 7);
-    let id = again.memory().objects.ids().next().unwrap();
     let mut bytes = [0; 7];
     host.read_object(id, 0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"written");
