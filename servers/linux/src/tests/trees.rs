@@ -283,7 +283,7 @@ fn forged_trees_are_refused() {
     for forged in Forged::ALL {
         let bytes = forge(&saved, forged);
         let outcome = adopt(&bytes, 2, &mut host);
-        assert!(outcome.is_err(), "{forged:?} was taken");
+        assert!(outcome.is_err(), "S2: {forged:?} was taken");
     }
     family.end(&mut host);
 }
