@@ -433,6 +433,9 @@ impl System {
             id,
             unused: Rc::clone(&self.objects.unused),
         });
+        // Who waited has a time of another machine, and so waits until nobody wants it to be written back.
+        self.objects.asked += u64::from(saved.is_behind);
+        let now = self.objects.asked;
         let object = Object {
             payer,
             file,
@@ -441,6 +444,9 @@ impl System {
             },
             is_writable: saved.is_writable,
             back: saved.is_behind.then_some(0),
+            wanted: now,
+            begun: now,
+            done: 0,
             is_clean: false,
             used: Rc::downgrade(&used),
         };

@@ -869,23 +869,25 @@ fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool 
 /// Where the first thread of a process is.
 pub(crate) const FIRST: u64 = proto::layout::CONTROL_THREAD;
 
-/// The part of a process.
+/// The part of a process, whose objects are kept for whoever is made of it.
 pub(crate) fn save(
     task: &Task,
     system: &System,
     world: &mut World,
 ) -> Result<Vec<u8>, part::Refusal> {
+    let made = made(task, system, world)?;
+    world.take_objects(&made.objects);
+    Ok(made.part)
+}
+
+fn made(task: &Task, system: &System, world: &mut World) -> Result<part::Made, part::Refusal> {
     let known = |_| (None, String::new());
     let (what, tasks) = ((task.pid, false), [(FIRST, task)]);
     let mut gathered = part::Gathered::default();
     loop {
         match part::save(what, &mut gathered, &tasks, known, system, world) {
             Err(part::Refusal::Turn) => {}
-            made => {
-                let made = made?;
-                world.take_objects(&made.objects);
-                return Ok(made.part);
-            }
+            made => return made,
         }
     }
 }
@@ -893,12 +895,20 @@ pub(crate) fn save(
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = save(task, system, world).expect("the process can be saved");
+    let saved = made(task, system, world).expect("the process can be saved");
     let offset = task.clock_offset;
+    // At its end the files that it has mapped are written back, and so are what the part says of them.
+    let objects: Vec<u64> = task.shares.memory.borrow().objects.ids().collect();
+    for id in objects {
+        let files: Vec<u64> = system.objects.ino(id).into_iter().collect();
+        system.objects.write_back(id, true);
+        system.settle_files(world, &files);
+    }
+    world.take_objects(&saved.objects);
     task.close_files(system, world);
     // Which files are FIFOs the personality knows, not the process.
     let nodes = std::mem::take(&mut system.nodes);
-    *process = adopt_beside(world, &saved, offset, nodes);
+    *process = adopt_beside(world, &saved.part, offset, nodes);
 }
 
 /// Makes a process of its part.
