@@ -232,6 +232,11 @@ impl Object {
         }
         again
     }
+
+    /// Whether nobody uses it, and it need not be written back.
+    fn is_over(&self) -> bool {
+        self.used.strong_count() == 0 && self.back.is_none() && self.wanted <= self.begun
+    }
 }
 
 impl Objects {
@@ -352,7 +357,11 @@ impl Objects {
 impl System {
     /// A new object with nothing but zeros in it. Errors: `ENFILE`, `ENOMEM`.
     pub fn new_object(&mut self, host: &mut dyn Host, payer: Payer) -> Result<Rc<Use>, Errno> {
-        self.count_thing(Thing::Object, payer).map_err(|_| ENOMEM)?;
+        let mut counted = self.count_thing(Thing::Object, payer);
+        if counted.is_err() && self.end_unused(host, payer) {
+            counted = self.count_thing(Thing::Object, payer);
+        }
+        counted.map_err(|_| ENOMEM)?;
         let id = self.new_identity();
         if let Err(error) = host.new_object(id) {
             self.uncount_thing(Thing::Object, payer);
@@ -622,6 +631,17 @@ impl System {
             // Also if it is used again: somebody may wait for it.
             self.objects.due.insert(id);
         }
+    }
+
+    /// Ends an object of a payer that nobody uses any more and that nobody waits for, if there is one: whoever has given up as many as it may have has room for others at once.
+    pub fn end_unused(&mut self, host: &mut dyn Host, payer: Payer) -> bool {
+        self.note_unused(host);
+        let is_over = |id: &&u64| {
+            let object = self.objects.all.get(id);
+            object.is_some_and(|object| object.payer == payer && object.is_over())
+        };
+        let found = self.objects.due.iter().find(is_over).copied();
+        found.inspect(|id| self.settle_object(host, *id)).is_some()
     }
 
     /// A step of writing one back, or its end.

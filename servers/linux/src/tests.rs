@@ -1716,6 +1716,34 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
     }
 }
 
+/// Whoever has given up as many memory objects as it may have makes as many others at once, before any of the old ones had its turn to go.
+#[test]
+fn objects_that_were_given_up_make_room_for_others() {
+    let mut host = Fake::new();
+    let mut one = example(&mut host);
+    let flags = (linux::MAP_SHARED | linux::MAP_ANONYMOUS) as u64;
+    let map = [0, PAGE, 3, flags, u64::MAX, 0];
+    let mut maps = Vec::new();
+    loop {
+        let at = one.result(&mut host, nr::mmap, &map);
+        if at < 0 {
+            break;
+        }
+        maps.push(at as u64);
+    }
+    assert_eq!(maps.len(), services::process::MAX_OBJECTS);
+    for round in 0..2 {
+        for at in &mut maps {
+            assert_eq!(one.result(&mut host, nr::munmap, &[*at, PAGE]), 0);
+        }
+        for at in &mut maps {
+            let again = one.result(&mut host, nr::mmap, &map);
+            assert!(again > 0, "S3: what was given up is no room, round {round}");
+            *at = again as u64;
+        }
+    }
+}
+
 /// A crowd that asks for a file to be written back, one after the other and without an end, keeps nobody waiting who has asked before:
 /// what he has written is in the file, and his call comes back. Nor does one that does not wait and asks in a loop.
 #[test]

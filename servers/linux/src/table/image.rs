@@ -636,7 +636,17 @@ impl Table {
             }
             _ => 0,
         });
-        let is_full = further.sum::<usize>() >= self.system.left_things(Thing::Object, payer);
+        let further: usize = further.sum();
+        let mut is_full = further >= self.system.left_things(Thing::Object, payer);
+        if is_full {
+            // The tree that was saved may have ended just now.
+            let mut view = View {
+                root: pid,
+                seat: None,
+                world: &mut self.world,
+            };
+            is_full = !self.system.end_unused(&mut view, payer);
+        }
         self.adopting(pid)?;
         let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
             return Err(Error::Invalid);
