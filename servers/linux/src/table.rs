@@ -121,7 +121,7 @@ struct Adopting {
 type Body = (u32, Process, Port);
 
 enum Entry {
-    Living(Group),
+    Living(Box<Group>),
     Adopting(Box<Adopting>),
     Ended {
         status: Status,

@@ -93,12 +93,10 @@ impl Table {
     pub(super) fn forget_saving_of(&mut self, pid: Pid) {
         let tids = self.tasks_of(pid);
         for entry in self.entries.values_mut() {
-            if let Entry::Living(Group {
-                saving: Some(saving),
-                ..
-            }) = entry
-            {
-                saving.gathered.forget_if_of(&tids);
+            if let Entry::Living(group) = entry {
+                if let Some(saving) = &mut group.saving {
+                    saving.gathered.forget_if_of(&tids);
+                }
             }
         }
     }
@@ -819,14 +817,14 @@ impl Table {
         for member in adopted.members {
             let entry = match member.ended {
                 Some((status, name)) => Entry::ended(status, name),
-                None => Entry::Living(Group {
+                None => Entry::Living(Box::new(Group {
                     frozen: 1,
                     unproven: true,
                     halted: member.is_stopped,
                     // Its first thread, if that has ended, is nobody's.
                     first: member.first.map(|(memory, place)| at(memory, place)),
                     ..Group::default()
-                }),
+                })),
             };
             self.entries.insert(member.pid, entry);
             if member.pid != root {

@@ -14,7 +14,7 @@ use rt::obj::Ref;
 use services::fs::{mode, Flags};
 use services::process::{Pid, Start, Stdio};
 
-use super::{error_of, Entry, Group, Living, Starter, Table};
+use super::{error_of, Entry, Living, Starter, Table};
 use crate::world::{Seat, View};
 
 fn bytes(list: &[String]) -> Vec<Vec<u8>> {
@@ -62,7 +62,7 @@ impl Table {
     /// A process lives from now on, with one task.
     fn live(&mut self, living: Living) {
         let pid = living.task.pid;
-        self.entries.insert(pid, Entry::Living(Group::default()));
+        self.entries.insert(pid, Entry::Living(Box::default()));
         self.tasks.insert(pid, Box::new(living));
     }
 
