@@ -38,9 +38,52 @@ impl Bytes for &[u8] {
     }
 }
 
+/// All of an image but its pages.
+pub struct Read {
+    /// Its header.
+    pub header: Header,
+    /// Its description.
+    pub meta: Meta,
+    /// The checksums of its runs.
+    sums: Vec<u8>,
+}
+
+/// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
+/// the processor has `features`.
+///
+/// # Errors
+/// A sentence that says what is wrong with it.
+pub fn read(
+    bytes: &impl Bytes,
+    features: [u64; 2],
+    mut room: impl FnMut(u64) -> bool,
+) -> Result<Read, String> {
+    let words = |bad: file::Bad| bad.to_string();
+    let mut ask = |bytes| match room(bytes) {
+        true => Ok(()),
+        false => Err(words(file::Bad::Memory)),
+    };
+    let size = bytes.size();
+    let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
+    bytes.read(0, &mut head)?;
+    let header = Header::decode(&head, size, features).map_err(words)?;
+    ask(header.meta_bytes)?;
+    let mut description = vec![0; header.meta_bytes as usize];
+    bytes.read(HEADER_BYTES as u64, &mut description)?;
+    let room = |bytes| ask(bytes).is_ok();
+    let meta = file::decode_meta(&header, &description, room).map_err(words)?;
+    drop(description);
+    let (runs, per_run) = (meta.runs.len() as u64, SUM_BYTES + size_of::<u64>() as u64);
+    ask(runs * per_run + MAX_RUN_BYTES as u64)?;
+    let mut sums = vec![0; (SUM_BYTES * runs) as usize];
+    bytes.read(header.sums_at(&meta), &mut sums)?;
+    Ok(Read { header, meta, sums })
+}
+
 /// An image whose pages others leave to it.
 pub struct Image<B> {
     bytes: B,
+    header: Header,
     identity: Identity,
     /// Manager, number as a member, and name of each process.
     processes: Vec<(String, u32, String)>,
@@ -66,35 +109,21 @@ enum Page {
 }
 
 impl<B: Bytes> Image<B> {
-    /// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
-    /// the processor has `features`.
+    /// Reads all of an image but its pages, as [`read`] does.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.
     pub fn open(
         bytes: B,
         features: [u64; 2],
-        mut room: impl FnMut(u64) -> bool,
+        room: impl FnMut(u64) -> bool,
     ) -> Result<Self, String> {
-        let words = |bad: file::Bad| bad.to_string();
-        let mut ask = |bytes| match room(bytes) {
-            true => Ok(()),
-            false => Err(words(file::Bad::Memory)),
-        };
-        let size = bytes.size();
-        let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
-        bytes.read(0, &mut head)?;
-        let header = Header::decode(&head, size, features).map_err(words)?;
-        ask(header.meta_bytes)?;
-        let mut description = vec![0; header.meta_bytes as usize];
-        bytes.read(HEADER_BYTES as u64, &mut description)?;
-        let room = |bytes| ask(bytes).is_ok();
-        let meta = file::decode_meta(&header, &description, room).map_err(words)?;
-        drop(description);
-        let (runs, per_run) = (meta.runs.len() as u64, SUM_BYTES + size_of::<u64>() as u64);
-        ask(runs * per_run + MAX_RUN_BYTES as u64)?;
-        let mut sums = vec![0; (SUM_BYTES * runs) as usize];
-        bytes.read(header.sums_at(&meta), &mut sums)?;
+        let all = read(&bytes, features, room)?;
+        Ok(Image::of(bytes, all))
+    }
+
+    /// The image of which all but the pages has been read.
+    pub fn of(bytes: B, Read { header, meta, sums }: Read) -> Self {
         let mut next = header.pages_at();
         let place = |run: &Run| {
             let place = next;
@@ -111,8 +140,9 @@ impl<B: Bytes> Image<B> {
             ..
         } = meta;
         let name = |process: meta::Process| (process.manager, process.member, process.name);
-        Ok(Image {
+        Image {
             bytes,
+            header,
             identity,
             processes: processes.into_iter().map(name).collect(),
             runs,
@@ -122,7 +152,7 @@ impl<B: Bytes> Image<B> {
             same,
             loaded: None,
             pages: Vec::new(),
-        })
+        }
     }
 
     /// How much memory it takes.
@@ -141,6 +171,12 @@ impl<B: Bytes> Image<B> {
     /// Its bytes.
     pub fn bytes(&self) -> &B {
         &self.bytes
+    }
+
+    /// Bytes of its own pages.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.runs.iter().map(Run::bytes).sum()
     }
 
     /// What tells it from others.
@@ -168,11 +204,10 @@ impl<B: Bytes> Image<B> {
         })
     }
 
-    fn find(&self, process: u32, offset: u64) -> Page {
-        let place = memory(process, offset);
+    fn find(&self, place: Place) -> Page {
         let number = self.run_from(place);
         if let Some(run) = self.runs.get(number).filter(|run| run.place <= place) {
-            return Page::Here(number, (offset - run.place.offset) as usize);
+            return Page::Here(number, (place.offset - run.place.offset) as usize);
         }
         let same = self.same.get(self.same_from(place));
         match same.filter(|same| same.place() <= place) {
@@ -196,6 +231,22 @@ impl<B: Bytes> Image<B> {
             };
         }
         true
+    }
+
+    /// Checks what its description does not say: what is in front of its pages, and each of these against its checksum. `done` is told how many bytes
+    /// were looked at since.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn check(&mut self, mut done: impl FnMut(u64)) -> Result<(), String> {
+        let mut padding = vec![0; self.header.padding() as usize];
+        let at = self.header.pages_at() - self.header.padding();
+        self.bytes.read(at, &mut padding)?;
+        file::check_padding(&padding).map_err(|bad| bad.to_string())?;
+        for number in 0..self.runs.len() {
+            done(self.load(number)?.len() as u64);
+        }
+        Ok(())
     }
 
     /// The bytes of a run, which match their checksum.
@@ -238,10 +289,11 @@ impl<B: Bytes> Chain<B> {
         Ok(Chain { images })
     }
 
-    /// The image that is still missing.
+    /// The image that is still missing. One to which nothing is left is not.
     #[must_use]
     pub fn wanted(&self) -> Option<&Parent> {
-        self.images.last()?.parent.as_ref()
+        let last = self.images.last()?;
+        last.parent.as_ref().filter(|_| !last.same.is_empty())
     }
 
     /// Adds the one that is missing.
@@ -249,8 +301,8 @@ impl<B: Bytes> Chain<B> {
     /// # Errors
     /// If it is not that one, does not have the pages that are left to it, or there are too many.
     pub fn add(&mut self, image: Image<B>) -> Result<(), String> {
+        let parent = self.wanted().ok_or("nothing is missing")?;
         let last = self.images.last().ok_or("nothing is missing")?;
-        let parent = last.parent.as_ref().ok_or("nothing is missing")?;
         if image.identity != parent.identity {
             return Err("it is another image than the one that is meant".to_string());
         }
@@ -265,6 +317,11 @@ impl<B: Bytes> Chain<B> {
     /// The images, from the first parent on.
     pub fn images(&self) -> impl Iterator<Item = &Image<B>> {
         self.images.iter()
+    }
+
+    /// As [`Chain::images`], to check them.
+    pub fn images_mut(&mut self) -> impl Iterator<Item = &mut Image<B>> {
+        self.images.iter_mut()
     }
 
     /// Whether another image can be based on this one.
@@ -310,9 +367,16 @@ impl<B: Bytes> Chain<B> {
     /// # Errors
     /// A sentence, if it cannot be read or does not match its checksum.
     pub fn page(&mut self, process: u32, offset: u64, into: &mut [u8]) -> Result<bool, String> {
-        let mut process = process;
+        self.page_at(memory(process, offset), into)
+    }
+
+    /// As [`Chain::page`], of either segment of the process. Control segments have their pages in the image itself.
+    ///
+    /// # Errors
+    /// As those of [`Chain::page`].
+    pub fn page_at(&mut self, mut place: Place, into: &mut [u8]) -> Result<bool, String> {
         for image in &mut self.images {
-            match image.find(process, offset) {
+            match image.find(place) {
                 Page::Here(run, at) => {
                     let pages = image.load(run)?;
                     let page = pages
@@ -321,7 +385,7 @@ impl<B: Bytes> Chain<B> {
                     into.copy_from_slice(page);
                     return Ok(true);
                 }
-                Page::Parent(theirs) => process = theirs,
+                Page::Parent(theirs) => place.process = theirs,
                 Page::Zero => return Ok(false),
             }
         }

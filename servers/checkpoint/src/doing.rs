@@ -2,13 +2,42 @@
 //!
 //! The first word is one of `user`, `fault` and `call`, so that experiments can count.
 
-use abi::state::{ThreadState, Waiting};
+use crate::meta::{thread_state, Meta, Object, State, Target};
+use abi::state::{space_flags, ThreadState, Waiting};
 use abi::{Call, Exception};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// The bytes of the `syscall` instruction.
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// What each thread of an image is doing, in words. `code_at` gives the two bytes at an address of a process, as far as they are present.
+pub fn all(meta: &Meta, mut code_at: impl FnMut(u32, u64) -> Vec<u8>) -> Vec<String> {
+    let mut words = Vec::new();
+    for object in &meta.objects {
+        let State::Thread { words: thread, fpu } = &object.state else {
+            continue;
+        };
+        let state = thread_state(thread, fpu);
+        // The space tells whether calls are redirected, and whose memory `rip` is in.
+        let (mut foreign, mut process) = (false, object.place.process);
+        if let Some(Target::Object(space)) = object.refs.first() {
+            if let Some(Object {
+                state: State::Space { flags, .. },
+                place,
+                ..
+            }) = meta.objects.get(*space as usize)
+            {
+                foreign = flags & space_flags::FOREIGN != 0;
+                process = place.process;
+            }
+        }
+        let code = code_at(process, state.registers.rip);
+        words.push(doing(&state, foreign, &code));
+    }
+    words
+}
 
 /// Says what the thread is doing. `foreign` tells whether its space redirects system calls, `at`
 /// holds the bytes at its `rip` as far as they are present.

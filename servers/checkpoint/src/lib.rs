@@ -4,7 +4,7 @@
 //! host: the description of saved processes ([`meta`]), how an image lies in a file and how every
 //! doubt about it is settled before it is used ([`mod@file`]), where the pages are that an incremental one leaves to its parent ([`chain`]), how the references that objects hold
 //! become names that mean the same in another boot ([`resolve`]), and what a thread is doing, in
-//! words ([`doing`]), who may begin ([`turns`]), and whose kernel memory is whose ([`charges`]). The program around it (`main.rs`, `desk.rs`, `save.rs`, `restore.rs`) makes the calls.
+//! words ([`doing`]), what one says to people who do not restore it ([`mod@tool`]), who may begin ([`turns`]), and whose kernel memory is whose ([`charges`]). The program around it (`main.rs`, `desk.rs`, `save.rs`, `restore.rs`) makes the calls.
 //!
 //! `docs/checkpoint.md` describes the format and argues why what is saved is consistent.
 #![cfg_attr(not(test), no_std)]
@@ -18,4 +18,5 @@ pub mod doing;
 pub mod file;
 pub mod meta;
 pub mod resolve;
+pub mod tool;
 pub mod turns;

@@ -11,15 +11,15 @@ use crate::machine::{self, Kernel};
 use crate::pages::Pages;
 use crate::parents::{self, Parents};
 use crate::Sentence;
-use abi::state::{space_flags, Stage, REGISTER_WORDS};
+use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Code, RefKind, Type, OBJECT_SIZE};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use checkpoint_image::doing::doing;
+use checkpoint_image::doing;
 use checkpoint_image::meta::{
-    self, fields, thread_state, Kept, Meta, Object, Place, Segment, State, Target, DOORS,
+    self, fields, Kept, Meta, Object, Place, Segment, State, Target, DOORS,
 };
 use checkpoint_image::resolve::Known;
 use proto::layout::{CHUNK, CONTROL_SPACE};
@@ -135,7 +135,7 @@ fn write(
     parents: Option<&mut Parents>,
     wanted: &Wanted,
 ) -> Result<Option<(u64, Vec<String>)>, Sentence> {
-    let doing = doing_of(meta, pages);
+    let doing = doing::all(meta, |process, address| pages.code_at(process, address));
     without_deliveries(meta);
     pages.list(meta, parents, wanted)?;
     let bytes = pages.write(meta, clock, path, wanted)?;
@@ -618,33 +618,6 @@ impl<'a> Set<'a> {
             &format!("has a {} that refers to a {to:?}", kind.name()),
         )
     }
-}
-
-/// What each thread is doing, in words.
-fn doing_of(meta: &Meta, pages: &Pages) -> Vec<String> {
-    let mut words = Vec::new();
-    for object in &meta.objects {
-        let State::Thread { words: thread, fpu } = &object.state else {
-            continue;
-        };
-        let state = thread_state(thread, fpu);
-        // The space tells whether calls are redirected, and whose memory `rip` is in.
-        let (mut foreign, mut process) = (false, object.place.process);
-        if let Some(Target::Object(space)) = object.refs.first() {
-            if let Some(Object {
-                state: State::Space { flags, .. },
-                place,
-                ..
-            }) = meta.objects.get(*space as usize)
-            {
-                foreign = flags & space_flags::FOREIGN != 0;
-                process = place.process;
-            }
-        }
-        let code = pages.code_at(process, state.registers.rip);
-        words.push(doing(&state, foreign, &code));
-    }
-    words
 }
 
 /// An exception whose keeper is not saved will not know the restored thread: it begins again.

@@ -17,6 +17,7 @@ use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
 use checkpoint_image::meta::{
     Identity, Kept, Meta, Object, Parent, Place, Process, Run, Same, Segment, State, Target,
 };
+use checkpoint_image::tool::{diff, dump, show, Whole};
 use interface::wire::KEPT_BYTES;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
 use std::collections::BTreeMap;
@@ -516,6 +517,7 @@ fn outcome(image: &[u8]) -> String {
                             assert_eq!(found, Ok(true), "a page that its parent has");
                         }
                     }
+                    look_at(image);
                     "taken".to_string()
                 }
                 Err(_) => "its parent does not have it".to_string(),
@@ -534,6 +536,51 @@ fn outcome(image: &[u8]) -> String {
             text.split(' ').map(plain).collect::<Vec<_>>().join(" ")
         }
     }
+}
+
+/// What tools say and make of an image that is taken, if it is based on the one that it names. All that they print are lines for people, a core file is no
+/// longer than what is shown, and an image that is made of a chain is taken and the same.
+fn look_at(image: &[u8]) {
+    let parent = parent();
+    let open = || Whole::open(image, |_| Ok(&parent[..]), |_| true);
+    let (Ok(mut whole), Ok(mut again)) = (open(), open()) else {
+        return;
+    };
+    assert_eq!(whole.check(|_| {}), Ok(()));
+    let mut text = String::new();
+    let part = |_: &str, bytes: &[u8]| vec![format!("{} bytes", bytes.len())];
+    show::show(&mut whole, part, &mut text).expect("a text");
+    assert_eq!(diff::diff(&mut whole, &mut again, &mut text), Ok(0));
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()),
+        "{text:?}"
+    );
+    let pages: u64 = whole.stretches().iter().map(|(_, bytes)| bytes).sum();
+    for process in 0..whole.meta.processes.len() as u32 {
+        let mut written = 0;
+        let made = dump::write(&mut whole, process, |_, bytes| {
+            written += bytes.len() as u64;
+            Ok(())
+        });
+        let mappings = whole.meta.objects.len() as u64;
+        assert!(
+            made.is_err() || written <= 4096 + (pages + 1000) * (1 + mappings),
+            "a core file of {written} bytes, of {pages} bytes of pages"
+        );
+    }
+    let mut merged = Vec::new();
+    let length = whole.write_merged(|bytes| {
+        merged.extend_from_slice(bytes);
+        Ok(())
+    });
+    assert_eq!(length, Ok(merged.len() as u64));
+    let none = |_: &Parent| Err("it is based on another one".to_string());
+    let mut merged = Whole::open(&merged[..], none, |_| true).expect("it is good");
+    assert_eq!(
+        diff::diff(&mut whole, &mut merged, &mut text),
+        Ok(0),
+        "{text}"
+    );
 }
 
 fn number(name: &str, usual: u64) -> u64 {

@@ -1,0 +1,385 @@
+//! The memory and the threads of a process as a core file, which debuggers read: ELF, as Linux writes it for x86-64 (`elf(5)`, `struct elf_prstatus`).
+//!
+//! The memory is what the space of the process shows: each of its mappings, through the regions that it is of, to the segments of the image.
+
+use super::Whole;
+use crate::chain::Bytes;
+use crate::meta::{thread_state, Meta, Place, Segment, State, Target};
+use abi::state::Registers;
+use abi::{PAGE_SIZE, ROLES};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
+
+/// Most pieces of memory in a core file: the number of program headers is a `u16`, and the last value means something else.
+const MAX_PIECES: usize = 0xff00;
+/// Regions that are of memory that shows a region, and so on: at most so many.
+const MAX_DEPTH: usize = 8;
+/// Most mappings that are looked at, those of other spaces that are shown included.
+const MAX_SHOWN: usize = 1 << 14;
+/// Size of a program header.
+const PROGRAM_HEADER: usize = 56;
+/// Size of the header.
+const HEADER: usize = 64;
+/// Size of what there is of a thread, `struct elf_prstatus`.
+const STATUS: usize = 336;
+/// Where in it the general registers are.
+const STATUS_REGISTERS: usize = 112;
+/// What a debugger has of the FPU: the area of `fxsave`.
+const FXSAVE: usize = 512;
+
+/// Memory that is to be in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// The address in the process.
+    address: u64,
+    /// Where it is in the image.
+    place: Place,
+    /// How many bytes of it are not all zero.
+    bytes: u64,
+}
+
+/// Writes a core file of process `number` of the image. `put` is given an offset and bytes; where nothing is put there are zeros.
+///
+/// # Errors
+/// A sentence if there is no such process; those of reading and of `put`.
+pub fn write<B: Bytes>(
+    whole: &mut Whole<B>,
+    number: u32,
+    mut put: impl FnMut(u64, &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let place = Place {
+        process: number,
+        segment: Segment::Control,
+        offset: CONTROL_SPACE,
+    };
+    let space = whole.meta.object_at(place);
+    let space =
+        space.ok_or_else(|| format!("there is no process {number} in which something runs"))?;
+    let pieces = pieces(whole, space);
+    let bytes = pieces.iter().map(|piece| piece.bytes);
+    if bytes.fold(0, u64::saturating_add) > MEMORY_SIZE {
+        return Err(format!("process {number} shows more memory than there is"));
+    }
+    let notes = notes(&whole.meta, space);
+    let headers = HEADER + PROGRAM_HEADER * (pieces.len() + 1);
+    put(0, &header(pieces.len() as u16 + 1))?;
+    let note = (headers as u64, notes.len() as u64);
+    put(HEADER as u64, &program_header(4, 0, note, 0, note.1, 4))?;
+    let mut at = (note.0 + note.1).next_multiple_of(PAGE_SIZE);
+    put(note.0, &notes)?;
+    let mut page = vec![0; PAGE_SIZE as usize];
+    for (n, piece) in pieces.into_iter().enumerate() {
+        let here = HEADER + PROGRAM_HEADER * (n + 1);
+        let head = program_header(
+            1,
+            7,
+            (at, piece.bytes),
+            piece.address,
+            piece.bytes,
+            PAGE_SIZE,
+        );
+        put(here as u64, &head)?;
+        for done in (0..piece.bytes).step_by(PAGE_SIZE as usize) {
+            let offset = piece.place.offset + done;
+            if whole.page(
+                Place {
+                    offset,
+                    ..piece.place
+                },
+                &mut page,
+            )? {
+                put(at + done, &page)?;
+            }
+        }
+        at += piece.bytes;
+    }
+    Ok(())
+}
+
+/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the file, too.
+fn pieces<B: Bytes>(whole: &Whole<B>, space: u32) -> Vec<Piece> {
+    let stretches = whole.stretches();
+    let mut all = Vec::new();
+    let mut shown = Shown {
+        meta: &whole.meta,
+        left: MAX_SHOWN,
+    };
+    for (start, size, place) in shown.of(space, 0) {
+        let first = stretches.partition_point(|(other, bytes)| {
+            let end = other.offset + bytes;
+            Place {
+                offset: end,
+                ..*other
+            } <= place
+        });
+        let end = place.offset + size;
+        let of = |other: &Place| (other.process, other.segment) == (place.process, place.segment);
+        let inside = stretches[first..]
+            .iter()
+            .take_while(|(other, _)| of(other) && other.offset < end);
+        for (other, bytes) in inside {
+            let from = other.offset.max(place.offset);
+            let to = (other.offset + bytes).min(end);
+            all.push(Piece {
+                address: start + (from - place.offset),
+                place: Place {
+                    offset: from,
+                    ..place
+                },
+                bytes: to - from,
+            });
+        }
+    }
+    all.sort_unstable_by_key(|piece| piece.address);
+    let mut gap = 0;
+    loop {
+        let joined = joined(&all, gap);
+        if joined.len() <= MAX_PIECES {
+            return joined;
+        }
+        gap = 2 * gap + PAGE_SIZE;
+    }
+}
+
+/// Pieces that have at most `gap` bytes between them, and in the image, too, are one.
+fn joined(all: &[Piece], gap: u64) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in all {
+        if let Some(last) = joined.last_mut() {
+            let further = piece.address - last.address;
+            let place = Place {
+                offset: last.place.offset + further,
+                ..last.place
+            };
+            if place == piece.place && further <= last.bytes + gap {
+                last.bytes = last.bytes.max(further + piece.bytes);
+                continue;
+            }
+        }
+        joined.push(*piece);
+    }
+    joined
+}
+
+/// What spaces show, of an image that may say anything: at most so much of it is looked at.
+struct Shown<'a> {
+    meta: &'a Meta,
+    /// How many mappings may still be looked at.
+    left: usize,
+}
+
+/// Memory that is shown: the address, the bytes, and where it is in the image. Neither end is beyond all addresses.
+type Part = (u64, u64, Place);
+
+impl Shown<'_> {
+    /// What the mappings of a space show.
+    fn of(&mut self, space: u32, depth: usize) -> Vec<Part> {
+        let meta = self.meta;
+        let mut all = Vec::new();
+        for object in &meta.objects {
+            let State::Mapping {
+                start,
+                size,
+                offset,
+                ..
+            } = object.state
+            else {
+                continue;
+            };
+            if object.refs.get(1) != Some(&Target::Object(space)) || self.left == 0 {
+                continue;
+            }
+            self.left -= 1;
+            if ![start, size, offset]
+                .iter()
+                .all(|n| n.is_multiple_of(PAGE_SIZE))
+            {
+                continue;
+            }
+            let size = size.min(u64::MAX - start);
+            match object.refs.first() {
+                Some(Target::Region(process, segment)) => {
+                    let left = segment.size().saturating_sub(offset);
+                    let place = Place {
+                        process: *process,
+                        segment: *segment,
+                        offset,
+                    };
+                    if left > 0 {
+                        all.push((start, size.min(left), place));
+                    }
+                }
+                Some(Target::Object(region)) if depth < MAX_DEPTH => {
+                    self.through(*region, (start, size, offset), depth, &mut all);
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// The same of a mapping of a region of another space.
+    fn through(
+        &mut self,
+        region: u32,
+        (start, size, offset): (u64, u64, u64),
+        depth: usize,
+        all: &mut Vec<Part>,
+    ) {
+        let object = self.meta.objects.get(region as usize);
+        let Some((
+            State::Region {
+                start: from,
+                size: most,
+                ..
+            },
+            Some(Target::Object(space)),
+        )) = object.map(|object| (&object.state, object.refs.first()))
+        else {
+            return;
+        };
+        // What is shown, as addresses of that space.
+        let size = size.min(most.saturating_sub(offset));
+        let Some(from) = from.checked_add(offset) else {
+            return;
+        };
+        let end = from.saturating_add(size);
+        for (address, bytes, place) in self.of(*space, depth + 1) {
+            let (low, high) = (address.max(from), (address + bytes).min(end));
+            if low < high && low.is_multiple_of(PAGE_SIZE) {
+                let offset = place.offset + (low - address);
+                let place = Place { offset, ..place };
+                all.push((start + (low - from), high - low, place));
+            }
+        }
+    }
+}
+
+/// What there is of each thread of a space.
+fn notes(meta: &Meta, space: u32) -> Vec<u8> {
+    let mut notes = Vec::new();
+    let threads = meta
+        .objects
+        .iter()
+        .filter(|object| object.refs.first() == Some(&Target::Object(space)));
+    let mut number: u32 = 1;
+    for object in threads {
+        let State::Thread { words, fpu } = &object.state else {
+            continue;
+        };
+        let state = thread_state(words, fpu);
+        let mut status = vec![0; STATUS];
+        // Its number, which debuggers tell threads by.
+        status[32..36].copy_from_slice(&number.to_le_bytes());
+        let registers = registers(&state.registers);
+        for (at, word) in status[STATUS_REGISTERS..]
+            .chunks_exact_mut(8)
+            .zip(registers)
+        {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        status[STATUS - 8] = 1;
+        note(&mut notes, 1, &status);
+        note(&mut notes, 2, state.fpu.get(..FXSAVE).unwrap_or(&state.fpu));
+        number += 1;
+    }
+    notes
+}
+
+/// The registers in the order of `user_regs_struct`. Selectors are those of Linux, for which debuggers take a process to be one of 64 bits.
+const fn registers(r: &Registers) -> [u64; 27] {
+    [
+        r.r15,
+        r.r14,
+        r.r13,
+        r.r12,
+        r.rbp,
+        r.rbx,
+        r.r11,
+        r.r10,
+        r.r9,
+        r.r8,
+        r.rax,
+        r.rcx,
+        r.rdx,
+        r.rsi,
+        r.rdi,
+        u64::MAX,
+        r.rip,
+        0x33,
+        r.rflags,
+        r.rsp,
+        0x2b,
+        r.fs_base,
+        r.gs_base,
+        0,
+        0,
+        0,
+        0,
+    ]
+}
+
+fn note(notes: &mut Vec<u8>, kind: u32, bytes: &[u8]) {
+    for word in [5, bytes.len() as u32, kind] {
+        notes.extend(word.to_le_bytes());
+    }
+    notes.extend(b"CORE\0\0\0\0");
+    notes.extend(bytes);
+    notes.resize(notes.len().next_multiple_of(4), 0);
+}
+
+fn header(count: u16) -> Vec<u8> {
+    let mut out = b"\x7fELF\x02\x01\x01".to_vec();
+    out.resize(16, 0);
+    out.extend(4u16.to_le_bytes());
+    out.extend(ROLES.machine.to_le_bytes());
+    out.extend(1u32.to_le_bytes());
+    for word in [0, HEADER as u64, 0] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(0u32.to_le_bytes());
+    for half in [HEADER as u16, PROGRAM_HEADER as u16, count, 0, 0, 0] {
+        out.extend(half.to_le_bytes());
+    }
+    out
+}
+
+fn program_header(
+    kind: u32,
+    flags: u32,
+    (offset, bytes): (u64, u64),
+    address: u64,
+    size: u64,
+    align: u64,
+) -> Vec<u8> {
+    let mut out = kind.to_le_bytes().to_vec();
+    out.extend(flags.to_le_bytes());
+    for word in [offset, address, 0, bytes, size, align] {
+        out.extend(word.to_le_bytes());
+    }
+    out
+}
+
+/// The number of the process with this name, if there is one such.
+///
+/// # Errors
+/// A sentence, if there is none or there are several.
+pub fn find(meta: &Meta, name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let all = meta.processes.iter().enumerate();
+    let mut found = all.filter(|(_, process)| !process.shared && process.name == name);
+    match (found.next(), found.next()) {
+        (Some((number, _)), None) => Ok(number as u32),
+        (None, _) => Err(format!(
+            "there is no process '{name}'; `image show` lists them"
+        )),
+        _ => Err(format!(
+            "there are several processes '{name}': give a number that `image show` lists"
+        )),
+    }
+}
