@@ -76,6 +76,33 @@ fn decode(bytes: &[u8]) -> Option<Part<'_>> {
     })
 }
 
+/// Reads a part, and settles every doubt about it that can be settled without a host. `room` is told how much memory that takes, and says
+/// whether there is so much.
+pub(super) fn read(
+    bytes: &[u8],
+    room: impl FnOnce(u64) -> bool,
+) -> Result<(Saved, Vec<(u64, SavedFile)>), String> {
+    let nonsense = || NONSENSE.to_string();
+    let part = decode(bytes).ok_or_else(nonsense)?;
+    if part.version != VERSION {
+        return Err(format!(
+            "its Linux part has version {}, not {VERSION}",
+            part.version
+        ));
+    }
+    let Part { tree, files, .. } = part;
+    let tree = tree.0;
+    if !room(DECODED * tree.len() as u64) {
+        return Err("there is no memory for what Linux keeps of it".to_string());
+    }
+    let saved: Saved = postcard::from_bytes(tree).map_err(|_| nonsense())?;
+    check(&saved).ok_or_else(nonsense)?;
+    match are_sound(&saved, &files) {
+        true => Ok((saved, files)),
+        false => Err(nonsense()),
+    }
+}
+
 /// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
 pub struct Rebuilding {
     saved: Saved,
@@ -92,23 +119,10 @@ impl Rebuilding {
         (memories, objects): (usize, usize),
         host: &mut dyn Host,
     ) -> Result<Self, String> {
-        let nonsense = || NONSENSE.to_string();
-        let part = decode(bytes).ok_or_else(nonsense)?;
-        if part.version != VERSION {
-            return Err(format!(
-                "its Linux part has version {}, not {VERSION}",
-                part.version
-            ));
-        }
-        let Part { tree, files, .. } = part;
-        let tree = tree.0;
-        host.room(DECODED * tree.len() as u64)
-            .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
-        let saved: Saved = postcard::from_bytes(tree).map_err(|_| nonsense())?;
-        check(&saved).ok_or_else(nonsense)?;
+        let (saved, files) = read(bytes, |bytes| host.room(bytes).is_ok())?;
         let counts = (saved.memories.len(), saved.objects.len());
-        if counts != (memories, objects) || !are_sound(&saved, &files) {
-            return Err(nonsense());
+        if counts != (memories, objects) {
+            return Err(NONSENSE.to_string());
         }
         Ok(Rebuilding {
             saved,

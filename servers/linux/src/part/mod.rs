@@ -10,18 +10,21 @@
 //! back is hostile input: [`Rebuilding`] believes nothing.
 //!
 //! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together; [`check`]: what an image must obey;
+//! * [`mod@show`]: what is in it, for people;
 //! * [`mod@file`]: files, which are named by path, since inode numbers mean nothing in another boot.
 
 mod adopt;
 mod check;
 mod file;
 mod save;
+mod show;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use adopt::{adopt, Adopted, Member, Rebuilding, Seated};
 pub use file::{MAX_CARRIED, MAX_UNLINKED};
 pub use save::{of_tree, save, Common, Gathered, Made};
+pub use show::Shown;
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -3,6 +3,7 @@
 use super::*;
 use crate::part::tests::{forge, Forged};
 use crate::part::Adopted;
+use alloc::format;
 
 /// A root with two children that live, one of which is in its memory, one that has ended, and a thread; with descriptors,
 /// a pipe, an event and sockets that they share, one of these on its way.
@@ -284,6 +285,59 @@ fn forged_trees_are_refused() {
         let bytes = forge(&saved, forged);
         let outcome = adopt(&bytes, 2, &mut host);
         assert!(outcome.is_err(), "S2: {forged:?} was taken");
+    }
+    family.end(&mut host);
+}
+
+/// What is said of a part to people is what is in it; of one that is refused nothing is said.
+#[test]
+fn what_is_shown_of_a_tree_is_what_it_has() {
+    let mut host = Fake::new();
+    let mut family = family(&mut host);
+    let saved = family.save(&mut host);
+    let shown = part::Shown::read(&saved, |_| true).unwrap();
+    let text = shown.lines().join("\n");
+    let processes = text.lines().filter(|line| line.starts_with("process "));
+    assert_eq!(processes.count(), 4, "{text}");
+    for said in [
+        "ended with status 3",
+        "pipe ",
+        "socket ",
+        "eventfd, ",
+        ", child of ",
+        "threads, ",
+    ] {
+        assert!(text.contains(said), "{said}:\n{text}");
+    }
+    for (number, (path, _, contents)) in shown.contents().enumerate() {
+        let line = format!(
+            "file {number} in the image: {}",
+            path.unwrap_or("a file without a name")
+        );
+        let length = format!(", {} bytes", contents.len());
+        assert!(text.contains(&(line + &length)), "{length}:\n{text}");
+    }
+    assert!(shown.contents().count() > 0, "{text}");
+    let refused = part::Shown::read(&saved, |_| false).err().unwrap();
+    assert!(refused.contains("no memory"), "{refused}");
+    for length in (0..saved.len()).step_by(7) {
+        assert!(part::Shown::read(&saved[..length], |_| true).is_err());
+    }
+    let mut random = Rng::with_seed(6);
+    for _ in 0..3000 {
+        let mut bytes = saved.clone();
+        for _ in 0..1 + random.usize(..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        if let Ok(shown) = part::Shown::read(&bytes, |_| true) {
+            let _ = shown.lines();
+        }
+    }
+    for forged in Forged::ALL {
+        if let Ok(shown) = part::Shown::read(&forge(&saved, forged), |_| true) {
+            let _ = shown.lines();
+        }
     }
     family.end(&mut host);
 }
