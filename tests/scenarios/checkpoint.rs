@@ -499,7 +499,7 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
 }
 
 /// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
-/// machine from all of them, moved elsewhere, and ends as if it had not been touched. What it needs and is missing, or another one, is named.
+/// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image that the host makes of all. What it needs and is missing, or another one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
     const IMAGES: usize = 4;
     let program = "awk 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7; \
@@ -566,23 +566,32 @@ kill %1
 restore /images/image4
 wait %1
 busybox sha256sum /tmp/out
+rm /tmp/out
+restore /images/merged
+wait
+busybox sha256sum /tmp/out
 ls -l /images
 ";
     let mut run = Run::script(script).deterministic().timeout(LONG);
     run = run.get("/images/image4");
+    let mut images = Vec::new();
     for n in 0..IMAGES {
         let image = first.file(&format!("/tmp/image{n}"))?.to_vec();
-        run = run.add(&format!("/images/image{n}"), image);
+        run = run.add(&format!("/images/image{n}"), image.clone());
+        images.push(image);
     }
+    run = run.add("/images/merged", super::images::merged(&images)?);
     let second = ctx.run(run)?;
     second.expect_status(0)?;
-    let sum = |output: &Output, file: &str| {
+    let sums = |output: &Output, file: &str| {
         let text = output.text();
-        let line = text.lines().find(|line| line.ends_with(file));
-        line.and_then(|line| line.split(' ').next().map(ToString::to_string))
+        let lines = text.lines().filter(|line| line.ends_with(file));
+        let sums = lines.filter_map(|line| line.split(' ').next().map(ToString::to_string));
+        sums.collect::<Vec<_>>()
     };
-    let (whole, restored) = (sum(&first, "/tmp/whole"), sum(&second, "/tmp/out"));
-    if whole.is_none() || whole != restored {
+    let (whole, restored) = (sums(&first, "/tmp/whole"), sums(&second, "/tmp/out"));
+    // From the chain, and from the image that was made of it.
+    if whole.len() != 1 || restored != [whole[0].as_str(); 2] {
         return Err(format!(
             "{whole:?} undisturbed, {restored:?} after two boots:\n{}",
             second.text()

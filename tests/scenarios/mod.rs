@@ -11,6 +11,7 @@ mod driver;
 mod examples;
 mod frames;
 mod gdb;
+mod images;
 mod inspect;
 mod legacy;
 mod linux;

@@ -58,6 +58,17 @@ pub(crate) enum Command {
     Run(Box<RunOptions>),
     /// Make, look at and check disks of machines: ext4, without root and without a machine
     Disk(DiskOptions),
+    /// Look at the images of checkpoints: show, check, diff, extract, merge; `./fermata image --help` has the options
+    #[command(disable_help_flag = true)]
+    Image {
+        /// What to do, and with which images
+        #[arg(
+            value_name = "ARG",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        arguments: Vec<OsString>,
+    },
     /// Make a disk or an archive of Debian's packages and all that they depend on, without root and without a machine
     Root(RootOptions),
     /// Run the tests: on the host, in the guest, and whole scenarios

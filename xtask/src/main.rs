@@ -17,7 +17,9 @@ mod drivers;
 mod root;
 mod run;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 use cli::Command;
@@ -63,6 +65,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             Ok(status)
         }
         Command::Disk(options) => disk::run(&options),
+        Command::Image { arguments } => Err(look_at_images(&Project::find()?, &arguments)?),
         Command::Root(options) => root::run(&Project::find()?, &options),
         Command::Numbers => numbers::write(&Project::find()?),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
@@ -107,6 +110,16 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             print(&page)
         }
     }
+}
+
+/// Replaces this process by the program of `tools/image`; returns only on failure.
+fn look_at_images(project: &Project, arguments: &[OsString]) -> Result<Error, Error> {
+    let mut program = std::process::Command::new(project.image_program()?);
+    program.args(arguments);
+    Ok(Error::new(format!(
+        "cannot run the program that looks at images: {}",
+        program.exec()
+    )))
 }
 
 /// The manual page: one for all commands.

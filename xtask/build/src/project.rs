@@ -273,6 +273,21 @@ impl Project {
         Error::new(format!("cannot run cargo: {}", command.exec()))
     }
 
+    /// Builds the program of a package that is for the host: its path. Says `what` if that takes long.
+    fn host_program(&self, package: &str, name: &str, what: &str) -> Result<PathBuf, Error> {
+        let (build, config) = (BuildTarget::Host, Config::DEFAULT);
+        let mut cargo = self.cargo(build, config, "build");
+        cargo.args(["--quiet", "--package", package, "--bin", name]);
+        finish(cargo, what)?;
+        Ok(self.binaries(build, config).join(name))
+    }
+
+    /// The program that looks at images.
+    pub fn image_program(&self) -> Result<PathBuf, Error> {
+        let what = "building the program that looks at images";
+        self.host_program("fermata-image", "image", what)
+    }
+
     /// The packages of the workspace.
     pub fn packages(&self) -> Result<Vec<Package>, Error> {
         let output = Command::new("cargo")

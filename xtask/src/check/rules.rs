@@ -150,6 +150,7 @@ const CRATES: &[Room] = &[
     ),
     room("benches", &["abi", "user", "tests/guest"], &[]),
     room("tools", &[], &[]),
+    room("tools/image", &["servers/checkpoint", "servers/linux"], &[]),
     room("xtask", &["abi", "user/services", "xtask"], &[]),
 ];
 
