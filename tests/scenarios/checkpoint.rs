@@ -559,6 +559,15 @@ busybox sha256sum /tmp/whole
     }
 
     let script = "\
+image check /images/image3
+image merge /images/image3 /images/again
+image merge /images/image3 /images/again
+cmp /images/again /images/merged && echo the same on the host
+image extract --file /tmp/out image3 /tmp/one
+image extract --file 7 /images/image3 /tmp/one
+image show /images/image1 | grep -c 'awk BEGIN'
+image diff /images/image3 /images/merged
+rm /images/again
 restore /images/image3
 sleep 0.1
 checkpoint --parent /images/image3 %1 /images/image4
@@ -583,6 +592,22 @@ ls -l /images
     run = run.add("/images/merged", super::images::merged(&images)?);
     let second = ctx.run(run)?;
     second.expect_status(0)?;
+    let text = second.text();
+    for said in [
+        "/images/image3: sound, with the 3 images that it is based on\n",
+        "image: /images/again is there already\n",
+        "the same on the host\n",
+        "image: cannot read image3: no such file or directory\n",
+        "image: the image has no file '7'; `image show` lists those that it has\n",
+        "the same processes, objects and pages\n",
+    ] {
+        if !text.contains(said) {
+            return Err(format!("nobody said \"{said}\":\n{text}"));
+        }
+    }
+    if text.contains(".tmp") {
+        return Err(format!("something was left behind:\n{text}"));
+    }
     let sums = |output: &Output, file: &str| {
         let text = output.text();
         let lines = text.lines().filter(|line| line.ends_with(file));

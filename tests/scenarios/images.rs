@@ -103,7 +103,7 @@ pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
     write(&at.path("image0"), &damaged)?;
-    let named = "image0: the image is damaged: the pages at ";
+    let named = "/tmp/image0, on which it is based: the image is damaged: the pages at ";
     at.says(&check, 1, &[named])?;
     at.says(&format!("merge image{last} half"), 1, &["damaged"])?;
     let names = std::fs::read_dir(&at.directory).map_err(|error| error.to_string())?;

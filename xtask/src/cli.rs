@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Run(Box<RunOptions>),
     /// Make, look at and check disks of machines: ext4, without root and without a machine
     Disk(DiskOptions),
-    /// Look at the images of checkpoints: show, check, diff, extract, merge; `./fermata image --help` has the options
+    /// Look at the images of checkpoints: show, check, diff, extract, merge; `./fermata image help` says how
     #[command(disable_help_flag = true)]
     Image {
         /// What to do, and with which images

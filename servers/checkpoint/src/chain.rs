@@ -319,6 +319,12 @@ impl<B: Bytes> Chain<B> {
         self.images.iter()
     }
 
+    /// What those on which it is based were called when the one before each was written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let based = self.images.iter().filter(|image| !image.same.is_empty());
+        based.filter_map(|image| Some(image.parent.as_ref()?.path.as_str()))
+    }
+
     /// As [`Chain::images`], to check them.
     pub fn images_mut(&mut self) -> impl Iterator<Item = &mut Image<B>> {
         self.images.iter_mut()

@@ -64,9 +64,9 @@ impl<B: Bytes> Whole<B> {
         })
     }
 
-    /// The files of the image and of those that it is based on.
-    pub fn files(&self) -> impl Iterator<Item = &B> {
-        self.chain.images().map(Image::bytes)
+    /// What those on which it is based were called, the first one first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.chain.names()
     }
 
     /// How many images it is based on.

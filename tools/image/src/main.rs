@@ -1,210 +1,142 @@
-//! `./fermata image`: what one can do with the image of a checkpoint without a machine.
-//!
-//! What is said of an image is said by `servers/checkpoint` (`tool`) and, of the part of Linux, by `servers/linux` (`part`): the programs that
-//! restore one. Here are the command line and the files.
+//! `./fermata image`: the program `image` of the guest (`servers/checkpoint/image`), with files of the host.
 
-mod files;
-
-use checkpoint_image::meta::Meta;
-use checkpoint_image::tool::{diff, dump, show, Whole};
-use clap::{Args, Parser, Subcommand};
-use files::{open, File, New};
-use personality::part::Shown;
-use std::io::Write;
+use checkpoint_image::chain::Bytes;
+use checkpoint_image::file::Bad;
+use image_tool::{run, Files, New};
+use std::cell::Cell;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tempfile::NamedTempFile;
 
-/// Most memory that a description may take.
+/// Most memory that descriptions may take.
 const MOST: u64 = 4 << 30;
-
-/// Say what is in the image of a checkpoint, check it, compare two, take something out of one, or make one of a chain
-///
-/// An incremental image is read with those that it is based on, which lie beside it under the names that they had.
-#[derive(Parser)]
-#[command(
-    name = "image",
-    bin_name = "./fermata image",
-    arg_required_else_help = true,
-    max_term_width = 110
-)]
-struct Cli {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
-    /// Say what is in an image: its processes, what they have open, threads, objects and pages
-    Show {
-        /// The image
-        image: PathBuf,
-    },
-    /// Check all of an image, and of those that it is based on; the status is 0 only if it is sound
-    Check {
-        /// The image
-        image: PathBuf,
-    },
-    /// Say how an image differs from an earlier one; the status is 0 if it does not, 1 if it does, and 2 if one cannot be read
-    Diff {
-        /// The earlier one
-        before: PathBuf,
-        /// The later one
-        then: PathBuf,
-    },
-    /// Take the memory of a process, or a file, out of an image
-    Extract {
-        #[command(flatten)]
-        what: What,
-        /// The image
-        image: PathBuf,
-        /// A path where nothing is yet
-        to: PathBuf,
-    },
-    /// Make one whole image of an incremental one and those that it is based on
-    Merge {
-        /// The last image
-        image: PathBuf,
-        /// A path where nothing is yet
-        to: PathBuf,
-    },
-}
-
-#[derive(Args)]
-#[group(required = true, multiple = false)]
-struct What {
-    /// Memory and threads of this process, by its number or its name, as a core file for debuggers: gdb PROGRAM FILE
-    #[arg(long, value_name = "PROCESS")]
-    core: Option<String>,
-    /// A file that the image has: its path, or the number with which `show` lists it
-    #[arg(long, value_name = "FILE")]
-    file: Option<String>,
-}
+/// How many bytes take so long that it is said how far it is.
+const LONG: u64 = 64 << 20;
 
 fn main() -> ExitCode {
-    let verb = Cli::parse().verb;
-    let failure = match verb {
-        Verb::Diff { .. } => 2,
-        _ => 1,
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Result<Vec<String>, _> = arguments.map(|a| a.into_string()).collect();
+    let result = match &arguments {
+        Ok(all) => {
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            run(&all, &Host::default())
+        }
+        Err(other) => Err((format!("{}: is no text", other.display()), 2)),
     };
-    match run(&verb) {
+    match result {
         Ok(status) => ExitCode::from(status),
-        Err(sentence) => {
+        Err((sentence, status)) => {
             eprintln!("image: {sentence}");
-            ExitCode::from(failure)
+            ExitCode::from(status)
         }
     }
 }
 
-fn run(verb: &Verb) -> Result<u8, String> {
-    match verb {
-        Verb::Show { image } => {
-            let mut text = String::new();
-            let mut whole = open(image)?;
-            show::show(&mut whole, part, &mut text).map_err(|_| "cannot print")?;
-            print(&text)?;
-        }
-        Verb::Check { image } => {
-            let mut whole = open(image)?;
-            check(&mut whole)?;
-            let sentence = match whole.parents() {
-                0 => "sound, and whole".to_string(),
-                1 => "sound, with the image that it is based on".to_string(),
-                many => format!("sound, with the {many} images that it is based on"),
-            };
-            print(&format!("{}: {sentence}\n", image.display()))?;
-        }
-        Verb::Diff { before, then } => {
-            let (mut before, mut then) = (open(before)?, open(then)?);
-            let mut text = String::new();
-            let count = diff::diff(&mut before, &mut then, &mut text)?;
-            print(&text)?;
-            return Ok(u8::from(count > 0));
-        }
-        Verb::Extract { what, image, to } => extract(what, &mut open(image)?, to)?,
-        Verb::Merge { image, to } => {
-            let mut whole = open(image)?;
-            // Its checksums would be those of what is wrong.
-            let new = New::at(to)?;
-            let mut at = 0;
-            let mut progress = files::Progress::new("written", whole.page_bytes());
-            let length = whole.write_merged(|bytes| {
-                progress.add(bytes.len() as u64);
-                at += bytes.len() as u64;
-                new.put(at - bytes.len() as u64, bytes)
-            })?;
-            new.keep()?;
-            print(&format!(
-                "{}: {length} bytes, based on no other\n",
-                to.display()
-            ))?;
+/// The files of the host.
+#[derive(Default)]
+struct Host {
+    /// How much memory was asked for.
+    taken: Cell<u64>,
+    /// The percentage that was said last.
+    said: Cell<u64>,
+}
+
+/// An image.
+struct File {
+    file: std::fs::File,
+    size: u64,
+}
+
+/// A file that is made: it has no name that anybody knows until it is complete.
+struct Made {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Files for Host {
+    type File = File;
+    type New = Made;
+
+    fn open(&self, path: &str) -> Result<File, String> {
+        let failed = |error: std::io::Error| format!("cannot read {path}: {error}");
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        match about.is_file() {
+            true => Ok(File {
+                file,
+                size: about.len(),
+            }),
+            false => Err(format!("{path} is no file")),
         }
     }
-    Ok(0)
-}
 
-/// Checks all of an image, the managers' parts too.
-fn check(whole: &mut Whole<File>) -> Result<(), String> {
-    let mut progress = files::Progress::new("checked", whole.page_bytes());
-    let checked = whole.check(|bytes| progress.add(bytes));
-    checked.map_err(|(number, why)| {
-        let file = whole.files().nth(number);
-        let name = file.map_or_else(String::new, |file| format!("{}: ", file.path().display()));
-        format!("{name}{why}")
-    })?;
-    linux(&whole.meta).try_for_each(|part| shown(part).map(|_| ()))
-}
+    fn create(&self, path: &str) -> Result<Made, String> {
+        let path = Path::new(path);
+        if path.symlink_metadata().is_ok() {
+            return Err(format!("{} is there already", path.display()));
+        }
+        let directory = path.parent().filter(|path| *path != Path::new(""));
+        let made = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")));
+        let file = made.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(Made {
+            file,
+            path: path.to_path_buf(),
+        })
+    }
 
-/// The parts of Linux.
-fn linux(meta: &Meta) -> impl Iterator<Item = &[u8]> {
-    let of_linux = meta
-        .processes
-        .iter()
-        .filter(|process| process.manager == "linux" && process.member == 0);
-    of_linux.map(|process| &process.part[..])
-}
+    fn room(&self, bytes: u64) -> bool {
+        self.taken.set(self.taken.get().saturating_add(bytes));
+        self.taken.get() <= MOST
+    }
 
-fn shown(part: &[u8]) -> Result<Shown, String> {
-    Shown::read(part, |bytes| bytes <= MOST)
-        .map_err(|why| format!("the image makes no sense: {why}"))
-}
+    fn print(&self, text: &str) -> Result<(), String> {
+        match std::io::stdout().write_all(text.as_bytes()) {
+            // A reader that has closed its end is no failure.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(format!("cannot print: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
 
-/// What a manager's part says.
-fn part(manager: &str, bytes: &[u8]) -> Vec<String> {
-    match (manager, bytes) {
-        (_, []) => Vec::new(),
-        ("linux", bytes) => shown(bytes).map_or_else(|why| vec![why], |shown| shown.lines()),
-        (_, bytes) => vec![format!("{} bytes of its manager's", bytes.len())],
+    fn progress(&self, done: u64, all: u64) {
+        let part = (100 * done / all.max(1)).min(100);
+        if all < LONG || part == self.said.get() || !std::io::stderr().is_terminal() {
+            return;
+        }
+        self.said.set(part);
+        let end = if part == 100 { "\n" } else { "" };
+        let _ = write!(std::io::stderr(), "\rimage: {part} %{end}");
     }
 }
 
-fn extract(what: &What, whole: &mut Whole<File>, to: &Path) -> Result<(), String> {
-    let new = New::at(to)?;
-    if let Some(process) = &what.core {
-        let number = dump::find(&whole.meta, process)?;
-        dump::write(whole, number, |at, bytes| new.put(at, bytes))?;
+impl Bytes for File {
+    fn size(&self) -> u64 {
+        self.size
     }
-    if let Some(name) = &what.file {
-        let parts: Vec<Shown> = linux(&whole.meta).map(shown).collect::<Result<_, _>>()?;
-        let number = name.parse().ok();
-        // Of several trees the first one that has it.
-        let mut found = parts.iter().filter_map(|part| {
-            let mut all = part.contents().enumerate();
-            all.find(|(n, (path, ..))| *path == Some(name) || number == Some(*n))
-        });
-        let (_, (.., contents)) = found.next().ok_or_else(|| {
-            format!("the image has no file '{name}'; `image show` lists those that it has")
-        })?;
-        new.put(0, contents)?;
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
+        let read = self.file.read_exact_at(into, offset);
+        read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Bad::Short.to_string(),
+            _ => format!("cannot read it: {error}"),
+        })
     }
-    new.keep()
 }
 
-/// Prints. A reader that has closed its end is no failure.
-fn print(text: &str) -> Result<(), String> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot print: {error}"))
+impl New for Made {
+    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), String> {
+        let written = self.file.as_file().write_all_at(bytes, at);
+        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
+
+    fn keep(self) -> Result<(), String> {
+        let path = self.path;
+        match self.file.persist_noclobber(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("cannot write {}: {}", path.display(), error.error)),
         }
-        _ => Ok(()),
     }
 }

@@ -133,6 +133,11 @@ const CRATES: &[Room] = &[
         &["abi", "user", "drivers/uart"],
         &["tests/allocated"],
     ),
+    room(
+        "servers/checkpoint/image",
+        &["user", "servers/checkpoint", "servers/linux"],
+        &[],
+    ),
     room("servers/ext4", &["user", "drivers/block"], &[]),
     room("servers/gdb", &["abi", "user", "drivers/uart"], &[]),
     room("servers/linux/vdso", &[], &[]),
@@ -150,7 +155,7 @@ const CRATES: &[Room] = &[
     ),
     room("benches", &["abi", "user", "tests/guest"], &[]),
     room("tools", &[], &[]),
-    room("tools/image", &["servers/checkpoint", "servers/linux"], &[]),
+    room("tools/image", &["servers/checkpoint"], &[]),
     room("xtask", &["abi", "user/services", "xtask"], &[]),
 ];
 

@@ -383,3 +383,52 @@ pub fn find(meta: &Meta, name: &str) -> Result<u32, String> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::tests::sample;
+    use crate::meta::Object;
+
+    /// Mappings of a region of the space in which they are show each other, and so on: there is an end to what is looked at.
+    #[test]
+    fn mappings_of_mappings_have_an_end() {
+        let mut meta = sample();
+        let is_space = |object: &Object| matches!(object.state, State::Space { .. });
+        let space = meta.objects.iter().position(is_space).expect("it has one") as u32;
+        let here = Target::Object(space);
+        let mapping = |start, region| Object {
+            place: meta.objects[0].place,
+            state: State::Mapping {
+                start,
+                size: PAGE_SIZE,
+                offset: 0,
+                protection: 7,
+            },
+            refs: vec![region, here.clone()],
+        };
+        let region = Object {
+            place: meta.objects[0].place,
+            state: State::Region {
+                start: 0,
+                size: MEMORY_SIZE,
+                protection: 7,
+            },
+            refs: vec![here.clone(), Target::Null],
+        };
+        let number = Target::Object(meta.objects.len() as u32);
+        let mut more = vec![region, mapping(0, Target::Region(0, Segment::Memory))];
+        more.extend((0..6).map(|_| mapping(0, number.clone())));
+        meta.objects.extend(more);
+        let mut shown = Shown {
+            meta: &meta,
+            left: MAX_SHOWN,
+        };
+        let parts = shown.of(space, 0);
+        assert!(
+            parts.len() > MAX_DEPTH && parts.len() <= MAX_SHOWN,
+            "S1: looking at an image takes as long as somebody likes: {} parts",
+            parts.len()
+        );
+    }
+}

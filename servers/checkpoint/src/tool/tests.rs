@@ -205,6 +205,28 @@ fn a_missing_or_damaged_image_is_named() {
     }
 }
 
+/// Whichever byte of whichever image is another one, it is found.
+#[test]
+fn each_altered_byte_is_found() {
+    let mut images = three();
+    let mut altered = 0;
+    for number in 0..images.len() {
+        for at in (0..images[number].len()).step_by(211) {
+            images[number][at] ^= 0x10;
+            let find = |parent: &Parent| match parent.path.as_str() {
+                "/tmp/two" => Ok(&images[1][..]),
+                _ => Ok(&images[2][..]),
+            };
+            let checked = Whole::open(&images[0][..], find, |_| true)
+                .and_then(|mut whole| whole.check(|_| {}).map_err(|(_, why)| why));
+            assert!(checked.is_err(), "A9: byte {at} of image {number}");
+            images[number][at] ^= 0x10;
+            altered += 1;
+        }
+    }
+    assert!(altered > 500, "{altered}");
+}
+
 const SUMS: usize = file::SUM_BYTES as usize;
 
 #[test]

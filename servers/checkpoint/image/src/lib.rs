@@ -1,0 +1,320 @@
+//! The program `image`: what one can do with the image of a checkpoint without restoring it.
+//!
+//! What is said of an image is said by [`checkpoint_image::tool`] and, of the part of Linux, by [`personality::part`]: the libraries of those who
+//! restore it. Here are the command line and what it does with files, for the host (`tools/image`) and for the guest (`main.rs`), which
+//! bring their files along ([`Files`]).
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use checkpoint_image::chain::Bytes;
+use checkpoint_image::meta::{Meta, Parent};
+use checkpoint_image::tool::{diff, dump, show, Whole};
+use personality::part::Shown;
+
+/// How it is used.
+pub const USAGE: &str = "\
+Says what is in the image of a checkpoint, checks it, compares two, takes something out of one, or makes one of a chain.
+An incremental image is read with those that it is based on, which lie beside it under the names that they had.
+
+  image show IMAGE                          what is in it: processes, what they have open, threads, objects, pages
+  image check IMAGE                         all of it; the status is 0 only if it is sound
+  image diff BEFORE THEN                    how two differ; the status is 0 if they do not, 1 if they do
+  image extract --core PROCESS IMAGE FILE   memory and threads of a process, by number or name, as a core file:
+                                            gdb PROGRAM FILE
+  image extract --file NAME IMAGE FILE      a file that the image has, by its path or the number that `show` gives
+  image merge IMAGE FILE                    one whole image of an incremental one and those that it is based on
+
+FILE is a path where nothing is yet. The status is 2 if what is asked for cannot be understood or read.
+";
+
+/// The files of whoever runs it.
+pub trait Files {
+    /// A file that is read.
+    type File: Bytes;
+    /// A file that is made, and gets its name when it is complete. Without that nothing of it is left.
+    type New: New;
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// A sentence that names it.
+    fn open(&self, path: &str) -> Result<Self::File, String>;
+    /// Makes one where nothing is yet.
+    ///
+    /// # Errors
+    /// A sentence that names it, also if something is there.
+    fn create(&self, path: &str) -> Result<Self::New, String>;
+    /// Whether there is memory for so many bytes more.
+    fn room(&self, bytes: u64) -> bool;
+    /// Prints.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn print(&self, text: &str) -> Result<(), String>;
+    /// So many of all bytes have been looked at or written.
+    fn progress(&self, _done: u64, _all: u64) {}
+}
+
+/// A file that is made.
+pub trait New {
+    /// Puts bytes somewhere; where none are put there are zeros.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), String>;
+    /// It is complete.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn keep(self) -> Result<(), String>;
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verb<'a> {
+    Show {
+        image: &'a str,
+    },
+    Check {
+        image: &'a str,
+    },
+    Diff {
+        before: &'a str,
+        then: &'a str,
+    },
+    Extract {
+        what: What<'a>,
+        image: &'a str,
+        to: &'a str,
+    },
+    Merge {
+        image: &'a str,
+        to: &'a str,
+    },
+    Help,
+}
+
+/// What is taken out of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What<'a> {
+    Core(&'a str),
+    File(&'a str),
+}
+
+impl<'a> Verb<'a> {
+    fn read(arguments: &[&'a str]) -> Option<Self> {
+        Some(match *arguments {
+            ["show", image] => Verb::Show { image },
+            ["check", image] => Verb::Check { image },
+            ["diff", before, then] => Verb::Diff { before, then },
+            ["extract", "--core", process, image, to] => {
+                let what = What::Core(process);
+                Verb::Extract { what, image, to }
+            }
+            ["extract", "--file", name, image, to] => {
+                let what = What::File(name);
+                Verb::Extract { what, image, to }
+            }
+            ["merge", image, to] => Verb::Merge { image, to },
+            ["help" | "--help" | "-h"] => Verb::Help,
+            _ => return None,
+        })
+    }
+}
+
+/// Does what the arguments say: the status of the program, or a sentence that is to be printed as an error, and the status.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(arguments: &[&str], files: &impl Files) -> Result<u8, (String, u8)> {
+    let Some(verb) = Verb::read(arguments) else {
+        let sentence = match arguments {
+            [] => "it is not said what is to be done".to_string(),
+            all => format!("'{}' is not understood", all.join(" ")),
+        };
+        return Err((format!("{sentence}; `image help` says how it is used"), 2));
+    };
+    let failure = match verb {
+        Verb::Diff { .. } => 2,
+        _ => 1,
+    };
+    act(&verb, files).map_err(|sentence| (sentence, failure))
+}
+
+fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
+    match *verb {
+        Verb::Help => files.print(USAGE)?,
+        Verb::Show { image } => {
+            let mut text = String::new();
+            let part = |manager: &str, bytes: &[u8]| part(manager, bytes, files);
+            show::show(&mut open(image, files)?, part, &mut text).map_err(|_| "cannot print")?;
+            files.print(&text)?;
+        }
+        Verb::Check { image } => {
+            let parents = check(image, files)?;
+            let sentence = match parents {
+                0 => "sound, and whole".to_string(),
+                1 => "sound, with the image that it is based on".to_string(),
+                many => format!("sound, with the {many} images that it is based on"),
+            };
+            files.print(&format!("{image}: {sentence}\n"))?;
+        }
+        Verb::Diff { before, then } => {
+            let (mut before, mut then) = (open(before, files)?, open(then, files)?);
+            let mut text = String::new();
+            let count = diff::diff(&mut before, &mut then, &mut text)?;
+            files.print(&text)?;
+            return Ok(u8::from(count > 0));
+        }
+        Verb::Extract {
+            ref what,
+            image,
+            to,
+        } => extract(what, &mut open(image, files)?, to, files)?,
+        Verb::Merge { image, to } => {
+            let mut whole = open(image, files)?;
+            let mut new = files.create(to)?;
+            let all = whole.page_bytes();
+            let mut at = 0;
+            whole.write_merged(|bytes| {
+                new.put(at, bytes)?;
+                at += bytes.len() as u64;
+                files.progress(at, all);
+                Ok(())
+            })?;
+            new.keep()?;
+            files.print(&format!("{to}: {at} bytes, based on no other\n"))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Opens an image with those that it is based on. Their paths are those that they had: here they lie beside it.
+fn open<F: Files>(path: &str, files: &F) -> Result<Whole<F::File>, String> {
+    let directory = path.rfind('/').map_or("", |slash| &path[..=slash]);
+    let find = |parent: &Parent| {
+        let name = parent.path.rsplit('/').next().unwrap_or_default();
+        files.open(&format!("{directory}{name}"))
+    };
+    let whole = Whole::open(files.open(path)?, find, |bytes| files.room(bytes));
+    whole.map_err(|why| format!("{path}: {why}"))
+}
+
+/// Checks all of an image, the managers' parts too: how many it is based on.
+fn check<F: Files>(path: &str, files: &F) -> Result<usize, String> {
+    let mut whole = open(path, files)?;
+    let (all, mut done) = (whole.page_bytes(), 0);
+    let checked = whole.check(|bytes| {
+        done += bytes;
+        files.progress(done, all);
+    });
+    checked.map_err(|(number, why)| {
+        // The first one is asked for by its path, the others by the names that they have in the one before.
+        match number.checked_sub(1) {
+            None => format!("{path}: {why}"),
+            Some(number) => {
+                let names: Vec<_> = whole.names().collect();
+                let name = names.get(number).copied().unwrap_or_default();
+                format!("{name}, on which it is based: {why}")
+            }
+        }
+    })?;
+    linux(&whole.meta).try_for_each(|part| shown(part, files).map(|_| ()))?;
+    Ok(whole.parents())
+}
+
+/// The parts of Linux.
+fn linux(meta: &Meta) -> impl Iterator<Item = &[u8]> {
+    let processes = meta.processes.iter();
+    let of_linux = processes.filter(|process| process.manager == "linux" && process.member == 0);
+    of_linux.map(|process| &process.part[..])
+}
+
+fn shown(part: &[u8], files: &impl Files) -> Result<Shown, String> {
+    let shown = Shown::read(part, |bytes| files.room(bytes));
+    shown.map_err(|why| format!("the image makes no sense: {why}"))
+}
+
+/// What a manager's part says.
+fn part(manager: &str, bytes: &[u8], files: &impl Files) -> Vec<String> {
+    match (manager, bytes) {
+        (_, []) => Vec::new(),
+        ("linux", bytes) => match shown(bytes, files) {
+            Ok(shown) => shown.lines(),
+            Err(why) => vec![why],
+        },
+        (_, bytes) => vec![format!("{} bytes of its manager's", bytes.len())],
+    }
+}
+
+fn extract<F: Files>(
+    what: &What,
+    whole: &mut Whole<F::File>,
+    to: &str,
+    files: &F,
+) -> Result<(), String> {
+    let mut new = files.create(to)?;
+    match *what {
+        What::Core(process) => {
+            let number = dump::find(&whole.meta, process)?;
+            dump::write(whole, number, |at, bytes| new.put(at, bytes))?;
+        }
+        What::File(name) => {
+            let parts = linux(&whole.meta).map(|part| shown(part, files));
+            let parts: Vec<Shown> = parts.collect::<Result<_, _>>()?;
+            let number = name.parse().ok();
+            // Of several trees the first one that has it.
+            let mut found = parts.iter().filter_map(|part| {
+                let mut all = part.contents().enumerate();
+                all.find(|(n, (path, ..))| *path == Some(name) || number == Some(*n))
+            });
+            let (_, (.., contents)) = found.next().ok_or_else(|| {
+                format!("the image has no file '{name}'; `image show` lists those that it has")
+            })?;
+            new.put(0, contents)?;
+        }
+    }
+    new.keep()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_understood_or_refused() {
+        let show = Verb::Show { image: "a" };
+        assert_eq!(Verb::read(&["show", "a"]), Some(show));
+        let core = Verb::Extract {
+            what: What::Core("sh"),
+            image: "a",
+            to: "b",
+        };
+        assert_eq!(
+            Verb::read(&["extract", "--core", "sh", "a", "b"]),
+            Some(core)
+        );
+        for wrong in [
+            &[][..],
+            &["show"],
+            &["show", "a", "b"],
+            &["extract", "a", "b"],
+            &["walk", "a"],
+        ] {
+            assert_eq!(Verb::read(wrong), None, "{wrong:?}");
+        }
+        for line in USAGE
+            .lines()
+            .filter_map(|line| line.strip_prefix("  image "))
+        {
+            let words = line.split("  ").next().unwrap_or_default();
+            let words: Vec<_> = words.split(' ').collect();
+            assert!(Verb::read(&words).is_some(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The program `image` of the guest: see the library.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use checkpoint_image::chain::Bytes;
+use checkpoint_image::file::Bad;
+use image_tool::{run, Files, New};
+use rt::fs::{self, Flags};
+
+rt::entry!(main);
+
+fn main() -> u8 {
+    let arguments = rt::start().args.iter().skip(1);
+    let arguments: Vec<&str> = arguments.map(String::as_str).collect();
+    match run(&arguments, &Guest) {
+        Ok(status) => status,
+        Err((sentence, status)) => {
+            rt::eprintln!("image: {sentence}");
+            status
+        }
+    }
+}
+
+/// The files of the guest.
+struct Guest;
+
+/// An image.
+struct File(fs::File);
+
+/// A file that is made, under another name until it is complete.
+struct Made {
+    file: fs::File,
+    temporary: String,
+    path: String,
+    is_kept: bool,
+}
+
+fn absolute(path: &str) -> String {
+    match path.starts_with('/') {
+        true => path.to_string(),
+        false => format!("{}/{path}", rt::start().cwd),
+    }
+}
+
+impl Files for Guest {
+    type File = File;
+    type New = Made;
+
+    fn open(&self, path: &str) -> Result<File, String> {
+        let file = fs::File::open(&absolute(path), Flags::default(), 0);
+        let file = file.map_err(|error| format!("cannot read {path}: {}", error.text()))?;
+        match file.opened().mode & fs::mode::TYPE {
+            fs::mode::FILE => Ok(File(file)),
+            _ => Err(format!("{path} is no file")),
+        }
+    }
+
+    fn create(&self, path: &str) -> Result<Made, String> {
+        let absolute = absolute(path);
+        if fs::stat(&absolute, false).is_ok() {
+            return Err(format!("{path} is there already"));
+        }
+        let temporary = format!("{absolute}.tmp");
+        let flags = Flags {
+            create: true,
+            exclusive: true,
+            ..Flags::default()
+        };
+        let file = fs::File::open(&temporary, flags, 0o644);
+        let file = file.map_err(|error| format!("cannot write {temporary}: {}", error.text()))?;
+        Ok(Made {
+            file,
+            temporary,
+            path: absolute,
+            is_kept: false,
+        })
+    }
+
+    fn room(&self, bytes: u64) -> bool {
+        rt::heap::want(bytes).is_ok()
+    }
+
+    fn print(&self, text: &str) -> Result<(), String> {
+        let printed = rt::io::write(text.as_bytes());
+        printed.map_err(|error| format!("cannot print: {}", error.text()))
+    }
+}
+
+impl Bytes for File {
+    fn size(&self) -> u64 {
+        self.0.opened().size
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
+        let length = self.0.read_full(offset, into);
+        let length = length.map_err(|error| format!("cannot read it: {}", error.text()))?;
+        match length == into.len() {
+            true => Ok(()),
+            false => Err(Bad::Short.to_string()),
+        }
+    }
+}
+
+impl New for Made {
+    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), String> {
+        let written = self.file.write_all(at, bytes);
+        written.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))
+    }
+
+    fn keep(mut self) -> Result<(), String> {
+        let kept = fs::rename(&self.temporary, &self.path);
+        kept.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))?;
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = fs::unlink(&self.temporary);
+        }
+    }
+}
