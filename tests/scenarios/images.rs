@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::scenario::Failure;
+use xtask_build::debian::install;
 use xtask_build::project::{temp_dir, Project};
 
 /// The program, and where the images are.
@@ -34,6 +35,40 @@ impl Images {
                 output.status
             )),
         }
+    }
+}
+
+impl Images {
+    /// Whoever reads an image by the description of the format alone finds in it what is there, and what is wrong.
+    fn read_by_strangers(&self, names: &[&str]) -> Result<(), Failure> {
+        install(&[("python3", "python3-minimal")])?;
+        let project = Project::find().map_err(|error| error.message)?;
+        let read = |name: &str| {
+            Command::new("python3")
+                .current_dir(&self.directory)
+                .arg(project.root.join("examples/image/read_image.py"))
+                .arg(name)
+                .output()
+                .map_err(|error| error.to_string())
+        };
+        for name in names {
+            let lines = read(name)?;
+            let said = String::from_utf8_lossy(&lines.stdout).into_owned();
+            let said: Vec<&str> = said.lines().collect();
+            if !lines.status.success() || said.len() < 5 {
+                let why = String::from_utf8_lossy(&lines.stderr).into_owned();
+                return Err(format!("{name}: {said:?}\n{why}"));
+            }
+            self.says(&format!("show {name}"), 0, &said)?;
+            let mut damaged = std::fs::read(self.path(name)).map_err(|error| error.to_string())?;
+            let middle = damaged.len() / 2;
+            damaged[middle] ^= 1;
+            write(&self.path("damaged"), &damaged)?;
+            if read("damaged")?.status.code() != Some(1) {
+                return Err(format!("{name}: damage is not found"));
+            }
+        }
+        std::fs::remove_file(self.path("damaged")).map_err(|error| error.to_string())
     }
 }
 
@@ -80,6 +115,8 @@ pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     )?;
     at.says("extract --core 0 merged core", 0, &[])?;
     at.says("extract --file /tmp/out merged out", 0, &[])?;
+
+    at.read_by_strangers(&["image0", &format!("image{last}"), "merged"])?;
 
     let there = ["merged is there already"];
     at.says("merge image1 merged", 1, &there)?;

@@ -213,7 +213,14 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 
 /// A text of an image as people may see it: nothing in it moves a cursor or ends a line.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().flat_map(char::escape_debug).collect()
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
