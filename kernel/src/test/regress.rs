@@ -548,6 +548,15 @@ const PROGRAMS: &[(&str, &str)] = &[
          d touch kept+0x118c 4",
     ),
     (
+        "A6: a page that a keeper had not supplied was an exception at once when a later call missed it",
+        "b server_wait_receive a0=q0 a6=data+0x3200 a7=0x100
+         d touch kept+0x118c 4
+         b reply_wait_receive
+         d mutex_trylock a0=m0
+         d mutex_unlock a0=m0
+         d mutex_get_state a0=m0 a1=kept+0x1180",
+    ),
+    (
         "S2: who had answered an exception had it again when its thread was set to an older state",
         "store data+0x2000 0x1010 0x9364 0x52d51 0x0 0x400000 0x43bdf43dc 0x6beb6 0x0 0x628da 0x2 0x94ee4 0x7004 0xbea15 0x1001a2 0x7000 0x0 0x78771 0x0
          a server_wait_receive a0=q1 a6=data+0x2200 a7=0x128
