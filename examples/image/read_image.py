@@ -2,7 +2,8 @@
 """Reads the image of a checkpoint, checks it, and says what is in it: python3 read_image.py IMAGE
 
 It uses nothing but what docs/checkpoint.md says ("What an image holds", "The description"), and nothing but Python. What it
-prints are lines of `image show`. An image is hostile input: whatever is wrong ends with a sentence and the status 1.
+prints are lines of `image show`. An image is hostile input: what is no image, or does not match its lengths and checksums, ends
+with a sentence and the status 1. The rules of `Meta::check` it does not know.
 """
 
 import struct
@@ -169,6 +170,11 @@ def read(data):
     return (total, clock, basic, further), processes, objects, pages, based, same
 
 
+def plain(text):
+    """Nothing in it moves a cursor or ends a line."""
+    return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
+
+
 def show(header, processes, objects, pages, based, same):
     total, clock, basic, further = header
     print(f"bytes:      {total:,}")
@@ -182,7 +188,7 @@ def show(header, processes, objects, pages, based, same):
         what = "  memory that they share" if one["shared"] else one["manager"] if one["member"] == 0 else "  and"
         end = "" if here == 1 else "s"
         left = f" here, {theirs:,} in what it is based on" if theirs else ""
-        print(f"  {number:3} {what} {one['name']}: {here:,} page{end}{left}")
+        print(f"  {number:3} {plain(what)} {plain(one['name'])}: {here:,} page{end}{left}")
     others = [kind for _, kind, _, _ in objects if kind != "thread"]
     order = [kind for kind, _ in STATES]
     counts = [f"{others.count(kind):,} {kind}" for kind in order if kind in others]

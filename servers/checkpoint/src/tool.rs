@@ -45,7 +45,7 @@ impl<B: Bytes> Whole<B> {
         mut room: impl FnMut(u64) -> bool,
     ) -> Result<Self, String> {
         let all = chain::read(&bytes, ANY, &mut room)?;
-        // It is there twice.
+        // The chain keeps what it needs of the description beside this one.
         let again = Meta::OBJECT_BYTES * all.meta.objects.len() as u64 + all.header.meta_bytes;
         if !room(again) {
             return Err(file::Bad::Memory.to_string());
@@ -55,7 +55,8 @@ impl<B: Bytes> Whole<B> {
         while let Some(parent) = chain.wanted().cloned() {
             let opened = find(&parent).and_then(|bytes| Image::open(bytes, ANY, &mut room));
             let added = opened.and_then(|image| chain.add(image));
-            added.map_err(|why| format!("{}, on which it is based: {why}", parent.path))?;
+            let name = plain(&parent.path);
+            added.map_err(|why| format!("{name}, on which it is based: {why}"))?;
         }
         Ok(Whole {
             header,
@@ -212,7 +213,8 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 }
 
 /// A text of an image as people may see it: nothing in it moves a cursor or ends a line.
-pub(crate) fn plain(text: &str) -> String {
+#[must_use]
+pub fn plain(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         match c {

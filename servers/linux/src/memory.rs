@@ -130,6 +130,18 @@ impl Area {
         offset.is_multiple_of(PAGE) && end.is_some_and(|end| end <= END)
     }
 
+    /// Whether its program can write to it, or have that allowed.
+    pub(crate) fn may_become_writable(&self) -> bool {
+        let may_write = matches!(
+            self.kind,
+            Kind::Shared {
+                may_write: true,
+                ..
+            }
+        );
+        may_write || self.prot & WRITE != 0
+    }
+
     fn same_but_slot(&self, other: &Area) -> bool {
         (self.start, self.end, self.prot, self.kind)
             == (other.start, other.end, other.prot, other.kind)

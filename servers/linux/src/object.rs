@@ -15,6 +15,7 @@ use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use serde::{Deserialize, Serialize};
+use services::fs::ON_DISK;
 
 use crate::emulate::STEP;
 use crate::errno::{Errno, EBUSY, EIO, ENOMEM};
@@ -186,12 +187,23 @@ pub(crate) struct SavedObject {
 }
 
 impl SavedObject {
+    /// The same, of which nobody could change anything that is to be written back.
+    #[cfg(test)]
+    pub(crate) fn behind_unwritten(&self) -> Self {
+        SavedObject {
+            is_writable: false,
+            is_behind: true,
+            ..self.clone()
+        }
+    }
+
     /// Whether one from an image makes sense by itself.
     pub(crate) fn is_sound(&self) -> bool {
         let is_whole = |at: u64| at.is_multiple_of(PAGE) && at <= END;
         let mut parts = self.loaded.iter();
         self.loaded.len() <= MAX_PARTS
             && (self.loaded.is_empty() && !self.is_behind || self.description.is_some())
+            && (!self.is_behind || self.is_writable)
             && parts.all(|(start, end)| start < end && is_whole(*start) && is_whole(*end))
             && self.loaded.windows(2).all(|w| w[0].1 < w[1].0)
     }
@@ -415,7 +427,7 @@ impl System {
     }
 
     /// An object of an image, which has the bytes that the image has of it: the host has it under this number. `description` is what its file is open as here.
-    /// Errors: `ENFILE`; `EBUSY` if the file has an object here; those of the host.
+    /// Errors: `ENFILE`; `EBUSY` if the file has an object here; `EIO` if it is on a disk; those of the host.
     pub(crate) fn restore_object(
         &mut self,
         host: &mut dyn Host,
@@ -429,6 +441,10 @@ impl System {
             Some(File { ino, description })
         });
         let ino = file.as_ref().map(|file| file.ino);
+        // No program maps a file of the disk so: writing it back would have everybody wait for the disk.
+        if ino.is_some_and(|ino| ino & ON_DISK != 0) {
+            return Err(EIO);
+        }
         if ino.is_some_and(|ino| self.objects.by_ino.contains_key(&ino)) {
             return Err(EBUSY);
         }

@@ -61,6 +61,11 @@ impl Files for Host {
 
     fn open(&self, path: &str) -> Result<File, String> {
         let failed = |error: std::io::Error| format!("cannot read {path}: {error}");
+        // Nobody waits at a FIFO.
+        let about = std::fs::metadata(path).map_err(failed)?;
+        if !about.is_file() {
+            return Err(format!("{path} is no file"));
+        }
         let file = std::fs::File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         match about.is_file() {

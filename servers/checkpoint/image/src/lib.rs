@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::chain::Bytes;
 use checkpoint_image::meta::{Meta, Parent};
-use checkpoint_image::tool::{diff, dump, show, Whole};
+use checkpoint_image::tool::{diff, dump, plain, show, Whole};
 use personality::part::Shown;
 
 /// How it is used.
@@ -30,7 +30,8 @@ An incremental image is read with those that it is based on, which lie beside it
   image extract --file NAME IMAGE FILE      a file that the image has, by its path or the number that `show` gives
   image merge IMAGE FILE                    one whole image of an incremental one and those that it is based on
 
-FILE is a path where nothing is yet. The status is 2 if what is asked for cannot be understood or read.
+FILE is a path where nothing is yet. The status is 1 if something cannot be done, of `diff` then 2, and 2 if it is not
+understood.
 ";
 
 /// The files of whoever runs it.
@@ -179,7 +180,7 @@ fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
         Verb::Merge { image, to } => {
             let mut whole = open(image, files)?;
             let mut new = files.create(to)?;
-            let all = whole.page_bytes();
+            let all = whole.stretches().iter().map(|(_, bytes)| bytes).sum();
             let mut at = 0;
             whole.write_merged(|bytes| {
                 new.put(at, bytes)?;
@@ -199,7 +200,9 @@ fn open<F: Files>(path: &str, files: &F) -> Result<Whole<F::File>, String> {
     let directory = path.rfind('/').map_or("", |slash| &path[..=slash]);
     let find = |parent: &Parent| {
         let name = parent.path.rsplit('/').next().unwrap_or_default();
-        files.open(&format!("{directory}{name}"))
+        // Its name is a text of the image, and what is said of it is shown.
+        let opened = files.open(&format!("{directory}{name}"));
+        opened.map_err(|why| plain(&why))
     };
     let whole = Whole::open(files.open(path)?, find, |bytes| files.room(bytes));
     whole.map_err(|why| format!("{path}: {why}"))
@@ -219,12 +222,14 @@ fn check<F: Files>(path: &str, files: &F) -> Result<usize, String> {
             None => format!("{path}: {why}"),
             Some(number) => {
                 let names: Vec<_> = whole.names().collect();
-                let name = names.get(number).copied().unwrap_or_default();
+                let name = plain(names.get(number).copied().unwrap_or_default());
                 format!("{name}, on which it is based: {why}")
             }
         }
     })?;
-    linux(&whole.meta).try_for_each(|part| shown(part, files).map(|_| ()))?;
+    linux(&whole.meta)
+        .try_for_each(|part| shown(part, files).map(|_| ()))
+        .map_err(|why| format!("{path}: {why}"))?;
     Ok(whole.parents())
 }
 
@@ -237,7 +242,7 @@ fn linux(meta: &Meta) -> impl Iterator<Item = &[u8]> {
 
 fn shown(part: &[u8], files: &impl Files) -> Result<Shown, String> {
     let shown = Shown::read(part, |bytes| files.room(bytes));
-    shown.map_err(|why| format!("the image makes no sense: {why}"))
+    shown.map_err(|why| format!("the part of Linux cannot be read: {why}"))
 }
 
 /// What a manager's part says.
@@ -268,7 +273,6 @@ fn extract<F: Files>(
             let parts = linux(&whole.meta).map(|part| shown(part, files));
             let parts: Vec<Shown> = parts.collect::<Result<_, _>>()?;
             let number = name.parse().ok();
-            // Of several trees the first one that has it.
             let mut found = parts.iter().filter_map(|part| {
                 let mut all = part.contents().enumerate();
                 all.find(|(n, (path, ..))| *path == Some(name) || number == Some(*n))
@@ -276,6 +280,9 @@ fn extract<F: Files>(
             let (_, (.., contents)) = found.next().ok_or_else(|| {
                 format!("the image has no file '{name}'; `image show` lists those that it has")
             })?;
+            if found.next().is_some() {
+                return Err(format!("several trees of the image have a file '{name}'"));
+            }
             new.put(0, contents)?;
         }
     }

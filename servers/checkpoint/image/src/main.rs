@@ -66,9 +66,10 @@ impl Files for Guest {
             return Err(format!("{path} is there already"));
         }
         let temporary = format!("{absolute}.tmp");
+        // What is left of one that was killed goes.
         let flags = Flags {
             create: true,
-            exclusive: true,
+            truncate: true,
             ..Flags::default()
         };
         let file = fs::File::open(&temporary, flags, 0o644);

@@ -2,7 +2,7 @@
 //!
 //! The memory is what the space of the process shows: each of its mappings, through the regions that it is of, to the segments of the image.
 
-use super::Whole;
+use super::{Stretch, Whole};
 use crate::chain::Bytes;
 use crate::meta::{thread_state, Meta, Place, Segment, State, Target};
 use abi::state::Registers;
@@ -17,6 +17,8 @@ use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
 const MAX_PIECES: usize = 0xff00;
 /// Regions that are of memory that shows a region, and so on: at most so many.
 const MAX_DEPTH: usize = 8;
+/// Most pieces that are found before those that belong together are joined.
+const MAX_FOUND: usize = 1 << 18;
 /// Most mappings that are looked at, those of other spaces that are shown included.
 const MAX_SHOWN: usize = 1 << 14;
 /// Size of a program header.
@@ -37,7 +39,7 @@ struct Piece {
     address: u64,
     /// Where it is in the image.
     place: Place,
-    /// How many bytes of it are not all zero.
+    /// How many bytes of it are in the file.
     bytes: u64,
 }
 
@@ -58,11 +60,9 @@ pub fn write<B: Bytes>(
     let space = whole.meta.object_at(place);
     let space =
         space.ok_or_else(|| format!("there is no process {number} in which something runs"))?;
-    let pieces = pieces(whole, space);
-    let bytes = pieces.iter().map(|piece| piece.bytes);
-    if bytes.fold(0, u64::saturating_add) > MEMORY_SIZE {
-        return Err(format!("process {number} shows more memory than there is"));
-    }
+    let pieces = pieces(&whole.meta, whole.stretches(), space).ok_or_else(|| {
+        format!("process {number} shows more memory, or in more pieces, than any does")
+    })?;
     let notes = notes(&whole.meta, space);
     let headers = HEADER + PROGRAM_HEADER * (pieces.len() + 1);
     put(0, &header(pieces.len() as u16 + 1))?;
@@ -99,12 +99,13 @@ pub fn write<B: Bytes>(
     Ok(())
 }
 
-/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the file, too.
-fn pieces<B: Bytes>(whole: &Whole<B>, space: u32) -> Vec<Piece> {
-    let stretches = whole.stretches();
+/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the file, too. Nothing, if there is more than
+/// a process can have.
+fn pieces(meta: &Meta, stretches: Vec<Stretch>, space: u32) -> Option<Vec<Piece>> {
     let mut all = Vec::new();
+    let mut left = MEMORY_SIZE;
     let mut shown = Shown {
-        meta: &whole.meta,
+        meta,
         left: MAX_SHOWN,
     };
     for (start, size, place) in shown.of(space, 0) {
@@ -123,6 +124,10 @@ fn pieces<B: Bytes>(whole: &Whole<B>, space: u32) -> Vec<Piece> {
         for (other, bytes) in inside {
             let from = other.offset.max(place.offset);
             let to = (other.offset + bytes).min(end);
+            left = left.checked_sub(to - from)?;
+            if all.len() == MAX_FOUND {
+                return None;
+            }
             all.push(Piece {
                 address: start + (from - place.offset),
                 place: Place {
@@ -135,13 +140,18 @@ fn pieces<B: Bytes>(whole: &Whole<B>, space: u32) -> Vec<Piece> {
     }
     all.sort_unstable_by_key(|piece| piece.address);
     let mut gap = 0;
-    loop {
+    while gap <= MEMORY_SIZE {
         let joined = joined(&all, gap);
+        let bytes = joined.iter().map(|piece| piece.bytes);
+        if bytes.fold(0, u64::saturating_add) > MEMORY_SIZE {
+            return None;
+        }
         if joined.len() <= MAX_PIECES {
-            return joined;
+            return Some(joined);
         }
         gap = 2 * gap + PAGE_SIZE;
     }
+    None
 }
 
 /// Pieces that have at most `gap` bytes between them, and in the image, too, are one.
@@ -150,11 +160,15 @@ fn joined(all: &[Piece], gap: u64) -> Vec<Piece> {
     for piece in all {
         if let Some(last) = joined.last_mut() {
             let further = piece.address - last.address;
-            let place = Place {
-                offset: last.place.offset + further,
-                ..last.place
-            };
-            if place == piece.place && further <= last.bytes + gap {
+            let offset = last.place.offset.checked_add(further);
+            let is_next = offset.is_some_and(|offset| {
+                let place = Place {
+                    offset,
+                    ..last.place
+                };
+                place == piece.place && further <= last.bytes.saturating_add(gap)
+            });
+            if is_next {
                 last.bytes = last.bytes.max(further + piece.bytes);
                 continue;
             }
@@ -171,7 +185,7 @@ struct Shown<'a> {
     left: usize,
 }
 
-/// Memory that is shown: the address, the bytes, and where it is in the image. Neither end is beyond all addresses.
+/// Memory that is shown: the address, the bytes, and where it is in the image. The end of neither is beyond 2^64.
 type Part = (u64, u64, Place);
 
 impl Shown<'_> {
@@ -430,5 +444,62 @@ mod tests {
             "S1: looking at an image takes as long as somebody likes: {} parts",
             parts.len()
         );
+    }
+
+    fn piece(address: u64, offset: u64, bytes: u64) -> Piece {
+        let place = Place {
+            process: 0,
+            segment: Segment::Memory,
+            offset,
+        };
+        Piece {
+            address,
+            place,
+            bytes,
+        }
+    }
+
+    /// At the ends of all addresses, too.
+    #[test]
+    fn pieces_that_belong_together_are_joined() {
+        let page = PAGE_SIZE;
+        let both = [piece(0, page, page), piece(2 * page, 3 * page, page)];
+        assert_eq!(joined(&both, 0), both);
+        assert_eq!(joined(&both, page), [piece(0, page, 3 * page)]);
+        assert_eq!(joined(&both, u64::MAX), [piece(0, page, 3 * page)]);
+        let far = [piece(0, page, page), piece(u64::MAX - 0xffff, page, page)];
+        assert_eq!(joined(&far, u64::MAX), far);
+    }
+
+    /// Mappings that overlap and are of many pieces can neither be joined nor be as many as somebody likes.
+    #[test]
+    fn too_many_pieces_are_refused() {
+        let mut meta = sample();
+        let is_space = |object: &Object| matches!(object.state, State::Space { .. });
+        let space = meta.objects.iter().position(is_space).expect("it has one") as u32;
+        meta.objects
+            .retain(|object| !matches!(object.state, State::Mapping { .. }));
+        let place = meta.objects[0].place;
+        meta.objects.extend((0..4096).map(|n| Object {
+            place,
+            state: State::Mapping {
+                start: n * PAGE_SIZE,
+                size: 1 << 30,
+                offset: 0,
+                protection: 7,
+            },
+            refs: vec![Target::Region(0, Segment::Memory), Target::Object(space)],
+        }));
+        let run = |n: u64| crate::meta::Run {
+            place: Place {
+                process: 0,
+                segment: Segment::Memory,
+                offset: 2 * n * PAGE_SIZE,
+            },
+            pages: 1,
+        };
+        meta.runs = (0..4096).map(run).collect();
+        let stretches = super::super::stretches(&meta.runs, &[]);
+        assert_eq!(pieces(&meta, stretches, space), None, "S1: no bound");
     }
 }

@@ -34,8 +34,7 @@ pub fn show<B: Bytes>(
         "needs:      a processor with the features {basic:#x} and {further:#x}"
     )?;
     match &whole.meta.parent {
-        None => writeln!(out, "based on:   nothing, it is whole")?,
-        Some(parent) => {
+        Some(parent) if whole.parents() > 0 => {
             let length = count(parent.identity.total, "byte");
             let images = count(whole.parents() as u64, "image");
             writeln!(
@@ -44,6 +43,7 @@ pub fn show<B: Bytes>(
                 plain(&parent.path)
             )?;
         }
+        _ => writeln!(out, "based on:   nothing, it is whole")?,
     }
     writeln!(out, "processes:")?;
     let parts: Vec<_> = whole.meta.processes.iter().enumerate().collect();

@@ -228,7 +228,7 @@ fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
     Some(used.are_all())
 }
 
-/// Whether each memory object is shown by some memory, those of files are of one each, and whoever names one names one that there is.
+/// Whether each memory object is shown by some memory, each file has one at most, what is sealed is written by nobody, and whoever names one names one that there is.
 fn objects_are_sound(saved: &Saved) -> Option<bool> {
     let objects = &saved.objects;
     let number = |id: u64| {
@@ -244,6 +244,15 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
             used.name(number(id)?)?;
         }
     }
+    let is_sealed = |ino: u64| {
+        let mut memfds = saved.memfds.iter();
+        memfds.any(|(other, memfd)| *other == ino && memfd.seals & linux::F_SEAL_WRITE != 0)
+    };
+    // Whoever is passed the file relies on nobody changing it.
+    let is_written = |id: u64| {
+        let mut areas = saved.memories.iter().flat_map(|memory| memory.areas.list());
+        areas.any(|area| area.object() == Some(id) && area.may_become_writable())
+    };
     let waits_in = saved.tasks.iter().filter_map(|task| task.waits_in);
     let mut files = BTreeSet::new();
     for object in objects {
@@ -252,7 +261,11 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
         };
         let description = saved.descriptions.get(description as usize)?;
         match &description.kind {
-            Kind::File { ino } if files.insert(*ino) => {}
+            Kind::File { ino } if files.insert(*ino) => {
+                if is_sealed(*ino) && is_written(object.id) {
+                    return Some(false);
+                }
+            }
             _ => return Some(false),
         }
     }

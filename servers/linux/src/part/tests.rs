@@ -78,6 +78,8 @@ pub(crate) enum Forged {
     ObjectInPieces,
     ObjectPartBehind,
     ObjectPartsTouch,
+    ObjectBehindUnwritten,
+    ObjectOfSealed,
     WordNowhere,
     PtyNowhere,
     PtyOfNobody,
@@ -91,7 +93,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 76] = [
+    pub(crate) const ALL: [Forged; 78] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -158,6 +160,8 @@ impl Forged {
         Forged::ObjectInPieces,
         Forged::ObjectPartBehind,
         Forged::ObjectPartsTouch,
+        Forged::ObjectBehindUnwritten,
+        Forged::ObjectOfSealed,
         Forged::WordNowhere,
         Forged::PtyNowhere,
         Forged::PtyOfNobody,
@@ -387,6 +391,15 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::ObjectPartsTouch => {
             saved.objects[1].loaded = Vec::from([(0, PAGE), (PAGE, 2 * PAGE)]);
+        }
+        Forged::ObjectBehindUnwritten => saved.objects[1] = saved.objects[1].behind_unwritten(),
+        Forged::ObjectOfSealed => {
+            // Whoever is shown that it is sealed relies on that.
+            let (ino, memfd) = &mut saved.memfds[0];
+            memfd.seals |= linux_raw_sys::general::F_SEAL_WRITE;
+            let mut all = saved.descriptions.iter();
+            let at = all.position(|description| description.ino() == Some(*ino));
+            saved.objects[1].description = at.map(|at| at as u32);
         }
         Forged::WordNowhere => {
             let bits = u32::MAX;

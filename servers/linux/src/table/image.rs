@@ -440,6 +440,7 @@ impl Table {
             }
             if group.frozen == 0 {
                 (group.part, group.memories) = (Vec::new(), Vec::new());
+                group.objects = Vec::new();
                 self.debug_thaw(*pid);
             }
             self.resume_all(*pid);
