@@ -498,6 +498,14 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether all of this was said.
+fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
+    match said.iter().find(|said| !text.contains(**said)) {
+        None => Ok(()),
+        Some(missing) => Err(format!("nobody said \"{missing}\":\n{text}")),
+    }
+}
+
 /// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
 /// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image that the host makes of all. What it needs and is missing, or another one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -537,17 +545,14 @@ busybox sha256sum /tmp/whole
     let first = ctx.run(run)?;
     first.expect_status(0)?;
     let text = first.text();
-    for said in [
+    let said = [
         "checkpoint: /tmp/none: no such file or directory",
         "checkpoint: /tmp/whole: the file is not an image of Fermata",
         "checkpoint: /tmp/image0 cannot be replaced by an image that needs it",
         "restore: /tmp/image3: the image that /tmp/image1 is based on is missing: /tmp/image0 is another image",
         "restore: /tmp/image3: the image that /tmp/image1 is based on is missing: /tmp/image0 is not there",
-    ] {
-        if !text.contains(said) {
-            return Err(format!("nobody said \"{said}\":\n{text}"));
-        }
-    }
+    ];
+    all_said(&text, &said)?;
     if text.contains("half") {
         return Err(format!("there is half an image:\n{text}"));
     }
@@ -593,18 +598,15 @@ ls -l /images
     let second = ctx.run(run)?;
     second.expect_status(0)?;
     let text = second.text();
-    for said in [
+    let said = [
         "/images/image3: sound, with the 3 images that it is based on\n",
         "image: /images/again is there already\n",
         "the same on the host\n",
         "image: cannot read image3: no such file or directory\n",
         "image: the image has no file '7'; `image show` lists those that it has\n",
         "the same processes, objects and pages\n",
-    ] {
-        if !text.contains(said) {
-            return Err(format!("nobody said \"{said}\":\n{text}"));
-        }
-    }
+    ];
+    all_said(&text, &said)?;
     if text.contains(".tmp") {
         return Err(format!("something was left behind:\n{text}"));
     }

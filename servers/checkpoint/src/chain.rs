@@ -25,6 +25,18 @@ pub trait Bytes {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String>;
 }
 
+/// What came of reading so many bytes of a file.
+///
+/// # Errors
+/// A sentence, if not all of them came.
+pub fn all_came(read: Result<usize, proto::Error>, wanted: usize) -> Result<(), String> {
+    let length = read.map_err(|error| format!("cannot read it: {}", error.text()))?;
+    match length == wanted {
+        true => Ok(()),
+        false => Err(file::Bad::Short.to_string()),
+    }
+}
+
 impl Bytes for &[u8] {
     fn size(&self) -> u64 {
         self.len() as u64

@@ -9,7 +9,6 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::chain::{self, Bytes, Chain, Image, MAX_IMAGES};
-use checkpoint_image::file::Bad;
 use checkpoint_image::meta::{Meta, Parent};
 use core::cell::RefCell;
 use rt::fs::Flags;
@@ -24,12 +23,7 @@ impl Bytes for File {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
-        let length = self.0.read_full(offset, into);
-        let length = length.map_err(|error| format!("cannot read it: {}", error.text()))?;
-        match length == into.len() {
-            true => Ok(()),
-            false => Err(Bad::Short.to_string()),
-        }
+        chain::all_came(self.0.read_full(offset, into), into.len())
     }
 }
 

@@ -174,18 +174,21 @@ impl<B: Bytes> Whole<B> {
 fn stretches(runs: &[Run], same: &[Same]) -> Vec<Stretch> {
     let runs = runs.iter().map(|run| (run.place, run.bytes()));
     let same = same.iter().map(|same| (same.place(), same.bytes()));
-    let mut all: Vec<Stretch> = runs.chain(same).collect();
+    joined(runs.chain(same).collect())
+}
+
+/// Stretches that touch or overlap are one; all by rising place.
+fn joined(mut all: Vec<Stretch>) -> Vec<Stretch> {
     all.sort_unstable_by_key(|(place, _)| *place);
     let mut joined: Vec<Stretch> = Vec::with_capacity(all.len());
     for (place, bytes) in all {
+        let end = place.offset + bytes;
         match joined.last_mut() {
             Some((last, length))
-                if Place {
-                    offset: last.offset + *length,
-                    ..*last
-                } == place =>
+                if (last.process, last.segment) == (place.process, place.segment)
+                    && last.offset + *length >= place.offset =>
             {
-                *length += bytes;
+                *length = (*length).max(end - last.offset);
             }
             _ => joined.push((place, bytes)),
         }

@@ -7,8 +7,7 @@ extern crate alloc;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use checkpoint_image::chain::Bytes;
-use checkpoint_image::file::Bad;
+use checkpoint_image::chain::{all_came, Bytes};
 use image_tool::{run, Files, New};
 use rt::fs::{self, Flags};
 
@@ -98,12 +97,7 @@ impl Bytes for File {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
-        let length = self.0.read_full(offset, into);
-        let length = length.map_err(|error| format!("cannot read it: {}", error.text()))?;
-        match length == into.len() {
-            true => Ok(()),
-            false => Err(Bad::Short.to_string()),
-        }
+        all_came(self.0.read_full(offset, into), into.len())
     }
 }
 

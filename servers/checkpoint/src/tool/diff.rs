@@ -1,6 +1,6 @@
 //! How two images differ.
 
-use super::{count, plain, Stretch, Whole};
+use super::{count, joined, plain, Whole};
 use crate::chain::Bytes;
 use crate::meta::{Object, Place, Segment, State};
 use abi::state::{REGISTER_WORDS, THREAD_WORDS};
@@ -179,7 +179,7 @@ fn pages<A: Bytes, B: Bytes, W: Write>(
 ) -> Result<(), String> {
     let size = PAGE_SIZE as usize;
     let (mut one, mut other) = (vec![0; size], vec![0; size]);
-    for (place, bytes) in both(a.stretches(), b.stretches()) {
+    for (place, bytes) in joined([a.stretches(), b.stretches()].concat()) {
         for offset in (place.offset..place.offset + bytes).step_by(size) {
             let place = Place { offset, ..place };
             a.page(place, &mut one)?;
@@ -192,26 +192,6 @@ fn pages<A: Bytes, B: Bytes, W: Write>(
         }
     }
     Ok(())
-}
-
-/// The pages of either, each once.
-fn both(mut all: Vec<Stretch>, theirs: Vec<Stretch>) -> Vec<Stretch> {
-    all.extend(theirs);
-    all.sort_unstable_by_key(|(place, _)| *place);
-    let mut joined: Vec<Stretch> = Vec::new();
-    for (place, bytes) in all {
-        let end = place.offset + bytes;
-        match joined.last_mut() {
-            Some((last, length))
-                if (last.process, last.segment) == (place.process, place.segment)
-                    && last.offset + *length >= place.offset =>
-            {
-                *length = (*length).max(end - last.offset);
-            }
-            _ => joined.push((place, bytes)),
-        }
-    }
-    joined
 }
 
 fn at(place: Place) -> String {

@@ -46,8 +46,7 @@ pub fn show<B: Bytes>(
         _ => writeln!(out, "based on:   nothing, it is whole")?,
     }
     writeln!(out, "processes:")?;
-    let parts: Vec<_> = whole.meta.processes.iter().enumerate().collect();
-    for (number, process) in parts {
+    for (number, process) in whole.meta.processes.iter().enumerate() {
         let name = plain(&process.name);
         let pages = pages(&whole.meta, number as u32);
         let what = match (process.shared, process.member) {
@@ -60,7 +59,11 @@ pub fn show<B: Bytes>(
             writeln!(out, "      {}", plain(&line))?;
         }
     }
-    objects(whole, out)
+    // Pages are read by the rest of it.
+    let meta = core::mem::take(&mut whole.meta);
+    let said = objects(whole, &meta, out);
+    whole.meta = meta;
+    said
 }
 
 /// How many pages a process has, and where they are.
@@ -77,9 +80,8 @@ fn pages(meta: &Meta, process: u32) -> String {
 }
 
 /// The threads one by one, and how many there are of the other types.
-fn objects<B: Bytes>(whole: &mut Whole<B>, out: &mut impl Write) -> fmt::Result {
-    let meta = whole.meta.clone();
-    let mut words = doing::all(&meta, |process, address| code(whole, process, address)).into_iter();
+fn objects<B: Bytes>(whole: &mut Whole<B>, meta: &Meta, out: &mut impl Write) -> fmt::Result {
+    let mut words = doing::all(meta, |process, address| code(whole, process, address)).into_iter();
     writeln!(out, "threads:")?;
     let mut others: BTreeMap<Type, u64> = BTreeMap::new();
     for object in &meta.objects {
