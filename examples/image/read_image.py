@@ -51,6 +51,46 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
+def lz4(block, length):
+    """The `length` bytes that a block of LZ4 stands for: each sequence is literals, and a match, but for the last one."""
+    out, at = bytearray(), 0
+
+    def size(number):
+        """Fifteen, and what the bytes that follow add: there are more as long as one is 255."""
+        nonlocal at
+        more = 255 if number == 15 else 0
+        while more == 255:
+            more = block[at]
+            at += 1
+            number += more
+        return number
+
+    try:
+        while True:
+            token = block[at]
+            at += 1
+            literals = size(token >> 4)
+            if literals > len(block) - at:
+                raise Bad("a compressed run ends too early")
+            out += block[at : at + literals]
+            at += literals
+            if at == len(block):
+                break
+            distance = block[at] | block[at + 1] << 8
+            at += 2
+            match = size(token & 15) + 4
+            if not 0 < distance <= len(out) or len(out) + match > length:
+                raise Bad("a compressed run cannot be decompressed")
+            # It may overlap what it makes.
+            for _ in range(match):
+                out.append(out[-distance])
+    except IndexError:
+        raise Bad("a compressed run ends too early") from None
+    if len(out) != length:
+        raise Bad("a compressed run has another length than its pages")
+    return bytes(out)
+
+
 class Postcard:
     """Values of postcard, one after another."""
 
@@ -139,8 +179,8 @@ def read(data):
     if len(data) < 64:
         raise Bad("it ends within its header")
     version, meta_sum, total, length, basic, further, clock, machine, own = struct.unpack("<IIQQQQQII", data[8:64])
-    if version != 7:
-        raise Bad(f"it has version {version} of the format, and this reads 7")
+    if version != 8:
+        raise Bad(f"it has version {version} of the format, and this reads 8")
     if crc32c(data[:60]) != own:
         raise Bad("its header does not match its checksum")
     if total != len(data) or length > total - 64 or machine != 62:
@@ -157,17 +197,24 @@ def read(data):
     at = (64 + length + PAGE - 1) // PAGE * PAGE
     if any(data[64 + length : at]):
         raise Bad("there is something before its pages")
-    sums = at + sum(pages for _, pages in runs) * PAGE
-    if p.at != length or sums + 4 * len(runs) != total:
+    table = total - 8 * len(runs)
+    if p.at != length or table < at:
         raise Bad("its length is not that of its pages")
-    pages = []
+    pages, first = [], at
     for number, (where, count) in enumerate(runs):
-        bytes_of_run = data[at : at + count * PAGE]
-        at += count * PAGE
-        if crc32c(bytes_of_run) != struct.unpack_from("<I", data, sums + 4 * number)[0]:
+        checksum, stored = struct.unpack_from("<II", data, table + 8 * number)
+        if not 0 < stored <= count * PAGE or stored > table - at:
+            raise Bad("its length is not that of its pages")
+        bytes_of_run = data[at : at + stored]
+        at += stored
+        if crc32c(bytes_of_run) != checksum:
             raise Bad(f"the pages at {where[2]:#x} of process {where[0]} do not match their checksum")
+        if stored < count * PAGE:
+            bytes_of_run = lz4(bytes_of_run, count * PAGE)
         pages.append((where, bytes_of_run))
-    return (total, clock, basic, further), processes, objects, pages, based, same
+    if at != table:
+        raise Bad("its length is not that of its pages")
+    return (total, clock, basic, further), processes, objects, pages, based, same, table - first
 
 
 def plain(text):
@@ -175,9 +222,12 @@ def plain(text):
     return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
 
 
-def show(header, processes, objects, pages, based, same):
+def show(header, processes, objects, pages, based, same, stored):
     total, clock, basic, further = header
     print(f"bytes:      {total:,}")
+    own = sum(len(found) for _, found in pages)
+    if stored < own:
+        print(f"compressed: {own:,} bytes of pages are {stored:,} in it")
     print(f"taken:      {clock // 10**9:,}.{clock % 10**9:09} s after its machine began")
     print(f"needs:      a processor with the features {basic:#x} and {further:#x}")
     if based is None:

@@ -507,7 +507,7 @@ fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
 }
 
 /// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
-/// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image that the host makes of all. What it needs and is missing, or another one, is named.
+/// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image, a compressed one, that the host makes of all. Some of them are compressed, others are not. What it needs and is missing, or another one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
     const IMAGES: usize = 4;
     let program = "awk 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7; \
@@ -516,10 +516,10 @@ pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
         "busybox {program} > /tmp/whole\nbusybox {program} > /tmp/out &\nsleep 1\ncheckpoint -v %1 /tmp/image0\n"
     );
     for n in 1..IMAGES {
-        let before = n - 1;
+        let (before, compress) = (n - 1, ["", "--compress "][n % 2]);
         let _ = writeln!(
             script,
-            "sleep 0.05\ncheckpoint -v --parent /tmp/image{before} %1 /tmp/image{n}"
+            "sleep 0.05\ncheckpoint -v {compress}--parent /tmp/image{before} %1 /tmp/image{n}"
         );
     }
     script.push_str(
@@ -565,7 +565,7 @@ busybox sha256sum /tmp/whole
 
     let script = "\
 image check /images/image3
-image merge /images/image3 /images/again
+image merge --compress /images/image3 /images/again
 image merge /images/image3 /images/again
 cmp /images/again /images/merged && echo the same on the host
 image extract --file /tmp/out image3 /tmp/one
@@ -575,6 +575,7 @@ image diff /images/image3 /images/merged
 rm /images/again
 restore /images/image3
 sleep 0.1
+checkpoint --compress %1 /images/packed
 checkpoint --parent /images/image3 %1 /images/image4
 kill %1
 restore /images/image4
@@ -584,10 +585,14 @@ rm /tmp/out
 restore /images/merged
 wait
 busybox sha256sum /tmp/out
+rm /tmp/out
+restore /images/packed
+wait
+busybox sha256sum /tmp/out
 ls -l /images
 ";
     let mut run = Run::script(script).deterministic().timeout(LONG);
-    run = run.get("/images/image4");
+    run = run.get("/images/image4").get("/images/packed");
     let mut images = Vec::new();
     for n in 0..IMAGES {
         let image = first.file(&format!("/tmp/image{n}"))?.to_vec();
@@ -617,12 +622,17 @@ ls -l /images
         sums.collect::<Vec<_>>()
     };
     let (whole, restored) = (sums(&first, "/tmp/whole"), sums(&second, "/tmp/out"));
-    // From the chain, and from the image that was made of it.
-    if whole.len() != 1 || restored != [whole[0].as_str(); 2] {
+    // From the chain, from the image that was made of it, and from a compressed one.
+    if whole.len() != 1 || restored != [whole[0].as_str(); 3] {
         return Err(format!(
             "{whole:?} undisturbed, {restored:?} after two boots:\n{}",
             second.text()
         ));
+    }
+    let packed = second.file("/images/packed")?.len();
+    ctx.note(format!("compressed, {packed} bytes"));
+    if packed * 2 > sizes[0] {
+        return Err(format!("compressed it has {packed} bytes"));
     }
     let size = second.file("/images/image4")?.len();
     if size * 8 > sizes[0] {

@@ -77,7 +77,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Looks at a chain of images of `awk`, which writes to `/tmp/out`: what is right is said, and what is wrong named. Gives the last one as an image that is
-/// based on no other.
+/// based on no other, compressed.
 pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let program = Project::find().and_then(|project| project.image_program());
     let at = Images {
@@ -104,10 +104,26 @@ pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let differ = ["page at ", "differences in all"];
     at.says(&format!("diff image0 image{last}"), 1, &differ)?;
     at.says(
-        &format!("merge image{last} merged"),
+        &format!("merge image{last} plain"),
         0,
         &["based on no other"],
     )?;
+    at.says(
+        &format!("merge --compress image{last} merged"),
+        0,
+        &["based on no other"],
+    )?;
+    at.says("check merged", 0, &["sound, and whole"])?;
+    at.says("show merged", 0, &["compressed: "])?;
+    at.says("diff plain merged", 0, &["the same processes"])?;
+    let size = |name: &str| std::fs::metadata(at.path(name)).map_or(0, |file| file.len());
+    if size("merged") * 2 > size("plain") {
+        return Err(format!(
+            "{} bytes, compressed {}",
+            size("plain"),
+            size("merged")
+        ));
+    }
     at.says(
         &format!("diff image{last} merged"),
         0,
@@ -116,7 +132,7 @@ pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     at.says("extract --core 0 merged core", 0, &[])?;
     at.says("extract --file /tmp/out merged out", 0, &[])?;
 
-    at.read_by_strangers(&["image0", &format!("image{last}"), "merged"])?;
+    at.read_by_strangers(&["image0", &format!("image{last}"), "merged", "plain"])?;
 
     let there = ["merged is there already"];
     at.says("merge image1 merged", 1, &there)?;
@@ -146,7 +162,7 @@ pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let names = std::fs::read_dir(&at.directory).map_err(|error| error.to_string())?;
     let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let made = |name: &String| {
-        name.starts_with("image") || ["merged", "core", "out"].contains(&name.as_str())
+        name.starts_with("image") || ["merged", "plain", "core", "out"].contains(&name.as_str())
     };
     match names.into_iter().find(|name| !made(name)) {
         None => Ok(merged),

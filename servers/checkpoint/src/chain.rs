@@ -6,7 +6,7 @@
 //!
 //! Where the bytes of an image come from is the affair of [`Bytes`].
 
-use crate::file::{self, Header, HEADER_BYTES, MAX_RUN_BYTES, SUM_BYTES};
+use crate::file::{self, Bad, Header, Table, ENTRY_BYTES, HEADER_BYTES, MAX_RUN_BYTES};
 use crate::meta::{self, Identity, Meta, Parent, Place, Run, Same, Segment};
 use abi::PAGE_SIZE;
 use alloc::format;
@@ -56,8 +56,8 @@ pub struct Read {
     pub header: Header,
     /// Its description.
     pub meta: Meta,
-    /// The checksums of its runs.
-    sums: Vec<u8>,
+    /// What is in the file of its runs.
+    pub table: Table,
 }
 
 /// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
@@ -70,10 +70,10 @@ pub fn read(
     features: [u64; 2],
     mut room: impl FnMut(u64) -> bool,
 ) -> Result<Read, String> {
-    let words = |bad: file::Bad| bad.to_string();
+    let words = |bad: Bad| bad.to_string();
     let mut ask = |bytes| match room(bytes) {
         true => Ok(()),
-        false => Err(words(file::Bad::Memory)),
+        false => Err(words(Bad::Memory)),
     };
     let size = bytes.size();
     let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
@@ -85,11 +85,53 @@ pub fn read(
     let room = |bytes| ask(bytes).is_ok();
     let meta = file::decode_meta(&header, &description, room).map_err(words)?;
     drop(description);
-    let (runs, per_run) = (meta.runs.len() as u64, SUM_BYTES + size_of::<u64>() as u64);
-    ask(runs * per_run + MAX_RUN_BYTES as u64)?;
-    let mut sums = vec![0; (SUM_BYTES * runs) as usize];
-    bytes.read(header.sums_at(&meta), &mut sums)?;
-    Ok(Read { header, meta, sums })
+    let runs = meta.runs.len() as u64;
+    // The pages of a run, and what is in the file of them.
+    ask(runs * Table::READING + 2 * MAX_RUN_BYTES as u64)?;
+    let mut table = vec![0; (ENTRY_BYTES * runs) as usize];
+    bytes.read(header.table_at(&meta), &mut table)?;
+    let table = Table::decode(&header, &meta, &table).map_err(words)?;
+    Ok(Read {
+        header,
+        meta,
+        table,
+    })
+}
+
+/// Checks what is between the description and the pages.
+///
+/// # Errors
+/// A sentence, if it is anything but zeros, or cannot be read.
+pub fn check_padding(bytes: &impl Bytes, header: &Header) -> Result<(), String> {
+    let mut padding = vec![0; header.padding() as usize];
+    bytes.read(header.pages_at() - header.padding(), &mut padding)?;
+    file::check_padding(&padding).map_err(|bad| bad.to_string())
+}
+
+/// Reads the pages of the run with this number, and checks them. `packed` is for what is in the file of a compressed one.
+///
+/// # Errors
+/// A sentence, if they cannot be read, or do not match their checksum.
+pub fn read_run(
+    bytes: &impl Bytes,
+    (table, runs): (&Table, &[Run]),
+    number: usize,
+    packed: &mut Vec<u8>,
+    pages: &mut Vec<u8>,
+) -> Result<(), String> {
+    let (Some(run), Some(stored)) = (runs.get(number), table.get(number)) else {
+        return Err("no such pages".to_string());
+    };
+    let words = |bad: Bad| bad.to_string();
+    pages.resize(run.bytes() as usize, 0);
+    if !stored.is_packed(run) {
+        bytes.read(stored.at, pages)?;
+        return stored.check(run, pages).map_err(words);
+    }
+    packed.resize(stored.bytes as usize, 0);
+    bytes.read(stored.at, packed)?;
+    stored.check(run, packed).map_err(words)?;
+    file::unpack(run, packed, pages).map_err(words)
 }
 
 /// An image whose pages others leave to it.
@@ -100,14 +142,14 @@ pub struct Image<B> {
     /// Manager, number as a member, and name of each process.
     processes: Vec<(String, u32, String)>,
     runs: Vec<Run>,
-    /// Where in the file the pages of each run begin.
-    places: Vec<u64>,
-    sums: Vec<u8>,
+    table: Table,
     parent: Option<Parent>,
     same: Vec<Same>,
     /// The run whose bytes stand in `pages`.
     loaded: Option<usize>,
     pages: Vec<u8>,
+    /// What is in the file of a run, while it is decompressed.
+    packed: Vec<u8>,
 }
 
 /// Where a page is, as one image says it.
@@ -135,15 +177,15 @@ impl<B: Bytes> Image<B> {
     }
 
     /// The image of which all but the pages has been read.
-    pub fn of(bytes: B, Read { header, meta, sums }: Read) -> Self {
-        let mut next = header.pages_at();
-        let place = |run: &Run| {
-            let place = next;
-            next += run.bytes();
-            place
-        };
-        let places = meta.runs.iter().map(place).collect();
-        let identity = header.identity(&sums);
+    pub fn of(
+        bytes: B,
+        Read {
+            header,
+            meta,
+            table,
+        }: Read,
+    ) -> Self {
+        let identity = header.identity(&table);
         let Meta {
             processes,
             runs,
@@ -158,12 +200,12 @@ impl<B: Bytes> Image<B> {
             identity,
             processes: processes.into_iter().map(name).collect(),
             runs,
-            places,
-            sums,
+            table,
             parent,
             same,
             loaded: None,
             pages: Vec::new(),
+            packed: Vec::new(),
         }
     }
 
@@ -174,10 +216,10 @@ impl<B: Bytes> Image<B> {
             .processes
             .iter()
             .map(|(m, _, n)| m.len() + n.len() + 64);
-        let lists = self.runs.len() * (size_of::<Run>() + size_of::<u64>())
-            + self.sums.len()
+        let lists = self.runs.len() * size_of::<Run>()
+            + self.table.memory()
             + self.same.len() * size_of::<Same>();
-        (2 * lists + names.sum::<usize>() + MAX_RUN_BYTES + 4096) as u64
+        (2 * lists + names.sum::<usize>() + 2 * MAX_RUN_BYTES + 4096) as u64
     }
 
     /// Its bytes.
@@ -189,6 +231,12 @@ impl<B: Bytes> Image<B> {
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.runs.iter().map(Run::bytes).sum()
+    }
+
+    /// How many bytes they take in the file: fewer, if they are compressed.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.table.bytes()
     }
 
     /// What tells it from others.
@@ -251,10 +299,7 @@ impl<B: Bytes> Image<B> {
     /// # Errors
     /// A sentence that says what is wrong with it.
     pub fn check(&mut self, mut done: impl FnMut(u64)) -> Result<(), String> {
-        let mut padding = vec![0; self.header.padding() as usize];
-        let at = self.header.pages_at() - self.header.padding();
-        self.bytes.read(at, &mut padding)?;
-        file::check_padding(&padding).map_err(|bad| bad.to_string())?;
+        check_padding(&self.bytes, &self.header)?;
         for number in 0..self.runs.len() {
             done(self.load(number)?.len() as u64);
         }
@@ -264,13 +309,10 @@ impl<B: Bytes> Image<B> {
     /// The bytes of a run, which match their checksum.
     fn load(&mut self, number: usize) -> Result<&[u8], String> {
         if self.loaded != Some(number) {
-            let (Some(run), Some(&at)) = (self.runs.get(number), self.places.get(number)) else {
-                return Err("no such pages".to_string());
-            };
             self.loaded = None;
-            self.pages.resize(run.bytes() as usize, 0);
-            self.bytes.read(at, &mut self.pages)?;
-            file::check_run(run, number, &self.pages, &self.sums).map_err(|bad| bad.to_string())?;
+            let lists = (&self.table, &self.runs[..]);
+            let (packed, pages) = (&mut self.packed, &mut self.pages);
+            read_run(&self.bytes, lists, number, packed, pages)?;
             self.loaded = Some(number);
         }
         Ok(&self.pages)
@@ -442,6 +484,10 @@ mod tests {
 
     /// An image of a description, whose pages each consist of one value: that of `fill` for run and page.
     fn image(meta: &Meta, fill: impl Fn(usize, usize) -> u8) -> Vec<u8> {
+        image_of(meta, fill, false)
+    }
+
+    fn image_of(meta: &Meta, fill: impl Fn(usize, usize) -> u8, compress: bool) -> Vec<u8> {
         let runs: Vec<Vec<u8>> = (meta.runs.iter().enumerate())
             .map(|(n, run)| {
                 let page = |page| vec![fill(n, page); PAGE_SIZE as usize];
@@ -456,14 +502,14 @@ mod tests {
             clock: 77,
         };
         let description = postcard::to_allocvec(meta).expect("it can be encoded");
-        file::assemble(&header, &description, &runs)
+        file::assemble(&header, &description, &runs, compress)
     }
 
     fn open(bytes: &[u8]) -> Image<&[u8]> {
         Image::open(bytes, FEATURES, |_| true).expect("it is good")
     }
 
-    /// The first image: process 0 has pages 0, 4 to 43, process 1 none.
+    /// The first image, which is compressed: process 0 has pages 0, 4 to 43, process 1 none.
     fn first() -> Vec<u8> {
         let mut meta = sample();
         let run = |offset, pages| Run {
@@ -476,7 +522,7 @@ mod tests {
             run(0x1_3000, 15),
             run(0x2_2000, 10),
         ];
-        image(&meta, |run, page| (run * 16 + page + 1) as u8)
+        image_of(&meta, |run, page| (run * 16 + page + 1) as u8, true)
     }
 
     fn second(parent: Identity) -> Meta {
@@ -558,7 +604,7 @@ mod tests {
         meta.runs = Image::open(&first[..], FEATURES, |_| true)
             .expect("it is good")
             .runs;
-        let other = image(&meta, |run, page| (run * 16 + page + 2) as u8);
+        let other = image_of(&meta, |run, page| (run * 16 + page + 2) as u8, true);
         let why = add(&other).expect_err("S1: another image is taken for the parent");
         assert!(why.contains("another image"), "{why}");
         // What is left to it must be there.
@@ -579,7 +625,7 @@ mod tests {
     #[test]
     fn a_damaged_page_is_not_given() {
         let mut first = first();
-        let at = open(&first).places[1] as usize + 5000;
+        let at = open(&first).table.get(1).expect("it has four").at as usize + 3;
         let identity = open(&first).identity();
         first[at] ^= 1;
         assert_eq!(open(&first).identity(), identity);

@@ -4,14 +4,16 @@
 //! header       64 bytes, see `Header`, its last word a checksum of the others
 //! description  a postcard `Meta`, of the length and checksum that the header says
 //! padding      zeros, up to a multiple of the page size
-//! pages        the bytes of each run of the description
-//! sums         for each run the checksum (u32) of its bytes
+//! pages        the bytes of each run of the description, as they are or compressed
+//! table        for each run the checksum (u32) of what is there of it, and how many bytes that are (u32)
 //! ```
 //!
-//! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The length
-//! of the file follows from the description, and the header says it too, so that a truncated file is known for one
-//! before anything is made from it. Every byte of the file is covered by a checksum or must have
-//! one certain value. Pages lie at multiples of their size, so that they can be moved as they are.
+//! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The header says the length
+//! of the file, so that a truncated one is known for that before anything is made from it. Every byte of the file is covered by a checksum or must have
+//! one certain value: of a compressed run the compressed bytes are, so that they are known for what was written before anything reads them.
+//!
+//! A run has as many bytes as its pages, or fewer: then it is a block of LZ4. If none is compressed, pages lie at multiples of their
+//! size, so that they can be moved as they are.
 
 use crate::meta::{Identity, Meta, Run, Senseless, Undecoded, MAX_RUN};
 use abi::{PAGE_SIZE, ROLES};
@@ -19,20 +21,21 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use lz4_flex::block::{get_maximum_output_size, CompressTable};
 use rt::sum::crc32c;
 
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
 /// The version of the format that this crate writes and reads.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.
 pub const MAX_META: u64 = 16 << 20;
 /// Bytes of the longest run.
 pub const MAX_RUN_BYTES: usize = MAX_RUN as usize * PAGE_SIZE as usize;
-/// Bytes of the checksum of a run.
-pub const SUM_BYTES: u64 = 4;
+/// Bytes of a run's entry in the table.
+pub const ENTRY_BYTES: u64 = 8;
 
 /// The checksum of `bytes`.
 #[must_use]
@@ -87,26 +90,26 @@ impl Header {
         (HEADER_BYTES as u64 + self.meta_bytes).next_multiple_of(PAGE_SIZE)
     }
 
-    /// Where the checksums of the runs begin.
+    /// Where the table begins, in an image with this description that has been decoded.
     #[must_use]
-    pub fn sums_at(&self, meta: &Meta) -> u64 {
-        self.pages_at() + meta.page_bytes()
+    pub fn table_at(&self, meta: &Meta) -> u64 {
+        self.total - ENTRY_BYTES * meta.runs.len() as u64
     }
 
-    /// What tells the image from all others: `sums` are the checksums of its runs.
+    /// What tells the image from all others.
     #[must_use]
-    pub fn identity(&self, sums: &[u8]) -> Identity {
+    pub fn identity(&self, table: &Table) -> Identity {
         Identity {
             total: self.total,
             clock: self.clock,
             meta_sum: self.meta_sum,
-            sums: checksum(sums),
+            table: table.sum,
         }
     }
 
-    /// Length of the file with this description.
-    fn length(&self, meta: &Meta) -> u64 {
-        self.sums_at(meta) + SUM_BYTES * meta.runs.len() as u64
+    /// Length of the file if its runs take so many bytes.
+    fn length(&self, meta: &Meta, stored: u64) -> u64 {
+        self.pages_at() + stored + ENTRY_BYTES * meta.runs.len() as u64
     }
 
     /// Reads a header and settles what can be settled from it alone: `actual` is the length of the
@@ -184,6 +187,8 @@ pub enum Bad {
     Senseless(String),
     /// The checksum of some pages is wrong.
     PageSum(Run),
+    /// Some pages cannot be decompressed.
+    Packed(Run),
     /// There is no memory for the description.
     Memory,
 }
@@ -230,12 +235,18 @@ impl fmt::Display for Bad {
                 "the image is damaged: the pages at {:#x} of process {} do not match their checksum",
                 run.place.offset, run.place.process
             ),
+            Bad::Packed(run) => write!(
+                f,
+                "the image makes no sense: the pages at {:#x} of process {} cannot be decompressed",
+                run.place.offset, run.place.process
+            ),
         }
     }
 }
 
-/// Encodes header and description: what the file begins with, up to the pages.
-pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Bad> {
+/// Encodes header and description: what the file begins with, up to the pages. The header says the length of a file without compression;
+/// [`Packer::header`] knows that of another one.
+pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<(Header, Vec<u8>), Bad> {
     meta.check()?;
     let description =
         postcard::to_allocvec(meta).map_err(|_| Bad::Senseless("it cannot be described".into()))?;
@@ -249,8 +260,9 @@ pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Ba
         features,
         clock,
     };
-    header.total = header.length(meta);
-    Ok(head(&header, &description))
+    header.total = header.length(meta, meta.page_bytes());
+    let head = head(&header, &description);
+    Ok((header, head))
 }
 
 /// Header, description and padding.
@@ -281,10 +293,16 @@ pub fn decode_meta(
         return Err(Bad::Senseless("its description is too long".into()));
     }
     meta.check()?;
-    if header.length(&meta) != header.total {
-        return Err(Bad::Senseless("its length is not that of its pages".into()));
+    let shortest = header.length(&meta, meta.runs.len() as u64);
+    let longest = header.length(&meta, meta.page_bytes());
+    if !(shortest..=longest).contains(&header.total) {
+        return Err(wrong_length());
     }
     Ok(meta)
+}
+
+fn wrong_length() -> Bad {
+    Bad::Senseless("its length is not that of its pages".into())
 }
 
 /// Checks what is between the description and the pages.
@@ -295,30 +313,194 @@ pub fn check_padding(bytes: &[u8]) -> Result<(), Bad> {
     }
 }
 
-/// Checks the bytes of a run against its checksum, which stands in `sums`, those of all runs, at the place of the run's number.
-pub fn check_run(run: &Run, number: usize, bytes: &[u8], sums: &[u8]) -> Result<(), Bad> {
-    let size = SUM_BYTES as usize;
-    let sum = sums.chunks_exact(size).nth(number);
-    if bytes.len() as u64 != run.bytes() || sum != Some(&checksum(bytes).to_le_bytes()) {
-        return Err(Bad::PageSum(*run));
+/// What is in the file of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Where it is.
+    pub at: u64,
+    /// How long it is.
+    pub bytes: u32,
+    /// Its checksum.
+    sum: u32,
+}
+
+impl Stored {
+    /// Whether it is compressed: the pages of the run take more.
+    #[must_use]
+    pub fn is_packed(&self, run: &Run) -> bool {
+        u64::from(self.bytes) < run.bytes()
     }
-    Ok(())
+
+    /// Checks what is in the file of a run, `bytes`, before anything is done with it.
+    pub fn check(&self, run: &Run, bytes: &[u8]) -> Result<(), Bad> {
+        match bytes.len() == self.bytes as usize && checksum(bytes) == self.sum {
+            true => Ok(()),
+            false => Err(Bad::PageSum(*run)),
+        }
+    }
+}
+
+/// Fills `pages`, those of a run, from what is in the file of it, which has been checked, if it is compressed.
+pub fn unpack(run: &Run, bytes: &[u8], pages: &mut [u8]) -> Result<(), Bad> {
+    match lz4_flex::block::decompress_into(bytes, pages) {
+        Ok(length) if length == pages.len() => Ok(()),
+        _ => Err(Bad::Packed(*run)),
+    }
+}
+
+/// What is in the file of each run.
+#[derive(Debug, Default)]
+pub struct Table {
+    runs: Vec<Stored>,
+    /// Its own checksum.
+    sum: u32,
+}
+
+impl Table {
+    /// Bytes of memory that it takes for each run while it is read.
+    pub const READING: u64 = ENTRY_BYTES + size_of::<Stored>() as u64;
+
+    /// Reads the table of an image with this header and description, and checks that the runs take all that is between the padding and it.
+    pub fn decode(header: &Header, meta: &Meta, bytes: &[u8]) -> Result<Self, Bad> {
+        let entry = ENTRY_BYTES as usize;
+        if bytes.len() != entry * meta.runs.len() {
+            return Err(Bad::Short);
+        }
+        let mut at = header.pages_at();
+        let mut runs = Vec::with_capacity(meta.runs.len());
+        for (run, entry) in meta.runs.iter().zip(bytes.chunks_exact(entry)) {
+            let (sum, bytes) = entry.split_at(4);
+            let word = |bytes: &[u8]| {
+                bytes
+                    .try_into()
+                    .map(u32::from_le_bytes)
+                    .map_err(|_| Bad::Short)
+            };
+            let (sum, bytes) = (word(sum)?, word(bytes)?);
+            if bytes == 0 || u64::from(bytes) > run.bytes() {
+                return Err(wrong_length());
+            }
+            runs.push(Stored { at, bytes, sum });
+            at += u64::from(bytes);
+        }
+        if at != header.table_at(meta) {
+            return Err(wrong_length());
+        }
+        Ok(Table {
+            runs,
+            sum: checksum(bytes),
+        })
+    }
+
+    /// What is in the file of the run with this number.
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<Stored> {
+        self.runs.get(number).copied()
+    }
+
+    /// How many bytes all runs take in the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|stored| u64::from(stored.bytes)).sum()
+    }
+
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.runs.len() * size_of::<Stored>()
+    }
+}
+
+/// Makes what is written of the runs of an image: one after another, and then the table.
+pub struct Packer {
+    table: Vec<u8>,
+    /// How many bytes the runs take so far.
+    stored: u64,
+    /// What compresses needs, if it is to be done.
+    lz4: Option<(CompressTable, Vec<u8>)>,
+}
+
+impl Packer {
+    /// Bytes of memory for so many runs.
+    #[must_use]
+    pub fn memory(runs: usize, compress: bool) -> u64 {
+        // The compressor has a table of 8 KB.
+        let lz4 = (8 << 10) + get_maximum_output_size(MAX_RUN_BYTES) as u64;
+        ENTRY_BYTES * runs as u64 + if compress { lz4 } else { 0 }
+    }
+
+    /// For so many runs, which are compressed or not.
+    #[must_use]
+    pub fn new(runs: usize, compress: bool) -> Self {
+        let lz4 = || {
+            let room = vec![0; get_maximum_output_size(MAX_RUN_BYTES)];
+            (CompressTable::small(), room)
+        };
+        Packer {
+            table: Vec::with_capacity(runs * ENTRY_BYTES as usize),
+            stored: 0,
+            lz4: compress.then(lz4),
+        }
+    }
+
+    /// What is to be written of the next run, which has these bytes: they, if they do not become fewer.
+    pub fn pack<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let mut written = bytes;
+        if let Some((table, room)) = &mut self.lz4 {
+            let packed = lz4_flex::block::compress_into_with_table(bytes, room, table);
+            let packed = packed.ok().filter(|length| *length < bytes.len());
+            written = packed
+                .and_then(|length| room.get(..length))
+                .unwrap_or(bytes);
+        }
+        let (length, sum) = (written.len() as u64, checksum(written));
+        enter(&mut self.table, &mut self.stored, (length, sum));
+        written
+    }
+
+    /// The next run is written as it is by somebody else: how many bytes it has, and their checksum.
+    pub fn as_it_is(&mut self, bytes: u64, sum: u32) {
+        enter(&mut self.table, &mut self.stored, (bytes, sum));
+    }
+
+    /// What is written behind the last run.
+    #[must_use]
+    pub fn table(&self) -> &[u8] {
+        &self.table
+    }
+
+    /// The header, which says the length now, of the one that was written first.
+    #[must_use]
+    pub fn header(&self, header: &Header) -> Header {
+        let total = header.pages_at() + self.stored + self.table.len() as u64;
+        Header { total, ..*header }
+    }
+}
+
+/// Adds a run to a table.
+fn enter(table: &mut Vec<u8>, stored: &mut u64, (bytes, sum): (u64, u32)) {
+    table.extend(sum.to_le_bytes());
+    table.extend((bytes as u32).to_le_bytes());
+    *stored += bytes;
 }
 
 /// Puts an image together in memory, for tests and tools: with this description and the bytes of its runs, and with all lengths and
 /// checksums as they must be.
 #[must_use]
-pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>]) -> Vec<u8> {
-    let mut header = Header {
+pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>], compress: bool) -> Vec<u8> {
+    let header = Header {
         meta_bytes: description.len() as u64,
         meta_sum: checksum(description),
         ..*header
     };
-    let pages = runs.concat();
-    header.total = header.pages_at() + pages.len() as u64 + SUM_BYTES * runs.len() as u64;
-    let mut out = head(&header, description);
+    let mut packer = Packer::new(runs.len(), compress);
+    let mut pages = Vec::new();
+    for run in runs {
+        pages.extend_from_slice(packer.pack(run));
+    }
+    let mut out = head(&packer.header(&header), description);
     out.extend(pages);
-    out.extend(runs.iter().flat_map(|run| checksum(run).to_le_bytes()));
+    out.extend(packer.table());
     out
 }
 
@@ -353,14 +535,23 @@ pub fn read_pages(header: &Header, meta: &Meta, rest: &[u8]) -> Result<Vec<Vec<u
         .split_at_checked(header.padding() as usize)
         .ok_or(Bad::Short)?;
     check_padding(padding)?;
-    let (mut pages, sums) = rest
-        .split_at_checked(meta.page_bytes() as usize)
+    let stored = header.table_at(meta).checked_sub(header.pages_at());
+    let (mut pages, table) = stored
+        .and_then(|stored| rest.split_at_checked(stored as usize))
         .ok_or(Bad::Short)?;
+    let table = Table::decode(header, meta, table)?;
     let mut runs = vec![];
-    for (number, run) in meta.runs.iter().enumerate() {
-        let (bytes, next) = pages.split_at(run.bytes() as usize);
-        check_run(run, number, bytes, sums)?;
-        runs.push(bytes.to_vec());
+    for (run, stored) in meta.runs.iter().zip(&table.runs) {
+        let (bytes, next) = pages
+            .split_at_checked(stored.bytes as usize)
+            .ok_or(Bad::Short)?;
+        stored.check(run, bytes)?;
+        let mut whole = bytes.to_vec();
+        if stored.is_packed(run) {
+            whole = vec![0; run.bytes() as usize];
+            unpack(run, bytes, &mut whole)?;
+        }
+        runs.push(whole);
         pages = next;
     }
     Ok(runs)
@@ -370,13 +561,14 @@ pub fn read_pages(header: &Header, meta: &Meta, rest: &[u8]) -> Result<Vec<Vec<u
 mod tests {
     use super::*;
     use crate::meta::tests::sample;
+    use crate::meta::{Place, Segment};
     use proptest::prelude::*;
 
     const FEATURES: [u64; 2] = [0b1011, 0b1];
 
-    fn image() -> Vec<u8> {
+    fn image(compress: bool) -> Vec<u8> {
         let meta = sample();
-        let head = encode(&meta, FEATURES, 77).expect("it makes sense");
+        let (_, head) = encode(&meta, FEATURES, 77).expect("it makes sense");
         let alone = Header::decode(&head[..HEADER_BYTES], head.len() as u64, FEATURES);
         assert!(matches!(alone, Err(Bad::Length { .. })), "without pages");
         let bytes = |(n, run): (usize, &Run)| vec![n as u8 + 1; run.bytes() as usize];
@@ -389,17 +581,22 @@ mod tests {
             clock: 77,
         };
         let description = postcard::to_allocvec(&meta).expect("it can be encoded");
-        let image = assemble(&header, &description, &runs);
-        assert_eq!(image[..head.len()], head);
+        let image = assemble(&header, &description, &runs, compress);
+        // But for the length and the checksum of the header, if it is compressed.
+        assert_eq!(image[..head.len()] == head, !compress);
+        assert_eq!(image[64..head.len()], head[64..]);
         image
     }
 
     #[test]
     fn what_was_written_is_read() {
-        let (header, meta, pages) = read_all(&image(), FEATURES).expect("it is good");
-        assert_eq!(meta, sample());
-        assert_eq!(header.clock, 77);
-        assert_eq!(pages[2], [3; 4096]);
+        for compress in [false, true] {
+            let (header, meta, pages) = read_all(&image(compress), FEATURES).expect("it is good");
+            assert_eq!(meta, sample());
+            assert_eq!(header.clock, 77);
+            assert_eq!(pages[2], [3; 4096]);
+        }
+        assert!(image(true).len() < image(false).len() / 2);
     }
 
     #[test]
@@ -407,7 +604,7 @@ mod tests {
         let refused = |bytes: &[u8], features| {
             alloc::string::ToString::to_string(&read_all(bytes, features).expect_err("accepted"))
         };
-        let good = image();
+        let good = image(false);
         assert!(refused(b"", FEATURES).contains("not an image"));
         assert!(refused(b"\x7fELF and so on", FEATURES).contains("not an image"));
         assert!(refused(&good[..40], FEATURES).contains("truncated"));
@@ -449,17 +646,81 @@ mod tests {
         bytes
     }
 
+    /// An image of one page, of which these bytes are in the file, said to be so many.
+    fn of_one_page(stored: &[u8], said: u32) -> Result<Vec<Vec<u8>>, Bad> {
+        let place = |offset| Place {
+            process: 0,
+            segment: Segment::Memory,
+            offset,
+        };
+        let run = Run {
+            place: place(0),
+            pages: 1,
+        };
+        let meta = Meta {
+            runs: vec![run],
+            ..sample()
+        };
+        let (header, _) = encode(&meta, FEATURES, 77).expect("it makes sense");
+        let mut packer = Packer::new(1, false);
+        packer.as_it_is(u64::from(said), checksum(stored));
+        let header = packer.header(&header);
+        let padding = vec![0; header.padding() as usize];
+        read_pages(&header, &meta, &[&padding, stored, packer.table()].concat())
+    }
+
+    #[test]
+    fn what_is_said_to_be_compressed_is_not_believed() {
+        let page = [7; PAGE_SIZE as usize];
+        let packed = lz4_flex::block::compress(&page);
+        let length = packed.len() as u32;
+        assert_eq!(of_one_page(&packed, length), Ok(vec![page.to_vec()]));
+        assert_eq!(
+            of_one_page(&page, PAGE_SIZE as u32),
+            Ok(vec![page.to_vec()])
+        );
+        let wrong = |stored: &[u8], said| of_one_page(stored, said).expect_err("it is wrong");
+        // Longer than the page, nothing, and another length than it has.
+        for (stored, said) in [(&[7; 4097][..], 4097), (&[], 0), (&packed, length + 1)] {
+            assert!(matches!(
+                wrong(stored, said),
+                Bad::Senseless(_) | Bad::Short
+            ));
+        }
+        // No block, one of fewer bytes, and one of more.
+        let less = lz4_flex::block::compress(&page[1..]);
+        let more = lz4_flex::block::compress(&[7; 5000]);
+        for block in [&[0xff; 16][..], &less, &more] {
+            assert!(matches!(wrong(block, block.len() as u32), Bad::Packed(_)));
+        }
+    }
+
+    #[test]
+    fn what_does_not_become_less_is_written_as_it_is() {
+        let mut noise = 1u32;
+        let mut bytes = vec![0; MAX_RUN_BYTES];
+        bytes.fill_with(|| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (noise >> 24) as u8
+        });
+        let mut packer = Packer::new(2, true);
+        assert_eq!(packer.pack(&bytes), bytes);
+        // What was compressed before does not change what comes next.
+        let zeros = vec![0; MAX_RUN_BYTES];
+        assert_eq!(packer.pack(&zeros), lz4_flex::block::compress(&zeros));
+    }
+
     proptest! {
         #[test]
-        fn truncation_is_found(cut in 0usize..10_000) {
-            let good = image();
+        fn truncation_is_found(cut in 0usize..10_000, compress in any::<bool>()) {
+            let good = image(compress);
             let cut = cut % good.len();
             prop_assert!(read_all(&good[..cut], FEATURES).is_err());
         }
 
         #[test]
-        fn every_altered_bit_is_found(at in any::<usize>(), bit in 0u8..8) {
-            let mut bad = image();
+        fn every_altered_bit_is_found(at in any::<usize>(), bit in 0u8..8, compress in any::<bool>()) {
+            let mut bad = image(compress);
             let at = at % bad.len();
             bad[at] ^= 1 << bit;
             prop_assert!(read_all(&bad, FEATURES).is_err());
@@ -469,8 +730,9 @@ mod tests {
         #[test]
         fn forged_images_are_harmless(
             changes in prop::collection::vec((0usize..1200, any::<u8>()), 1..6),
+            compress in any::<bool>(),
         ) {
-            let mut bad = image();
+            let mut bad = image(compress);
             for (at, value) in changes {
                 bad[at] = value;
             }

@@ -125,14 +125,14 @@ pub struct Parent {
     pub identity: Identity,
 }
 
-/// What tells an image from all others: facts of its header, and a checksum of the checksums of its pages.
+/// What tells an image from all others: facts of its header, and a checksum of the table of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Identity {
     pub total: u64,
     pub clock: u64,
     pub meta_sum: u32,
-    pub sums: u32,
+    pub table: u32,
 }
 
 /// Pages of a memory segment that are what those at the same offset of a process of the parent are.
@@ -1074,7 +1074,7 @@ pub(crate) mod tests {
         total: 1,
         clock: 2,
         meta_sum: 3,
-        sums: 4,
+        table: 4,
     };
 
     #[test]

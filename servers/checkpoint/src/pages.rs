@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
-use checkpoint_image::file;
+use checkpoint_image::file::{self, Packer};
 use checkpoint_image::meta::{Meta, Place, Run, Same, Segment, MAX_RUN};
 use core::cell::Cell;
 use proto::layout::MEMORY_SIZE;
@@ -224,16 +224,17 @@ impl Pages {
         }
     }
 
-    /// Writes an image: how many bytes. `None`, and no file, if something of the copies was lost, or they leave no memory for
+    /// Writes an image, compressed or not: how many bytes. `None`, and no file, if something of the copies was lost, or they leave no memory for
     /// the file.
     pub(crate) fn write(
         &self,
         meta: &Meta,
         clock: u64,
-        path: &str,
+        (path, compress): (&str, bool),
         wanted: &Wanted,
     ) -> Result<Option<u64>, Sentence> {
-        let head = file::encode(meta, machine::features(), clock).map_err(|bad| bad.to_string())?;
+        let head = file::encode(meta, machine::features(), clock);
+        let (header, head) = head.map_err(|bad| bad.to_string())?;
         let temporary = format!("{path}.tmp");
         let short = Cell::new(false);
         let cannot = |error: Error| {
@@ -251,17 +252,17 @@ impl Pages {
                 offset: 0,
             };
             out.put(&head).map_err(cannot)?;
-            let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
-            wanted.hold(sums_bytes)?;
-            let mut sums = Vec::with_capacity(sums_bytes as usize);
+            wanted.hold(Packer::memory(meta.runs.len(), compress))?;
+            let mut packer = Packer::new(meta.runs.len(), compress);
             let mut buffer = vec![0; file::MAX_RUN_BYTES];
             for run in &meta.runs {
                 wanted.check()?;
-                if let Some(window) = self.as_they_are(meta, *run) {
+                let window = self.as_they_are(meta, *run).filter(|_| !compress);
+                if let Some(window) = window {
                     // Not copied before.
                     let range = (run.place.offset, run.bytes());
                     let sum = window.crc32c(range.0, range.1).map_err(cannot)?;
-                    sums.extend(sum.to_le_bytes());
+                    packer.as_it_is(range.1, sum);
                     out.file
                         .write_window(out.offset, window, range)
                         .map_err(cannot)?;
@@ -277,10 +278,14 @@ impl Pages {
                         Ok(None)
                     };
                 }
-                sums.extend(file::checksum(pages).to_le_bytes());
-                out.put(pages).map_err(cannot)?;
+                out.put(packer.pack(pages)).map_err(cannot)?;
             }
-            out.put(&sums).map_err(cannot)?;
+            out.put(packer.table()).map_err(cannot)?;
+            if compress {
+                // Its length is known now.
+                let header = packer.header(&header).encode();
+                out.file.write_all(0, &header).map_err(cannot)?;
+            }
             if !self.are_intact() {
                 return Ok(None);
             }

@@ -15,7 +15,7 @@ use rt::fs::Flags;
 use rt::heap::Hold;
 
 /// The file of an image.
-pub(crate) struct File(rt::fs::File);
+pub(crate) struct File(pub(crate) rt::fs::File);
 
 impl Bytes for File {
     fn size(&self) -> u64 {

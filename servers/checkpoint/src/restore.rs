@@ -12,7 +12,7 @@
 
 use crate::desk::Wanted;
 use crate::machine::{self, KernelMemory};
-use crate::parents::{self, Parents};
+use crate::parents::{self, File, Parents};
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
 use abi::{Code, RefKind, Type, PAGE_SIZE};
@@ -21,8 +21,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use checkpoint_image::chain::{self, Read};
 use checkpoint_image::charges::{Charges, Number};
-use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
+use checkpoint_image::file::{Table, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
     self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
@@ -85,6 +86,7 @@ pub(crate) fn restore(
     wanted.lower();
     let file = rt::fs::File::open(path, Flags::default(), 0)
         .map_err(|error| format!("{path}: {}", error.text()))?;
+    let file = File(file);
     let mut making = Making::default();
     // Dropped on failure, which undoes it.
     making
@@ -102,26 +104,6 @@ fn failed(what: &str, code: Code) -> Sentence {
 
 fn refused(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
-}
-
-/// Reads the file from front to back.
-struct In<'a> {
-    file: &'a rt::fs::File,
-    offset: u64,
-}
-
-impl In<'_> {
-    fn take(&mut self, into: &mut [u8]) -> Result<(), Sentence> {
-        let length = self
-            .file
-            .read_full(self.offset, into)
-            .map_err(|error| refused("cannot read the image", error))?;
-        self.offset += length as u64;
-        if length < into.len() {
-            return Err(Bad::Short.to_string());
-        }
-        Ok(())
-    }
 }
 
 /// A process that is being made.
@@ -191,30 +173,22 @@ impl Making {
 
     fn make(
         &mut self,
-        (file, path): (&rt::fs::File, &str),
+        (file, path): (&File, &str),
         (owner, job): (&RefAt, Job),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
-        let size = file.opened().size;
-        let mut input = In { file, offset: 0 };
-        let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
-        input.take(&mut head)?;
-        let header =
-            Header::decode(&head, size, machine::features()).map_err(|bad| bad.to_string())?;
-        wanted.hold(header.meta_bytes)?;
-        let mut description = vec![0; header.meta_bytes as usize];
-        input.take(&mut description)?;
         let room = |bytes| wanted.hold(bytes).is_ok();
-        let meta = file::decode_meta(&header, &description, room).map_err(|bad| bad.to_string())?;
-        drop(description);
-        let mut padding = vec![0; header.padding() as usize];
-        input.take(&mut padding)?;
-        file::check_padding(&padding).map_err(|bad| bad.to_string())?;
-
+        let all = chain::read(file, machine::features(), room)?;
+        chain::check_padding(file, &all.header)?;
+        let Read {
+            header,
+            meta,
+            table,
+        } = all;
         let parents = parents::of(&meta, path, wanted)?;
         self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
-        self.fill(&header, &meta, &mut input, wanted)?;
+        self.fill(file, (&table, &meta), wanted)?;
         if let Some(parents) = parents {
             self.fill_from(parents, &meta, wanted)?;
         }
@@ -365,27 +339,15 @@ impl Making {
 
     fn fill(
         &self,
-        header: &Header,
-        meta: &Meta,
-        input: &mut In<'_>,
+        file: &File,
+        (table, meta): (&Table, &Meta),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
-        let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
-        wanted.hold(sums_bytes)?;
-        let mut sums = vec![0; sums_bytes as usize];
-        let offset = header.sums_at(meta);
-        let mut behind = In {
-            file: input.file,
-            offset,
-        };
-        behind.take(&mut sums)?;
-        let mut buffer = vec![0; MAX_RUN_BYTES];
+        let (mut packed, mut pages) = (Vec::new(), Vec::new());
         for (number, run) in meta.runs.iter().enumerate() {
             wanted.check()?;
-            let bytes = &mut buffer[..run.bytes() as usize];
-            input.take(bytes)?;
-            file::check_run(run, number, bytes, &sums).map_err(|bad| bad.to_string())?;
-            self.write(run.place, bytes)?;
+            chain::read_run(file, (table, &meta.runs), number, &mut packed, &mut pages)?;
+            self.write(run.place, &pages)?;
         }
         Ok(())
     }

@@ -45,6 +45,8 @@ pub(crate) struct How {
     pub(crate) files: bool,
     /// They are stopped when they are saved.
     pub(crate) stop: bool,
+    /// The pages are compressed in the file.
+    pub(crate) compress: bool,
 }
 
 /// Saves processes together, whose control ports these are.
@@ -55,6 +57,7 @@ pub(crate) fn save(
         parent,
         files,
         stop,
+        compress,
     }: How,
     wanted: &Wanted,
 ) -> Result<Saved, Sentence> {
@@ -94,7 +97,13 @@ pub(crate) fn save(
                     wanted.give_way();
                 }
                 wanted.lower();
-                let saved = write(&mut meta, &pages, (path, begin), parents.as_mut(), wanted);
+                let saved = write(
+                    &mut meta,
+                    &pages,
+                    (path, compress, begin),
+                    parents.as_mut(),
+                    wanted,
+                );
                 if let Some(set) = held {
                     still = rt::time::now() - begin;
                     if stop && saved.is_ok() {
@@ -131,14 +140,14 @@ pub(crate) fn save(
 fn write(
     meta: &mut Meta,
     pages: &Pages,
-    (path, clock): (&str, u64),
+    (path, compress, clock): (&str, bool, u64),
     parents: Option<&mut Parents>,
     wanted: &Wanted,
 ) -> Result<Option<(u64, Vec<String>)>, Sentence> {
     let doing = doing::all(meta, |process, address| pages.code_at(process, address));
     without_deliveries(meta);
     pages.list(meta, parents, wanted)?;
-    let bytes = pages.write(meta, clock, path, wanted)?;
+    let bytes = pages.write(meta, clock, (path, compress), wanted)?;
     Ok(bytes.map(|bytes| (bytes, doing)))
 }
 

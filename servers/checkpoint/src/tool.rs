@@ -9,7 +9,7 @@ pub mod dump;
 pub mod show;
 
 use crate::chain::{self, Bytes, Chain, Image};
-use crate::file::{self, Header};
+use crate::file::{self, Header, Packer};
 use crate::meta::{Meta, Parent, Place, Run, Same, MAX_RUN, MAX_RUNS};
 use abi::PAGE_SIZE;
 use alloc::format;
@@ -82,6 +82,13 @@ impl<B: Bytes> Whole<B> {
         self.chain.images().map(Image::page_bytes).sum()
     }
 
+    /// How many bytes the pages of the first one have, and how many they take in its file.
+    #[must_use]
+    pub fn own_bytes(&self) -> (u64, u64) {
+        let own = self.chain.images().next();
+        own.map_or((0, 0), |image| (image.page_bytes(), image.stored_bytes()))
+    }
+
     /// Checks all pages of all images, and what else their descriptions do not say. `done` is told how many bytes were looked at since.
     ///
     /// # Errors
@@ -139,20 +146,22 @@ impl<B: Bytes> Whole<B> {
         })
     }
 
-    /// Writes that image from front to back: its length. `put` is given the bytes one after another.
+    /// Writes that image, its pages compressed or as they are: its length. `put` is told where the bytes are to stand that it is given: one after
+    /// another, and last the header again, when the length is known.
     ///
     /// # Errors
     /// Those of [`Whole::merged`], of reading, and of `put`.
     pub fn write_merged(
         &mut self,
-        mut put: impl FnMut(&[u8]) -> Result<(), String>,
+        compress: bool,
+        mut put: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<u64, String> {
         let meta = self.merged()?;
         let head = file::encode(&meta, self.header.features, self.header.clock);
-        let head = head.map_err(|bad| bad.to_string())?;
-        put(&head)?;
+        let (header, head) = head.map_err(|bad| bad.to_string())?;
+        put(0, &head)?;
         let mut length = head.len() as u64;
-        let mut sums = Vec::with_capacity(meta.runs.len() * file::SUM_BYTES as usize);
+        let mut packer = Packer::new(meta.runs.len(), compress);
         let mut buffer = vec![0; file::MAX_RUN_BYTES];
         for run in &meta.runs {
             let bytes = &mut buffer[..run.bytes() as usize];
@@ -161,12 +170,14 @@ impl<B: Bytes> Whole<B> {
                 self.page(place, page)?;
                 place.offset += PAGE_SIZE;
             }
-            sums.extend(file::checksum(bytes).to_le_bytes());
-            put(bytes)?;
-            length += run.bytes();
+            let written = packer.pack(bytes);
+            put(length, written)?;
+            length += written.len() as u64;
         }
-        put(&sums)?;
-        Ok(length + sums.len() as u64)
+        put(length, packer.table())?;
+        length += packer.table().len() as u64;
+        put(0, &packer.header(&header).encode())?;
+        Ok(length)
     }
 }
 

@@ -205,7 +205,7 @@ fn sample() -> Meta {
                 total: 1 << 20,
                 clock: 7,
                 meta_sum: 1,
-                sums: 2,
+                table: 2,
             },
         }),
         same: [(0, 0x4000, 3), (1, 0x2000, 1)]
@@ -439,7 +439,42 @@ fn image(r: &mut Random, meta: &Meta, lies: usize) -> Vec<u8> {
         features: [0; 2],
         clock: 7,
     };
-    file::assemble(&header, &description, &runs)
+    let compress = r.below(3) == 0;
+    let mut image = file::assemble(&header, &description, &runs, compress);
+    if compress && r.below(2) == 0 {
+        lie_about_pages(r, meta, &mut image);
+    }
+    image
+}
+
+/// Changes what is in the file of a run, or the length that the table says of it; the checksum is right.
+fn lie_about_pages(r: &mut Random, meta: &Meta, image: &mut [u8]) {
+    let Some(header) = image.get(..HEADER_BYTES) else {
+        return;
+    };
+    let header = Header::decode(header, image.len() as u64, [u64::MAX; 2]).unwrap();
+    let entry = file::ENTRY_BYTES as usize;
+    let Some(table_at) = image.len().checked_sub(entry * meta.runs.len()) else {
+        return;
+    };
+    let Ok(table) = file::Table::decode(&header, meta, &image[table_at..]) else {
+        return;
+    };
+    let number = r.below(meta.runs.len());
+    let Some(stored) = table.get(number) else {
+        return;
+    };
+    let at = stored.at as usize;
+    let bytes = at..at + stored.bytes as usize;
+    let (byte, value) = (at + r.below(bytes.len()), r.below(256) as u8);
+    image[byte] = [0, 1, 0x0f, 0xf0, 0xff, value][r.below(6)];
+    let sum = checksum(&image[bytes]);
+    let entry = &mut image[table_at + number * entry..][..entry];
+    entry[..4].copy_from_slice(&sum.to_le_bytes());
+    if r.below(8) == 0 {
+        let near = u64::from(stored.bytes);
+        entry[4..].copy_from_slice(&r.word(near).to_le_bytes()[..4]);
+    }
 }
 
 /// Changes bytes of the finished image: mostly the header, whose checksum is made right again.
@@ -568,9 +603,11 @@ fn look_at(image: &[u8]) {
             "a core file of {written} bytes, of {pages} bytes of pages"
         );
     }
-    let mut merged = Vec::new();
-    let length = whole.write_merged(|bytes| {
-        merged.extend_from_slice(bytes);
+    let mut merged: Vec<u8> = Vec::new();
+    let length = whole.write_merged(pages / PAGE_SIZE % 2 == 0, |at, bytes| {
+        let at = at as usize;
+        merged.resize(merged.len().max(at + bytes.len()), 0);
+        merged[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
     });
     assert_eq!(length, Ok(merged.len() as u64));

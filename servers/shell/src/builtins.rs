@@ -56,7 +56,7 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] [--files] [--stop] [--parent IMAGE] JOB... FILE",
+        "[-v] [--files] [--stop] [--compress] [--parent IMAGE] JOB... FILE",
         "save jobs, each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so",
         checkpoint,
     ),
@@ -472,6 +472,10 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
             }
             [first, rest @ ..] if first == "--stop" => {
                 how.stop = true;
+                rest
+            }
+            [first, rest @ ..] if first == "--compress" => {
+                how.compress = true;
                 rest
             }
             [first, image, rest @ ..] if first == "--parent" => {

@@ -122,8 +122,11 @@ fn today(arguments: &[String]) -> Done {
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. It needs the system
 /// port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
-    let wrong = || usage("checkpoint [-v] [--parent IMAGE] KIND:NUMBER... FILE");
+    let wrong = || usage("checkpoint [-v] [--compress] [--parent IMAGE] KIND:NUMBER... FILE");
     let mut arguments = arguments.to_vec();
+    let all = arguments.len();
+    arguments.retain(|word| word != "--compress");
+    let compress = arguments.len() < all;
     let long = arguments.iter().position(|word| word == "--parent");
     let parent = match long.filter(|at| at + 1 < arguments.len()) {
         Some(at) => arguments.drain(at..at + 2).next_back(),
@@ -147,6 +150,7 @@ fn checkpoint(arguments: &[String]) -> Done {
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
     let how = How {
         parent: parent.as_deref(),
+        compress,
         ..How::default()
     };
     let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(|why| {

@@ -39,6 +39,8 @@ pub struct How<'a> {
     /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
     /// ended.
     pub stop: bool,
+    /// The pages are compressed in the image: the file is smaller, and writing it takes longer.
+    pub compress: bool,
 }
 
 /// As [`save`], and stops them ([`How::stop`]).
@@ -61,7 +63,11 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
     let mut room = vec![0; ROOM];
     let mut session = session()?;
     let mut ways = 0;
-    for (way, wanted) in [(how::FILES, how.files), (how::STOP, how.stop)] {
+    for (way, wanted) in [
+        (how::FILES, how.files),
+        (how::STOP, how.stop),
+        (how::COMPRESS, how.compress),
+    ] {
         if wanted {
             ways |= way;
         }

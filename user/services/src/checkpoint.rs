@@ -21,8 +21,10 @@ pub mod how {
     pub const FILES: u32 = 1;
     /// They are stopped when they have been saved, as by [`crate::process::Process::stop`].
     pub const STOP: u32 = 2;
+    /// The pages are compressed in the image, which takes longer and gives a smaller file.
+    pub const COMPRESS: u32 = 4;
     /// All of them.
-    pub const ALL: u32 = FILES | STOP;
+    pub const ALL: u32 = FILES | STOP | COMPRESS;
 }
 
 /// Why something was refused: a sentence that names the cause.

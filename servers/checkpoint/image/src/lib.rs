@@ -28,7 +28,9 @@ An incremental image is read with those that it is based on, which lie beside it
   image extract --core PROCESS IMAGE FILE   memory and threads of a process, by number or name, as a core file:
                                             gdb PROGRAM FILE
   image extract --file NAME IMAGE FILE      a file that the image has, by its path or the number that `show` gives
-  image merge IMAGE FILE                    one whole image of an incremental one and those that it is based on
+  image merge IMAGE FILE                    one whole image of an incremental one and those that it is based on, or of
+                                            a compressed one, whose pages are as they are
+  image merge --compress IMAGE FILE         the same, its pages compressed
 
 FILE is a path where nothing is yet. The status is 1 if something cannot be done, of `diff` then 2, and 2 if it is not
 understood.
@@ -94,6 +96,7 @@ enum Verb<'a> {
         to: &'a str,
     },
     Merge {
+        compress: bool,
         image: &'a str,
         to: &'a str,
     },
@@ -121,7 +124,16 @@ impl<'a> Verb<'a> {
                 let what = What::File(name);
                 Verb::Extract { what, image, to }
             }
-            ["merge", image, to] => Verb::Merge { image, to },
+            ["merge", "--compress", image, to] => Verb::Merge {
+                compress: true,
+                image,
+                to,
+            },
+            ["merge", image, to] => Verb::Merge {
+                compress: false,
+                image,
+                to,
+            },
             ["help" | "--help" | "-h"] => Verb::Help,
             _ => return None,
         })
@@ -177,19 +189,20 @@ fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
             image,
             to,
         } => extract(what, &mut open(image, files)?, to, files)?,
-        Verb::Merge { image, to } => {
+        Verb::Merge {
+            compress,
+            image,
+            to,
+        } => {
             let mut whole = open(image, files)?;
             let mut new = files.create(to)?;
             let all = whole.stretches().iter().map(|(_, bytes)| bytes).sum();
-            let mut at = 0;
-            whole.write_merged(|bytes| {
-                new.put(at, bytes)?;
-                at += bytes.len() as u64;
+            let length = whole.write_merged(compress, |at, bytes| {
                 files.progress(at, all);
-                Ok(())
+                new.put(at, bytes)
             })?;
             new.keep()?;
-            files.print(&format!("{to}: {at} bytes, based on no other\n"))?;
+            files.print(&format!("{to}: {length} bytes, based on no other\n"))?;
         }
     }
     Ok(0)

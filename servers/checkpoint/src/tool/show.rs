@@ -22,6 +22,11 @@ pub fn show<B: Bytes>(
 ) -> fmt::Result {
     let header = whole.header;
     writeln!(out, "bytes:      {}", grouped(header.total))?;
+    let (own, stored) = whole.own_bytes();
+    if stored < own {
+        let (own, stored) = (grouped(own), grouped(stored));
+        writeln!(out, "compressed: {own} bytes of pages are {stored} in it")?;
+    }
     let (seconds, rest) = (header.clock / 1_000_000_000, header.clock % 1_000_000_000);
     writeln!(
         out,

@@ -1,6 +1,7 @@
 //! Images that are made up, and what the tools say of them.
 
 use super::*;
+use crate::file::Packer;
 use crate::meta::tests::sample;
 use crate::meta::{Identity, Segment};
 use abi::Type;
@@ -10,8 +11,9 @@ const FEATURES: [u64; 2] = [3, 5];
 
 /// An image with this description; `fill` says what the bytes of a page are.
 fn image(meta: &Meta, fill: impl Fn(Place) -> u8) -> Vec<u8> {
-    let head = file::encode(meta, FEATURES, 12_000_000_345).expect("it makes sense");
-    let (mut pages, mut sums) = (Vec::new(), Vec::new());
+    let encoded = file::encode(meta, FEATURES, 12_000_000_345);
+    let (_, head) = encoded.expect("it makes sense");
+    let (mut pages, mut packer) = (Vec::new(), Packer::new(meta.runs.len(), false));
     for run in &meta.runs {
         let mut bytes = Vec::new();
         for n in 0..u64::from(run.pages) {
@@ -24,10 +26,9 @@ fn image(meta: &Meta, fill: impl Fn(Place) -> u8) -> Vec<u8> {
                 }),
             );
         }
-        sums.extend(file::checksum(&bytes).to_le_bytes());
-        pages.extend(bytes);
+        pages.extend_from_slice(packer.pack(&bytes));
     }
-    [head, pages, sums].concat()
+    [&head[..], &pages, packer.table()].concat()
 }
 
 fn run(offset: u64, pages: u32) -> Run {
@@ -115,12 +116,25 @@ fn a_chain_becomes_one_image_with_the_same_pages() {
     let images = three();
     let mut chain = opened(&images);
     assert_eq!(chain.parents(), 2);
-    let mut merged = Vec::new();
-    let length = chain.write_merged(|bytes| {
-        merged.extend_from_slice(bytes);
-        Ok(())
-    });
-    assert_eq!(length, Ok(merged.len() as u64));
+    let merge = |chain: &mut Whole<&[u8]>, compress| {
+        let mut merged: Vec<u8> = Vec::new();
+        let length = chain.write_merged(compress, |at, bytes| {
+            let at = at as usize;
+            merged.resize(merged.len().max(at + bytes.len()), 0);
+            merged[at..at + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        });
+        assert_eq!(length, Ok(merged.len() as u64));
+        merged
+    };
+    let merged = merge(&mut chain, false);
+    // A compressed one has the same pages, and becomes the same one again.
+    let packed = merge(&mut chain, true);
+    assert!(packed.len() < merged.len() / 4);
+    assert_eq!(merge(&mut whole(&packed), false), merged);
+    assert_eq!(merge(&mut whole(&merged), true), packed);
+    let read = |image| file::read_all(image, FEATURES).expect("it is good");
+    assert_eq!(read(&packed).2, read(&merged).2);
     let (header, meta, _) = file::read_all(&merged, FEATURES).expect("it is good");
     assert_eq!((header.clock, header.features), (12_000_000_345, FEATURES));
     assert_eq!((&meta.parent, meta.same.len()), (&None, 0));
@@ -189,7 +203,7 @@ fn a_missing_or_damaged_image_is_named() {
         "{sentence}"
     );
     // A page of the last one, and what is in front of its pages.
-    for at in [images[2].len() - 100 * SUMS, PAGE_SIZE as usize - 1] {
+    for at in [images[2].len() - 100 * ENTRY, PAGE_SIZE as usize - 1] {
         let damaged = |path: &str| {
             let mut bytes = good(path)?;
             if path == "/tmp/one" {
@@ -227,7 +241,7 @@ fn each_altered_byte_is_found() {
     assert!(altered > 500, "{altered}");
 }
 
-const SUMS: usize = file::SUM_BYTES as usize;
+const ENTRY: usize = file::ENTRY_BYTES as usize;
 
 #[test]
 fn what_differs_is_named_and_bounded() {

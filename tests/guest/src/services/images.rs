@@ -20,6 +20,8 @@ pub(super) struct Image {
     header: Header,
     pub(super) meta: Meta,
     pages: Vec<Vec<u8>>,
+    /// Whether it is written compressed.
+    compress: bool,
 }
 
 /// Starts something to be saved.
@@ -118,6 +120,7 @@ impl Image {
             header,
             meta,
             pages,
+            compress: false,
         })
     }
 
@@ -131,7 +134,7 @@ impl Image {
                 page
             })
             .collect();
-        assemble(&self.header, &description, &runs)
+        assemble(&self.header, &description, &runs, self.compress)
     }
 
     /// Changes something that is then written as if it had been so.
@@ -238,6 +241,7 @@ fn round(random: &mut Random, counters: &Counters, path: &str) -> Result<(), Sen
                     header,
                     meta: image.meta.clone(),
                     pages: image.pages.clone(),
+                    compress: random.below(2) == 0,
                 };
                 for _ in 0..1 + random.below(3) {
                     lying.lie(random);
