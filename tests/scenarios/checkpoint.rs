@@ -506,6 +506,64 @@ fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     }
 }
 
+/// A running program goes to another machine by a pipe and a connection, and ends there as if it had stayed; and again by a pipe within that
+/// machine. Nothing of the image is left in files.
+pub(crate) fn moved(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, second] = super::net::wire(directory.path());
+    let program = "awk 'BEGIN { for (i = 0; i < 20000; i++) a[i] = i * 7; \
+        for (n = 0; n < 600000; n++) s += a[n % 500]; for (i in a) t += a[i]; print s, t }'";
+    let leaves = format!(
+        "busybox {program} > /tmp/whole\nbusybox {program} > /tmp/out &\nsleep 0.5\ncheckpoint %1 -\n\
+         checkpoint --stop --compress %1 - | tcp -l 9\nkill %1\ncheckpoint %1 - | busybox wc -c\n\
+         busybox sha256sum /tmp/whole\nls /run/shell /tmp\n"
+    );
+    let comes = "\
+tcp -w 10.0.3.1 9 < /dev/null > /tmp/image
+restore /tmp/image
+checkpoint %1 - > /tmp/again
+checkpoint %1 - | busybox cmp - /tmp/again && echo the same || echo it went on
+wait
+busybox sha256sum /tmp/out
+rm /tmp/out
+cat /tmp/again | restore -
+busybox sh -c 'until [ -s /tmp/out ]; do sleep 0.1; done'
+busybox sha256sum /tmp/out
+echo nonsense | restore -
+ls /run/shell /tmp
+";
+    let [left, came] = ctx.run_both(
+        Run::script(leaves).net(first).timeout(LONG).stays(),
+        Run::script(comes).net(second).timeout(LONG).stays(),
+    )?;
+    let text = left.text();
+    let said = [
+        "checkpoint: an image is nothing to read: give it a file, or a pipe to go on\n",
+        "checkpoint: %1: the job has ended\n0\n",
+    ];
+    all_said(&text, &said)?;
+    let sum = text
+        .lines()
+        .find_map(|line| line.strip_suffix("  /tmp/whole"));
+    let sum = sum.ok_or_else(|| format!("no sum:\n{text}"))?;
+    let text = came.text();
+    if text.matches(sum).count() != 2 {
+        return Err(format!("it has another result, and not {sum}:\n{text}"));
+    }
+    all_said(
+        &text,
+        &[
+            "it went on\n",
+            "restore: -: the file is not an image of Fermata\n",
+        ],
+    )?;
+    let images = |text: &str| text.lines().any(|line| line.starts_with("image."));
+    match images(&left.text()) || images(&text) {
+        false => Ok(()),
+        true => Err(format!("an image is left:\n{}\n{text}", left.text())),
+    }
+}
+
 /// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
 /// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image, a compressed one, that the host makes of all. Some of them are compressed, others are not. What it needs and is missing, or another one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {

@@ -28,7 +28,7 @@ pub(super) fn free_port() -> Result<u16, Failure> {
 }
 
 /// The two ends of a wire.
-fn wire(directory: &Path) -> [Net; 2] {
+pub(super) fn wire(directory: &Path) -> [Net; 2] {
     [0, 1].map(|end| {
         Net::Pair(Pair {
             directory: directory.into(),

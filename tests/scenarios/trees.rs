@@ -98,6 +98,11 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
     all_equal(ctx, run.add("/data/text", text(4 << 10)), count)
 }
 
+/// Programs of Debian's packages go on as if nothing had happened.
+pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
+    ctx.checkpoints_of_packages()
+}
+
 /// What a tree shares with another one is told with the names of both, and both go on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

@@ -150,7 +150,7 @@ fn long(text: &str) -> String {
 pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
-    /// With --mutants or --packages: only those whose name contains FILTER
+    /// With --mutants, --packages or --checkpoints: only those whose name contains FILTER
     #[arg(conflicts_with_all = ["interrupts", "model", "drivers"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
@@ -181,6 +181,11 @@ struct Claim {
     /// Command lines of real programs of Debian's packages print what they print on the host; writes docs/packages.md
     #[arg(long)]
     packages: bool,
+    /// The same command lines, saved at instants from seeds, killed and restored, N times in all: what they print, their statuses and the
+    /// files that they leave are as if they had been left alone
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", require_equals = true,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoints: Option<u64>,
 }
 
 impl ProveOptions {
@@ -192,6 +197,11 @@ impl ProveOptions {
     /// Whether it is about the mutants, and not about interrupts.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants
+    }
+
+    /// How many checkpoints are made of programs of packages, if it is about that.
+    pub(crate) fn checkpoints(&self) -> Option<u64> {
+        self.claim.checkpoints
     }
 
     /// How often each driver is killed, if it is about that.
@@ -279,6 +289,7 @@ mod tests {
             "prove --model=2",
             "prove --drivers",
             "prove --drivers=400",
+            "prove --checkpoints=1000000 python3",
             "explain cond_wait",
             "build --all",
             "completions bash",

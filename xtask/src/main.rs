@@ -75,6 +75,11 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Prove(options) if options.is_about_packages() => {
             xtask_test::packages::run(&Project::find()?, options.filter.as_deref())
         }
+        Command::Prove(options) if options.checkpoints().is_some() => {
+            let count = options.checkpoints().unwrap_or_default();
+            let filter = options.filter.as_deref();
+            xtask_test::checkpoints::run(&Project::find()?, count, filter, options.fresh)
+        }
         Command::Prove(options) => match (options.size_of_model(), options.kills()) {
             (Some(size), _) => model::run(&Project::find()?, size),
             (_, Some(kills)) => xtask_test::prove_drivers(&Project::find()?, kills),

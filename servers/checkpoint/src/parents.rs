@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::chain::{self, Bytes, Chain, Image, MAX_IMAGES};
 use checkpoint_image::meta::{Meta, Parent};
+use checkpoint_image::tool::plain;
 use core::cell::RefCell;
 use rt::fs::Flags;
 use rt::heap::Hold;
@@ -39,7 +40,7 @@ impl Parents {
     /// Whether the page of a process there is this one.
     pub(crate) fn has(&mut self, process: u32, offset: u64, page: &[u8]) -> Result<bool, Sentence> {
         let found = self.chain.page(process, offset, &mut self.page);
-        let found = found.map_err(|why| format!("{}: {why}", self.name.path))?;
+        let found = found.map_err(|why| format!("{}: {why}", plain(&self.name.path)))?;
         Ok(found && self.page == page)
     }
 }
@@ -76,7 +77,8 @@ pub(crate) fn of(meta: &Meta, path: &str, wanted: &Wanted) -> Result<Option<Pare
         return Ok(None);
     };
     let (image, place) = find(name, path, wanted)?;
-    let chain = Chain::new(image, &meta.same).map_err(|why| format!("{place}: {why}"))?;
+    let chain = Chain::new(image, &meta.same);
+    let chain = chain.map_err(|why| format!("{}: {why}", plain(&place)))?;
     let chain = complete(chain, &place, wanted)?;
     Ok(Some(parents(chain, name.clone())))
 }
@@ -95,7 +97,8 @@ fn complete(mut chain: Chain<File>, path: &str, wanted: &Wanted) -> Result<Chain
     while let Some(name) = chain.wanted().cloned() {
         wanted.check()?;
         let (image, place) = find(&name, &path, wanted)?;
-        chain.add(image).map_err(|why| format!("{place}: {why}"))?;
+        let added = chain.add(image);
+        added.map_err(|why| format!("{}: {why}", plain(&place)))?;
         path = place;
     }
     Ok(chain)
@@ -104,17 +107,19 @@ fn complete(mut chain: Chain<File>, path: &str, wanted: &Wanted) -> Result<Chain
 /// Finds the parent of the image at `child`: and where it is.
 fn find(name: &Parent, child: &str, wanted: &Wanted) -> Result<(Image<File>, String), Sentence> {
     let [beside, where_it_was] = chain::places(child, &name.path);
-    let mut why = format!("{where_it_was} is not there");
+    // The path is a text of the image.
+    let mut why = format!("{} is not there", plain(&where_it_was));
     for place in [beside, where_it_was] {
         match open(&place, wanted) {
             Ok(image) if image.identity() == name.identity => return Ok((image, place)),
-            Ok(_) => why = format!("{place} is another image"),
-            Err(other) if rt::fs::stat(&place, true).is_ok() => why = other,
+            Ok(_) => why = format!("{} is another image", plain(&place)),
+            Err(other) if rt::fs::stat(&place, true).is_ok() => why = plain(&other),
             Err(_) => {}
         }
     }
     Err(format!(
-        "the image that {child} is based on is missing: {why}"
+        "the image that {} is based on is missing: {why}",
+        plain(child)
     ))
 }
 

@@ -27,6 +27,7 @@ use checkpoint_image::file::{Table, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
     self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
+use checkpoint_image::tool::plain;
 use checkpoint_image::turns::Job;
 use proto::layout::{CONTROL_SPACE, PRIORITY_PROGRAM};
 use proto::Error;
@@ -369,7 +370,7 @@ impl Making {
                 for (number, page) in (0..).zip(bytes.chunks_exact_mut(PAGE_SIZE as usize)) {
                     let offset = place.offset + number * PAGE_SIZE;
                     let found = parents.chain.page(same.theirs, offset, page);
-                    if !found.map_err(|why| format!("{}: {why}", parents.name.path))? {
+                    if !found.map_err(|why| format!("{}: {why}", plain(&parents.name.path)))? {
                         page.fill(0);
                     }
                 }

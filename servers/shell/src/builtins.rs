@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
@@ -14,11 +15,38 @@ use rt::obj::RefAt;
 use rt::process::Process;
 use services::process::{Info, Pid, Stdio};
 
+use crate::posix;
 use crate::programs::Wait;
 use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
 
 /// Builtins write here; it goes to the console, or where they are redirected, when they are done.
-type Output = String;
+pub(crate) struct Output {
+    pub(crate) text: String,
+    /// What they give beside text: a file, whose bytes follow it, and which then goes.
+    pub(crate) file: Option<String>,
+    /// Whether people read it.
+    is_console: bool,
+}
+
+impl Output {
+    pub(crate) fn new(is_console: bool) -> Self {
+        Output {
+            text: String::new(),
+            file: None,
+            is_console,
+        }
+    }
+}
+
+impl Write for Output {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+/// Bytes that are copied at once.
+const BLOCK: usize = 64 << 10;
 
 /// A builtin: its arguments, and where its output goes.
 type Run = fn(&mut Shell, &[String], &mut Output) -> Result<u8, Failure>;
@@ -56,8 +84,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] [--files] [--stop] [--compress] [--parent IMAGE] JOB... FILE",
-        "save jobs, each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so",
+        "[-v] [--files] [--stop] [--compress] [--parent IMAGE] JOB... FILE|-",
+        "save jobs, each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so; - is for a pipe",
         checkpoint,
     ),
     Builtin {
@@ -114,9 +142,13 @@ impl Shell {
                 target = stdio;
             }
         }
-        let mut output = Output::new();
+        let mut output = Output::new(matches!(target, Stdio::Console));
         let result = self.builtin_into(builtin, command, &mut output);
-        match deliver(&target, &output) {
+        let delivered = deliver(&target, &output);
+        if let Some(file) = &output.file {
+            let _ = fs::unlink(file);
+        }
+        match delivered {
             Ok(()) => result,
             Err(error) => Err(format!("{name}: {}", error.text()).into()),
         }
@@ -177,13 +209,14 @@ fn wrong() -> Failure {
 }
 
 /// Writes the output of a builtin.
-fn deliver(target: &Stdio, output: &str) -> Result<(), Error> {
-    if output.is_empty() {
+fn deliver(target: &Stdio, output: &Output) -> Result<(), Error> {
+    let text = output.text.as_str();
+    if text.is_empty() && output.file.is_none() {
         return Ok(());
     }
     match target {
         Stdio::Console => {
-            say(output);
+            say(text);
             Ok(())
         }
         Stdio::Null => Ok(()),
@@ -196,8 +229,22 @@ fn deliver(target: &Stdio, output: &str) -> Result<(), Error> {
                 },
                 0o644,
             )?;
-            let offset = if *append { file.opened().size } else { 0 };
-            file.write_all(offset, output.as_bytes())
+            let mut offset = if *append { file.opened().size } else { 0 };
+            file.write_all(offset, text.as_bytes())?;
+            offset += text.len() as u64;
+            let Some(from) = &output.file else {
+                return Ok(());
+            };
+            let from = File::open(from, Flags::default(), 0)?;
+            let (mut at, mut block) = (0, vec![0; BLOCK]);
+            loop {
+                let count = from.read(at, &mut block)?;
+                if count == 0 {
+                    return Ok(());
+                }
+                file.write_all(offset + at, &block[..count])?;
+                at += count as u64;
+            }
         }
     }
 }
@@ -207,7 +254,7 @@ fn nothing(_: &mut Shell, _: &[String], _: &mut Output) -> Result<u8, Failure> {
 }
 
 fn run_echo(_: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
-    output.push_str(&echo(arguments));
+    output.text.push_str(&echo(arguments));
     Ok(0)
 }
 
@@ -255,7 +302,7 @@ fn exit(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
 }
 
 fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure> {
-    output.push_str("Commands of the shell:\n");
+    output.text.push_str("Commands of the shell:\n");
     for builtin in &BUILTINS {
         let _ = writeln!(
             output,
@@ -274,7 +321,7 @@ fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure>
         "  {:<30} run a program with the shell's power over the machine",
         "trust COMMAND"
     );
-    output.push_str(
+    output.text.push_str(
         "Small programs:\n  cat cmp cp false ln ls mkdir mv rm rmdir sleep touch true\n\
          Other names are programs in /bin (try ls /bin), names with a slash are paths.\n\
          A JOB is %1, %2, ... Pipes, variables, patterns of file names, loops and all else of a POSIX\n\
@@ -511,7 +558,19 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         let process = shell.managers.process(*manager, *pid);
         ports.push(**process.map_err(|error| error.text().to_string())?.port());
     }
-    let saved = rt::checkpoint::save_with(&ports, &absolute_path(&shell.cwd, file), how)?;
+    let mut path = absolute_path(&shell.cwd, file);
+    if file == "-" {
+        if output.is_console {
+            let why = "an image is nothing to read: give it a file, or a pipe to go on";
+            return Err(why.to_string().into());
+        }
+        path = posix::own_file("image").map_err(|error| error.text().to_string())?;
+    }
+    let saved = rt::checkpoint::save_with(&ports, &path, how)?;
+    if file == "-" {
+        output.file = Some(path);
+        return Ok(0);
+    }
     if verbose && !how.stop {
         let (bytes, still) = (saved.bytes, saved.still / 1000);
         let _ = writeln!(output, "{file}: {bytes} bytes, stood still for {still} us");

@@ -131,24 +131,38 @@ impl Shell {
         let Some(builtin) = builtins::find(&command.words[0]) else {
             return Ok(0);
         };
-        let mut output = String::new();
+        let mut output = builtins::Output::new(false);
         let result = self.builtin_into(builtin, command, &mut output);
         // What it could not do it says, and the rest gets what there is.
         self.told(result);
-        let path = format!("{DIRECTORY}/input");
+        if let Some(file) = output.file {
+            let result = self.posix(rest, background, Some(file.clone()));
+            // In the background it is still read.
+            if !background {
+                let _ = fs::unlink(&file);
+            }
+            return result;
+        }
         let flags = Flags {
             create: true,
             truncate: true,
             ..Flags::default()
         };
-        let write = || -> Result<(), Error> {
-            match fs::mkdir(DIRECTORY, 0o755) {
-                Ok(()) | Err(Error::Exists) => {}
-                Err(error) => return Err(error),
-            }
-            File::open(&path, flags, 0o644)?.write_all(0, output.as_bytes())
+        let write = || -> Result<String, Error> {
+            let path = own_file("input")?;
+            File::open(&path, flags, 0o644)?.write_all(0, output.text.as_bytes())?;
+            Ok(path)
         };
-        write().map_err(|error| Failure::from(format!("{path}: {}", error.text())))?;
+        let path =
+            write().map_err(|error| Failure::from(format!("its input: {}", error.text())))?;
         self.posix(rest, background, Some(path))
+    }
+}
+
+/// The path of a file of the shell's own.
+pub(crate) fn own_file(name: &str) -> Result<String, Error> {
+    match fs::mkdir(DIRECTORY, 0o755) {
+        Ok(()) | Err(Error::Exists) => Ok(format!("{DIRECTORY}/{name}")),
+        Err(error) => Err(error),
     }
 }

@@ -122,7 +122,7 @@ fn today(arguments: &[String]) -> Done {
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. It needs the system
 /// port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
-    let wrong = || usage("checkpoint [-v] [--compress] [--parent IMAGE] KIND:NUMBER... FILE");
+    let wrong = || usage("checkpoint [-v] [--compress] [--parent IMAGE] KIND:NUMBER... FILE|-");
     let mut arguments = arguments.to_vec();
     let all = arguments.len();
     arguments.retain(|word| word != "--compress");
@@ -153,10 +153,17 @@ fn checkpoint(arguments: &[String]) -> Done {
         compress,
         ..How::default()
     };
-    let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(|why| {
+    let refused = |why: String| {
         say("checkpoint", &why);
         Failure::Status(1)
-    })?;
+    };
+    if file == "-" {
+        let passing = Passing::new();
+        rt::checkpoint::save_with(&ports, &passing.0, how).map_err(refused)?;
+        let mut reader = Reader::open(&passing.0).map_err(about("the image"))?;
+        return pour(|block| reader.read(block)).map_err(about("output"));
+    }
+    let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(refused)?;
     if found.contains('v') {
         println!("{file}: {} bytes", saved.bytes);
         saved.doing.iter().for_each(|doing| println!("  {doing}"));
@@ -164,12 +171,57 @@ fn checkpoint(arguments: &[String]) -> Done {
     Ok(())
 }
 
-/// Starts the processes that were saved in a file, which go on without this program.
+/// A file through which an image goes from or to a stream, until this is dropped.
+struct Passing(String);
+
+impl Passing {
+    fn new() -> Self {
+        // Nobody else makes one in the same nanosecond: it takes longer than that.
+        Passing(format!("/tmp/image.{}", rt::time::now()))
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = rt::fs::unlink(&self.0);
+    }
+}
+
+/// Starts the processes that were saved in a file, or in what its input is, which go on without this program.
 fn restore(arguments: &[String]) -> Done {
     let [file] = arguments else {
-        return Err(usage("restore FILE"));
+        return Err(usage("restore FILE|-"));
     };
-    let restored = rt::checkpoint::restore(&place(file)).map_err(|why| {
+    let mut path = place(file);
+    let mut passing = None;
+    if file == "-" {
+        let passed = passing.insert(Passing::new());
+        let flags = Flags {
+            create: true,
+            truncate: true,
+            ..Flags::default()
+        };
+        let image = File::open(&passed.0, flags, 0o600).map_err(about(&passed.0))?;
+        let (mut block, mut length) = (vec![0; BLOCK], 0);
+        loop {
+            let count = io::read(&mut block).map_err(about("input"))?;
+            if count == 0 {
+                break;
+            }
+            let written = image.write_all(length, &block[..count]);
+            written.map_err(about(&passed.0))?;
+            length += count as u64;
+        }
+        path.clone_from(&passed.0);
+    }
+    let restored = rt::checkpoint::restore(&path);
+    drop(passing);
+    let restored = restored.map_err(|why| {
+        // Nobody knows the other name.
+        let why = match file.as_str() {
+            "-" => why.replace(&path, "-"),
+            _ => why,
+        };
         say("restore", &why);
         Failure::Status(1)
     })?;

@@ -13,6 +13,7 @@
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
 //! * `conformance` (a test only) sees to it that every call has a test.
 
+pub mod checkpoints;
 #[cfg(test)]
 mod conformance;
 mod cut;

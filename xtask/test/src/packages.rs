@@ -25,17 +25,17 @@ const PAGE: &str = "docs/packages.md";
 const PATIENCE: u64 = 60;
 
 /// A command line.
-struct Line {
-    command: String,
+pub(crate) struct Line {
+    pub(crate) command: String,
     /// Why it differs, if that is known.
     differs: Option<String>,
 }
 
 /// Lines for one machine.
-struct Section {
-    packages: Vec<String>,
-    short: bool,
-    lines: Vec<Line>,
+pub(crate) struct Section {
+    pub(crate) packages: Vec<String>,
+    pub(crate) short: bool,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// What a command line printed, and its status.
@@ -278,7 +278,7 @@ fn compare(
 }
 
 /// The list of this checkout.
-fn list(project: &Project) -> std::result::Result<Vec<Section>, Error> {
+pub(crate) fn list(project: &Project) -> std::result::Result<Vec<Section>, Error> {
     let path = project.root.join(LIST);
     let text = std::fs::read_to_string(&path)
         .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;

@@ -23,6 +23,7 @@ use xtask_machine::net::Net;
 use xtask_machine::place::Place;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 
+use crate::checkpoints;
 use crate::packages;
 
 /// Host time after which a machine of a scenario is stopped unless it says otherwise.
@@ -309,6 +310,20 @@ impl<'a> Ctx<'a> {
         let count = packages::short(&project, self.images)?;
         self.note(format!(
             "{count} command lines of packages are as on the host"
+        ));
+        Ok(())
+    }
+
+    /// Saves, kills and restores the command lines of the short sections of `tests/packages/list`.
+    pub fn checkpoints_of_packages(&mut self) -> Result<(), Failure> {
+        let project = Project::find().map_err(|error| error.message)?;
+        if let Some(why) = packages::is_missing() {
+            self.note(format!("not tried: {why}"));
+            return Ok(());
+        }
+        let (cuts, lines) = checkpoints::short(&project, self.images)?;
+        self.note(format!(
+            "{cuts} checkpoints of {lines} command lines of packages"
         ));
         Ok(())
     }

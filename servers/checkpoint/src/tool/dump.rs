@@ -7,6 +7,7 @@ use crate::chain::Bytes;
 use crate::meta::{thread_state, Meta, Place, Segment, State, Target};
 use abi::state::Registers;
 use abi::{PAGE_SIZE, ROLES};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -104,10 +105,7 @@ pub fn write<B: Bytes>(
 fn pieces(meta: &Meta, stretches: Vec<Stretch>, space: u32) -> Option<Vec<Piece>> {
     let mut all = Vec::new();
     let mut left = MEMORY_SIZE;
-    let mut shown = Shown {
-        meta,
-        left: MAX_SHOWN,
-    };
+    let mut shown = Shown::new(meta);
     for (start, size, place) in shown.of(space, 0) {
         let first = stretches.partition_point(|(other, bytes)| {
             let end = other.offset + bytes;
@@ -181,6 +179,8 @@ fn joined(all: &[Piece], gap: u64) -> Vec<Piece> {
 /// What spaces show, of an image that may say anything: at most so much of it is looked at.
 struct Shown<'a> {
     meta: &'a Meta,
+    /// The mappings of each space, by their numbers.
+    mappings: BTreeMap<u32, Vec<u32>>,
     /// How many mappings may still be looked at.
     left: usize,
 }
@@ -188,12 +188,29 @@ struct Shown<'a> {
 /// Memory that is shown: the address, the bytes, and where it is in the image. The end of neither is beyond 2^64.
 type Part = (u64, u64, Place);
 
-impl Shown<'_> {
+impl<'a> Shown<'a> {
+    fn new(meta: &'a Meta) -> Self {
+        let mut mappings: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (number, object) in (0u32..).zip(&meta.objects) {
+            let of = object.refs.get(1);
+            if let (State::Mapping { .. }, Some(Target::Object(space))) = (&object.state, of) {
+                mappings.entry(*space).or_default().push(number);
+            }
+        }
+        Shown {
+            meta,
+            mappings,
+            left: MAX_SHOWN,
+        }
+    }
+
     /// What the mappings of a space show.
     fn of(&mut self, space: u32, depth: usize) -> Vec<Part> {
         let meta = self.meta;
         let mut all = Vec::new();
-        for object in &meta.objects {
+        let numbers = self.mappings.get(&space).cloned().unwrap_or_default();
+        for number in numbers {
+            let object = &meta.objects[number as usize];
             let State::Mapping {
                 start,
                 size,
@@ -203,10 +220,10 @@ impl Shown<'_> {
             else {
                 continue;
             };
-            if object.refs.get(1) != Some(&Target::Object(space)) || self.left == 0 {
-                continue;
-            }
-            self.left -= 1;
+            let Some(left) = self.left.checked_sub(1) else {
+                break;
+            };
+            self.left = left;
             if ![start, size, offset]
                 .iter()
                 .all(|n| n.is_multiple_of(PAGE_SIZE))
@@ -434,10 +451,7 @@ mod tests {
         let mut more = vec![region, mapping(0, Target::Region(0, Segment::Memory))];
         more.extend((0..6).map(|_| mapping(0, number.clone())));
         meta.objects.extend(more);
-        let mut shown = Shown {
-            meta: &meta,
-            left: MAX_SHOWN,
-        };
+        let mut shown = Shown::new(&meta);
         let parts = shown.of(space, 0);
         assert!(
             parts.len() > MAX_DEPTH && parts.len() <= MAX_SHOWN,

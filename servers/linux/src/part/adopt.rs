@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use serde::Deserialize;
 use services::fs::{mode, ON_DISK};
 use services::process::{Pid, Status};
 
@@ -61,6 +62,12 @@ pub struct Seated {
     pub task: Task,
 }
 
+/// Reads something that is all of the bytes.
+fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    let (read, rest) = postcard::take_from_bytes(bytes).ok()?;
+    rest.is_empty().then_some(read)
+}
+
 /// Reads a part, and refuses one of more files than a tree can have open before it takes their memory: in memory
 /// they may be thirty times as long as in the image.
 fn decode(bytes: &[u8]) -> Option<Part<'_>> {
@@ -72,7 +79,7 @@ fn decode(bytes: &[u8]) -> Option<Part<'_>> {
     Some(Part {
         version,
         tree: Bytes(tree),
-        files: postcard::from_bytes(files).ok()?,
+        files: whole(files)?,
     })
 }
 
@@ -95,7 +102,7 @@ pub(super) fn read(
     if !room(DECODED * tree.len() as u64) {
         return Err("there is no memory for what Linux keeps of it".to_string());
     }
-    let saved: Saved = postcard::from_bytes(tree).map_err(|_| nonsense())?;
+    let saved: Saved = whole(tree).ok_or_else(nonsense)?;
     check(&saved).ok_or_else(nonsense)?;
     match are_sound(&saved, &files) {
         true => Ok((saved, files)),

@@ -1,6 +1,6 @@
 //! What a part says, for people who do not restore it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -32,8 +32,9 @@ impl Shown {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        let mut said = BTreeMap::new();
         for (n, process) in (0u32..).zip(&self.saved.processes) {
-            self.process(n, process, &mut lines);
+            self.process(n, process, &mut said, &mut lines);
         }
         for (number, (path, written, contents)) in self.contents().enumerate() {
             let name =
@@ -65,7 +66,14 @@ impl Shown {
         })
     }
 
-    fn process(&self, n: u32, process: &SavedProcess, lines: &mut Vec<String>) {
+    /// Says a process. Tables of descriptors may be those of many: `said` has the process with which each was.
+    fn process(
+        &self,
+        n: u32,
+        process: &SavedProcess,
+        said: &mut BTreeMap<u32, u32>,
+        lines: &mut Vec<String>,
+    ) {
         let SavedProcess {
             process: own,
             parent,
@@ -124,12 +132,18 @@ impl Shown {
                 mapped >> 10
             ));
         }
-        let table = tasks
-            .first()
-            .and_then(|task| self.saved.tables.get(task.files as usize));
-        for (fd, _, number) in table.into_iter().flatten() {
-            if let Some(description) = self.saved.descriptions.get(*number as usize) {
-                lines.push(format!("  {fd}: {}", self.description(description)));
+        let tables: BTreeSet<u32> = tasks.iter().map(|task| task.files).collect();
+        for table in tables {
+            let with = *said.entry(table).or_insert(own.number);
+            if with != own.number {
+                lines.push(format!("  the descriptors of process {with}"));
+                continue;
+            }
+            let table = self.saved.tables.get(table as usize);
+            for (fd, _, number) in table.into_iter().flatten() {
+                if let Some(description) = self.saved.descriptions.get(*number as usize) {
+                    lines.push(format!("  {fd}: {}", self.description(description)));
+                }
             }
         }
     }

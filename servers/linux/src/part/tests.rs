@@ -90,10 +90,12 @@ pub(crate) enum Forged {
     PtyOutput,
     PtyTermios,
     PtySession,
+    TreeWithMore,
+    PartWithMore,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 78] = [
+    pub(crate) const ALL: [Forged; 80] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -172,6 +174,8 @@ impl Forged {
         Forged::PtyOutput,
         Forged::PtyTermios,
         Forged::PtySession,
+        Forged::TreeWithMore,
+        Forged::PartWithMore,
     ];
 }
 
@@ -181,13 +185,20 @@ pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
         postcard::from_bytes(part).unwrap();
     let mut saved: Saved = postcard::from_bytes(&tree).unwrap();
     change(&mut saved, &mut files, forged);
-    let tree = postcard::to_allocvec(&saved).unwrap();
-    postcard::to_allocvec(&Part {
+    let mut tree = postcard::to_allocvec(&saved).unwrap();
+    if matches!(forged, Forged::TreeWithMore) {
+        tree.push(0);
+    }
+    let mut part = postcard::to_allocvec(&Part {
         version,
         tree: Bytes(&tree),
         files,
     })
-    .unwrap()
+    .unwrap();
+    if matches!(forged, Forged::PartWithMore) {
+        part.push(0);
+    }
+    part
 }
 
 fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) {
@@ -217,7 +228,8 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             .unwrap()
     };
     match forged {
-        Forged::Nothing => {}
+        // The latter two are made from what is encoded.
+        Forged::Nothing | Forged::TreeWithMore | Forged::PartWithMore => {}
         Forged::ParentBehind => saved.processes[1].parent = Some(3),
         Forged::ParentOfItself => saved.processes[1].parent = Some(1),
         Forged::ParentNowhere => saved.processes[1].parent = Some(99),

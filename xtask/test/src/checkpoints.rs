@@ -1,0 +1,355 @@
+//! Real programs of Debian's packages, saved at seeded instants, killed and restored.
+//!
+//! The command lines are those of `tests/packages/list`. Each is run by the program `cutter` of the guest: once undisturbed, and again with cuts, after
+//! each of which nothing is left of it but the image. What it prints, its status and the files that it leaves must be the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{json, Value};
+
+use crate::journal::sources;
+use crate::packages::{list, Section};
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::{self, Images};
+use xtask_build::packages::Packages;
+use xtask_build::project::Project;
+use xtask_machine::control::Event;
+use xtask_machine::signals;
+use xtask_machine::{self as machine, Add, End, Operator, Options};
+
+/// How often each command line is cut in one machine.
+const CUTS: u64 = 8;
+/// The same in the suite.
+const CUTS_IN_SUITE: u64 = 4;
+/// Host time for a machine, in seconds: far more than it needs.
+const LONG: u64 = 3600;
+/// What the console shows before a command line.
+const MARK: &str = "command line ";
+/// Runs a command line where those before it have left their files: what it leaves is part of what it prints. Repositories of git have
+/// names and times of their own.
+const RUNNER: &str = "\
+export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/ TERM=vt100
+rm -rf /tmp/work; cp -a /tmp/base /tmp/work; cd /tmp/work
+sh /lines/$1 < /dev/null
+status=$?
+cd /tmp/work
+find . -name .git -prune -o -type f -print | sort | xargs -r sha256sum
+echo status $status
+";
+
+/// What came of a command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Came {
+    /// How many checkpoints were made.
+    cuts: u64,
+    /// What its threads were doing then, without numbers.
+    states: BTreeSet<String>,
+    /// What went wrong.
+    failure: Option<String>,
+}
+
+/// The script of a machine for these command lines.
+fn script(lines: usize, seed: u64, cuts: u64) -> String {
+    let mut script = String::from("mkdir /tmp/base\n");
+    for number in 0..lines {
+        let _ = writeln!(
+            script,
+            "echo {MARK}{number}\n/test/cutter seed={seed} cuts={cuts} any=1 verbose=1 linux /bin/sh /lines/run {number}\n\
+             busybox tail -n 1 /tmp/cutter.plain\nbusybox rm -rf /tmp/base\nbusybox mv /tmp/work /tmp/base"
+        );
+    }
+    script
+}
+
+/// Reads what the console has shown.
+fn read(text: &str, lines: usize) -> Vec<Came> {
+    let mut all = vec![Came::default(); lines];
+    let mut parts: Vec<Option<&str>> = vec![None; lines];
+    for part in text.split(MARK).skip(1) {
+        let (number, said) = part.split_once('\n').unwrap_or((part, ""));
+        let number = number.trim().parse().ok();
+        if let Some(slot) = number.and_then(|number: usize| parts.get_mut(number)) {
+            *slot = Some(said);
+        }
+    }
+    for (came, said) in all.iter_mut().zip(parts) {
+        let Some(said) = said else {
+            came.failure = Some("the machine ended before".into());
+            continue;
+        };
+        for line in said.lines() {
+            let line = line.trim_end();
+            let kinds = ["user", "fault", "call"];
+            if let Some(rest) = line.strip_prefix("note ") {
+                let cuts = rest.split_once(" cuts within ");
+                came.cuts += cuts.and_then(|(n, _)| n.parse::<u64>().ok()).unwrap_or(0);
+            } else if kinds.iter().any(|kind| line.starts_with(kind)) {
+                came.states.insert(state(line));
+            }
+        }
+        // A program that is not there always does the same.
+        let is_run = !["\nstatus 126\n", "\nstatus 127\n"]
+            .iter()
+            .any(|absent| said.contains(absent));
+        if !said.contains(" bytes of output equal") || !said.contains("\nstatus ") || !is_run {
+            let last = said.lines().filter(|line| !line.trim().is_empty());
+            let last: Vec<&str> = last.collect();
+            let from = last.len().saturating_sub(8);
+            came.failure = Some(last[from..].join("\n"));
+        }
+    }
+    all
+}
+
+/// What a thread was doing, without the numbers that each one has of its own; that of a Linux call is its name.
+fn state(words: &str) -> String {
+    let mut plain: Vec<&str> = Vec::new();
+    for word in words.split_whitespace() {
+        let is_number = word.chars().any(|c| c.is_ascii_digit());
+        let is_name = plain.last() == Some(&"Linux");
+        plain.push(if is_number && !is_name { "N" } else { word });
+    }
+    plain.join(" ")
+}
+
+/// Keeps what the console shows.
+struct Shown(Vec<u8>);
+
+impl Operator for Shown {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        self.0.extend_from_slice(bytes);
+        true
+    }
+
+    fn event(&mut self, _event: &Event) {}
+}
+
+/// Cuts all command lines of a section in one machine.
+fn cut(
+    project: &Project,
+    images: &Images,
+    section: &Section,
+    (seed, cuts): (u64, u64),
+) -> Result<Vec<Came>, Error> {
+    let files = Packages::get(project, &section.packages)?.unpacked()?;
+    let mut options = Options::new(Config::DEFAULT);
+    options.memory = 1024 + u32::try_from(2 * files.bytes() >> 20).unwrap_or(0);
+    options.script = Some(script(section.lines.len(), seed, cuts).into_bytes());
+    options.packages = Some(files);
+    // So that a failure happens again.
+    options.deterministic = true;
+    options.words.push("program-ceiling=31".into());
+    options
+        .adds
+        .push(Add::bytes(RUNNER.into(), false, "/lines/run"));
+    for (number, line) in section.lines.iter().enumerate() {
+        let command = format!("{}\n", line.command);
+        let path = format!("/lines/{number}");
+        options.adds.push(Add::bytes(command.into(), false, &path));
+    }
+    options.timeout = Some(Duration::from_secs(LONG));
+    let mut shown = Shown(Vec::new());
+    let end = machine::run(images, &options, &mut shown)?;
+    let text = String::from_utf8_lossy(&shown.0).replace('\r', "");
+    match end {
+        End::Exit(_) => Ok(read(&text, section.lines.len())),
+        end => {
+            let from = text.floor_char_boundary(text.len().saturating_sub(2000));
+            Err(Error::new(format!(
+                "the machine with {} ended as {end:?}:\n{}",
+                section.packages.join(", "),
+                &text[from..]
+            )))
+        }
+    }
+}
+
+/// What was found, in all.
+#[derive(Debug, Default)]
+struct Found {
+    cuts: u64,
+    lines: BTreeSet<String>,
+    states: BTreeMap<String, u64>,
+    failures: Vec<String>,
+}
+
+impl Found {
+    /// Adds what came of a section with this seed.
+    fn add(&mut self, section: &Section, seed: u64, all: &[Came]) {
+        for (line, came) in section.lines.iter().zip(all) {
+            self.cuts += came.cuts;
+            if came.cuts > 0 {
+                self.lines.insert(line.command.clone());
+            }
+            for state in &came.states {
+                *self.states.entry(state.clone()).or_default() += 1;
+            }
+            if let Some(why) = &came.failure {
+                let command = &line.command;
+                self.failures.push(format!(
+                    "seed {seed}: {command}\n    {}",
+                    why.replace('\n', "\n    ")
+                ));
+            }
+        }
+    }
+}
+
+/// The short sections, as a test: how many checkpoints of how many command lines. An error says what went wrong.
+pub(crate) fn short(project: &Project, images: &Images) -> Result<(u64, usize), String> {
+    let mut found = Found::default();
+    let sections = list(project).map_err(|error| error.message)?;
+    for section in sections.iter().filter(|section| section.short) {
+        let all = cut(project, images, section, (1, CUTS_IN_SUITE));
+        found.add(section, 1, &all.map_err(|error| error.message)?);
+    }
+    match found.failures.is_empty() {
+        true => Ok((found.cuts, found.lines.len())),
+        false => Err(found.failures.join("\n")),
+    }
+}
+
+/// What earlier calls have done, by seed and section. It holds for the sources that it was done with.
+struct Journal {
+    file: PathBuf,
+    sources: String,
+    done: BTreeMap<String, Vec<Came>>,
+}
+
+impl Journal {
+    fn open(project: &Project, fresh: bool) -> Result<Self, Error> {
+        let file = project.target.join("checkpoints.json");
+        let sources = format!("{:016x}", sources(&project.root)?);
+        let text = match fresh {
+            true => String::new(),
+            false => std::fs::read_to_string(&file).unwrap_or_default(),
+        };
+        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+        let is_same = whole["sources"].as_str() == Some(&sources);
+        let parts = whole["done"].as_object().into_iter().flatten();
+        let done = parts
+            .filter(|_| is_same)
+            .filter_map(|(name, all)| {
+                let all = all.as_array()?.iter().map(came_of);
+                Some((name.clone(), all.collect::<Option<Vec<_>>>()?))
+            })
+            .collect();
+        Ok(Self {
+            file,
+            sources,
+            done,
+        })
+    }
+
+    fn add(&mut self, name: String, all: Vec<Came>) -> Result<(), Error> {
+        self.done.insert(name, all);
+        let done = self.done.iter().map(|(name, all)| {
+            let all: Vec<Value> = all.iter().map(value_of).collect();
+            (name.clone(), Value::from(all))
+        });
+        let done: serde_json::Map<String, Value> = done.collect();
+        let whole = json!({ "sources": self.sources, "done": done });
+        std::fs::write(&self.file, format!("{whole:#}\n"))
+            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+    }
+}
+
+fn value_of(came: &Came) -> Value {
+    json!({ "cuts": came.cuts, "states": came.states, "failure": came.failure })
+}
+
+fn came_of(value: &Value) -> Option<Came> {
+    let states = value["states"].as_array()?.iter();
+    Some(Came {
+        cuts: value["cuts"].as_u64()?,
+        states: states
+            .map(|state| Some(state.as_str()?.to_string()))
+            .collect::<Option<_>>()?,
+        failure: value["failure"].as_str().map(ToString::to_string),
+    })
+}
+
+/// `./fermata prove --checkpoints`: at least `wanted` of them, of the sections whose packages contain the filter, with one seed after the other.
+pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
+    signals::catch();
+    let images = image::build(project, &[Config::DEFAULT])?;
+    let name = |section: &Section| section.packages.join(", ");
+    let sections: Vec<Section> = list(project)?
+        .into_iter()
+        .filter(|section| filter.is_none_or(|filter| name(section).contains(filter)))
+        .collect();
+    if sections.is_empty() {
+        return Err(Error::new("no packages of the list are called so"));
+    }
+    let mut journal = Journal::open(project, fresh)?;
+    let mut found = Found::default();
+    'all: for seed in 1.. {
+        let before = found.cuts;
+        for section in &sections {
+            if found.cuts >= wanted || signals::caught().is_some() {
+                break 'all;
+            }
+            let key = format!("{seed}/{}", name(section));
+            let all = match journal.done.get(&key) {
+                Some(all) if all.len() == section.lines.len() => all.clone(),
+                _ => {
+                    eprintln!(
+                        "fermata: {} of {wanted} checkpoints; seed {seed}, {} command lines with {}",
+                        found.cuts,
+                        section.lines.len(),
+                        name(section)
+                    );
+                    let all = cut(project, &images, section, (seed, CUTS))?;
+                    journal.add(key, all.clone())?;
+                    all
+                }
+            };
+            let failures = found.failures.len();
+            found.add(section, seed, &all);
+            for failure in &found.failures[failures..] {
+                println!("{failure}");
+            }
+        }
+        if found.cuts == before {
+            return Err(Error::new("no checkpoint could be made"));
+        }
+    }
+    for (state, times) in &found.states {
+        println!("{times:6}  {state}");
+    }
+    println!(
+        "{} checkpoints of {} command lines, threads in {} states, {} command lines failed",
+        found.cuts,
+        found.lines.len(),
+        found.states.len(),
+        found.failures.len()
+    );
+    Ok(u8::from(!found.failures.is_empty() || found.cuts < wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_console_shows_is_read() {
+        let text = "command line 0\ncall: Linux 3 on 3\nuser code at 0x10\ncall: Linux 3 on 4\n\
+            note 2 cuts within 7 us, seed 1: threads 1 in user code, 0 in faults, 2 in calls\nnote 5 bytes of output equal\nstatus 3\n\
+            command line 1\nnote 1 cuts within 9 us, seed 1: x\nthe output differs: 1 and 2 bytes\n\
+            command line 2\nnote 2 bytes of output equal\nstatus 127\n";
+        let all = read(text, 4);
+        assert_eq!((all[0].cuts, all[0].failure.as_ref()), (2, None));
+        let states: Vec<&str> = all[0].states.iter().map(String::as_str).collect();
+        assert_eq!(states, ["call: Linux 3 on N", "user code at N"]);
+        let why = all[1].failure.as_ref().expect("it failed");
+        assert!(all[1].cuts == 1 && why.ends_with("the output differs: 1 and 2 bytes"));
+        assert!(all[2].failure.is_some() && all[3].failure.is_some());
+        for came in &all {
+            assert_eq!(came_of(&value_of(came)).as_ref(), Some(came));
+        }
+    }
+}
