@@ -1,5 +1,7 @@
 //! The disk: its driver, what outlives a boot, and the driver's death.
 
+use std::fmt::Write;
+
 use super::linux_program;
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::{Path, PathBuf};
@@ -101,6 +103,38 @@ usage: disk size
     Ok(())
 }
 
+/// Programs that make, rename, link and remove files on a disk are saved, killed and restored in the middle of that: each thing is done once. What is
+/// done twice fails the second time, or is there twice.
+pub(crate) fn cut(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let command = "rm -rf /disk/d; mkdir /disk/d; cd /disk/d; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do \
+        mkdir a && mv a b && rmdir b && echo \\$i > c && ln c e && rm c && mv e f && ln -s f g && rm g f || echo failed; \
+        echo line \\$i >> log; done; cat log; ls";
+    let mut script = String::new();
+    for seed in 1..=3 {
+        let _ = writeln!(
+            script,
+            "/test/cutter seed={seed} cuts=40 linux /bin/busybox sh -c \"{command}\"\n\
+             busybox grep -c failed /tmp/cutter.plain"
+        );
+    }
+    let run = Run::script(script).word("program-ceiling=31").disk(&disk);
+    let output = ctx.run(run.timeout(600))?;
+    let text = output.text();
+    let lines: Vec<&str> = text.lines().collect();
+    if text.matches("bytes of output equal").count() != 3
+        || lines.iter().filter(|line| **line == "0").count() != 3
+    {
+        return Err(format!("not everything was done once:\n{text}"));
+    }
+    for line in lines.iter().filter(|line| line.contains("cuts within")) {
+        ctx.note(line.trim_start_matches("note "));
+    }
+    expect_clean(&disk)
+}
+
 /// Fails unless `e2fsck` finds nothing wrong with the file system on a disk, when its journal was replayed.
 fn expect_clean(disk: &Path) -> Result<(), Failure> {
     check(disk).map_err(|error| error.message)
@@ -131,6 +165,7 @@ busybox rm -f again
 busybox ls -1 ..
 cd /
 rm /disk/hard
+busybox stat -c '%i on %d' /disk/text > /disk/d/number
 mv /disk/d /tmp/d
 rmdir /disk/d
 cat /disk/../disk/text
@@ -155,14 +190,16 @@ cat /disk/text /disk/moved /disk/h2
 busybox cmp /disk/link /tmp/new
 cp /bin/busybox /disk/busybox
 /disk/busybox echo from the disk
+busybox stat -c '%i on %d' /disk/text | busybox cmp - /disk/d/number && echo the same file
+busybox ls -i /disk/text | busybox sed 's/ *\\([0-9]*\\).*/\\1 on 22/' | busybox cmp - /disk/d/number && echo in lists too
 ";
     let second = Run::script(second)
         .add("/tmp/new", content)
         .get("/disk/d/linux");
     let output = ctx.run(second.disk(&disk))?;
     output.expect_status(0)?.expect_stdout(
-        "/disk:\nd\nh2\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\n\
-         one\ntwo\nmoved\nhere\nfrom the disk\n",
+        "/disk:\nd\nh2\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\nnumber\n\
+         one\ntwo\nmoved\nhere\nfrom the disk\nthe same file\nin lists too\n",
     )?;
     assert!(output.file("/disk/d/linux")? == pattern(2 * MEGABYTE + 100, 3));
     expect_clean(&disk)

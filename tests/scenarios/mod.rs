@@ -101,6 +101,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_server_kills", disk::server_kills),
     scenario("disk_foreign", disk::foreign),
     scenario("disk_checkpoint", disk::checkpoint),
+    once("disk_cut", disk::cut),
     scenario("driver_kills", driver::kills),
     scenario("driver_hostile", driver::hostile),
     scenario("inspect", inspect::page),

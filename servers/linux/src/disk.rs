@@ -202,6 +202,11 @@ impl Disk {
         waits
     }
 
+    /// Whether the call of a task has asked for something that it cannot ask for again.
+    pub(crate) fn has_begun(&self, tid: Tid) -> bool {
+        self.late.has_begun(tid)
+    }
+
     /// A task stands still: what its call holds is for others meanwhile.
     pub(crate) fn stands_still(&mut self, tid: Tid) {
         if !self.late.is_empty() {

@@ -100,6 +100,34 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it has another answer, or does something else, when it is asked for a second time.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        match self {
+            Request::Mkdir { .. }
+            | Request::Unlink { .. }
+            | Request::Rmdir { .. }
+            | Request::Rename { .. }
+            | Request::Link { .. }
+            | Request::Symlink { .. } => true,
+            Request::Open { flags, .. } => flags.create && flags.exclusive,
+            Request::Write { append, .. } => *append,
+            Request::Close { .. }
+            | Request::Stat { .. }
+            | Request::StatIno { .. }
+            | Request::Read { .. }
+            | Request::Truncate { .. }
+            | Request::ReadDir { .. }
+            | Request::Readlink { .. }
+            | Request::PathOf { .. }
+            | Request::Chmod { .. }
+            | Request::Chown { .. }
+            | Request::Utimens { .. }
+            | Request::Usage
+            | Request::Sync { .. } => false,
+        }
+    }
+
     /// Whether the file system on the disk is asked, if the machine has one. `None`: it is about two files, of which only one is there.
     #[must_use]
     pub fn is_on_disk(&self) -> Option<bool> {

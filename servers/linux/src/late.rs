@@ -168,6 +168,13 @@ impl Late {
         Err(opened(&answer))
     }
 
+    /// Whether the call of this task has asked for something that changes what is there: asked again it would have another answer.
+    #[must_use]
+    pub fn has_begun(&self, tid: Tid) -> bool {
+        let steps = self.calls.get(&tid).map(|call| call.steps.iter());
+        steps.is_some_and(|mut steps| steps.any(|step| step.request.is_once()))
+    }
+
     /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now.
     pub fn end(&mut self, tid: Tid) -> Vec<Tid> {
         let mut next = core::mem::take(&mut self.freed);
@@ -300,6 +307,35 @@ mod tests {
         }
         late.end(1);
         assert!(late.is_empty() && !late.waits(1));
+    }
+
+    #[test]
+    fn what_has_another_answer_when_it_is_asked_again_is_known() {
+        let mut late = Late::new();
+        let make = Request::Mkdir {
+            path: "/a".to_string(),
+            mode: 0,
+        };
+        late.begin(1);
+        let number = asks(&mut late, 1, &open("/a"));
+        late.end(1);
+        assert!(!late.has_begun(1) && !late.has_begun(2));
+        assert_eq!(late.answered(number, Ok((opened(5), Vec::new()))), Ok(1));
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &open("/a")));
+        let number = asks(&mut late, 1, &make);
+        late.end(1);
+        assert!(
+            late.has_begun(1),
+            "A1: it is not saved before it has an answer"
+        );
+        // Nor when it has one, of which the call does not know.
+        assert_eq!(late.answered(number, Ok((Reply::Done, Vec::new()))), Ok(1));
+        assert!(late.has_begun(1));
+        late.begin(1);
+        assert!(is_answered(&mut late, 1, &open("/a")) && is_answered(&mut late, 1, &make));
+        late.end(1);
+        assert!(!late.has_begun(1));
     }
 
     #[test]

@@ -563,7 +563,8 @@ impl Table {
 
     /// Makes a parked call again.
     fn retry(&mut self, tid: Tid) {
-        let held = self.tasks.get(&tid).is_none_or(|living| living.held);
+        let held = |living: &Box<Living>| living.held && !living.finishes;
+        let held = self.tasks.get(&tid).is_none_or(held);
         if held {
             // It is made again when the process goes on. Only a signal that kills does something before.
             self.deliver_signals(tid);
@@ -595,6 +596,9 @@ impl Table {
             self.trace(tid, &message, &outcome);
         }
         self.carry_out(tid, message, outcome);
+        if self.tasks.get(&tid).is_some_and(|living| living.finishes) {
+            self.finished(tid);
+        }
     }
 
     /// Tells of a call that was made, and of its result.

@@ -33,6 +33,16 @@ pub const MOUNT: &str = "/disk";
 /// See [`MOUNT`].
 pub const ON_DISK: Ino = 1 << 63;
 
+/// The number that programs see of a file: on the disk the one that it has there, which is the same in the next boot. A number of the service says
+/// more: it is another one when the file is another one, and in another boot.
+#[must_use]
+pub const fn shown(ino: Ino) -> u64 {
+    match ino & ON_DISK {
+        0 => ino,
+        _ => ino & 0xffff_ffff,
+    }
+}
+
 /// The words of an absolute path that leads to the disk, from [`MOUNT`] on, `..` among them. Symbolic links that are elsewhere do not lead there.
 #[must_use]
 pub fn on_disk(path: &str) -> Option<Vec<&str>> {

@@ -1,22 +1,24 @@
 //! Real programs of Debian's packages, saved at seeded instants, killed and restored.
 //!
 //! The command lines are those of `tests/packages/list`. Each is run by the program `cutter` of the guest: once undisturbed, and again with cuts, after
-//! each of which nothing is left of it but the image. What it prints, its status and the files that it leaves must be the same.
+//! each of which nothing is left of it but the image. What it prints, its status and the files that it leaves must be the same. Then each is saved once more,
+//! on a disk: another machine, which has the disk, makes it go on from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{json, Value};
 
 use crate::journal::sources;
 use crate::packages::{list, Section};
+use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::{self, Images};
 use xtask_build::packages::Packages;
-use xtask_build::project::Project;
+use xtask_build::project::{temp_dir, Project};
 use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, Add, End, Operator, Options};
@@ -25,19 +27,23 @@ use xtask_machine::{self as machine, Add, End, Operator, Options};
 const CUTS: u64 = 8;
 /// The same in the suite.
 const CUTS_IN_SUITE: u64 = 4;
+/// Bytes of the disk that goes from one machine to the other.
+const DISK: u64 = 1 << 30;
 /// Host time for a machine, in seconds: far more than it needs.
 const LONG: u64 = 3600;
 /// What the console shows before a command line.
 const MARK: &str = "command line ";
-/// Runs a command line where those before it have left their files: what it leaves is part of what it prints. Repositories of git have
-/// names and times of their own.
+/// Runs command line `$1` in a directory of `$2`, where those before it have left their files: what it leaves is part of what it prints. Repositories of
+/// git have names and times of their own.
 const RUNNER: &str = "\
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/ TERM=vt100
-rm -rf /tmp/work; cp -a /tmp/base /tmp/work; cd /tmp/work
+work=$2/work.$1
+rm -rf $work; cp -a $2/base.$1 $work; cd $work
 sh /lines/$1 < /dev/null
 status=$?
-cd /tmp/work
+cd $work
 find . -name .git -prune -o -type f -print | sort | xargs -r sha256sum
+rm -rf $2/next.$1; cp -a $work $2/next.$1
 echo status $status
 ";
 
@@ -46,28 +52,60 @@ echo status $status
 struct Came {
     /// How many checkpoints were made.
     cuts: u64,
+    /// How many of them went on in another machine.
+    carried: u64,
     /// What its threads were doing then, without numbers.
     states: BTreeSet<String>,
     /// What went wrong.
     failure: Option<String>,
 }
 
-/// The script of a machine for these command lines.
-fn script(lines: usize, seed: u64, cuts: u64) -> String {
-    let mut script = String::from("mkdir /tmp/base\n");
+/// The script of a machine that cuts these command lines.
+fn cutting(lines: usize, seed: u64, cuts: u64) -> String {
+    let mut script = String::from("mkdir /tmp/base.0\n");
     for number in 0..lines {
         let _ = writeln!(
             script,
-            "echo {MARK}{number}\n/test/cutter seed={seed} cuts={cuts} any=1 verbose=1 linux /bin/sh /lines/run {number}\n\
-             busybox tail -n 1 /tmp/cutter.plain\nbusybox rm -rf /tmp/base\nbusybox mv /tmp/work /tmp/base"
+            "echo {MARK}{number}\n/test/cutter seed={seed} cuts={cuts} any=1 verbose=1 linux /bin/sh /lines/run {number} /tmp\n\
+             busybox tail -n 1 /tmp/cutter.plain\nbusybox rm -rf /tmp/work.{number} /tmp/base.{number}\nbusybox mv /tmp/next.{number} /tmp/base.{}",
+            number + 1
         );
     }
     script
 }
 
-/// Reads what the console has shown.
-fn read(text: &str, lines: usize) -> Vec<Came> {
-    let mut all = vec![Came::default(); lines];
+/// That of a machine that leaves an image of each on its disk, with what the undisturbed command line has printed.
+fn leaving(lines: usize, seed: u64) -> String {
+    let mut script = String::from("mkdir /disk/base.0\n");
+    for number in 0..lines {
+        let _ = writeln!(
+            script,
+            "echo {MARK}{number}\n/test/cutter seed={} any=1 leave=/disk/image.{number} out=/disk/out.{number} linux /bin/sh /lines/run {number} /disk\n\
+             busybox mv /disk/next.{number} /disk/base.{}",
+            // Each has an instant of its own, and files that no later one touches.
+            seed * 1000 + number as u64,
+            number + 1
+        );
+    }
+    script.push_str("busybox sync\n");
+    script
+}
+
+/// That of the machine that comes after it.
+fn going_on(lines: &[bool]) -> String {
+    let mut script = String::new();
+    for (number, _) in lines.iter().enumerate().filter(|(_, is_left)| **is_left) {
+        let _ = writeln!(
+            script,
+            "echo {MARK}{number}\nrestore /disk/image.{number}\nwait\n\
+             busybox cmp /disk/out.{number} /disk/out.{number}.cut && echo as undisturbed || busybox diff /disk/out.{number} /disk/out.{number}.cut"
+        );
+    }
+    script
+}
+
+/// What the console has shown of each command line.
+fn parts(text: &str, lines: usize) -> Vec<Option<&str>> {
     let mut parts: Vec<Option<&str>> = vec![None; lines];
     for part in text.split(MARK).skip(1) {
         let (number, said) = part.split_once('\n').unwrap_or((part, ""));
@@ -76,7 +114,20 @@ fn read(text: &str, lines: usize) -> Vec<Came> {
             *slot = Some(said);
         }
     }
-    for (came, said) in all.iter_mut().zip(parts) {
+    parts
+}
+
+/// The last lines of a text.
+fn last(said: &str) -> String {
+    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = lines.collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+/// Reads what the console has shown of cuts.
+fn read(text: &str, lines: usize) -> Vec<Came> {
+    let mut all = vec![Came::default(); lines];
+    for (came, said) in all.iter_mut().zip(parts(text, lines)) {
         let Some(said) = said else {
             came.failure = Some("the machine ended before".into());
             continue;
@@ -96,10 +147,7 @@ fn read(text: &str, lines: usize) -> Vec<Came> {
             .iter()
             .any(|absent| said.contains(absent));
         if !said.contains(" bytes of output equal") || !said.contains("\nstatus ") || !is_run {
-            let last = said.lines().filter(|line| !line.trim().is_empty());
-            let last: Vec<&str> = last.collect();
-            let from = last.len().saturating_sub(8);
-            came.failure = Some(last[from..].join("\n"));
+            came.failure = Some(last(said));
         }
     }
     all
@@ -128,20 +176,21 @@ impl Operator for Shown {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// Cuts all command lines of a section in one machine.
-fn cut(
-    project: &Project,
+/// A machine with the packages and command lines of a section, which runs a script: what its console showed.
+fn run_machine(
     images: &Images,
     section: &Section,
-    (seed, cuts): (u64, u64),
-) -> Result<Vec<Came>, Error> {
-    let files = Packages::get(project, &section.packages)?.unpacked()?;
+    files: &Archive,
+    script: String,
+    disk: Option<&Path>,
+) -> Result<String, Error> {
     let mut options = Options::new(Config::DEFAULT);
-    options.memory = 1024 + u32::try_from(2 * files.bytes() >> 20).unwrap_or(0);
-    options.script = Some(script(section.lines.len(), seed, cuts).into_bytes());
-    options.packages = Some(files);
-    // So that a failure happens again.
-    options.deterministic = true;
+    options.memory = 1024 + u32::try_from(files.bytes() >> 19).unwrap_or(0);
+    options.script = Some(script.into_bytes());
+    options.packages = Some(files.clone());
+    options.disk = disk.map(Path::to_path_buf);
+    // So that a failure happens again. A disk has its own time, for which a machine that counts instructions waits long.
+    options.deterministic = disk.is_none();
     options.words.push("program-ceiling=31".into());
     options
         .adds
@@ -156,7 +205,7 @@ fn cut(
     let end = machine::run(images, &options, &mut shown)?;
     let text = String::from_utf8_lossy(&shown.0).replace('\r', "");
     match end {
-        End::Exit(_) => Ok(read(&text, section.lines.len())),
+        End::Exit(_) => Ok(text),
         end => {
             let from = text.floor_char_boundary(text.len().saturating_sub(2000));
             Err(Error::new(format!(
@@ -168,10 +217,51 @@ fn cut(
     }
 }
 
+/// Cuts all command lines of a section in one machine, and has each go on in another one.
+fn cut(
+    project: &Project,
+    images: &Images,
+    section: &Section,
+    (seed, cuts): (u64, u64),
+) -> Result<Vec<Came>, Error> {
+    let files = Packages::get(project, &section.packages)?.unpacked()?;
+    let count = section.lines.len();
+    let text = run_machine(images, section, &files, cutting(count, seed, cuts), None)?;
+    let mut all = read(&text, count);
+
+    let scratch = temp_dir()?;
+    let disk = scratch.path().join("disk");
+    machine::disk::make(&disk, DISK, None)?;
+    let text = run_machine(images, section, &files, leaving(count, seed), Some(&disk))?;
+    let left = parts(&text, count);
+    let is_left = |said: &Option<&str>| said.is_some_and(|said| said.contains("left in an image"));
+    let lines: Vec<bool> = left.iter().map(is_left).collect();
+    let then = run_machine(images, section, &files, going_on(&lines), Some(&disk))?;
+    let then = parts(&then, count);
+    for (number, came) in all.iter_mut().enumerate() {
+        let said = match (left[number], then[number]) {
+            // It ended before.
+            (Some(said), None) if said.trim().is_empty() => continue,
+            (said, None) => said,
+            (_, Some(said)) if said.contains("as undisturbed") => {
+                came.cuts += 1;
+                came.carried += 1;
+                continue;
+            }
+            (_, said) => said,
+        };
+        let said = last(said.unwrap_or("the machine ended before"));
+        let why = format!("on a disk for another machine: {said}");
+        came.failure.get_or_insert(why);
+    }
+    Ok(all)
+}
+
 /// What was found, in all.
 #[derive(Debug, Default)]
 struct Found {
     cuts: u64,
+    carried: u64,
     lines: BTreeSet<String>,
     states: BTreeMap<String, u64>,
     failures: Vec<String>,
@@ -182,6 +272,7 @@ impl Found {
     fn add(&mut self, section: &Section, seed: u64, all: &[Came]) {
         for (line, came) in section.lines.iter().zip(all) {
             self.cuts += came.cuts;
+            self.carried += came.carried;
             if came.cuts > 0 {
                 self.lines.insert(line.command.clone());
             }
@@ -199,8 +290,8 @@ impl Found {
     }
 }
 
-/// The short sections, as a test: how many checkpoints of how many command lines. An error says what went wrong.
-pub(crate) fn short(project: &Project, images: &Images) -> Result<(u64, usize), String> {
+/// The short sections, as a test: how many checkpoints, how many of these in another machine, of how many command lines. An error says what went wrong.
+pub(crate) fn short(project: &Project, images: &Images) -> Result<(u64, u64, usize), String> {
     let mut found = Found::default();
     let sections = list(project).map_err(|error| error.message)?;
     for section in sections.iter().filter(|section| section.short) {
@@ -208,7 +299,7 @@ pub(crate) fn short(project: &Project, images: &Images) -> Result<(u64, usize), 
         found.add(section, 1, &all.map_err(|error| error.message)?);
     }
     match found.failures.is_empty() {
-        true => Ok((found.cuts, found.lines.len())),
+        true => Ok((found.cuts, found.carried, found.lines.len())),
         false => Err(found.failures.join("\n")),
     }
 }
@@ -259,13 +350,14 @@ impl Journal {
 }
 
 fn value_of(came: &Came) -> Value {
-    json!({ "cuts": came.cuts, "states": came.states, "failure": came.failure })
+    json!({ "cuts": came.cuts, "carried": came.carried, "states": came.states, "failure": came.failure })
 }
 
 fn came_of(value: &Value) -> Option<Came> {
     let states = value["states"].as_array()?.iter();
     Some(Came {
         cuts: value["cuts"].as_u64()?,
+        carried: value["carried"].as_u64()?,
         states: states
             .map(|state| Some(state.as_str()?.to_string()))
             .collect::<Option<_>>()?,
@@ -322,9 +414,10 @@ pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) ->
         println!("{times:6}  {state}");
     }
     println!(
-        "{} checkpoints of {} command lines, threads in {} states, {} command lines failed",
+        "{} checkpoints of {} command lines, {} of them restored in another machine, threads in {} states, {} failures",
         found.cuts,
         found.lines.len(),
+        found.carried,
         found.states.len(),
         found.failures.len()
     );

@@ -321,9 +321,9 @@ impl<'a> Ctx<'a> {
             self.note(format!("not tried: {why}"));
             return Ok(());
         }
-        let (cuts, lines) = checkpoints::short(&project, self.images)?;
+        let (cuts, carried, lines) = checkpoints::short(&project, self.images)?;
         self.note(format!(
-            "{cuts} checkpoints of {lines} command lines of packages"
+            "{cuts} checkpoints of {lines} command lines of packages, {carried} in another machine"
         ));
         Ok(())
     }

@@ -1012,7 +1012,7 @@ const fn record_of(entry: &Entry) -> usize {
 
 /// Appends an entry, behind which the next one is at this place; there are `used` bytes then.
 fn write_entry(out: Writer, entry: &Entry, place: u64, used: usize) -> Writer {
-    out.u64(entry.ino)
+    out.u64(services::fs::shown(entry.ino))
         .u64(place)
         .u16(record_of(entry) as u16)
         // The file type is the upper half of the mode's type bits.

@@ -21,6 +21,8 @@ const AT_HARMLESS: u32 = linux::AT_NO_AUTOMOUNT | linux::AT_STATX_SYNC_TYPE;
 
 /// The device number that all files are on.
 const FILES: u64 = 0x14;
+/// The device number of what is on the disk.
+const DISK: u64 = 0x16;
 /// The device number of what the personality provides.
 const SPECIALS: u64 = 0x15;
 
@@ -37,6 +39,16 @@ pub struct Look {
 }
 
 impl Look {
+    /// The device that it is on and its number there, by which programs tell whether two files are one, also if they have kept that of one
+    /// for longer than a boot.
+    fn identity(&self) -> (u64, u64) {
+        let on = match self.attr.ino & services::fs::ON_DISK {
+            0 => self.on,
+            _ => DISK,
+        };
+        (on, services::fs::shown(self.attr.ino))
+    }
+
     /// Changes the file, by its inode number.
     fn change(&self, c: &mut Caller, request: impl Fn(u64) -> Request) -> Result {
         // Devices stay as they are.
@@ -274,9 +286,10 @@ fn split(nanoseconds: u64) -> (u64, u64) {
 
 fn struct_stat(look: &Look) -> Vec<u8> {
     let a = &look.attr;
+    let (on, number) = look.identity();
     let mut out = Writer::new()
-        .u64(look.on)
-        .u64(a.ino)
+        .u64(on)
+        .u64(number)
         .u64(u64::from(a.links))
         .u32(a.mode)
         .u32(a.uid)
@@ -312,6 +325,7 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
     use linux::STATX_BASIC_STATS as BASIC;
     let look = look(c, dirfd, address, flags)?;
     let a = &look.attr;
+    let (on, number) = look.identity();
     let mut out = Writer::new()
         .u32(BASIC)
         .u32(4096)
@@ -321,7 +335,7 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
         .u32(a.gid)
         .u16(a.mode as u16)
         .u16(0)
-        .u64(a.ino)
+        .u64(number)
         .u64(a.size)
         .u64(a.size.div_ceil(512))
         .u64(0);
@@ -333,8 +347,8 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
     let out = out
         .u32(look.device.0)
         .u32(look.device.1)
-        .u32((look.on >> 8) as u32)
-        .u32(look.on as u32 & 0xff)
+        .u32((on >> 8) as u32)
+        .u32(on as u32 & 0xff)
         .pad_to(256)
         .done();
     c.write(into, &out)?;

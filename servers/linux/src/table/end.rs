@@ -39,6 +39,9 @@ impl Table {
         self.unpark(tid);
         self.world.disk.forget(tid);
         let living = self.tasks.remove(&tid)?;
+        if living.finishes {
+            self.finished(tid);
+        }
         if let Some(timer) = living.timer {
             self.timers.remove(&(timer, Timer::Call(tid)));
         }

@@ -10,7 +10,7 @@ use core::cell::RefCell;
 use personality::host::OutOfMemory;
 use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated};
 use personality::signal::sig;
-use personality::system::{Payer, Thing};
+use personality::system::{Payer, Thing, Tid};
 use process::held::Frozen;
 use process::{account, Process};
 use proto::Error;
@@ -141,6 +141,9 @@ impl Table {
             self.saving.push(pid);
             return Err(Error::WouldBlock);
         }
+        if self.finish_calls(&tree) {
+            return Err(Error::WouldBlock);
+        }
         let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
         let made = loop {
             self.world.disk.begin(disk::of_tree(pid));
@@ -168,6 +171,40 @@ impl Table {
         (group.part, group.memories, group.objects) = (part, memories, objects);
         let length = group.part.len() as u64;
         Ok((length, short(&name).into_bytes(), regions))
+    }
+
+    /// Has calls of a tree that is to be saved go on that have begun something on a disk which cannot be begun again: an image knows of a call only that it is
+    /// to be made. Whether there are any.
+    fn finish_calls(&mut self, tree: &[Pid]) -> bool {
+        let tids = tree.iter().flat_map(|pid| self.tasks_of(*pid));
+        let begun: Vec<_> = tids.filter(|tid| self.world.disk.has_begun(*tid)).collect();
+        for tid in &begun {
+            if let Some(living) = self.tasks.get_mut(tid) {
+                living.finishes = true;
+                // Its answer may have come when it was held.
+                self.due.insert(*tid);
+            }
+        }
+        !begun.is_empty()
+    }
+
+    /// A call has gone on for the sake of those that save it, or its task has ended. If it is done they look again.
+    pub(super) fn finished(&mut self, tid: Tid) {
+        if self.world.disk.has_begun(tid) {
+            return;
+        }
+        if let Some(living) = self.tasks.get_mut(&tid) {
+            living.finishes = false;
+        }
+        let waits = |entry: &Entry| match entry {
+            Entry::Living(group) => group.saving.as_ref().is_some_and(|saving| !saving.is_due),
+            _ => false,
+        };
+        let saved = self.entries.iter().filter(|(_, entry)| waits(entry));
+        let saved: Vec<Pid> = saved.map(|(pid, _)| *pid).collect();
+        for root in saved {
+            self.tree_is_due(root);
+        }
     }
 
     /// Name and regions of a further memory of a tree that is frozen.

@@ -26,6 +26,8 @@ pub(super) struct Living {
     pub(super) held: bool,
     /// It stands still for a debugger.
     pub(super) stays: bool,
+    /// Its call goes on although it is held: it is to be saved, and what the call has begun on a disk cannot be begun again.
+    pub(super) finishes: bool,
     /// The native program that its process stands for.
     pub(super) native: Option<Running>,
 }
@@ -39,6 +41,7 @@ impl Living {
             timer: None,
             held: false,
             stays: false,
+            finishes: false,
             native: None,
         }
     }

@@ -2,7 +2,7 @@
 //! image, kills them, and restores them from the image alone. Both runs must end and print alike.
 //!
 //! ```text
-//! cutter [seed=N] [cuts=N] [hunt=N] [in=FILE] [out=FILE] [image=FILE] [verbose=1] [any=1]
+//! cutter [seed=N] [cuts=N] [hunt=N] [in=FILE] [out=FILE] [image=FILE] [verbose=1] [any=1] [leave=FILE]
 //!        MANAGER PROGRAM ARGUMENT... [+ MANAGER PROGRAM ARGUMENT...]...
 //! ```
 //!
@@ -10,7 +10,8 @@
 //! of the first ends the run. `hunt` says how many of the cuts must find the first program inside a
 //! call or a fault: for those the cutter stops it again and again, every few microseconds, until it
 //! does. `out` is where the undisturbed output stays. With `any` the programs may end with any status, if it is always the same, and
-//! before they have been cut so often.
+//! before they have been cut so often. With `leave` there is one cut, at an instant of the seed, after which the image stays in this
+//! file and the programs are gone.
 #![no_std]
 #![no_main]
 
@@ -25,6 +26,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use guest_tests::harness::Random;
 use proto::layout::{CONTROL_SIZE, CONTROL_THREAD};
 use rt::access::{OBJECTS, READ, WRITE};
+use rt::checkpoint::How;
 use rt::obj::{RefAt, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
@@ -55,6 +57,7 @@ struct Plan {
     image: String,
     verbose: bool,
     any: bool,
+    leave: Option<String>,
     programs: Vec<Program>,
 }
 
@@ -68,6 +71,7 @@ fn plan() -> Result<Plan, String> {
         image: "/tmp/cutter.image".into(),
         verbose: false,
         any: false,
+        leave: None,
         programs: Vec::new(),
     };
     let number = |text: &str| {
@@ -89,6 +93,7 @@ fn plan() -> Result<Plan, String> {
                 }
             }
             "out" => plan.out = value.into(),
+            "leave" => plan.leave = Some(value.into()),
             "image" => plan.image = value.into(),
             other => return Err(format!("what is {other}?")),
         }
@@ -339,6 +344,35 @@ fn run_with_cuts(plan: &Plan, out: &str, span: u64) -> Result<Cut, String> {
     })
 }
 
+/// Runs the programs until an instant within `span` nanoseconds, and leaves an image of them.
+fn leave(plan: &Plan, image: &str, out: &str, mut span: u64) -> Result<(), String> {
+    let mut random = Random(plan.seed);
+    for _ in 0..8 {
+        let running = Running::start(plan, out)?;
+        rt::time::sleep(random.below(span * 3 / 4).max(1_000));
+        if running.status()? != Status::Running {
+            running.kill();
+            span = span * 3 / 4;
+            continue;
+        }
+        let ports: Vec<RefAt> = running.processes.iter().map(|p| **p.port()).collect();
+        let how = How {
+            stop: true,
+            compress: plan.seed % 2 == 0,
+            ..How::default()
+        };
+        let saved = rt::checkpoint::save_with(&ports, image, how);
+        running.kill();
+        saved.map_err(|why| format!("save: {why}"))?;
+        rt::println!("note left in an image");
+        return Ok(());
+    }
+    match plan.any {
+        true => Ok(()),
+        false => Err("it ends before it can be saved".into()),
+    }
+}
+
 fn run(plan: &Plan) -> Result<(), String> {
     let running = Running::start(plan, &plan.out)?;
     let begin = rt::time::now();
@@ -349,6 +383,9 @@ fn run(plan: &Plan) -> Result<(), String> {
     }
 
     let cut_out = format!("{}.cut", plan.out);
+    if let Some(image) = &plan.leave {
+        return leave(plan, image, &cut_out, span);
+    }
     // Undisturbed runs wait for each other differently: if the program ended before its last cut,
     // the instants were too far apart, and it is begun again with closer ones.
     let mut attempts = 0;
