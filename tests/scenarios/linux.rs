@@ -371,6 +371,11 @@ pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "jobs", &["all"])
 }
 
+/// Programs that are traced, and who traces them.
+pub(crate) fn ptrace(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "ptrace", &["all"])
+}
+
 /// What waits for many things at once, and what makes it ready.
 pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])

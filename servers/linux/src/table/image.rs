@@ -45,6 +45,13 @@ impl Table {
                 );
                 return Err(Error::Unsupported);
             }
+            if let Some((tracer, number)) = self.tracer_of(*member) {
+                let name = short(&one.task.name());
+                rt::log!(
+                    "{name} ({member}): cannot be saved: {number} of it is traced by {tracer}"
+                );
+                return Err(Error::Unsupported);
+            }
         }
         for (n, member) in tree.iter().enumerate() {
             if let Err(code) = self.stop_all(*member) {
@@ -246,7 +253,7 @@ impl Table {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
-                living.held = held || living.stays;
+                living.held = held || living.stays || living.traced;
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
                 }

@@ -26,6 +26,8 @@ pub(super) struct Living {
     pub(super) held: bool,
     /// It stands still for a debugger.
     pub(super) stays: bool,
+    /// It stands still for who traces it.
+    pub(super) traced: bool,
     /// The native program that its process stands for.
     pub(super) native: Option<Running>,
 }
@@ -39,6 +41,7 @@ impl Living {
             timer: None,
             held: false,
             stays: false,
+            traced: false,
             native: None,
         }
     }
