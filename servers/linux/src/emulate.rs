@@ -936,6 +936,16 @@ pub fn interrupt(
     let key = key_of(registers);
     let is_amid = |wait: &Wait| wait.key == key && wait.progress > 0;
     let mut registers = *registers;
+    if system
+        .trace(task.tid)
+        .is_some_and(|trace| trace.entered == Some(key))
+    {
+        // It is about to make a call, of which its tracer knows: signals come behind it.
+        return Outcome::Go {
+            registers,
+            fpu: None,
+        };
+    }
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
     if loads || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
         // It is about to go on with a call of which a part is done.

@@ -564,7 +564,10 @@ impl System {
     /// Takes a process out of the table.
     pub fn forget(&mut self, pid: Pid) -> Option<Process> {
         let process = self.processes.remove(&pid)?;
-        self.forget_trace(pid);
+        for tid in process.tasks.iter().chain([&pid]) {
+            self.forget_trace(*tid);
+        }
+        self.end_tracer(pid);
         self.numbers.remove(&(process.namespace, process.number));
         for tid in &process.tasks {
             if let Some((_, number)) = self.threads.remove(tid) {

@@ -350,9 +350,8 @@ impl Table {
             return;
         };
         let pid = living.task.pid;
-        let stops = self.system.is_trace_stopped(tid);
-        if stops && !living.seat.fresh {
-            living.stop_for_tracer(&mut self.world);
+        if self.system.is_trace_stopped(tid) && !living.seat.fresh {
+            living.stop_for_tracer(&mut self.world, false);
         }
         match outcome {
             Outcome::Go { registers, fpu } => {

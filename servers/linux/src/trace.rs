@@ -10,14 +10,17 @@ use abi::Registers;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem::take;
+use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status};
 
 use crate::process::CallKey;
-use crate::signal::{sig, Origin};
+use crate::signal::{sig, Origin, SIGNALS};
 use crate::system::{Key, Process, System, Tid, To, Which};
 
 /// Most ends of tasks that a tracer has not been told of.
-const MAX_ENDS: usize = 256;
+pub(crate) const MAX_ENDS: usize = 256;
+/// Most stops, and events of a call, one after the other.
+const MAX_NEXT: usize = 4;
 /// `CLD_TRAPPED`.
 pub const TRAPPED: u32 = 4;
 /// The flag of a processor that stops behind each instruction.
@@ -52,7 +55,7 @@ pub mod event {
 }
 
 /// Until when a task goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Until a signal or an event comes.
     #[default]
@@ -64,7 +67,7 @@ pub enum Mode {
 }
 
 /// Where a task has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
     /// Before a call.
     Enter,
@@ -79,9 +82,10 @@ pub enum Stop {
 }
 
 /// What is kept of a task that is traced.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
-    /// By which process.
+    /// By which process. An image has its place in the list of processes.
+    #[serde(skip)]
     pub tracer: Pid,
     /// The number of the task as programs see it.
     pub number: u32,
@@ -118,6 +122,24 @@ impl Trace {
     #[must_use]
     pub const fn has(&self, option: u32) -> bool {
         self.options & option != 0
+    }
+
+    /// Whether what an image has makes sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let signal = |signal: u32| (1..=SIGNALS).contains(&signal);
+        let stop = |stop: &Stop| match *stop {
+            Stop::Enter | Stop::Exit => true,
+            Stop::Signal(number, _) | Stop::Group(number) => signal(number),
+            Stop::Event(event) => (event::FORK..=event::EXIT).contains(&event),
+        };
+        let events = self.events.iter().all(|event| stop(&Stop::Event(*event)));
+        self.options & !option::ALL == 0
+            && self.stop.iter().chain(&self.next).all(stop)
+            && self.next.len() <= MAX_NEXT
+            && self.events.len() <= MAX_NEXT
+            && events
+            && self.signal.is_none_or(|(number, _)| signal(number))
     }
 
     /// What `wait4` says of its stop.
@@ -227,6 +249,33 @@ impl System {
         };
         self.traces.all.insert(tid, trace);
         self.traces.by.insert((tracer, tid));
+    }
+
+    /// A task of an image is traced by this process.
+    pub(crate) fn adopt_trace(&mut self, tracer: Pid, tid: Tid, number: u32, trace: Trace) {
+        if !trace.leaves {
+            self.traces.by.insert((tracer, tid));
+        }
+        let trace = Trace {
+            tracer,
+            number,
+            ..trace
+        };
+        self.traces.all.insert(tid, trace);
+    }
+
+    /// The ends of tasks of which a tracer has not been told.
+    pub(crate) fn untold_ends(&self, tracer: Pid) -> Vec<(u32, Status)> {
+        let ends = self.traces.ends.range((tracer, 0)..=(tracer, u64::MAX));
+        ends.map(|(_, end)| *end).collect()
+    }
+
+    /// Those of an image.
+    pub(crate) fn adopt_ends(&mut self, tracer: Pid, ends: Vec<(u32, Status)>) {
+        for end in ends {
+            self.traces.last_end += 1;
+            self.traces.ends.insert((tracer, self.traces.last_end), end);
+        }
     }
 
     /// A task stops, at one of these after the other. It must not be stopped already.

@@ -45,11 +45,9 @@ impl Table {
                 );
                 return Err(Error::Unsupported);
             }
-            if let Some((tracer, number)) = self.tracer_of(*member) {
+            if let Some(sentence) = self.traced_across(*member, &tree) {
                 let name = short(&one.task.name());
-                rt::log!(
-                    "{name} ({member}): cannot be saved: {number} of it is traced by {tracer}"
-                );
+                rt::log!("{name} ({member}): cannot be saved: {sentence}");
                 return Err(Error::Unsupported);
             }
         }
@@ -66,6 +64,7 @@ impl Table {
             group.frozen += 1;
             if group.frozen == 1 {
                 self.debug_freeze(member);
+                self.trace_freeze(member);
             }
             self.hold_still(member);
         }
@@ -449,6 +448,7 @@ impl Table {
                 (group.part, group.memories) = (Vec::new(), Vec::new());
                 group.objects = Vec::new();
                 self.debug_thaw(*pid);
+                self.trace_thaw(*pid);
             }
             self.resume_all(*pid);
         }
@@ -820,6 +820,8 @@ impl Table {
             }
             let mut living = Living::new(task, at(memory, place));
             living.held = true;
+            // The image has it without the stop of who traces it.
+            living.traced = self.system.is_trace_stopped(living.task.tid);
             self.tasks.insert(living.task.tid, Box::new(living));
         }
         for member in adopted.members {
