@@ -172,6 +172,8 @@ pub struct Process {
     /// Its terminal, if that is a pseudo-terminal: number and identity.
     #[serde(skip)]
     pub terminal: Option<(u32, u64)>,
+    /// What it has set with `personality`.
+    pub persona: u32,
     /// Timer.
     pub alarm: Option<Alarm>,
     /// Calls that were refused and reported.

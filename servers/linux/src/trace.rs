@@ -96,7 +96,7 @@ pub struct Trace {
     /// Where it has stopped.
     pub stop: Option<Stop>,
     /// Where it stops next, before it runs.
-    next: VecDeque<Stop>,
+    pub(crate) next: VecDeque<Stop>,
     /// The tracer has waited for the stop.
     pub told: bool,
     /// What `PTRACE_GETEVENTMSG` says.

@@ -368,8 +368,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::setxattr
         | nr::lsetxattr
         | nr::fsetxattr => Err(ENOTSUP.into()),
-        nr::personality if a == 0xffff_ffff || a == 0 => Ok(0),
-        nr::personality => Err(EINVAL.into()),
+        nr::personality => system::personality(c, a as u32),
         other => {
             let name = nr::name(other).unwrap_or("unknown");
             c.note(
