@@ -49,9 +49,8 @@ const BYTES: usize = 8 * WORDS;
 const FLOATS: usize = 512;
 /// The word of it that is the number of the call.
 const ORIG_RAX: usize = 15;
-/// Bytes of `struct user`, and where in it the debug registers begin.
+/// Bytes of `struct user`.
 const USER: u64 = 912;
-const DEBUG: u64 = 848;
 /// `AUDIT_ARCH_X86_64`.
 const ARCHITECTURE: u32 = 0xc000_003e;
 /// Flags that a tracer can set.
@@ -226,10 +225,9 @@ fn check(c: &Caller, tid: Tid, address: u64, write: bool) -> Result<()> {
 
 /// The word of the registers at this place of `struct user`; `None` for what is always zero.
 fn place(address: u64) -> core::result::Result<Option<usize>, Errno> {
-    if address % 8 != 0 || address >= USER {
+    if !address.is_multiple_of(8) || address >= USER {
         return Err(EIO);
     }
-    let _ = DEBUG;
     let word = (address / 8) as usize;
     Ok((word < WORDS).then_some(word))
 }
@@ -344,7 +342,7 @@ fn register_set(c: &mut Caller, tid: Tid, set: bool, which: u64, vector: u64) ->
         0x202 => return Err(ENODEV.into()),
         _ => return Err(EINVAL.into()),
     };
-    if room % 8 != 0 {
+    if !room.is_multiple_of(8) {
         return Err(EINVAL.into());
     }
     let length = room.min(whole.len() as u64) as usize;

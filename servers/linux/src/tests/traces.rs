@@ -119,7 +119,11 @@ fn a_call_that_a_signal_interrupts_begins_again_if_the_tracer_says_so() {
         panic!("{outcome:?}")
     };
     at = registers;
-    assert_eq!((at.rip, at.rax), (pause.rip, nr::pause));
+    assert_eq!(
+        (at.rip, at.rax),
+        (pause.rip, nr::pause),
+        "A3: it begins again"
+    );
 }
 
 #[test]
@@ -133,7 +137,8 @@ fn who_ends_traces_nobody_and_ends_those_that_it_said() {
         let sent = root.system.take_sent();
         let killed = sent.iter().any(|(_, signal, _)| *signal == sig::KILL);
         assert_eq!(killed, kills);
-        assert_eq!(root.system.take_trace_goes(), [child.tid]);
+        let goes = root.system.take_trace_goes();
+        assert_eq!(goes, [child.tid], "S2: it goes on");
         runs(&mut root, &mut child, &mut host);
         assert!(!root.system.is_traced(child.tid), "S2: nothing is left");
     }
@@ -153,7 +158,7 @@ fn who_is_detached_goes_on_by_itself() {
         root.result(host, nr::ptrace, &[16, u64::from(number)])
     };
     let number = root.task.number;
-    assert_eq!(attach(&mut root, &mut host, other), -1);
+    assert_eq!(attach(&mut root, &mut host, other), -1, "S2: another tree");
     assert_eq!(attach(&mut root, &mut host, number), -1);
     assert_eq!(attach(&mut root, &mut host, child.number), 0);
 }
@@ -199,5 +204,5 @@ fn a_traced_task_comes_back_as_it_was() {
         Some(Stop::Exit),
         "A6: the next stop"
     );
-    assert_eq!(system.tracees(new), [tid]);
+    assert_eq!(system.tracees(new), [tid], "A6: whom it traces");
 }
