@@ -371,6 +371,165 @@ pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "jobs", &["all"])
 }
 
+/// Programs that are traced, and who traces them.
+pub(crate) fn ptrace(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "ptrace", &["all"])
+}
+
+/// What the host's own `strace` and `gdb` are asked, of a program that `cc` has linked statically. Each writes to /tmp/OUT.
+const TRACERS: &[&[&str]] = &[
+    &[
+        "/usr/bin/strace",
+        "-qq",
+        "-e",
+        "trace=chdir,exit_group",
+        "-e",
+        "signal=none",
+        "-o",
+        "/tmp/OUT",
+        "/bin/busybox",
+        "sh",
+        "-c",
+        "cd /none; cd /; exit 3",
+    ],
+    &[
+        "/usr/bin/gdb",
+        "-nx",
+        "-batch",
+        "-ex",
+        "set logging file /tmp/OUT",
+        "-ex",
+        "set logging enabled on",
+        "-ex",
+        "break main",
+        "-ex",
+        "run child",
+        "-ex",
+        "x/3i $pc",
+        "-ex",
+        "stepi",
+        "-ex",
+        "stepi",
+        "-ex",
+        "print $pc",
+        "-ex",
+        "catch syscall exit_group",
+        "-ex",
+        "continue",
+        "-ex",
+        "print $orig_rax",
+        "-ex",
+        "continue",
+        "/bin/ptrace",
+    ],
+];
+
+/// `strace` and `gdb` themselves, with their libraries, say here what they say on the host.
+pub(crate) fn tracers(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "ptrace") else {
+        return Ok(());
+    };
+    let mut script = String::new();
+    let mut added = Vec::new();
+    let mut expected = Vec::new();
+    for command in TRACERS {
+        let Some(needed) = libraries(command[0]) else {
+            ctx.note(format!("left out: there is no {}", command[0]));
+            continue;
+        };
+        added.extend(needed);
+        let number = expected.len();
+        let out = scratch.path().join("out");
+        let own = |word: &&str| {
+            word.replace("/tmp/OUT", &out.display().to_string())
+                .replace("/bin/ptrace", &program.display().to_string())
+                .replace("/bin/busybox", &busybox().display().to_string())
+        };
+        let host: Vec<String> = command.iter().map(own).collect();
+        Command::new(&host[0])
+            .args(&host[1..])
+            .output()
+            .map_err(|e| format!("{}: {e}", host[0]))?;
+        let found = std::fs::read_to_string(&out).map_err(|e| e.to_string())?;
+        expected.push(found);
+        let _ = std::fs::remove_file(&out);
+        let words = command.iter().map(|word| {
+            let word = word.replace("/tmp/OUT", &format!("/tmp/out.{number}"));
+            format!("'{word}'")
+        });
+        let words: Vec<String> = words.collect();
+        script.push_str(&format!("{} > /tmp/said.{number}\n", words.join(" ")));
+    }
+    added.sort_unstable();
+    added.dedup();
+    let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
+    let mut run = Run::script(script + "true\n").add_program("/bin/ptrace", elf);
+    for path in added {
+        let bytes = std::fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
+        run = run.add_program(&path, bytes);
+    }
+    for number in 0..expected.len() {
+        run = run.get(&format!("/tmp/out.{number}"));
+    }
+    let output = ctx.run(run.timeout(100))?;
+    output.expect_status(0)?;
+    for (number, expected) in expected.iter().enumerate() {
+        let found = output.file(&format!("/tmp/out.{number}"))?;
+        let found = String::from_utf8_lossy(found);
+        // Their numbers are others, and `gdb` says that there is no /proc/PID/mem.
+        let plain = |text: &str| -> Vec<String> {
+            let differs = [" (process ", "warning: opening /proc/"];
+            let lines = text.lines();
+            let lines = lines.filter(|line| !differs.iter().any(|d| line.contains(d)));
+            lines.map(String::from).collect()
+        };
+        if expected.is_empty() || plain(&found) != plain(expected) {
+            return Err(format!(
+                "command {number} says\n{found}\ninstead of\n{expected}\n{}",
+                output.text()
+            ));
+        }
+        ctx.note(format!("{} lines agree", expected.lines().count()));
+    }
+    Ok(())
+}
+
+/// A dynamic program of the host, and the libraries that it is linked with.
+fn libraries(program: &str) -> Option<Vec<String>> {
+    let said = Command::new("ldd").arg(program).output().ok()?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let words = said.split_whitespace().filter(|w| w.starts_with('/'));
+    let mut all: Vec<String> = words.map(String::from).collect();
+    if all.is_empty() {
+        return None;
+    }
+    all.push(program.to_string());
+    // `gdb` has Python in it, which ends it without the first of its modules; and it reads the names of calls.
+    let python = all.iter().find_map(|path| {
+        let name = path.rsplit_once("/libpython")?.1;
+        let end = name.find(".so")?;
+        Some(format!("/usr/lib/python{}", &name[..end]))
+    });
+    if let Some(python) = python {
+        // Directories, and whether those in them are meant, too.
+        let mut directories = vec![(PathBuf::from("/usr/share/gdb"), true)];
+        let own = ["", "/encodings", "/collections", "/importlib", "/re"];
+        directories.extend(own.map(|name| (PathBuf::from(python.clone() + name), false)));
+        while let Some((directory, deep)) = directories.pop() {
+            for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let path = file.path();
+                if path.is_dir() {
+                    directories.extend(deep.then_some((path, true)));
+                } else if deep || path.extension().is_some_and(|e| e == "py") {
+                    all.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    Some(all)
+}
+
 /// What waits for many things at once, and what makes it ready.
 pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])

@@ -38,6 +38,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_calls", linux::calls),
     scenario("linux_threads", linux::threads),
     scenario("linux_jobs", linux::jobs),
+    scenario("linux_ptrace", linux::ptrace),
+    scenario("linux_tracers", linux::tracers),
     scenario("linux_events", linux::events),
     scenario("linux_sockets", linux::sockets),
     scenario("linux_shared", linux::shared),

@@ -75,6 +75,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("locks", " many"),
         ("shared", " many"),
         ("ptys", " many"),
+        ("ptrace", " all"),
     ];
     for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {

@@ -34,6 +34,7 @@ use crate::process::{CallKey, Current, Kind, Task, Wait, MAX_REPORTED};
 use crate::signal::{self, sig, Delivery, Origin};
 use crate::special::{self, Special};
 use crate::system::{Key, Process, System};
+use crate::trace;
 
 /// Most bytes that a call moves before all others have their turn: that takes about a million instructions.
 pub const STEP: u64 = 1 << 20;
@@ -442,7 +443,7 @@ impl Caller<'_> {
 }
 
 /// What tells a call from others.
-const fn key_of(r: &Registers) -> CallKey {
+pub(crate) const fn key_of(r: &Registers) -> CallKey {
     [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
 }
 
@@ -494,6 +495,13 @@ pub fn answer(
     *out = *entry;
     step_behind(out);
     let mut fpu = None;
+    let traced = system.is_traced(task.tid);
+    if traced {
+        if let Some(wake) = enter_traced(task, system, entry) {
+            return Some(Outcome::Park(wake));
+        }
+    }
+    let traced = traced && system.is_traced(task.tid);
     task.awaits = 0;
     let shares = task.shares.clone();
     let mut result = calls::dispatch(&mut Caller {
@@ -520,6 +528,11 @@ pub fn answer(
         Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
             None => return Some(Outcome::Park(wake)),
             Some(Interruption::Done(value)) => out.rax = value,
+            Some(_) if traced => {
+                // What is kept of it is there when it begins again.
+                out.rax = trace::restart_value(entry) as u64;
+                return Some(leave_traced(task, system, host, entry, *out, fpu));
+            }
             Some(Interruption::Again) if calls::can_restart(entry) => *out = *entry,
             Some(_) => out.rax = EINTR.rax(),
         },
@@ -535,6 +548,9 @@ pub fn answer(
     }
     if task.wait.take().is_some() {
         system.leave_queues(task.tid);
+    }
+    if traced {
+        return Some(leave_traced(task, system, host, entry, *out, fpu));
     }
     if is_signalled(task, system) {
         return go_signalled(task, system, host, *out, fpu).beyond(out);
@@ -556,6 +572,9 @@ pub fn execute(
     match exec::commit(task, system, host, prepared) {
         Ok(registers) => {
             let fpu = Some(Box::new(initial_fpu()));
+            if system.is_traced(task.tid) {
+                return executed_traced(task, system, host, registers, fpu);
+            }
             go(task, system, host, registers, fpu)
         }
         Err(exec::Lost) => {
@@ -626,11 +645,15 @@ enum Interruption {
 }
 
 fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Interruption> {
+    let traced = system.is_traced(task.tid);
     let of_process = &mut system.process(task.pid).pending;
     let actions = task.shares.actions.borrow();
-    task.signals.drop_ignored(of_process, &actions);
+    if !traced {
+        task.signals.drop_ignored(of_process, &actions);
+    }
     let mut signal = task.signals.deliverable(of_process)?;
-    while actions.stops(signal) {
+    // Who traces it is asked about each.
+    while !traced && actions.stops(signal) {
         // The call waits on while the process is stopped, and afterwards.
         task.signals
             .take(&mut system.process(task.pid).pending, signal);
@@ -684,6 +707,9 @@ fn go(
     registers: Registers,
     fpu: Option<Fpu>,
 ) -> Outcome {
+    if system.is_traced(task.tid) {
+        return go_traced(task, system, host, registers, fpu);
+    }
     if is_signalled(task, system) {
         return go_signalled(task, system, host, registers, fpu);
     }
@@ -723,6 +749,183 @@ fn go_signalled(
     Outcome::Go { registers, fpu }
 }
 
+/// A task that is traced is about to make a call: where it stops first.
+#[cold]
+fn enter_traced(task: &mut Task, system: &mut System, entry: &Registers) -> Option<Wake> {
+    let tid = task.tid;
+    let key = key_of(entry);
+    let trace = system.trace_mut(tid)?;
+    trace.look = false;
+    if trace.leaves {
+        system.forget_trace(tid);
+        return None;
+    }
+    if trace.entered != Some(key) {
+        trace.entered = Some(key);
+        trace.call = entry.rax as i64;
+        (trace.exits, trace.events) = (false, Vec::new());
+        if trace.mode == trace::Mode::Calls {
+            system.stop_traced(tid, [trace::Stop::Enter]);
+            return Some(Wake::firm());
+        }
+    }
+    let ends = matches!(entry.rax, number::exit | number::exit_group);
+    if ends && !trace.exits && trace.has(trace::option::of(trace::event::EXIT)) {
+        trace.exits = true;
+        trace.message = (entry.rdi & 0xff) << 8;
+        system.stop_traced(tid, [trace::Stop::Event(trace::event::EXIT)]);
+        return Some(Wake::firm());
+    }
+    None
+}
+
+/// A task that is traced has made a call.
+#[cold]
+fn leave_traced(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    entry: &Registers,
+    registers: Registers,
+    fpu: Option<Fpu>,
+) -> Outcome {
+    let mut stops = Vec::new();
+    if let Some(trace) = system.trace_mut(task.tid) {
+        trace.entered = None;
+        if entry.rax == number::rt_sigreturn {
+            trace.call = -1;
+        }
+        let events = core::mem::take(&mut trace.events);
+        stops.extend(events.into_iter().map(trace::Stop::Event));
+        match trace.mode {
+            trace::Mode::Free if stops.is_empty() => {}
+            trace::Mode::Free | trace::Mode::Calls => stops.push(trace::Stop::Exit),
+            trace::Mode::Step => {
+                let origin = Origin {
+                    code: 1,
+                    address: registers.rip,
+                    ..Origin::default()
+                };
+                stops.push(trace::Stop::Signal(sig::TRAP, origin));
+            }
+        }
+    }
+    if stops.is_empty() {
+        return go_traced(task, system, host, registers, fpu);
+    }
+    system.stop_traced(task.tid, stops);
+    Outcome::Go { registers, fpu }
+}
+
+/// A task that is traced has another program.
+#[cold]
+fn executed_traced(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    registers: Registers,
+    fpu: Option<Fpu>,
+) -> Outcome {
+    let number = u64::from(task.number);
+    let mut stops = Vec::new();
+    if let Some(trace) = system.trace_mut(task.tid) {
+        (trace.entered, trace.message) = (None, number);
+        if trace.has(trace::option::of(trace::event::EXEC)) {
+            stops.push(trace::Stop::Event(trace::event::EXEC));
+        } else {
+            let origin = Origin {
+                pid: task.number,
+                ..Origin::default()
+            };
+            task.signals.pending.add(sig::TRAP, origin);
+        }
+        if trace.mode == trace::Mode::Calls || !stops.is_empty() {
+            stops.push(trace::Stop::Exit);
+        }
+    }
+    if stops.is_empty() {
+        return go_traced(task, system, host, registers, fpu);
+    }
+    system.stop_traced(task.tid, stops);
+    Outcome::Go { registers, fpu }
+}
+
+/// Lets a task that is traced go on, or stop before a signal is delivered.
+#[cold]
+fn go_traced(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    mut registers: Registers,
+    fpu: Option<Fpu>,
+) -> Outcome {
+    let tid = task.tid;
+    loop {
+        let Some(trace) = system.trace_mut(tid) else {
+            return go(task, system, host, registers, fpu);
+        };
+        if let Some((signal, origin)) = trace.signal.take() {
+            let delivered = {
+                let memory = task.shares.memory.borrow();
+                let mut actions = task.shares.actions.borrow_mut();
+                if actions.is_caught(signal) {
+                    let restarts = actions.restarts(signal);
+                    trace::settle_restart(trace, &mut registers, Some(restarts));
+                    trace.call = -1;
+                }
+                task.signals.deliver(
+                    &mut actions,
+                    &memory.areas,
+                    host,
+                    &mut registers,
+                    signal,
+                    origin,
+                )
+            };
+            match delivered {
+                Ok(Delivery::Go) => {}
+                Ok(Delivery::Stop(signal)) if system.trace(tid).is_some_and(|t| t.leaves) => {
+                    system.halt(task.pid, signal);
+                }
+                Ok(Delivery::Stop(signal)) => {
+                    system.stop_traced(tid, [trace::Stop::Group(signal)]);
+                    return Outcome::Go { registers, fpu };
+                }
+                Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
+                Err(OutOfMemory) => return out_of_memory(task, system, host),
+            }
+            continue;
+        }
+        if trace.leaves {
+            trace::settle_restart(trace, &mut registers, None);
+            system.forget_trace(tid);
+            return go(task, system, host, registers, fpu);
+        }
+        let Some(signal) = task.signals.deliverable(&system.process(task.pid).pending) else {
+            break;
+        };
+        let origin = task
+            .signals
+            .take(&mut system.process(task.pid).pending, signal);
+        if signal == sig::KILL {
+            return killed(task, system, host, signal, "");
+        }
+        system.stop_traced(tid, [trace::Stop::Signal(signal, origin)]);
+        return Outcome::Go { registers, fpu };
+    }
+    if let Some(mask) = task.signals.saved_mask.take() {
+        task.signals.mask = mask;
+    }
+    if let Some(trace) = system.trace_mut(tid) {
+        trace::settle_restart(trace, &mut registers, None);
+        (trace.call, trace.look, trace.entered) = (-1, false, None);
+        if trace.mode == trace::Mode::Step {
+            registers.rflags |= trace::STEP_FLAG;
+        }
+    }
+    Outcome::Go { registers, fpu }
+}
+
 /// Delivers pending signals to a thread that runs. It has been stopped outside of any call.
 pub fn interrupt(
     task: &mut Task,
@@ -733,6 +936,16 @@ pub fn interrupt(
     let key = key_of(registers);
     let is_amid = |wait: &Wait| wait.key == key && wait.progress > 0;
     let mut registers = *registers;
+    if system
+        .trace(task.tid)
+        .is_some_and(|trace| trace.entered == Some(key))
+    {
+        // It is about to make a call, of which its tracer knows: signals come behind it.
+        return Outcome::Go {
+            registers,
+            fpu: None,
+        };
+    }
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
     if loads || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
         // It is about to go on with a call of which a part is done.
@@ -854,6 +1067,14 @@ pub fn exception(
         address,
         ..Origin::default()
     };
+    if system.is_traced(task.tid) {
+        registers.rflags &= !trace::STEP_FLAG;
+        system.stop_traced(task.tid, [trace::Stop::Signal(signal, origin)]);
+        return Outcome::Go {
+            registers,
+            fpu: None,
+        };
+    }
     let delivered = {
         let memory = task.shares.memory.borrow();
         let mut actions = task.shares.actions.borrow_mut();

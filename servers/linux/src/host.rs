@@ -6,9 +6,10 @@
 
 use alloc::boxed::Box;
 
-use crate::errno::Errno;
+use crate::errno::{Errno, ESRCH};
 use crate::memory::Area;
 use crate::process::Task;
+use crate::system::Tid;
 use abi::Registers;
 
 /// There is no physical memory left for what the process wants to touch.
@@ -146,6 +147,26 @@ pub trait Host {
     }
     /// Starts a task beside this one. Its process is known already. Errors: `ENOMEM`; then nothing has changed.
     fn start(&mut self, start: Start) -> Result<(), Errno>;
+    /// Reads memory of a task that has stopped for its tracer. The range has been checked against its areas. Errors: `ESRCH`, `EIO`.
+    fn read_peer(&mut self, tid: Tid, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let _ = (tid, address, into);
+        Err(ESRCH)
+    }
+    /// Writes it, whatever the program itself may do there.
+    fn write_peer(&mut self, tid: Tid, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let _ = (tid, address, bytes);
+        Err(ESRCH)
+    }
+    /// The registers of such a task, and its FPU state.
+    fn peer_state(&mut self, tid: Tid) -> Result<(Registers, Fpu), Errno> {
+        let _ = tid;
+        Err(ESRCH)
+    }
+    /// Sets them. Errors: `EIO` if no program could have them.
+    fn set_peer_state(&mut self, tid: Tid, registers: &Registers, fpu: &Fpu) -> Result<(), Errno> {
+        let _ = (tid, registers, fpu);
+        Err(ESRCH)
+    }
     /// Makes a memory that is going to be the process's ([`Host::leave_memory`]), empty, unless there is one already.
     fn stage(&mut self) -> Result<(), Errno>;
     /// Writes to that memory.

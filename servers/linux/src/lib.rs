@@ -49,4 +49,5 @@ pub mod special;
 pub mod system;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 pub mod wire;

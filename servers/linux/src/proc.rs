@@ -340,6 +340,11 @@ impl Seen {
             actions: Rc::downgrade(&shares.actions),
         }
     }
+
+    /// Looks at its areas, if it has a memory. `own`: the memory of who looks.
+    pub(crate) fn areas<R>(&self, own: &Memory, act: impl FnOnce(&Areas) -> R) -> Option<R> {
+        look(&self.memory, own, |memory| act(&memory.areas))
+    }
 }
 
 /// Looks at something of a process, which the caller may share, and has borrowed then.
@@ -701,6 +706,8 @@ struct Known {
     name: String,
     state: char,
     parent: u32,
+    /// The number of who traces it, or 0.
+    tracer: u32,
     process: Process,
     sizes: Sizes,
     /// Of its memory: where the heap begins, where the arguments are.
@@ -714,6 +721,13 @@ struct Known {
     caught: u64,
     umask: u32,
     descriptors: usize,
+}
+
+fn tracer(c: &Caller, pid: Pid) -> u32 {
+    let tracer = c.s.trace(pid).filter(|trace| !trace.leaves);
+    tracer
+        .and_then(|trace| c.s.find(trace.tracer))
+        .map_or(0, |tracer| tracer.number)
 }
 
 fn known(c: &Caller, number: u32) -> Result<Known> {
@@ -758,6 +772,7 @@ fn known(c: &Caller, number: u32) -> Result<Known> {
         name,
         state,
         parent: c.s.parent_number(pid),
+        tracer: tracer(c, pid),
         sizes,
         brk: memory.0,
         args: memory.1,
@@ -859,11 +874,12 @@ fn status(known: &Known, blocked: u64) -> String {
     let [uid, gid] = [process.ids.uid, process.ids.gid];
     let kilobytes = |bytes: u64| bytes / 1024;
     let mut out = format!(
-        "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{n}\nNgid:\t0\nPid:\t{n}\nPPid:\t{}\nTracerPid:\t0\n\
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{n}\nNgid:\t0\nPid:\t{n}\nPPid:\t{}\nTracerPid:\t{}\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{}\n",
         known.name,
         known.umask,
         known.parent,
+        known.tracer,
         uid[0],
         uid[1],
         uid[2],

@@ -401,7 +401,8 @@ impl Signals {
         self.deliver(actions, areas, host, registers, signal, origin)
     }
 
-    fn deliver(
+    /// Delivers this signal into `registers`.
+    pub(crate) fn deliver(
         &mut self,
         actions: &mut Actions,
         areas: &Areas,

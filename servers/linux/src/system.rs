@@ -30,6 +30,7 @@ use crate::process::{Alarm, Description, End, Ids, Pipe, Shared};
 use crate::pty::Ptys;
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
+use crate::trace::Traces;
 
 /// The number of a task in the table of all. The first task of a process has the number of the process.
 pub type Tid = Pid;
@@ -171,6 +172,8 @@ pub struct Process {
     /// Its terminal, if that is a pseudo-terminal: number and identity.
     #[serde(skip)]
     pub terminal: Option<(u32, u64)>,
+    /// What it has set with `personality`.
+    pub persona: u32,
     /// Timer.
     pub alarm: Option<Alarm>,
     /// Calls that were refused and reported.
@@ -305,6 +308,8 @@ pub struct System {
     pub sockets: Sockets,
     /// All pseudo-terminals.
     pub ptys: Ptys,
+    /// Tasks that are traced.
+    pub traces: Traces,
     /// All locks on files.
     pub locks: Locks,
     /// All memory objects.
@@ -561,6 +566,10 @@ impl System {
     /// Takes a process out of the table.
     pub fn forget(&mut self, pid: Pid) -> Option<Process> {
         let process = self.processes.remove(&pid)?;
+        for tid in process.tasks.iter().chain([&pid]) {
+            self.forget_trace(*tid);
+        }
+        self.end_tracer(pid);
         self.numbers.remove(&(process.namespace, process.number));
         for tid in &process.tasks {
             if let Some((_, number)) = self.threads.remove(tid) {
@@ -637,6 +646,8 @@ impl System {
         };
         process.tasks.remove(&tid);
         let (namespace, payer) = (process.namespace, process.payer);
+        let status = process.status.unwrap_or(Status::Exited(0));
+        self.end_trace(tid, status, None);
         if let Some((_, number)) = self.threads.remove(&tid) {
             self.numbers.remove(&(namespace, number));
             self.uncount_thread(payer);
@@ -691,6 +702,12 @@ impl System {
         let tid = self.numbers.get(&(namespace, number)).copied()?;
         let pid = self.threads.get(&tid).map_or(tid, |(pid, _)| *pid);
         self.find(pid)?.tasks.contains(&tid).then_some((tid, pid))
+    }
+
+    /// The number in the table of the process of a task.
+    #[must_use]
+    pub fn task_process(&self, tid: Tid) -> Pid {
+        self.threads.get(&tid).map_or(tid, |(pid, _)| *pid)
     }
 
     /// The number of a process's parent; 1 for those who have none.
@@ -856,6 +873,7 @@ impl System {
             && self.gone.is_empty()
             && self.timers.is_empty()
             && self.halts.is_empty()
+            && self.are_traces_settled()
             && !self.futexes.has_granted()
     }
 
@@ -965,6 +983,9 @@ impl System {
             process.ids.uid[0],
             process.exit_signal,
         );
+        self.end_trace(pid, status, parent);
+        self.end_tracer(pid);
+        let process = self.process(pid);
         let children: Vec<Pid> = take(&mut process.children).into_iter().collect();
         for child in &children {
             self.process(*child).parent = None;

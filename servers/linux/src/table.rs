@@ -6,6 +6,7 @@
 //!
 //! * [`living`]: a task that lives, and its thread; [`signals`]: signals and timers;
 //! * [`start`]: new processes; [`end`]: their end, and that of their threads;
+//! * [`trace`]: tasks that stand still for who traces them;
 //! * [`native`]: native programs that Linux programs have started;
 //! * [`mod@debug`]: what a debugger does; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
 
@@ -17,6 +18,7 @@ mod living;
 mod native;
 mod signals;
 mod start;
+mod trace;
 
 use abi::message::ExceptionMessage;
 use abi::Registers;
@@ -348,6 +350,9 @@ impl Table {
             return;
         };
         let pid = living.task.pid;
+        if self.system.is_trace_stopped(tid) && !living.seat.fresh {
+            living.stop_for_tracer(&mut self.world, false);
+        }
         match outcome {
             Outcome::Go { registers, fpu } => {
                 if living.set_registers(&registers, fpu).is_err() {
@@ -522,6 +527,12 @@ impl Table {
                     self.retried = tid.wrapping_sub(1);
                     retries = 0;
                 }
+            }
+            for tid in self.system.take_trace_halts() {
+                self.hold_traced(tid);
+            }
+            for tid in self.system.take_trace_goes() {
+                self.release_traced(tid);
             }
             for pid in self.system.take_halts() {
                 self.halt(pid);

@@ -36,6 +36,7 @@ use crate::{exec, part};
 #[path = "../tests/files.rs"]
 mod files;
 mod shares;
+mod traces;
 mod trees;
 
 /// A host with memory in a map, and mappings that are only recorded.

@@ -5,16 +5,17 @@ use abi::state::{space_flags, MappingState, SpaceState, ThreadState};
 use abi::{access, Code, Registers, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::rc::Rc;
+use alloc::rc::{Rc, Weak};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{RefCell, RefMut};
-use personality::errno::{Errno, EIO, ENOMEM};
+use personality::errno::{Errno, EIO, ENOMEM, ESRCH};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::memory::{Area, Areas, Source, NO_SLOT};
 use personality::process::Task;
+use personality::system::Tid;
 use process::account::{self, Supply};
 use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
 use process::{Common, Process};
@@ -302,6 +303,8 @@ pub(crate) struct World {
     objects: BTreeMap<u64, Rc<RefCell<Object>>>,
     /// The segments of those of a tree while it is put together, until each is one of them.
     pub(crate) adopted: Vec<Option<Common>>,
+    /// The memories of tasks that stand still for who traces them, and where their threads are in these.
+    pub(crate) peers: BTreeMap<Tid, (Weak<RefCell<Memory>>, u64)>,
     /// Tasks that were started since.
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
@@ -334,6 +337,7 @@ impl World {
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             objects: BTreeMap::new(),
             adopted: Vec::new(),
+            peers: BTreeMap::new(),
             born: Vec::new(),
             portset,
             last_memory: 0,
@@ -345,6 +349,12 @@ impl World {
             trace: is_told("trace"),
             room: Hold::default(),
         }
+    }
+
+    /// The memory and thread of a task that stands still for who traces it.
+    fn peer(&self, tid: Tid) -> Result<(Rc<RefCell<Memory>>, u64), Errno> {
+        let (memory, thread) = self.peers.get(&tid).ok_or(ESRCH)?;
+        Ok((memory.upgrade().ok_or(ESRCH)?, *thread))
     }
 
     /// Where the memory of a process comes from.
@@ -1203,6 +1213,35 @@ impl Host for View<'_> {
         }
         self.world.born.push(Born { task, seat });
         Ok(())
+    }
+
+    fn read_peer(&mut self, tid: Tid, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let (memory, _) = self.world.peer(tid)?;
+        let result = memory.borrow_mut().read(address, into);
+        result.map_err(|_| EIO)
+    }
+
+    fn write_peer(&mut self, tid: Tid, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let (memory, _) = self.world.peer(tid)?;
+        let result = memory.borrow_mut().write(address, bytes);
+        result.map_err(|_| EIO)
+    }
+
+    fn peer_state(&mut self, tid: Tid) -> Result<(Registers, Fpu), Errno> {
+        let (memory, thread) = self.world.peer(tid)?;
+        let thread = memory.borrow().body.thread_at(thread).map_err(|_| ESRCH)?;
+        let state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
+        Ok((state.registers, Box::new(state.fpu)))
+    }
+
+    fn set_peer_state(&mut self, tid: Tid, registers: &Registers, fpu: &Fpu) -> Result<(), Errno> {
+        let (memory, thread) = self.world.peer(tid)?;
+        let memory = memory.borrow();
+        let thread = memory.body.thread_at(thread).map_err(|_| ESRCH)?;
+        let mut state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
+        (state.registers, state.fpu) = (*registers, **fpu);
+        let space = memory.body.space_ref().handle();
+        thread.set_state(&state, space, 0, 0).map_err(|_| EIO)
     }
 
     fn stage(&mut self) -> Result<(), Errno> {

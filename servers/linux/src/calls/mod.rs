@@ -22,6 +22,7 @@ pub mod socket;
 pub mod stat;
 pub mod system;
 pub mod time;
+pub mod trace;
 
 use abi::Registers;
 use alloc::format;
@@ -82,7 +83,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
             (16 << 10) + 6 * areas * size_of::<Area>() as u64
         }
         nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => 16 << 10,
-        nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
+        nr::dup | nr::dup2 | nr::dup3 | nr::fcntl | nr::ptrace => 4 << 10,
         nr::memfd_create => 16 << 10,
         nr::getdents64 => 64 << 10,
         nr::execve => 256 << 10,
@@ -279,6 +280,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
             file::settle_all(c)?;
             Err(Stop::End(services::process::Status::Exited(a as u8)))
         }
+        nr::ptrace => trace::ptrace(c, a, b as i32, d, e),
         nr::execve => system::execve(c, a, b, d),
         nr::wait4 => process::wait4(c, a as i32, b, d as u32, e),
         nr::waitid => process::waitid(c, a as u32, b as u32, d, e as u32, f),
@@ -366,8 +368,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::setxattr
         | nr::lsetxattr
         | nr::fsetxattr => Err(ENOTSUP.into()),
-        nr::personality if a == 0xffff_ffff || a == 0 => Ok(0),
-        nr::personality => Err(EINVAL.into()),
+        nr::personality => system::personality(c, a as u32),
         other => {
             let name = nr::name(other).unwrap_or("unknown");
             c.note(

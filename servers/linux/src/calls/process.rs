@@ -13,6 +13,7 @@ use crate::proc::Seen;
 use crate::process::{shared, Context, Files, Memory, Shares, Task};
 use crate::signal::{sig, Actions, Origin, Stack, SIGNALS};
 use crate::system::{code_and_status, Key, Tid, Which};
+use crate::trace::{event, option, Stop as TraceStop, TraceNews, TRAPPED};
 use crate::wire::{u64_at, Writer};
 
 /// Flags of `clone` that are understood. Those of namespaces are not.
@@ -160,6 +161,7 @@ fn start(c: &mut Caller, request: &Request) -> Result {
             c.s.forget_thread(own, tid);
             return Err(stop);
         }
+        trace_child(c, request, tid, tid);
         return Ok(u64::from(tid));
     }
     let pid = c.s.fork(own, request.exit_signal)?;
@@ -172,9 +174,42 @@ fn start(c: &mut Caller, request: &Request) -> Result {
     if request.has(linux::CLONE_VFORK) {
         c.s.process(pid).borrows = true;
         c.wait().progress = u64::from(number);
+        trace_child(c, request, pid, number);
         return wait_until_left(pid);
     }
+    trace_child(c, request, pid, number);
     Ok(u64::from(number))
+}
+
+/// Whoever traces the caller is told of a child, and traces it too, if it has asked for that.
+fn trace_child(c: &mut Caller, request: &Request, child: Tid, number: u32) {
+    let tid = c.p.task.tid;
+    let Some(trace) = c.s.trace_mut(tid) else {
+        return;
+    };
+    let vfork = request.has(linux::CLONE_VFORK);
+    let event = match request.exit_signal {
+        _ if vfork => event::VFORK,
+        sig::CHLD => event::FORK,
+        _ => event::CLONE,
+    };
+    if vfork && trace.has(option::of(event::VFORK_DONE)) {
+        trace.events.push(event::VFORK_DONE);
+    }
+    if request.has(linux::CLONE_UNTRACED) || !trace.has(option::of(event)) {
+        return;
+    }
+    trace.message = u64::from(number);
+    let (tracer, options) = (trace.tracer, trace.options);
+    if !vfork {
+        trace.events.push(event);
+    }
+    c.s.begin_trace(tracer, child, number, options);
+    c.s.stop_traced(child, [TraceStop::Signal(sig::STOP, Origin::default())]);
+    if vfork {
+        // It waits for its child only when it goes on.
+        c.s.stop_traced(tid, [TraceStop::Event(event)]);
+    }
 }
 
 /// The parent waits for its child. Signals wait, too.
@@ -306,6 +341,8 @@ struct Told {
     info: Origin,
     /// It has ended, and is forgotten when that has been told.
     ended: bool,
+    /// It is told to who traces it.
+    traced: Option<TraceNews>,
 }
 
 /// What is to be told of a child that has ended, or stopped or continued as `codes` say; `None` if there is none yet and the
@@ -318,12 +355,43 @@ fn told(
     wait: bool,
 ) -> Result<Option<Told>> {
     let own = c.p.task.pid;
-    if let Some(child) = c.s.ended_child(own, which)?.filter(|_| exits) {
+    let (news, any) = c.s.trace_news(own, which);
+    if let Some(news) = news {
+        let info = match news {
+            TraceNews::Stopped(_, pid, status) => Origin {
+                code: TRAPPED as i32,
+                pid,
+                status,
+                ..Origin::default()
+            },
+            TraceNews::Ended(_, pid, status) => {
+                let (code, status) = code_and_status(status);
+                Origin {
+                    code,
+                    pid,
+                    status,
+                    ..Origin::default()
+                }
+            }
+        };
+        return Ok(Some(Told {
+            child: own,
+            info,
+            ended: false,
+            traced: Some(news),
+        }));
+    }
+    let ended = match c.s.ended_child(own, which) {
+        Err(_) if any => None,
+        ended => ended?,
+    };
+    if let Some(child) = ended.filter(|_| exits) {
         let info = result_of(c, child);
         return Ok(Some(Told {
             child,
             info,
             ended: true,
+            traced: None,
         }));
     }
     if let Some((child, (code, status))) = c.s.child_with_news(own, which, codes) {
@@ -336,6 +404,7 @@ fn told(
             child,
             info,
             ended: false,
+            traced: None,
         }));
     }
     match wait {
@@ -346,6 +415,9 @@ fn told(
 
 /// The parent has been told.
 fn tell(c: &mut Caller, told: &Told) {
+    if let Some(news) = &told.traced {
+        return c.s.trace_told(news);
+    }
     match told.ended {
         true => c.s.reap(told.child),
         false => c.s.process(told.child).news = None,
@@ -403,7 +475,7 @@ pub fn wait4(c: &mut Caller, pid: i32, status_at: u64, options: u32, usage_at: u
     let result = &told.info;
     let word = match result.code as u32 {
         linux::CLD_EXITED => result.status << 8,
-        linux::CLD_STOPPED => result.status << 8 | 0x7f,
+        linux::CLD_STOPPED | TRAPPED => result.status << 8 | 0x7f,
         linux::CLD_CONTINUED => 0xffff,
         _ => result.status,
     };

@@ -310,3 +310,16 @@ pub fn getcpu(c: &mut Caller, cpu: u64, node: u64) -> Result {
     c.write_optional(node, &[0; 4])?;
     Ok(0)
 }
+
+/// `personality`: nothing but that addresses are not to be random, which they are not.
+pub fn personality(c: &mut Caller, persona: u32) -> Result {
+    const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
+    let old = c.process().persona;
+    if persona != u32::MAX {
+        if persona & !ADDR_NO_RANDOMIZE != 0 {
+            return Err(EINVAL.into());
+        }
+        c.process().persona = persona;
+    }
+    Ok(u64::from(old))
+}

@@ -721,6 +721,7 @@ fn put_together(
     let actions: Vec<_> = saved.actions.into_iter().map(shared).collect();
     let mut again: Vec<Again> = Vec::new();
     let mut members = Vec::new();
+    let mut ends = Vec::new();
     let mut firsts: BTreeMap<u32, &SavedTask> = BTreeMap::new();
     for task in &saved.tasks {
         firsts.entry(task.process).or_insert(task);
@@ -736,7 +737,9 @@ fn put_together(
             news,
             first,
             terminal,
+            trace_ends,
         } = process;
+        ends.push(trace_ends);
         let tasks = saved.tasks.iter().filter(|task| task.process == n);
         let numbers = tasks.map(|task| task.number);
         let threads: Vec<u32> = numbers.filter(|number| *number != process.number).collect();
@@ -769,6 +772,10 @@ fn put_together(
             pty.session = session.map(|session| (namespace, session));
         }
     }
+    for ((pid, _), ends) in made.iter().zip(ends) {
+        system.adopt_ends(*pid, ends);
+    }
+    let pids: Vec<Pid> = made.iter().map(|(pid, _)| *pid).collect();
     for (member, (pid, _)) in members.iter_mut().zip(&made) {
         member.pid = *pid;
     }
@@ -805,6 +812,10 @@ fn put_together(
                 None => Word::new(&shares.memory.borrow(), address),
             };
             waiting.push((order, tid, word, waiter, saved.owner));
+        }
+        if let Some((tracer, trace)) = saved.trace {
+            let tracer = *pids.get(tracer as usize).ok_or_else(nonsense)?;
+            system.adopt_trace(tracer, tid, saved.number, trace);
         }
         let task = Task {
             tid,

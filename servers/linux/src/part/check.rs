@@ -16,6 +16,7 @@ use crate::pty::SavedPty;
 use crate::signal::{bit, SIGNALS, STOPS};
 use crate::socket::{Family, Socket, State, Style, MAX_RIGHTS};
 use crate::system::{MAX_THREADS, MAX_TREE};
+use crate::trace::MAX_ENDS;
 
 /// Which of the things of a list are named by something.
 struct Used(alloc::vec::Vec<bool>);
@@ -100,6 +101,11 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         && p.termios.as_ref().is_none_or(|t| t.len() == 36)
         && saved.exit_signal <= SIGNALS
         && saved.news.as_ref().is_none_or(news)
+        && saved.trace_ends.len() <= MAX_ENDS
+        && saved
+            .trace_ends
+            .iter()
+            .all(|(number, status)| is_number(*number) && status.has_ended() && ended.is_none())
         && saved
             .stopped
             .is_none_or(|signal| (1..=SIGNALS).contains(&signal) && bit(signal) & STOPS != 0)
@@ -156,6 +162,7 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
             && *count <= MAX_THREADS
             && (*its_memory, *its_actions) == (task.memory, task.actions)
             && task_is_sound(task, memory)
+            && trace_is_sound(saved, task)
             && places.insert((task.memory, task.place));
         if !sound {
             return Some(false);
@@ -181,6 +188,15 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
     let named = memories.are_all() && tables.are_all() && contexts.are_all() && actions.are_all();
     // The root is in the first memory.
     Some(named && common.get(&0).is_some_and(|(memory, ..)| *memory == 0))
+}
+
+/// Whether who traces a task lives, and is another process.
+fn trace_is_sound(saved: &Saved, task: &SavedTask) -> bool {
+    task.trace.as_ref().is_none_or(|(tracer, trace)| {
+        let process = saved.processes.get(*tracer as usize);
+        let other = *tracer != task.process && process.is_some_and(|p| p.ended.is_none());
+        (other || trace.leaves && process.is_some()) && trace.is_sound()
+    })
 }
 
 fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {

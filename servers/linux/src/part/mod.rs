@@ -43,10 +43,11 @@ use crate::pty::SavedPty;
 use crate::signal::{Actions, Signals};
 use crate::socket::Socket;
 use crate::system::Process;
+use crate::trace::Trace;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 15;
+const VERSION: u32 = 17;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -130,6 +131,8 @@ struct SavedProcess {
     first: Option<u64>,
     /// The identity of its terminal, if that is a pseudo-terminal.
     terminal: Option<u64>,
+    /// Tasks that it traced and that have ended, of which it has not been told: number and status.
+    trace_ends: Vec<(u32, Status)>,
 }
 
 /// A socket: one that is open, or one that has not been accepted.
@@ -230,6 +233,8 @@ struct SavedTask {
     waits_in: Option<u64>,
     /// Who has the lock there, for which it waits: its number as programs see it.
     owner: Option<u32>,
+    /// Who traces it, by the number in the list, and what is kept of that.
+    trace: Option<(u32, Trace)>,
 }
 
 /// Why a tree cannot be saved.

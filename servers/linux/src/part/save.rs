@@ -898,8 +898,15 @@ impl SavedProcess {
             news: process.news,
             first,
             terminal: process.terminal.map(|(_, id)| id),
+            trace_ends: system.untold_ends(pid),
         })
     }
+}
+
+/// The number of a tracer in the list.
+fn numbers_of(processes: &BTreeMap<Pid, u32>, tracer: Pid, leaves: bool) -> Option<u32> {
+    let number = processes.get(&tracer).copied();
+    number.or_else(|| leaves.then_some(0))
 }
 
 impl SavedTask {
@@ -933,6 +940,11 @@ impl SavedTask {
             waits_at: waits.map(|(word, order, waiter)| (word.address, order, waiter)),
             waits_in: waits.and_then(|(word, ..)| word.object()),
             owner,
+            trace: system.trace(task.tid).and_then(|trace| {
+                // Who is left by a tracer that has ended is so by anybody.
+                let tracer = numbers_of(processes, trace.tracer, trace.leaves)?;
+                Some((tracer, trace.clone()))
+            }),
         })
     }
 }

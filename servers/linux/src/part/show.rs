@@ -110,6 +110,11 @@ impl Shown {
             (None, Some(signal)) => line += &format!(", stopped by signal {signal}"),
             (None, None) => {}
         }
+        let traces = tasks.iter().find_map(|task| task.trace.as_ref());
+        let tracer = traces.and_then(|(tracer, _)| self.saved.processes.get(*tracer as usize));
+        if let Some(tracer) = tracer {
+            line += &format!(", traced by {}", tracer.process.number);
+        }
         lines.push(line);
         if let Some(memory) = memory {
             let threads = match tasks.len() {

@@ -1,6 +1,7 @@
 //! Forged parts: each says one thing that no tree could.
 
 use crate::memory::{Areas, PAGE};
+use crate::trace::{Stop, Trace};
 
 use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner};
 use alloc::string::ToString;
@@ -81,6 +82,13 @@ pub(crate) enum Forged {
     ObjectBehindUnwritten,
     ObjectOfSealed,
     WordNowhere,
+    TraceBySelf,
+    TraceNowhere,
+    TraceByEnded,
+    TraceSignal,
+    TraceOptions,
+    TraceEvents,
+    TraceEndsRunning,
     PtyNowhere,
     PtyOfNobody,
     PtyTwice,
@@ -95,7 +103,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 80] = [
+    pub(crate) const ALL: [Forged; 87] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -165,6 +173,13 @@ impl Forged {
         Forged::ObjectBehindUnwritten,
         Forged::ObjectOfSealed,
         Forged::WordNowhere,
+        Forged::TraceBySelf,
+        Forged::TraceNowhere,
+        Forged::TraceByEnded,
+        Forged::TraceSignal,
+        Forged::TraceOptions,
+        Forged::TraceEvents,
+        Forged::TraceEndsRunning,
         Forged::PtyNowhere,
         Forged::PtyOfNobody,
         Forged::PtyTwice,
@@ -423,6 +438,43 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             });
             saved.tasks[other].waits_at = Some((8, 1, waiter));
             saved.tasks[other].waits_in = Some(u64::MAX);
+        }
+        Forged::TraceBySelf => {
+            let own = saved.tasks[other].process;
+            saved.tasks[other].trace = Some((own, Trace::default()));
+        }
+        Forged::TraceNowhere => saved.tasks[other].trace = Some((u32::MAX, Trace::default())),
+        Forged::TraceByEnded => {
+            let mut all = saved.processes.iter();
+            let ended = all.position(|p| p.ended.is_some()).unwrap();
+            saved.tasks[other].trace = Some((ended as u32, Trace::default()));
+        }
+        Forged::TraceSignal => {
+            let stop = Some(Stop::Signal(65, crate::signal::Origin::default()));
+            let trace = Trace {
+                stop,
+                ..Trace::default()
+            };
+            saved.tasks[other].trace = Some((0, trace));
+        }
+        Forged::TraceOptions => {
+            let options = 1 << 30;
+            let trace = Trace {
+                options,
+                ..Trace::default()
+            };
+            saved.tasks[other].trace = Some((0, trace));
+        }
+        Forged::TraceEvents => {
+            let events = Vec::from([1; 100]);
+            let trace = Trace {
+                events,
+                ..Trace::default()
+            };
+            saved.tasks[other].trace = Some((0, trace));
+        }
+        Forged::TraceEndsRunning => {
+            saved.processes[0].trace_ends = Vec::from([(7, Status::Running)]);
         }
         Forged::PtyNowhere => saved.ptys.clear(),
         Forged::PtyOfNobody => {

@@ -31,7 +31,7 @@ impl Table {
         self.group(pid)?.debugged.as_mut().ok_or(Error::Invalid)
     }
 
-    fn is_frozen(&mut self, pid: Pid) -> bool {
+    pub(super) fn is_frozen(&mut self, pid: Pid) -> bool {
         self.group(pid).is_ok_and(|group| group.frozen > 0)
     }
 

@@ -38,6 +38,7 @@ impl Table {
     fn remove_task(&mut self, tid: Tid) -> Option<Living> {
         self.unpark(tid);
         self.world.disk.forget(tid);
+        self.world.peers.remove(&tid);
         let living = self.tasks.remove(&tid)?;
         if living.finishes {
             self.finished(tid);

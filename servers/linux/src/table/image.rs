@@ -45,6 +45,11 @@ impl Table {
                 );
                 return Err(Error::Unsupported);
             }
+            if let Some(sentence) = self.traced_across(*member, &tree) {
+                let name = short(&one.task.name());
+                rt::log!("{name} ({member}): cannot be saved: {sentence}");
+                return Err(Error::Unsupported);
+            }
         }
         for (n, member) in tree.iter().enumerate() {
             if let Err(code) = self.stop_all(*member) {
@@ -59,6 +64,7 @@ impl Table {
             group.frozen += 1;
             if group.frozen == 1 {
                 self.debug_freeze(member);
+                self.trace_freeze(member);
             }
             self.hold_still(member);
         }
@@ -283,7 +289,7 @@ impl Table {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
-                living.held = held || living.stays;
+                living.held = held || living.stays || living.traced;
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
                 }
@@ -479,6 +485,7 @@ impl Table {
                 (group.part, group.memories) = (Vec::new(), Vec::new());
                 group.objects = Vec::new();
                 self.debug_thaw(*pid);
+                self.trace_thaw(*pid);
             }
             self.resume_all(*pid);
         }
@@ -850,6 +857,8 @@ impl Table {
             }
             let mut living = Living::new(task, at(memory, place));
             living.held = true;
+            // The image has it without the stop of who traces it.
+            living.traced = self.system.is_trace_stopped(living.task.tid);
             self.tasks.insert(living.task.tid, Box::new(living));
         }
         for member in adopted.members {

@@ -28,6 +28,8 @@ pub(super) struct Living {
     pub(super) stays: bool,
     /// Its call goes on although it is held: it is to be saved, and what the call has begun on a disk cannot be begun again.
     pub(super) finishes: bool,
+    /// It stands still for who traces it.
+    pub(super) traced: bool,
     /// The native program that its process stands for.
     pub(super) native: Option<Running>,
 }
@@ -42,6 +44,7 @@ impl Living {
             held: false,
             stays: false,
             finishes: false,
+            traced: false,
             native: None,
         }
     }

@@ -39,9 +39,15 @@ impl Table {
         }
         match to {
             To::Task(tid) => {
+                let traced = self.system.is_traced(tid);
                 if let Some(living) = self.tasks.get_mut(&tid) {
                     let actions = living.task.shares.actions.borrow();
-                    living.task.signals.post(&actions, signal, origin);
+                    if traced {
+                        // Who traces it is asked, also about what it ignores.
+                        living.task.signals.pending.add(signal, origin);
+                    } else {
+                        living.task.signals.post(&actions, signal, origin);
+                    }
                     drop(actions);
                     if living.task.awaits & bit(signal) != 0 {
                         self.due.insert(tid);
@@ -129,7 +135,8 @@ impl Table {
                 continue;
             };
             let task = &living.task;
-            dropped &= task.signals.drops(&task.shares.actions.borrow(), signal);
+            dropped &= !self.system.is_traced(tid)
+                && task.signals.drops(&task.shares.actions.borrow(), signal);
             if task.awaits & bit(signal) != 0 {
                 self.due.insert(tid);
             }
@@ -192,8 +199,9 @@ impl Table {
             return;
         };
         let pid = living.task.pid;
+        let looks = system.is_to_be_looked_at(tid);
         let of_process = &system.process(pid).pending;
-        if living.task.signals.deliverable(of_process).is_none() {
+        if living.task.signals.deliverable(of_process).is_none() && !looks {
             return;
         }
         if living.held {
@@ -228,6 +236,7 @@ impl Table {
             }
         }
         let _ = thread.resume();
+        self.hold_traced(tid);
         match outcome {
             Some(Outcome::End(status)) => self.finish(pid, status),
             Some(_) => {}
