@@ -604,7 +604,7 @@ fn look_at(image: &[u8]) {
         );
     }
     let mut merged: Vec<u8> = Vec::new();
-    let length = whole.write_merged(pages / PAGE_SIZE % 2 == 0, |at, bytes| {
+    let length = whole.write_merged((pages / PAGE_SIZE).is_multiple_of(2), |at, bytes| {
         let at = at as usize;
         merged.resize(merged.len().max(at + bytes.len()), 0);
         merged[at..at + bytes.len()].copy_from_slice(bytes);

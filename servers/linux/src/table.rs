@@ -574,8 +574,8 @@ impl Table {
 
     /// Makes a parked call again.
     fn retry(&mut self, tid: Tid) {
-        let held = |living: &Box<Living>| living.held && !living.finishes;
-        let held = self.tasks.get(&tid).is_none_or(held);
+        let living = self.tasks.get(&tid);
+        let held = living.is_none_or(|living| living.held && !living.finishes);
         if held {
             // It is made again when the process goes on. Only a signal that kills does something before.
             self.deliver_signals(tid);

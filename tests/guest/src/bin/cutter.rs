@@ -358,7 +358,7 @@ fn leave(plan: &Plan, image: &str, out: &str, mut span: u64) -> Result<(), Strin
         let ports: Vec<RefAt> = running.processes.iter().map(|p| **p.port()).collect();
         let how = How {
             stop: true,
-            compress: plan.seed % 2 == 0,
+            compress: plan.seed.is_multiple_of(2),
             ..How::default()
         };
         let saved = rt::checkpoint::save_with(&ports, image, how);
