@@ -374,7 +374,12 @@ pub(crate) fn bad_images(ctx: &mut Ctx) -> Result<(), Failure> {
         ("header", altered(40), "damaged"),
         ("description", altered(100), "damaged"),
         ("page", altered(image.len() / 2), "damaged"),
-        ("last", altered(image.len() - 1), "damaged"),
+        ("sum", altered(image.len() - 8), "damaged"),
+        (
+            "last",
+            altered(image.len() - 1),
+            "its length is not that of its pages",
+        ),
     ];
     let mut script = String::from("restore /tmp/missing\n");
     for (name, _, _) in &cases {

@@ -634,7 +634,7 @@ mod tests {
         let why = chain
             .page(0, 0x4000, &mut bytes)
             .expect_err("A1: a damaged page");
-        assert!(why.contains("damaged"), "{why}");
+        assert!(why.contains("damaged"), "A1: a damaged page: {why}");
         assert_eq!(page(&mut chain, 0, 0), Some(1));
     }
 

@@ -679,7 +679,9 @@ mod tests {
             of_one_page(&page, PAGE_SIZE as u32),
             Ok(vec![page.to_vec()])
         );
-        let wrong = |stored: &[u8], said| of_one_page(stored, said).expect_err("it is wrong");
+        let wrong = |stored: &[u8], said| {
+            of_one_page(stored, said).expect_err("A9: pages that are said to be compressed")
+        };
         // Longer than the page, nothing, and another length than it has.
         for (stored, said) in [(&[7; 4097][..], 4097), (&[], 0), (&packed, length + 1)] {
             assert!(matches!(

@@ -786,12 +786,14 @@ fn leave_traced(
     system: &mut System,
     host: &mut dyn Host,
     entry: &Registers,
-    registers: Registers,
+    mut registers: Registers,
     fpu: Option<Fpu>,
 ) -> Outcome {
     let mut stops = Vec::new();
     if let Some(trace) = system.trace_mut(task.tid) {
         trace.entered = None;
+        // It came with the registers of the call; `go_traced` sets it for the next step.
+        registers.rflags &= !trace::STEP_FLAG;
         if entry.rax == number::rt_sigreturn {
             trace.call = -1;
         }
@@ -1069,11 +1071,18 @@ pub fn exception(
     };
     if system.is_traced(task.tid) {
         registers.rflags &= !trace::STEP_FLAG;
-        system.stop_traced(task.tid, [trace::Stop::Signal(signal, origin)]);
-        return Outcome::Go {
-            registers,
-            fpu: None,
-        };
+        if !system.trace(task.tid).is_some_and(|trace| trace.leaves) {
+            system.stop_traced(task.tid, [trace::Stop::Signal(signal, origin)]);
+            return Outcome::Go {
+                registers,
+                fpu: None,
+            };
+        }
+        // Its tracer has left, and the step that he wanted means nothing any more.
+        if (signal, code) == (sig::TRAP, 2) {
+            return go_traced(task, system, host, registers, None);
+        }
+        system.forget_trace(task.tid);
     }
     let delivered = {
         let memory = task.shares.memory.borrow();

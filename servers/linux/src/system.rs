@@ -813,6 +813,16 @@ impl System {
         allowed.then_some(()).ok_or(EPERM)
     }
 
+    /// Whether a process may trace another one: it could do all that this one may.
+    pub fn may_trace(&self, from: Pid, to: Pid) -> Result<(), Errno> {
+        let (from, to) = (self.find(from).ok_or(ESRCH)?, self.find(to).ok_or(ESRCH)?);
+        let (ids, target) = (&from.ids, &to.ids);
+        let same = target.uid.iter().all(|uid| *uid == ids.uid[0])
+            && target.gid.iter().all(|gid| *gid == ids.gid[0]);
+        let allowed = from.root == to.root && (ids.uid[1] == 0 || same);
+        allowed.then_some(()).ok_or(EPERM)
+    }
+
     /// Sends a signal; 0 does nothing.
     pub fn send(&mut self, to: To, signal: u32, origin: Origin) {
         let lives = match to {

@@ -134,7 +134,9 @@ impl Trace {
             Stop::Event(event) => (event::FORK..=event::EXIT).contains(&event),
         };
         let events = self.events.iter().all(|event| stop(&Stop::Event(*event)));
+        // Who is not traced any more has not stopped.
         self.options & !option::ALL == 0
+            && (!self.leaves || self.stop.is_none() && self.next.is_empty())
             && self.stop.iter().chain(&self.next).all(stop)
             && self.next.len() <= MAX_NEXT
             && self.events.len() <= MAX_NEXT
@@ -342,7 +344,9 @@ impl System {
             return;
         };
         self.traces.by.remove(&(trace.tracer, tid));
-        if trace.stop.is_none() && !trace.look {
+        // Who makes a step still has the flag for that.
+        let steps = core::mem::take(&mut trace.mode) == Mode::Step;
+        if trace.stop.is_none() && !trace.look && !steps {
             self.traces.all.remove(&tid);
             return;
         }

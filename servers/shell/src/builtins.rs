@@ -564,6 +564,11 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
             let why = "an image is nothing to read: give it a file, or a pipe to go on";
             return Err(why.to_string().into());
         }
+        if how.parent.is_some() {
+            // It could replace the one that it needs, and who reads it would look for that one beside it.
+            let why = "an image that is based on another one lies beside it: give it a file";
+            return Err(why.to_string().into());
+        }
         path = posix::own_file("image").map_err(|error| error.text().to_string())?;
     }
     let saved = rt::checkpoint::save_with(&ports, &path, how)?;

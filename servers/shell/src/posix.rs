@@ -137,10 +137,8 @@ impl Shell {
         self.told(result);
         if let Some(file) = output.file {
             let result = self.posix(rest, background, Some(file.clone()));
-            // In the background it is still read.
-            if !background {
-                let _ = fs::unlink(&file);
-            }
+            // Who reads it has it open by now.
+            let _ = fs::unlink(&file);
             return result;
         }
         let flags = Flags {

@@ -198,7 +198,7 @@ fn restore(arguments: &[String]) -> Done {
         let passed = passing.insert(Passing::new());
         let flags = Flags {
             create: true,
-            truncate: true,
+            exclusive: true,
             ..Flags::default()
         };
         let image = File::open(&passed.0, flags, 0o600).map_err(about(&passed.0))?;

@@ -38,12 +38,12 @@ const MARK: &str = "command line ";
 const RUNNER: &str = "\
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/ TERM=vt100
 work=$2/work.$1
-rm -rf $work; cp -a $2/base.$1 $work; cd $work
+rm -rf $work; cp -a $2/base.$1 $work; cd $work || exit 1
 sh /lines/$1 < /dev/null
 status=$?
 cd $work
 find . -name .git -prune -o -type f -print | sort | xargs -r sha256sum
-rm -rf $2/next.$1; cp -a $work $2/next.$1
+test -e $2/next.$1 || cp -a $work $2/next.$1
 echo status $status
 ";
 

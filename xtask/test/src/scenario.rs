@@ -322,6 +322,11 @@ impl<'a> Ctx<'a> {
             return Ok(());
         }
         let (cuts, carried, lines) = checkpoints::short(&project, self.images)?;
+        if lines < 10 || cuts < 2 * lines as u64 || carried < lines as u64 / 2 {
+            return Err(format!(
+                "only {cuts} checkpoints of {lines} command lines, {carried} in another machine"
+            ));
+        }
         self.note(format!(
             "{cuts} checkpoints of {lines} command lines of packages, {carried} in another machine"
         ));

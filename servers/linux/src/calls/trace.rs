@@ -185,7 +185,7 @@ fn attach(c: &mut Caller, number: i32) -> Result {
     if pid == own || c.s.is_traced(tid) {
         return Err(EPERM.into());
     }
-    c.s.may_signal(own, pid)?;
+    c.s.may_trace(own, pid)?;
     c.s.begin_trace(own, tid, number as u32, 0);
     c.s.send(To::Task(tid), sig::STOP, Origin::default());
     Ok(0)
@@ -323,9 +323,9 @@ fn from_bytes(raw: &[u8]) -> [u64; WORDS] {
 fn set_floats(c: &mut Caller, tid: Tid, raw: &[u8]) -> Result {
     let (registers, mut fpu): (Registers, Fpu) = c.h.peer_state(tid)?;
     fpu[..raw.len()].copy_from_slice(raw);
-    // Loading reserved bits of MXCSR would fault.
+    // Loading reserved bits of MXCSR would fault; the kernel knows those that this processor has.
     let mxcsr = u32_at(&fpu[..], 24);
-    if mxcsr & !0xffbf != 0 {
+    if mxcsr & !0xffff != 0 {
         return Err(EINVAL.into());
     }
     c.h.set_peer_state(tid, &registers, &fpu)?;

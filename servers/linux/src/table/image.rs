@@ -289,6 +289,7 @@ impl Table {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
+                living.finishes &= held;
                 living.held = held || living.stays || living.traced;
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
