@@ -21,6 +21,20 @@ register_file! {
     rip Rip, rflags Rflags, fs_base FsBase, gs_base GsBase,
 }
 
+impl Registers {
+    /// As Linux has them for debuggers and in core files (`struct user_regs_struct`); `call` is what it says of the call that the thread makes.
+    /// Selectors are those of Linux, by which debuggers tell a process of 64 bits, and zero.
+    #[must_use]
+    pub const fn linux_words(&self, call: u64) -> [u64; 27] {
+        let r = self;
+        [
+            r.r15, r.r14, r.r13, r.r12, r.rbp, r.rbx, r.r11, r.r10, r.r9, r.r8, r.rax, r.rcx,
+            r.rdx, r.rsi, r.rdi, call, r.rip, 0x33, r.rflags, r.rsp, 0x2b, r.fs_base, r.gs_base, 0,
+            0, 0, 0,
+        ]
+    }
+}
+
 /// What they are for.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "x86-64",

@@ -812,6 +812,18 @@ fn leave_traced(
             }
         }
     }
+    stop_or_go(task, system, host, stops, registers, fpu)
+}
+
+/// A task that is traced stops at these, one after the other, or goes on.
+fn stop_or_go(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    stops: Vec<trace::Stop>,
+    registers: Registers,
+    fpu: Option<Fpu>,
+) -> Outcome {
     if stops.is_empty() {
         return go_traced(task, system, host, registers, fpu);
     }
@@ -845,11 +857,7 @@ fn executed_traced(
             stops.push(trace::Stop::Exit);
         }
     }
-    if stops.is_empty() {
-        return go_traced(task, system, host, registers, fpu);
-    }
-    system.stop_traced(task.tid, stops);
-    Outcome::Go { registers, fpu }
+    stop_or_go(task, system, host, stops, registers, fpu)
 }
 
 /// Lets a task that is traced go on, or stop before a signal is delivered.

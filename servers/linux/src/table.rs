@@ -346,15 +346,16 @@ impl Table {
 
     /// Applies the outcome of a call to a thread whose exception is not the event loop's current one.
     fn carry_out(&mut self, tid: Tid, message: ExceptionMessage, outcome: Outcome) {
-        let pid = self.system.task_process(tid);
-        // A call that goes on to be saved does so in a process that is frozen.
-        let frozen = self.system.is_trace_stopped(tid) && self.is_frozen(pid);
+        if self.system.is_trace_stopped(tid) {
+            let runs = self.tasks.get(&tid).filter(|living| !living.seat.fresh);
+            if runs.is_some() {
+                self.hold_traced(tid);
+            }
+        }
         let Some(living) = self.tasks.get_mut(&tid) else {
             return;
         };
-        if self.system.is_trace_stopped(tid) && !living.seat.fresh {
-            living.stop_for_tracer(&mut self.world, frozen);
-        }
+        let pid = living.task.pid;
         match outcome {
             Outcome::Go { registers, fpu } => {
                 if living.set_registers(&registers, fpu).is_err() {

@@ -2,7 +2,6 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
@@ -44,9 +43,6 @@ impl Write for Output {
         Ok(())
     }
 }
-
-/// Bytes that are copied at once.
-const BLOCK: usize = 64 << 10;
 
 /// A builtin: its arguments, and where its output goes.
 type Run = fn(&mut Shell, &[String], &mut Output) -> Result<u8, Failure>;
@@ -236,15 +232,17 @@ fn deliver(target: &Stdio, output: &Output) -> Result<(), Error> {
                 return Ok(());
             };
             let from = File::open(from, Flags::default(), 0)?;
-            let (mut at, mut block) = (0, vec![0; BLOCK]);
-            loop {
-                let count = from.read(at, &mut block)?;
-                if count == 0 {
-                    return Ok(());
-                }
-                file.write_all(offset + at, &block[..count])?;
+            let mut at = 0;
+            let read = |block: &mut [u8]| {
+                let count = from.read(at, block)?;
                 at += count as u64;
-            }
+                Ok(count)
+            };
+            rt::io::carry(read, |block| {
+                let at = offset;
+                offset += block.len() as u64;
+                file.write_all(at, block)
+            })
         }
     }
 }

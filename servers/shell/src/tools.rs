@@ -202,16 +202,15 @@ fn restore(arguments: &[String]) -> Done {
             ..Flags::default()
         };
         let image = File::open(&passed.0, flags, 0o600).map_err(about(&passed.0))?;
-        let (mut block, mut length) = (vec![0; BLOCK], 0);
-        loop {
-            let count = io::read(&mut block).map_err(about("input"))?;
-            if count == 0 {
-                break;
-            }
-            let written = image.write_all(length, &block[..count]);
-            written.map_err(about(&passed.0))?;
-            length += count as u64;
-        }
+        let mut length = 0;
+        io::carry(
+            |block| io::read(block).map_err(about("input")),
+            |block| {
+                let at = length;
+                length += block.len() as u64;
+                image.write_all(at, block).map_err(about(&passed.0))
+            },
+        )?;
         path.clone_from(&passed.0);
     }
     let restored = rt::checkpoint::restore(&path);
@@ -264,14 +263,8 @@ impl Reader {
 }
 
 /// Copies a stream to standard output.
-fn pour(mut read: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<(), Error> {
-    let mut block = vec![0; BLOCK];
-    loop {
-        match read(&mut block)? {
-            0 => return Ok(()),
-            count => io::write(&block[..count])?,
-        }
-    }
+fn pour(read: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<(), Error> {
+    io::carry(read, io::write)
 }
 
 fn cat(arguments: &[String]) -> Done {
@@ -374,14 +367,15 @@ fn copy(from: &str, to: &str) -> Result<(), Error> {
         ..Flags::default()
     };
     let target = File::open(&place(to), flags, reader.file.opened().mode & 0o777)?;
-    let mut block = vec![0; BLOCK];
-    loop {
-        let offset = reader.offset;
-        match reader.read(&mut block)? {
-            0 => return Ok(()),
-            count => target.write_all(offset, &block[..count])?,
-        }
-    }
+    let mut length = 0;
+    io::carry(
+        |block| reader.read(block),
+        |block| {
+            let at = length;
+            length += block.len() as u64;
+            target.write_all(at, block)
+        },
+    )
 }
 
 fn mv(arguments: &[String]) -> Done {

@@ -5,9 +5,30 @@
 //! restored, perhaps with another file system in another boot, opens it again and goes on where it was.
 use crate::fs::{File, Flags};
 use crate::sync::Mutex;
+use alloc::vec;
 use core::fmt::{self, Write};
 use proto::Error;
 use services::process::Stdio;
+
+/// Bytes that [`carry`] moves at a time.
+const BLOCK: usize = 32 * 1024;
+
+/// Carries a stream: what `read` puts into a buffer, and says how much it is, goes to `write`, until it is nothing.
+///
+/// # Errors
+/// Those of either.
+pub fn carry<E>(
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, E>,
+    mut write: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        match read(&mut block)? {
+            0 => return Ok(()),
+            count => write(&block[..count])?,
+        }
+    }
+}
 
 /// A stream by number: 0 input, 1 output, 2 errors.
 struct Stream {

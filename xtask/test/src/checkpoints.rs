@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 
-use crate::journal::sources;
+use crate::journal::{keep, kept, sources};
 use crate::packages::{list, Section};
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
@@ -21,7 +21,7 @@ use xtask_build::packages::Packages;
 use xtask_build::project::{temp_dir, Project};
 use xtask_machine::control::Event;
 use xtask_machine::signals;
-use xtask_machine::{self as machine, Add, End, Operator, Options};
+use xtask_machine::{self as machine, End, Operator};
 
 /// How often each command line is cut in one machine.
 const CUTS: u64 = 8;
@@ -184,22 +184,13 @@ fn run_machine(
     script: String,
     disk: Option<&Path>,
 ) -> Result<String, Error> {
-    let mut options = Options::new(Config::DEFAULT);
+    let mut options = section.machine(files, RUNNER.into());
     options.memory = 1024 + u32::try_from(files.bytes() >> 19).unwrap_or(0);
     options.script = Some(script.into_bytes());
-    options.packages = Some(files.clone());
     options.disk = disk.map(Path::to_path_buf);
     // So that a failure happens again. A disk has its own time, for which a machine that counts instructions waits long.
     options.deterministic = disk.is_none();
     options.words.push("program-ceiling=31".into());
-    options
-        .adds
-        .push(Add::bytes(RUNNER.into(), false, "/lines/run"));
-    for (number, line) in section.lines.iter().enumerate() {
-        let command = format!("{}\n", line.command);
-        let path = format!("/lines/{number}");
-        options.adds.push(Add::bytes(command.into(), false, &path));
-    }
     options.timeout = Some(Duration::from_secs(LONG));
     let mut shown = Shown(Vec::new());
     let end = machine::run(images, &options, &mut shown)?;
@@ -315,15 +306,9 @@ impl Journal {
     fn open(project: &Project, fresh: bool) -> Result<Self, Error> {
         let file = project.target.join("checkpoints.json");
         let sources = format!("{:016x}", sources(&project.root)?);
-        let text = match fresh {
-            true => String::new(),
-            false => std::fs::read_to_string(&file).unwrap_or_default(),
-        };
-        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
-        let is_same = whole["sources"].as_str() == Some(&sources);
+        let whole = kept(&file, &sources, fresh);
         let parts = whole["done"].as_object().into_iter().flatten();
         let done = parts
-            .filter(|_| is_same)
             .filter_map(|(name, all)| {
                 let all = all.as_array()?.iter().map(came_of);
                 Some((name.clone(), all.collect::<Option<Vec<_>>>()?))
@@ -344,8 +329,7 @@ impl Journal {
         });
         let done: serde_json::Map<String, Value> = done.collect();
         let whole = json!({ "sources": self.sources, "done": done });
-        std::fs::write(&self.file, format!("{whole:#}\n"))
-            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+        keep(&self.file, &whole)
     }
 }
 

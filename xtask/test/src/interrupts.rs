@@ -6,9 +6,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::{json, Value};
+use serde_json::json;
 
-use super::journal::sources;
+use super::journal::{keep, kept, sources};
 use super::{boot_tests, Report};
 use xtask_build::config::{Config, Irq};
 use xtask_build::error::Error;
@@ -26,7 +26,7 @@ const TEST: &str = "interrupts_at_random_masks";
 
 /// The names of the parts that are finished.
 struct Done {
-    sources: u64,
+    sources: String,
     names: Vec<String>,
 }
 
@@ -34,27 +34,21 @@ impl Done {
     /// The parts that an earlier call has finished with the same sources.
     fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
         let sources = sources(&project.root)?;
-        let text = std::fs::read_to_string(project.target.join(FILE)).unwrap_or_default();
-        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
-        let same = !fresh && whole["sources"].as_str() == Some(&format!("{sources:016x}"));
+        let sources = format!("{sources:016x}");
+        let whole = kept(&project.target.join(FILE), &sources, fresh);
         let names = whole["done"].as_array().into_iter().flatten();
         let names = names.filter_map(|name| Some(name.as_str()?.to_string()));
         Ok(Self {
             sources,
-            names: names.filter(|_| same).collect(),
+            names: names.collect(),
         })
     }
 
     /// Notes that a part is finished.
     fn add(&mut self, project: &Project, name: String) -> Result<(), Error> {
         self.names.push(name);
-        let path = project.target.join(FILE);
-        let whole = json!({
-            "sources": format!("{:016x}", self.sources),
-            "done": self.names,
-        });
-        std::fs::write(&path, format!("{whole:#}\n"))
-            .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))
+        let whole = json!({ "sources": self.sources, "done": self.names });
+        keep(&project.target.join(FILE), &whole)
     }
 }
 

@@ -116,6 +116,25 @@ impl Journal {
     }
 }
 
+/// What an earlier call has left in a file, if that is about the same sources; null if it is not, or if `fresh`.
+pub(super) fn kept(file: &Path, sources: &str, fresh: bool) -> Value {
+    let text = match fresh {
+        true => String::new(),
+        false => std::fs::read_to_string(file).unwrap_or_default(),
+    };
+    let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+    match whole["sources"].as_str() == Some(sources) {
+        true => whole,
+        false => Value::Null,
+    }
+}
+
+/// Leaves something for a later call, which has `sources` among it.
+pub(super) fn keep(file: &Path, whole: &Value) -> Result<(), Error> {
+    std::fs::write(file, format!("{whole:#}\n"))
+        .map_err(|error| Error::new(format!("cannot write {}: {error}", file.display())))
+}
+
 /// A number that changes when a file of the checkout does.
 pub(super) fn sources(root: &Path) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();

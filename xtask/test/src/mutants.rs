@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{kill_process_group, Pid, Signal};
 use serde_json::{json, Value};
 
-use super::journal::sources;
+use super::journal::{keep, kept, sources};
 use super::{guest_result, GuestLine, Outcome};
 use xtask_bench::Thresholds;
 use xtask_build::busybox;
@@ -597,11 +597,9 @@ impl Done {
     fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
         let file = project.target.join(FILE);
         let sources = hash_sources(&project.root)?;
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
-        let same = !fresh && whole["sources"].as_str() == Some(&sources);
+        let whole = kept(&file, &sources, fresh);
         let killed = whole["killed"].as_object().into_iter().flatten();
-        let killed = killed.filter(|_| same).filter_map(|(name, entry)| {
+        let killed = killed.filter_map(|(name, entry)| {
             let text = |key: &str| Some(entry[key].as_str()?.to_string());
             Some((name.clone(), (text("mutant")?, text("by")?)))
         });
@@ -636,8 +634,7 @@ impl Done {
             .map(|(name, (text, by))| (name.clone(), json!({ "mutant": text, "by": by })))
             .collect();
         let whole = json!({ "sources": self.sources, "killed": killed });
-        fs::write(&self.file, format!("{whole:#}\n"))
-            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+        keep(&self.file, &whole)
     }
 }
 

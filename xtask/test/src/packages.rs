@@ -38,6 +38,23 @@ pub(crate) struct Section {
     pub(crate) lines: Vec<Line>,
 }
 
+impl Section {
+    /// A machine with the packages, whose files these are, and with the command lines at `/lines`: by number, and what runs them as `run`.
+    pub(crate) fn machine(&self, files: &Archive, run: String) -> Options {
+        let mut options = Options::new(Config::DEFAULT);
+        options.packages = Some(files.clone());
+        options
+            .adds
+            .push(Add::bytes(run.into(), false, "/lines/run"));
+        for (number, line) in self.lines.iter().enumerate() {
+            let command = format!("{}\n", line.command);
+            let path = format!("/lines/{number}");
+            options.adds.push(Add::bytes(command.into(), false, &path));
+        }
+        options
+    }
+}
+
 /// What a command line printed, and its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Came {
@@ -175,18 +192,9 @@ fn guest(
     section: &Section,
     files: &Archive,
 ) -> std::result::Result<Vec<u8>, Error> {
-    let mut options = Options::new(Config::DEFAULT);
+    let mut options = section.machine(files, script(section));
     options.memory = 768 + u32::try_from(files.bytes() >> 20).unwrap_or(0);
     options.script = Some(b"sh /lines/run\n".to_vec());
-    options.packages = Some(files.clone());
-    options
-        .adds
-        .push(Add::bytes(script(section).into(), false, "/lines/run"));
-    for (number, line) in section.lines.iter().enumerate() {
-        let command = format!("{}\n", line.command);
-        let path = format!("/lines/{number}");
-        options.adds.push(Add::bytes(command.into(), false, &path));
-    }
     options.gets.push("/tmp/out.tar".into());
     options.timeout = Some(Duration::from_secs(600));
     let mut taker = Taker {

@@ -5,7 +5,6 @@
 use super::{Stretch, Whole};
 use crate::chain::Bytes;
 use crate::meta::{thread_state, Meta, Place, Segment, State, Target};
-use abi::state::Registers;
 use abi::{PAGE_SIZE, ROLES};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -305,7 +304,7 @@ fn notes(meta: &Meta, space: u32) -> Vec<u8> {
         let mut status = vec![0; STATUS];
         // Its number, which debuggers tell threads by.
         status[32..36].copy_from_slice(&number.to_le_bytes());
-        let registers = registers(&state.registers);
+        let registers = state.registers.linux_words(u64::MAX);
         for (at, word) in status[STATUS_REGISTERS..]
             .chunks_exact_mut(8)
             .zip(registers)
@@ -318,39 +317,6 @@ fn notes(meta: &Meta, space: u32) -> Vec<u8> {
         number += 1;
     }
     notes
-}
-
-/// The registers in the order of `user_regs_struct`. Selectors are those of Linux, for which debuggers take a process to be one of 64 bits.
-const fn registers(r: &Registers) -> [u64; 27] {
-    [
-        r.r15,
-        r.r14,
-        r.r13,
-        r.r12,
-        r.rbp,
-        r.rbx,
-        r.r11,
-        r.r10,
-        r.r9,
-        r.r8,
-        r.rax,
-        r.rcx,
-        r.rdx,
-        r.rsi,
-        r.rdi,
-        u64::MAX,
-        r.rip,
-        0x33,
-        r.rflags,
-        r.rsp,
-        0x2b,
-        r.fs_base,
-        r.gs_base,
-        0,
-        0,
-        0,
-        0,
-    ]
 }
 
 fn note(notes: &mut Vec<u8>, kind: u32, bytes: &[u8]) {

@@ -252,35 +252,8 @@ fn words(c: &mut Caller, tid: Tid) -> Result<[u64; WORDS]> {
         r.rip = r.rip.wrapping_add(2);
         (r.rcx, r.r11) = (r.rip, r.rflags);
     }
-    Ok([
-        r.r15,
-        r.r14,
-        r.r13,
-        r.r12,
-        r.rbp,
-        r.rbx,
-        r.r11,
-        r.r10,
-        r.r9,
-        r.r8,
-        r.rax,
-        r.rcx,
-        r.rdx,
-        r.rsi,
-        r.rdi,
-        call,
-        r.rip,
-        0x33,
-        r.rflags & !STEP_FLAG,
-        r.rsp,
-        0x2b,
-        r.fs_base,
-        r.gs_base,
-        0,
-        0,
-        0,
-        0,
-    ])
+    r.rflags &= !STEP_FLAG;
+    Ok(r.linux_words(call))
 }
 
 fn set_words(c: &mut Caller, tid: Tid, w: &[u64; WORDS]) -> Result {

@@ -262,12 +262,22 @@ impl<'a> Running<'a> {
         thread.resume().map_err(|code| format!("resume: {code:?}"))
     }
 
+    /// Saves the programs, which stand still then. Returns what the threads were doing.
+    fn save(&self, path: &str, compress: bool) -> Result<Vec<String>, String> {
+        let ports: Vec<RefAt> = self.processes.iter().map(|p| **p.port()).collect();
+        let how = How {
+            stop: true,
+            compress,
+            ..How::default()
+        };
+        let saved = rt::checkpoint::save_with(&ports, path, how);
+        Ok(saved.map_err(|why| format!("save: {why}"))?.doing)
+    }
+
     /// Saves, kills and restores the programs. Returns what the threads were doing.
     fn cut(&mut self) -> Result<Vec<String>, String> {
         let path = self.plan.image.as_str();
-        let ports: Vec<RefAt> = self.processes.iter().map(|p| **p.port()).collect();
-        let saved = rt::checkpoint::save_and_stop(&ports, path);
-        let doing = saved.map_err(|why| format!("save: {why}"))?.doing;
+        let doing = self.save(path, false)?;
         self.kill();
         if self
             .processes
@@ -355,15 +365,9 @@ fn leave(plan: &Plan, image: &str, out: &str, mut span: u64) -> Result<(), Strin
             span = span * 3 / 4;
             continue;
         }
-        let ports: Vec<RefAt> = running.processes.iter().map(|p| **p.port()).collect();
-        let how = How {
-            stop: true,
-            compress: plan.seed.is_multiple_of(2),
-            ..How::default()
-        };
-        let saved = rt::checkpoint::save_with(&ports, image, how);
+        let saved = running.save(image, plan.seed.is_multiple_of(2));
         running.kill();
-        saved.map_err(|why| format!("save: {why}"))?;
+        saved?;
         rt::println!("note left in an image");
         return Ok(());
     }
