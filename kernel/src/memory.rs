@@ -277,6 +277,38 @@ pub(crate) fn make_present(
     resolve(k, space, address, need)
 }
 
+/// A soft fault of an instruction enters the absent ones of so many pages, aligned, as far as one walk leads to all of them. So who touches a chunk of the
+/// memory server's page by page faults once.
+const AROUND: u64 = 16;
+
+/// Enters the pages around one that has just been entered, unless the one beside it is there. Costs nothing that grows with memory: no page table
+/// is made, and no other translation changed.
+#[inline(never)]
+pub(crate) fn enter_around(space: &'static Space, address: u64) {
+    let page = address & !(PAGE_SIZE - 1);
+    if space.table.lookup(page ^ PAGE_SIZE).is_some() {
+        return;
+    }
+    // How many bytes the walk leads through, before the page and from it on.
+    let mut before = page % (AROUND * PAGE_SIZE);
+    let mut after = AROUND * PAGE_SIZE - before;
+    let rights = &mut { access::ALL };
+    let pass = |m: &Mapping, region: &Region, offset: u64| {
+        let in_mapping = offset - m.offset.get();
+        before = before.min(in_mapping).min(offset);
+        let left = region.size.get() - offset;
+        after = after.min(m.size.get() - in_mapping).min(left);
+    };
+    match descend::<false>(space, page, Access(0), rights, pass) {
+        Ok(found) if !found.device => {
+            let pages = (before + after) / PAGE_SIZE;
+            let first = Pfn(found.pfn.0.wrapping_sub((before / PAGE_SIZE) as u32));
+            space.table.fill(page - before, pages, first, found.rights);
+        }
+        _ => {}
+    }
+}
+
 /// Whether the walk to a page that was missing still fails in the same region. (A page that this region's
 /// keeper supplied may have to be supplied by another keeper in turn.) If the walk succeeds, the page is
 /// entered into the page table, so that the thread need not fault again.

@@ -452,6 +452,28 @@ impl PageTable {
         Some(())
     }
 
+    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is users'. One table of the
+    /// lowest level translates them all; without it nothing happens.
+    pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
+        assert!(
+            address / PAGE_SIZE % 512 + pages <= 512,
+            "pages of two tables"
+        );
+        let mut tables = self.tables.borrow_mut();
+        let Some(count) = tables.get_mut(&Self::key(1, address)) else {
+            return;
+        };
+        let mut entries = self.entries.borrow_mut();
+        for i in 0..pages {
+            with(|m| m.accesses += 1);
+            let pfn = Pfn(first.0.wrapping_add(i as u32));
+            if !entries.contains_key(&(address / PAGE_SIZE + i)) && user_frame(pfn) {
+                entries.insert(address / PAGE_SIZE + i, (pfn, rights));
+                *count += 1;
+            }
+        }
+    }
+
     /// Removes the translations of a range of whole pages. Returns the number of translations removed.
     pub fn remove(&self, from: u64, to: u64) -> u32 {
         assert!(

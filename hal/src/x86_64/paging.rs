@@ -401,6 +401,27 @@ impl PageTable {
         Some(())
     }
 
+    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is users'. One table of the
+    /// lowest level translates them all; without it nothing happens.
+    pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
+        let Some(table) = self.leaf(address) else {
+            return;
+        };
+        let at = index(address, 1);
+        assert!(at as u64 + pages <= 512, "pages of two tables");
+        let bits = ACCESSED | DIRTY | RIGHTS[(rights & access::ALL) as usize];
+        let mut new = 0;
+        for i in 0..pages {
+            let entry = table.entry(at + i as usize);
+            let pfn = Pfn(first.0.wrapping_add(i as u32));
+            if entry.get() == 0 && user_frame(pfn) {
+                entry.set(u64::from(pfn.0) * PAGE_SIZE | bits);
+                new += 1;
+            }
+        }
+        table.count().set(table.count().get().wrapping_add(new));
+    }
+
     /// Adds the tables that are missing above a page.
     #[inline(never)]
     fn make_leaf(&self, address: u64) -> Option<Table> {

@@ -332,7 +332,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
         };
         let from = start + dice(24) * PAGE_SIZE;
         let count = [1, 1, 3, 17, 600][dice(5) as usize];
-        match dice(8) {
+        match dice(9) {
             0..4 => step(|| {
                 for page in (0..count.min(20)).map(|page| from + page * PAGE_SIZE) {
                     let rights = [R, R | W][(i % 2) as usize];
@@ -350,7 +350,21 @@ fn any_order_of_changes_leaves_nothing_behind() {
                     known.remove(&page);
                 }
             }
-            _ => step(|| tables[which % 2].activate()),
+            7 => step(|| tables[which % 2].activate()),
+            _ => step(|| {
+                if table.insert(from, frame(i), R, false).is_none() {
+                    return;
+                }
+                known.insert(from, (frame(i), R));
+                let left = 512 - from / PAGE_SIZE % 512;
+                let pages = count.min(16).min(left);
+                table.fill(from, pages, frame(i), R | W);
+                for page in 1..pages {
+                    let at = from + page * PAGE_SIZE;
+                    let fresh = (Pfn(frame(i).0 + page as u32), R | W);
+                    known.entry(at).or_insert(fresh);
+                }
+            }),
         }
         let found = |page: u64| known.get(&page).copied();
         for page in (0..30).map(|page| from + page * PAGE_SIZE) {
@@ -360,6 +374,24 @@ fn any_order_of_changes_leaves_nothing_behind() {
     tables.iter().for_each(|table| step(|| table.clear()));
     let left: u32 = tables.iter().map(PageTable::pages).sum();
     assert_eq!(left, 0, "clear leaves tables");
+}
+
+/// What is entered around a page is nobody's frame but users', replaces nothing, and needs no table.
+#[test]
+fn pages_around_another_one_are_users_and_replace_nothing() {
+    let _turn = fresh();
+    let table = PageTable::new();
+    step(|| table.fill(AT, 1, frame(0), R));
+    assert_eq!(table.pages(), 0, "a table for pages around nothing");
+    fill(&table, AT - 4 * PAGE_SIZE, 1);
+    let kernels = Pfn(host::FIRST_FRAME - 2);
+    step(|| table.fill(AT - 5 * PAGE_SIZE, 6, kernels, R));
+    let found = [5, 4, 3, 2, 1, 0].map(|n| table.lookup(AT - n * PAGE_SIZE));
+    let fresh = |n| Some((frame(n), R));
+    let old = Some((frame(0), R | W));
+    assert_eq!(found, [None, old, fresh(0), fresh(1), fresh(2), fresh(3)]);
+    step(|| table.clear());
+    assert_eq!(table.pages(), 0, "counted entries");
 }
 
 /// The translations of a place are there whichever table is loaded, are nobody else's, and go from all.

@@ -32,18 +32,26 @@ pub(crate) fn page(
         (_, true) => access::EXECUTE,
         _ => access::READ,
     };
-    absent(k, t, address, Access(need))
+    absent(k, t, address, Access(need), memory::enter_around)
 }
 
-/// Makes present a page that an instruction of the running thread needs, or asks its keeper. Returns the thread
-/// to resume.
-pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Thread {
+/// Makes present a page that an instruction of the running thread needs, or asks its keeper. `entered` is called when the page is there. Returns
+/// the thread to resume.
+#[inline(always)]
+fn absent(
+    k: K,
+    t: &'static Thread,
+    address: u64,
+    need: Access,
+    entered: impl FnOnce(&'static Space, u64),
+) -> &'static Thread {
     let Some(space) = t.open_space() else {
         t.halt(Exception::NoSpace, address);
         return k.exit_trap(t);
     };
     match memory::make_present(k, space, address, need) {
-        Ok(_) | Err(Stop::Device(..)) => {}
+        Ok(_) => entered(space, address),
+        Err(Stop::Device(..)) => {}
         // There is no memory even for the tables of one page, and no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
@@ -71,7 +79,8 @@ pub(super) fn goes_on_with_page(t: &Thread, address: u64, need: Access) {
 /// The continuation: looks for the page again, without the instruction having to fault again.
 fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static Thread {
     if t.ctx.pc().get() == pc {
-        return absent(k, t, address, Access(need));
+        // Its keeper knows which pages come together.
+        return absent(k, t, address, Access(need), |_, _| ());
     }
     k.exit_trap(t)
 }

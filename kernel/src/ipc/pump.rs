@@ -3,7 +3,7 @@
 //! Both sides are described by their frames: a current segment, a list of further ones, a list of references;
 //! or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the cursors and
 //! writes them back, so that at every moment the frames say what is left (rule A3). A message that must arrive
-//! whole is walked twice ([`pump_whole`]): every page is found before anything is copied or put together.
+//! whole is walked first ([`pump_whole`]): every page is found before anything is copied or put together.
 
 use super::Message;
 use crate::handle;
@@ -633,6 +633,34 @@ pub(super) fn pump_whole(
     sink: &mut Sink,
     part: bool,
 ) -> Result<bool, Trouble> {
+    match source.cursor {
+        Cursor::Memory(from) if from.left > 0 || from.length > PAGE_SIZE => {
+            pump_pieces(k, source, sink, part)
+        }
+        _ => pump_found(k, source, sink, part, &mut []),
+    }
+}
+
+/// [`pump_whole`], of what is likely to be in several pieces. A function of its own, so that others need no room for them.
+#[inline(never)]
+fn pump_pieces(
+    k: K,
+    source: &mut Source<'_>,
+    sink: &mut Sink,
+    part: bool,
+) -> Result<bool, Trouble> {
+    pump_found(k, source, sink, part, &mut [Moved::NOTHING; MOST_KEPT])
+}
+
+/// [`pump_whole`], with room for some pieces that have been found.
+#[inline(always)]
+fn pump_found(
+    k: K,
+    source: &mut Source<'_>,
+    sink: &mut Sink,
+    part: bool,
+    kept: &mut [Moved],
+) -> Result<bool, Trouble> {
     let limit = Some(MAX_IDEMPOTENT);
     let spaces = (source.space, sink.space);
     if let Some(Pumped::Full) = pump_refs(k, spaces, &mut source.refs, &mut sink.refs)? {
@@ -644,6 +672,7 @@ pub(super) fn pump_whole(
         entries: 0,
         count: 0,
         last: None,
+        kept,
     };
     let ends = (&mut source.cursor, &mut sink.cursor);
     let (found, seen) = along(k, spaces, ends, limit, looking);
@@ -658,6 +687,12 @@ pub(super) fn pump_whole(
         Some((from, into, n)) if seen.count == 1 => {
             copies.piece(from, into, n);
         }
+        Some((Piece::Frame(..), Piece::Frame(..), _)) if seen.count <= seen.kept.len() => {
+            for piece in &seen.kept[..seen.count] {
+                let (from, into, n) = piece.to_frames();
+                copies.piece(from, into, n);
+            }
+        }
         Some(_) => {
             (source.cursor, sink.cursor) = begin;
             let ends = (&mut source.cursor, &mut sink.cursor);
@@ -667,6 +702,33 @@ pub(super) fn pump_whole(
         }
     }
     Ok(all)
+}
+
+/// So many pieces are kept until they are copied: those of a message of [`MAX_IDEMPOTENT`] bytes that begin elsewhere in a page than they are to, and a
+/// few words in front.
+const MOST_KEPT: usize = 2 * (MAX_IDEMPOTENT / PAGE_SIZE) as usize + 3;
+
+/// A piece that goes from one frame to another: frames, offsets there, and length.
+#[derive(Clone, Copy)]
+struct Moved {
+    frames: (Pfn, Pfn),
+    offsets: (u16, u16),
+    length: u16,
+}
+
+impl Moved {
+    const NOTHING: Self = Moved {
+        frames: (Pfn(0), Pfn(0)),
+        offsets: (0, 0),
+        length: 0,
+    };
+
+    #[inline(always)]
+    fn to_frames(self) -> (Piece, Piece, u64) {
+        let from = Piece::Frame(self.frames.0, self.offsets.0.into());
+        let into = Piece::Frame(self.frames.1, self.offsets.1.into());
+        (from, into, self.length.into())
+    }
 }
 
 /// The work of a walk along a message on each piece.
@@ -679,16 +741,27 @@ trait Visit {
     const RESUMES: bool;
 }
 
-/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece.
-struct Looking {
+/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece, and as many of the first as there is room for. Both ends of all pieces are of one
+/// kind each.
+struct Looking<'a> {
     entries: u64,
-    count: u32,
+    count: usize,
     last: Option<(Piece, Piece, u64)>,
+    kept: &'a mut [Moved],
 }
 
-impl Visit for Looking {
+impl Visit for Looking<'_> {
     #[inline(always)]
     fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
+        if let (Piece::Frame(a, at), Piece::Frame(b, to)) = (from, into) {
+            if let Some(place) = self.kept.get_mut(self.count) {
+                *place = Moved {
+                    frames: (a, b),
+                    offsets: (at as u16, to as u16),
+                    length: n as u16,
+                };
+            }
+        }
         self.count += 1;
         self.last = Some((from, into, n));
         true

@@ -133,6 +133,49 @@ fn only_what_is_taken_away_is_forgotten() {
     );
 }
 
+/// Who reads sixteen pages of one chunk faults once. What comes along is what a walk to that page would find: nothing of another mapping or region, and no
+/// right that one of the levels keeps.
+#[test]
+fn the_pages_of_a_chunk_come_at_once() {
+    const CHUNK: u64 = 16 * PAGE_SIZE;
+    const SEEN: u64 = 0x50_0000;
+    let w = world();
+    let (_, ram) = w.region(0, RAM, 256 * PAGE_SIZE, 0);
+    let (_, below) = w.space(1 << 20, 0, 0);
+    // The region begins within the first chunk, and the second one is shown without the right to write.
+    let (_, shown) = w.region(below, 0x100_3000, 2 * CHUNK - 0x3000, 0);
+    w.map(below, 0x100_0000, CHUNK, ram, 0);
+    let second = w.map(below, 0x101_0000, CHUNK, ram, 3 * CHUNK);
+    w.ok(Call::MappingProtect, &[second, access::READ]);
+    let (_, space) = w.space(1 << 20, 0, 0);
+    w.map(space, SEEN, 2 * CHUNK, shown, 0);
+    let read = |n: u64| {
+        let p = Program::new().load(SEEN + n * PAGE_SIZE, A10);
+        let t = w.thread_at(w.thread(space, p.end(), 5));
+        w.run();
+        let table = &t.space().expect("a space").table;
+        let there = (0..32).map(|n| table.lookup(SEEN + n * PAGE_SIZE));
+        there.collect::<std::vec::Vec<_>>()
+    };
+    let found = read(2);
+    assert!(
+        found[..13].iter().all(Option::is_some) && found[13..].iter().all(Option::is_none),
+        "cost: pages that come with the third one: {found:?}"
+    );
+    let found = read(20);
+    for n in 0..32 {
+        let expected = match n {
+            0..13 => Some((n + 3, access::ALL)),
+            // The second chunk begins there; the block of the page that was read at 16.
+            16..29 => Some((n - 13 + 3 * 16, access::READ)),
+            _ => None,
+        };
+        let first = found[0].map_or(0, |(pfn, _)| pfn.0) - 3;
+        let is = found[n as usize].map(|(pfn, rights)| (u64::from(pfn.0 - first), rights));
+        assert_eq!(is, expected, "cost: what came as page {n}");
+    }
+}
+
 /// Mappings that are added in order are found in some twenty steps, and not one by one.
 #[test]
 fn a_tree_of_mappings_is_flat() {

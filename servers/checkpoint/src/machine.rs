@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use checkpoint_image::meta::{Segment, MANAGERS, OUTSIDE};
 use checkpoint_image::resolve::Compare;
-use proto::layout::PRIORITY_MEMORY;
+use proto::layout::{CHUNK, PRIORITY_MEMORY};
 use proto::Error;
 use rt::access::{OBJECTS, READ, WRITE};
 use rt::obj::{Cond, Mapping, Mutex, Port, Portset, Ref, RefAt, Region, Space, Thread};
@@ -105,13 +105,21 @@ pub(crate) fn with_pages(
     length: u64,
     f: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
+    let is_there = |page| match region.search(page, page + PAGE_SIZE, 1) {
+        Ok((found, _)) if found == page => Ok(()),
+        _ => Err(Error::Ended),
+    };
+    let end = (offset + length).next_multiple_of(PAGE_SIZE);
     while_nobody_runs(|| {
         let mut page = offset & !(PAGE_SIZE - 1);
-        while page < offset + length {
-            match region.search(page, page + PAGE_SIZE, 1) {
-                Ok((found, _)) if found == page => page += PAGE_SIZE,
-                _ => return Err(Error::Ended),
+        while page < end {
+            is_there(page)?;
+            // The pages of a chunk that are there follow each other (`servers/memory/src/segments.rs`).
+            let behind = end.min((page + 1).next_multiple_of(CHUNK));
+            if behind > page + PAGE_SIZE {
+                is_there(behind - PAGE_SIZE)?;
             }
+            page = behind;
         }
         f()
     })

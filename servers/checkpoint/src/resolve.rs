@@ -6,7 +6,9 @@
 
 use crate::meta::Target;
 use abi::RefKind;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
 
 /// What is asked about references.
 pub trait Compare {
@@ -20,23 +22,49 @@ pub trait Compare {
 
 /// What an image can name.
 pub struct Known<R> {
-    entries: Vec<(RefKind, R, Target)>,
+    /// By kind.
+    kinds: Vec<Entries<R>>,
 }
+
+/// What is known of one kind, in the order in which it became known.
+struct Entries<R> {
+    all: Vec<(R, Target)>,
+    /// Numbers of those that were found last, the latest one first. Objects mostly refer to what those before them referred to, or to what comes
+    /// next, so that they are compared with a few and not with all.
+    latest: RefCell<VecDeque<usize>>,
+    /// What comes behind the one that was last found otherwise.
+    next: Cell<usize>,
+}
+
+/// So many that were found last are looked at first.
+const LATEST: usize = 8;
 
 impl<R> Default for Known<R> {
     fn default() -> Self {
+        Self { kinds: Vec::new() }
+    }
+}
+
+impl<R> Default for Entries<R> {
+    fn default() -> Self {
         Self {
-            entries: Vec::new(),
+            all: Vec::new(),
+            latest: RefCell::default(),
+            next: Cell::new(0),
         }
     }
 }
 
 impl<R> Known<R> {
-    /// Makes the thing that `reference` names known as `target`. The first name wins.
+    /// Makes the thing that `reference` names known as `target`. The first name wins. Objects and ends of threads of the set are made known
+    /// before all others, and none of them twice.
     pub fn add<C: Compare<Ref = R>>(&mut self, compare: &C, reference: R, target: Target) {
         let kind = compare.kind(&reference);
         if kind != RefKind::Null {
-            self.entries.push((kind, reference, target));
+            if self.kinds.len() <= kind as usize {
+                self.kinds.resize_with(kind as usize + 1, Entries::default);
+            }
+            self.kinds[kind as usize].all.push((reference, target));
         }
     }
 
@@ -46,12 +74,39 @@ impl<R> Known<R> {
         if kind == RefKind::Null {
             return Ok(Target::Null);
         }
-        self.entries
-            .iter()
-            .filter(|(known, _, _)| *known == kind)
-            .find(|(_, known, _)| compare.equal(known, reference))
-            .map(|(_, _, target)| target.clone())
-            .ok_or(kind)
+        let entries = self.kinds.get(kind as usize).ok_or(kind)?;
+        let is_it = |n: usize| compare.equal(&entries.all[n].0, reference);
+        let found = entries.find(is_it).ok_or(kind)?;
+        Ok(entries.all[found].1.clone())
+    }
+}
+
+impl<R> Entries<R> {
+    /// The first one that is it.
+    fn find(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut latest = self.latest.borrow_mut();
+        // Of those that were found none has the same under another name before it.
+        let again = latest.iter().position(|n| is_it(*n));
+        let found = match again.and_then(|place| latest.remove(place)) {
+            Some(found) => found,
+            None => {
+                let next = self.next.get();
+                let is_own = |n: usize| {
+                    let target = self.all.get(n).map(|(_, target)| target);
+                    let object = matches!(target, Some(Target::Object(_)));
+                    object || matches!(target, Some(Target::ClientEnd(_) | Target::ServerEnd(_)))
+                };
+                let found = match is_own(next) && is_it(next) {
+                    true => next,
+                    false => (0..self.all.len()).find(|n| is_it(*n))?,
+                };
+                self.next.set(found + 1);
+                found
+            }
+        };
+        latest.push_front(found);
+        latest.truncate(LATEST);
+        Some(found)
     }
 }
 
@@ -89,5 +144,51 @@ mod tests {
         assert_eq!(name((RefKind::Null, 9)), Ok(Target::Null));
         assert_eq!(name((RefKind::ServerEnd, 1)), Err(RefKind::ServerEnd));
         assert_eq!(name((RefKind::Port, 3)), Err(RefKind::Port));
+    }
+
+    /// Counts comparisons.
+    struct Counted(Cell<u32>);
+
+    impl Compare for Counted {
+        type Ref = u32;
+        fn kind(&self, _: &u32) -> RefKind {
+            RefKind::Port
+        }
+        fn equal(&self, a: &u32, b: &u32) -> bool {
+            self.0.set(self.0.get() + 1);
+            a == b
+        }
+    }
+
+    /// Whatever was found before, the first name wins; and who refers to what others referred to, or in order, is compared with few.
+    #[test]
+    fn what_was_found_before_is_found_at_once() {
+        const MANY: u32 = 1000;
+        let counted = Counted(Cell::new(0));
+        let mut known = Known::default();
+        for n in 0..MANY {
+            known.add(&counted, n, Target::Object(n));
+        }
+        for n in (0..MANY + 3).rev() {
+            known.add(&counted, n, Target::Manager(n));
+        }
+        let name = |n| known.name(&counted, &n);
+        let expected = |n| match n < MANY {
+            true => Ok(Target::Object(n)),
+            false => Ok(Target::Manager(n)),
+        };
+        for n in 0..MANY {
+            // The one that all refer to, and one that each has for itself.
+            assert_eq!((name(7), name(n)), (expected(7), expected(n)));
+        }
+        let most = (2 * LATEST as u32 + 3) * MANY;
+        assert!(counted.0.get() < most, "{} comparisons", counted.0.get());
+        let mut random = 1u32;
+        for _ in 0..1000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let n = (random >> 8) % (MANY + 3);
+            assert_eq!(name(n), expected(n));
+        }
+        assert_eq!(name(MANY + 3), Err(RefKind::Port));
     }
 }

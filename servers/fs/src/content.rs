@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use proto::Error;
 
 /// Bytes of a chunk. Appending touches at most one chunk that is there already.
-pub const CHUNK: u64 = 64 * 1024;
+pub const CHUNK: u64 = services::fs::PIECE;
 /// Largest size of a file, in bytes.
 pub const MAX_SIZE: u64 = 1 << 46;
 /// Bytes that a chunk costs beside its content, for its place in the index.

@@ -148,7 +148,7 @@ pub fn make_queue(handle: u64) -> bool {
 /// Threads that run below the others of their program, and hold locks at the priority of the others.
 pub mod below {
     use crate::obj::ThreadAt;
-    use crate::sys;
+    use core::ops::Range;
     use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     /// Most of them at a time.
@@ -156,8 +156,10 @@ pub mod below {
 
     /// One of them. Only the thread itself changes `depth`.
     struct Low {
-        /// Its tag, by which it finds itself; 0 for a free place.
-        tag: AtomicU64,
+        /// Where its stack begins, on which it finds itself without asking the kernel; 0 for a free place, and the last address of all for one that is not filled yet.
+        stack: AtomicU64,
+        /// Where its stack ends.
+        end: AtomicU64,
         /// Its handle.
         thread: AtomicU64,
         own: AtomicU64,
@@ -168,7 +170,8 @@ pub mod below {
 
     static LOW: [Low; MOST] = [const {
         Low {
-            tag: AtomicU64::new(0),
+            stack: AtomicU64::new(0),
+            end: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             own: AtomicU64::new(0),
             locked: AtomicU64::new(0),
@@ -178,12 +181,12 @@ pub mod below {
     /// How many there are: programs without any do nothing more for a lock than look here.
     static COUNT: AtomicU32 = AtomicU32::new(0);
 
-    /// Makes the thread with this tag (not 0) one of them: its priority is `own`, and `locked` while it has a lock or is
+    /// Makes the thread with this stack one of them: its priority is `own`, and `locked` while it has a lock or is
     /// [`Raised`], as it is at first ([`Raised::first`]). Before it runs. Whether there is room for it.
     #[must_use]
-    pub fn add(tag: u64, thread: ThreadAt, own: u64, locked: u64) -> bool {
+    pub fn add(stack: Range<u64>, thread: ThreadAt, own: u64, locked: u64) -> bool {
         let free = |low: &&Low| {
-            low.tag
+            low.stack
                 .compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
@@ -195,17 +198,18 @@ pub mod below {
         low.locked.store(locked, Ordering::Relaxed);
         low.depth.store(1, Ordering::Relaxed);
         COUNT.fetch_add(1, Ordering::AcqRel);
-        low.tag.store(tag, Ordering::Release);
+        low.end.store(stack.end, Ordering::Relaxed);
+        low.stack.store(stack.start, Ordering::Release);
         true
     }
 
-    /// The thread with this tag is there no more; if it was none of them nothing happens.
-    pub fn remove(tag: u64) {
+    /// The thread whose stack begins there is there no more; if it was none of them nothing happens.
+    pub fn remove(stack: u64) {
         if let Some(low) = LOW
             .iter()
-            .find(|low| low.tag.load(Ordering::Acquire) == tag)
+            .find(|low| low.stack.load(Ordering::Acquire) == stack)
         {
-            low.tag.store(0, Ordering::Release);
+            low.stack.store(0, Ordering::Release);
             COUNT.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -221,9 +225,12 @@ pub mod below {
 
     #[cold]
     fn find() -> Option<&'static Low> {
-        let tag = sys::thread_self();
-        LOW.iter()
-            .find(|low| tag != 0 && low.tag.load(Ordering::Acquire) == tag)
+        let mark = 0u8;
+        let here = core::ptr::from_ref(&mark) as u64;
+        LOW.iter().find(|low| {
+            let start = low.stack.load(Ordering::Acquire);
+            start != 0 && (start..low.end.load(Ordering::Relaxed)).contains(&here)
+        })
     }
 
     /// While this is there, the calling thread has the priority at which it holds locks, if it is one of them.

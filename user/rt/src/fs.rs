@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
-use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM};
+use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM, PIECE};
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
 
 /// How long a server may take to be there, in nanoseconds: at first, and when it has died.
@@ -375,7 +375,12 @@ impl File {
     pub fn read_full(&self, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
         let mut length = 0;
         while length < to.len() {
-            match self.read(offset + length as u64, &mut to[length..])? {
+            let at = offset + length as u64;
+            let end = match self.ino() & ON_DISK {
+                0 => to.len().min(length + (PIECE - at % PIECE) as usize),
+                _ => to.len(),
+            };
+            match self.read(at, &mut to[length..end])? {
                 0 => break,
                 n => length += n,
             }

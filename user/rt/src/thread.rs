@@ -45,7 +45,7 @@ impl Block {
         let thread = self.thread.lock().take();
         if thread.is_some() {
             drop(thread);
-            below::remove(self as *const Block as u64);
+            below::remove(self.stack as u64);
         }
     }
 }
@@ -146,7 +146,8 @@ fn start(
     thread.set_state(&state, 0, 0, 0)?;
     let at = thread.at();
     *block.thread.lock() = Some(thread);
-    if below.is_some_and(|own| !below::add(tag, at, own, priority)) {
+    let range = stack as u64..stack as u64 + STACK as u64;
+    if below.is_some_and(|own| !below::add(range, at, own, priority)) {
         return Err(Code::NoMemory);
     }
     BLOCKS.lock().push(block.clone());

@@ -24,6 +24,9 @@ pub const CONSOLE_INO: Ino = 2;
 pub const TTY_INO: Ino = 3;
 /// `/dev/null`: the file system itself reads it as empty and takes whatever is written.
 pub const NULL_INO: Ino = 4;
+/// Files in memory lie in pieces of so many bytes. What is read across the border of two has to be copied together first, so that who reads much
+/// had better ask for it piece by piece.
+pub const PIECE: u64 = 64 * 1024;
 /// The first number of other files.
 pub const FIRST_INO: Ino = 16;
 
