@@ -415,7 +415,7 @@ impl PageTable {
             let entry = table.entry(at + i as usize);
             let pfn = Pfn(first.0.wrapping_add(i as u32));
             if entry.get() == 0 && user_frame(pfn) {
-                entry.set(u64::from(pfn.0) * PAGE_SIZE | bits);
+                entry.set((u64::from(pfn.0) * PAGE_SIZE) | bits);
                 new += 1;
             }
         }
