@@ -295,7 +295,7 @@ pub(crate) fn enter_around(space: &'static Space, address: u64) {
     let rights = &mut { access::ALL };
     let pass = |m: &Mapping, region: &Region, offset: u64| {
         let in_mapping = offset - m.offset.get();
-        before = before.min(in_mapping).min(offset);
+        before = before.min(in_mapping);
         let left = region.size.get() - offset;
         after = after.min(m.size.get() - in_mapping).min(left);
     };

@@ -435,7 +435,7 @@ pub(crate) fn tracers(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut expected = Vec::new();
     for command in TRACERS {
         let Some(needed) = libraries(command[0]) else {
-            ctx.note(format!("left out: there is no {}", command[0]));
+            ctx.leave_out(format!("there is no {}", command[0]));
             continue;
         };
         added.extend(needed);
@@ -747,7 +747,7 @@ pub(crate) fn parallel(ctx: &mut Ctx) -> Result<(), Failure> {
             .filter(|w| w.starts_with('/'))
             .collect();
         if needed.is_empty() {
-            ctx.note(format!("left out: there is no {program}"));
+            ctx.leave_out(format!("there is no {program}"));
             continue;
         }
         for path in needed.into_iter().chain([program]) {

@@ -185,7 +185,7 @@ const fn once(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> S
 }
 
 /// Links one of the C programs of `servers/linux/tests` statically into `directory`: an unmodified Linux
-/// program. Where `cc` cannot do that, the scenario says that it was left out.
+/// program. Where `cc` cannot do that, the scenario or this part of it is left out, and counts as ignored.
 fn linux_program(ctx: &mut Ctx, directory: &Path, name: &str) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests");
     let program = directory.join(name);
@@ -197,7 +197,7 @@ fn linux_program(ctx: &mut Ctx, directory: &Path, name: &str) -> Option<PathBuf>
     if made.is_ok_and(|status| status.success()) {
         return Some(program);
     }
-    ctx.note("left out: cc cannot link a static program");
+    ctx.leave_out("cc cannot link a static program");
     None
 }
 

@@ -157,23 +157,23 @@ fn the_pages_of_a_chunk_come_at_once() {
         let there = (0..32).map(|n| table.lookup(SEEN + n * PAGE_SIZE));
         there.collect::<std::vec::Vec<_>>()
     };
-    let found = read(2);
-    assert!(
-        found[..13].iter().all(Option::is_some) && found[13..].iter().all(Option::is_none),
-        "cost: pages that come with the third one: {found:?}"
-    );
-    let found = read(20);
-    for n in 0..32 {
-        let expected = match n {
-            0..13 => Some((n + 3, access::ALL)),
-            // The second chunk begins there; the block of the page that was read at 16.
-            16..29 => Some((n - 13 + 3 * 16, access::READ)),
-            _ => None,
-        };
-        let first = found[0].map_or(0, |(pfn, _)| pfn.0) - 3;
-        let is = found[n as usize].map(|(pfn, rights)| (u64::from(pfn.0 - first), rights));
-        assert_eq!(is, expected, "cost: what came as page {n}");
-    }
+    // Where each page is among the frames, and what it allows.
+    let chunk = |n: u64| match n {
+        0..13 => (n + 3, access::ALL),
+        _ => (n - 13 + 3 * 16, access::READ),
+    };
+    let first = u64::from(hal::host::FIRST_FRAME);
+    let check = |found: &[Option<(hal::Pfn, u64)>], there: &dyn Fn(u64) -> bool| {
+        for n in 0..32 {
+            let expected = there(n).then(|| chunk(n));
+            let is = found[n as usize].map(|(pfn, rights)| (u64::from(pfn.0) - first, rights));
+            assert_eq!(is, expected, "cost: what comes as page {n}");
+        }
+    };
+    check(&read(14), &|n| (13..16).contains(&n));
+    check(&read(2), &|n| n < 16);
+    // Sixteen pages from a multiple of sixteen on, and the second chunk ends before.
+    check(&read(20), &|n| n < 29);
 }
 
 /// Mappings that are added in order are found in some twenty steps, and not one by one.

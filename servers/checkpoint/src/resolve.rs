@@ -190,5 +190,11 @@ mod tests {
             assert_eq!(name(n), expected(n));
         }
         assert_eq!(name(MANY + 3), Err(RefKind::Port));
+        for n in 0..=LATEST as u32 {
+            assert_eq!(name(n), expected(n));
+        }
+        // What comes next there is the other name of an object.
+        assert_eq!(name(MANY), expected(MANY));
+        assert_eq!(name(MANY - 1), expected(MANY - 1), "the first name");
     }
 }

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::scenario::Ctx;
+use crate::scenario::{Ctx, Finished};
 use fuzz::FuzzOptions;
 use xtask_bench::Thresholds;
 use xtask_build::config::{Choice, Config, Irq};
@@ -961,12 +961,17 @@ fn run_scenario_in(
 ) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))
         .unwrap_or_else(|_| Err(PANIC.take().unwrap_or_else(|| "panicked".into())));
-    let (notes, transcript) = ctx.finish();
+    let Finished {
+        notes,
+        left_out,
+        transcript,
+    } = ctx.finish();
     for note in notes {
         println!("note     {name}: {note}");
     }
     match result {
-        Ok(()) => Outcome::Passed,
+        Ok(()) if left_out.is_empty() => Outcome::Passed,
+        Ok(()) => Outcome::Ignored(format!("left out: {}", left_out.join("; "))),
         Err(why) => Outcome::Failed(format!(
             "{why}\nits machines printed:\n{}",
             last_lines(&transcript, 40)

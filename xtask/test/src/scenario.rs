@@ -59,6 +59,8 @@ pub struct Ctx<'a> {
     config: Config,
     places: Vec<Place>,
     notes: Vec<String>,
+    /// What this host cannot do.
+    left_out: Vec<String>,
     /// The output of the machines so far, shown when the scenario fails.
     transcript: Vec<u8>,
 }
@@ -279,6 +281,7 @@ impl<'a> Ctx<'a> {
             config,
             places: Vec::new(),
             notes: Vec::new(),
+            left_out: Vec::new(),
             transcript: Vec::new(),
         }
     }
@@ -336,6 +339,11 @@ impl<'a> Ctx<'a> {
     /// Adds a line to the result of the test: counts, seeds.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    /// Leaves out the test, or a part of it, since the host lacks something: it counts as ignored, and not as passed.
+    pub fn leave_out(&mut self, why: impl Into<String>) {
+        self.left_out.push(why.into());
     }
 
     /// Runs a machine to its end. Fails only if it could not be started.
@@ -417,13 +425,24 @@ impl<'a> Ctx<'a> {
         })
     }
 
-    /// What was noted, and what all machines printed.
-    pub fn finish(self) -> (Vec<String>, String) {
-        (
-            self.notes,
-            String::from_utf8_lossy(&self.transcript).into_owned(),
-        )
+    /// What is left of it: what was noted, what was left out, and what all machines printed.
+    pub fn finish(self) -> Finished {
+        Finished {
+            notes: self.notes,
+            left_out: self.left_out,
+            transcript: String::from_utf8_lossy(&self.transcript).into_owned(),
+        }
     }
+}
+
+/// What is left of a [`Ctx`].
+pub struct Finished {
+    /// Counts, seeds.
+    pub notes: Vec<String>,
+    /// What this host cannot do; a test with any of it is not one that passed.
+    pub left_out: Vec<String>,
+    /// What all machines printed.
+    pub transcript: String,
 }
 
 /// Where a text stands that was shown.

@@ -350,12 +350,13 @@ impl Warden {
                 continue;
             }
             let ways = (0..held::COUNT).filter(|way| held::applies(service, *way));
-            let mut count = 0;
+            let (mut count, mut without) = (0, Vec::new());
             for way in ways {
                 let number = held::number(service, way).to_string();
                 let names = powers.iter().map(String::as_str);
                 let args: Vec<&str> = ["held", &number].into_iter().chain(names).collect();
                 let [.., right] = self.counters.counts(OTHER);
+                let [.., before] = self.counters.counts(service);
                 self.start(&args)?;
                 time::sleep(5_000_000);
                 for check in self.there.clone() {
@@ -365,6 +366,8 @@ impl Warden {
                 if held::other(way).is_some() {
                     self.is_held(right)
                         .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
+                } else if self.counters.counts(service)[3] == before {
+                    without.push(held::words(way));
                 }
                 if self.clients.len() == CLIENTS {
                     self.sweep(true)?;
@@ -372,6 +375,9 @@ impl Warden {
                 count += 1;
             }
             println!("services: {} was held in {count} ways", held.name);
+            for way in without {
+                println!("services: {} was not held: {way}", held.name);
+            }
         }
         self.sweep(true)?;
         self.long()
