@@ -28,6 +28,7 @@ use crate::socket::{
 use crate::system::{Key, Payer, System, Thing};
 use proto::Error;
 use services::net::{BACKLOG, DATAGRAM};
+use services::process::Pid;
 
 /// Most bytes that are read at once.
 const PIECE: usize = 16 << 10;
@@ -35,6 +36,8 @@ const PIECE: usize = 16 << 10;
 const READY: u64 = BACKLOG / 2;
 /// How many ports are tried if the program has asked for none.
 const TRIES: u32 = 32;
+/// The near socket of a link that has none yet.
+const NOBODY: u64 = u64::MAX;
 /// Longest message that can be sent outside.
 pub const LONGEST: usize = DATAGRAM;
 
@@ -226,6 +229,8 @@ struct Linked {
     at_end: bool,
     /// Nothing more can be sent.
     mute: bool,
+    /// The tree that is being put together, which waits for its port.
+    root: Option<Pid>,
     /// How many ports were tried, and the last one.
     tries: u32,
     port: u16,
@@ -245,6 +250,7 @@ impl Linked {
             shut: false,
             at_end: false,
             mute: false,
+            root: None,
             tries: 0,
             port: 0,
         }
@@ -258,13 +264,15 @@ pub struct Outside {
     /// Links that have to be looked at.
     due: BTreeSet<Link>,
     requests: Vec<Request>,
+    /// Trees that are being put together, for which something has been done.
+    rebuilt: Vec<Pid>,
 }
 
 impl Outside {
     /// Whether nothing is to be done.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.due.is_empty() && self.requests.is_empty()
+        self.due.is_empty() && self.requests.is_empty() && self.rebuilt.is_empty()
     }
 
     /// How many links there are.
@@ -421,6 +429,63 @@ impl System {
         }
         self.outside.ask(link, Ask::Bind { style, port });
         Ok(())
+    }
+
+    /// Begins to have this port outside, for a socket of the tree of process `root`, which there is not yet ([`System::give_link`]). Errors: `ENOBUFS`.
+    pub fn reserve(&mut self, root: Pid, style: Style, port: u16) -> Result<Link, Errno> {
+        let payer = self.process(root).payer;
+        let charge = match style {
+            Style::Datagram => 2,
+            _ => 1,
+        };
+        self.charge(payer, charge)?;
+        let link = self.new_identity();
+        let mut linked = Linked::new(payer, style, charge, NOBODY);
+        (linked.root, linked.port) = (Some(root), port);
+        self.outside.all.insert(link, linked);
+        self.outside.ask(link, Ask::Bind { style, port });
+        Ok(link)
+    }
+
+    /// How far a link has come.
+    #[must_use]
+    pub fn stage(&self, link: Link) -> Option<&Stage> {
+        self.outside.all.get(&link).map(|linked| &linked.stage)
+    }
+
+    /// Gives back what [`System::reserve`] has taken.
+    pub fn give_back(&mut self, link: Link) {
+        self.outside.ask(link, Ask::Close);
+        self.end_link(link);
+    }
+
+    /// A socket has what [`System::reserve`] has taken. Errors: `ENOBUFS`, `ENFILE`.
+    pub fn give_link(&mut self, link: Link, id: u64) -> Result<(), Errno> {
+        let Some(linked) = self.outside.all.get_mut(&link) else {
+            return Ok(());
+        };
+        if !matches!(linked.stage, Stage::Bound(_)) {
+            // There is no network.
+            self.give_back(link);
+            return Ok(());
+        }
+        (linked.near, linked.root) = (id, None);
+        let style = linked.style;
+        let socket = self.socket(id)?;
+        socket.link = Some(link);
+        let listens = socket.state == State::Listening;
+        match (style, listens) {
+            (Style::Datagram, _) => self.put_far(link)?,
+            (_, true) => self.begin_listen(id)?,
+            _ => {}
+        }
+        self.outside.happens(Some(link));
+        Ok(())
+    }
+
+    /// The trees that are being put together and for which a port was taken, or not.
+    pub fn take_rebuilt(&mut self) -> Vec<Pid> {
+        take(&mut self.outside.rebuilt)
     }
 
     /// Begins to listen outside, for a socket that is bound there. Errors: `ENOBUFS`, `ENFILE`.
@@ -674,6 +739,7 @@ impl System {
         if let Some(linked) = self.outside.all.get_mut(&link) {
             linked.stage = stage;
             let near = linked.near;
+            self.outside.rebuilt.extend(linked.root);
             self.wake(Key::Socket(near));
         }
     }

@@ -507,6 +507,9 @@ impl Table {
                 self.system.answered(answer);
             }
             net::put(self.system.take_requests());
+            for root in self.system.take_rebuilt() {
+                self.tree_is_due(root);
+            }
             for (key, events) in self.system.take_woken() {
                 let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
                 let wants = |tid: &Tid| {
