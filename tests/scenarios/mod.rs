@@ -16,6 +16,7 @@ mod inspect;
 mod legacy;
 mod linux;
 mod net;
+mod outside;
 mod place;
 mod shell;
 mod trees;
@@ -119,6 +120,12 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("net_server_kills", net::server_kills),
     scenario("net_flood", net::flood),
     scenario("net_hostile", net::hostile),
+    scenario("outside_pair", outside::pair),
+    scenario("outside_user", outside::user),
+    scenario("outside_saved", outside::saved),
+    scenario("outside_errors", outside::errors),
+    scenario("outside_hostile", outside::hostile),
+    scenario("outside_server_ends", outside::server_ends),
     scenario("legacy_pairs", legacy::pairs),
     scenario("legacy_kills", legacy::kills),
     scenario("legacy_flood", legacy::flood),

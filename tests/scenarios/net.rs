@@ -13,7 +13,7 @@ use xtask_build::project::temp_dir;
 use xtask_machine::net::{Net, Pair};
 
 /// Bytes of which each word says where it is.
-fn content(words: u32, whose: u32) -> Vec<u8> {
+pub(super) fn content(words: u32, whose: u32) -> Vec<u8> {
     let word = |n: u32| (n + whose).wrapping_mul(0x9e37_79b9) ^ n;
     (0..words).flat_map(|n| word(n).to_le_bytes()).collect()
 }
@@ -38,7 +38,7 @@ pub(super) fn wire(directory: &Path) -> [Net; 2] {
 }
 
 /// Connects, sends all and reads to the end. What forwards the port takes connections before the machine does, and closes them.
-fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+pub(super) fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut writer = stream.try_clone()?;

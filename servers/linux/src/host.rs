@@ -115,6 +115,11 @@ pub trait Host {
         false
     }
 
+    /// Whether the machine has a network: whether what is asked of it ([`crate::outside::Request`]) is done.
+    fn has_network(&mut self) -> bool {
+        false
+    }
+
     /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;
     /// Reads a piece of console input, a line at a time or (`raw`) as it arrives; 0 at its end,

@@ -7,7 +7,7 @@
 //! deadline passes, or the process is thawed. All of that happens between two events of one
 //! thread, so a checkpoint, which is an event too, finds every call either done or not begun.
 //!
-//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk;
+//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk; [`net`]: who asks the network;
 //!   [`pace`]: turns of programs between the steps of long work.
 //! * [`control`]: what others ask, the interfaces of a manager of processes ([`services::process`]).
 #![no_std]
@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod control;
 mod disk;
+mod net;
 mod pace;
 mod table;
 mod world;
@@ -50,6 +51,7 @@ fn run() -> Result<Infallible, Error> {
         rt::log!("linux: the console cannot be watched: {}", error.text());
     }
     disk::set_bell(server.bell()?);
+    net::set_bell(server.bell()?);
     table::set_bell(server.bell()?);
     let pace = Pace::new(server.bell()?).map_err(rt::error_of)?;
     table.borrow_mut().set_pace(pace);

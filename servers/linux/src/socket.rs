@@ -20,6 +20,7 @@ use crate::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, EPIPE, EPROTOTYPE,
     ETOOMANYREFS,
 };
+use crate::outside::Link;
 use crate::process::{Description, Kind, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
@@ -206,6 +207,12 @@ pub struct Socket {
     /// Somebody is to be told when there is room.
     #[serde(skip)]
     is_awaited: bool,
+    /// The link by which it reaches other machines.
+    #[serde(skip)]
+    pub link: Option<Link>,
+    /// The program has asked for any port.
+    #[serde(skip)]
+    pub any_port: bool,
 }
 
 impl Socket {
@@ -213,6 +220,30 @@ impl Socket {
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity.saturating_sub(self.used)
+    }
+
+    /// How many bytes a message may have that is put into its queue.
+    pub(crate) fn room_for_bytes(&self) -> usize {
+        self.room().saturating_sub(OVERHEAD)
+    }
+
+    /// For whom it counts.
+    pub(crate) const fn payer(&self) -> Payer {
+        self.payer
+    }
+
+    /// Whether one more connection may wait to be accepted.
+    pub(crate) fn takes_connections(&self) -> bool {
+        self.state == State::Listening && !self.shut.0 && self.ready.len() <= self.backlog
+    }
+
+    /// Whether it sends to addresses of this kind, and hears of them.
+    pub(crate) fn speaks_with(&self, address: u128) -> bool {
+        match self.family {
+            Family::Unix => false,
+            Family::V4 => is_mapped(address),
+            Family::V6 => !self.is_v6_only() || !is_mapped(address),
+        }
     }
 
     /// About how many bytes of memory it takes.
@@ -242,7 +273,7 @@ impl Socket {
     }
 
     /// Whether what is sent to this address comes to it: 2 if just to that, 1 if to all, 0 if not.
-    fn covers(&self, address: u128) -> u8 {
+    pub(crate) fn covers(&self, address: u128) -> u8 {
         match self.name {
             Some(Name::Port(own, _)) => covers(own, self.is_v6_only(), address),
             _ => 0,
@@ -448,6 +479,8 @@ impl System {
             options: BTreeMap::new(),
             blocked: BTreeSet::new(),
             is_awaited: false,
+            link: None,
+            any_port: false,
         };
         self.sockets.all.insert(id, socket);
         Ok(id)
@@ -482,6 +515,8 @@ impl System {
 
     /// Something has happened at a socket.
     fn happens_at(&mut self, id: u64, events: u32) {
+        self.outside
+            .happens(self.sockets.find(id).and_then(|socket| socket.link));
         self.wake_for(Key::Socket(id), events);
     }
 
@@ -521,6 +556,19 @@ impl System {
             self.sockets.places.remove(&(old, id));
         }
         self.sockets.places.extend(new.map(|new| (new, id)));
+    }
+
+    /// Whether a socket could have this port at this address.
+    #[must_use]
+    pub fn is_free(&self, id: u64, address: u128, port: u16) -> bool {
+        self.sockets.is_free(id, address, port)
+    }
+
+    /// Whether another socket reaches other machines from this port.
+    #[must_use]
+    pub fn is_linked(&self, style: Style, port: u16) -> bool {
+        let mut others = self.sockets.at(Place::Port(style, port));
+        others.any(|(_, socket)| socket.link.is_some() && socket.state != State::Connected)
     }
 
     /// A port that is free at this address. Errors: `EADDRINUSE`.
@@ -565,9 +613,10 @@ impl System {
                 return Err(EADDRINUSE);
             }
         }
-        let socket = self.socket(id)?;
+        let socket = self.sockets.all.get_mut(&id).ok_or(EINVAL)?;
         socket.backlog = backlog.min(MAX_BACKLOG);
         socket.owner = owner;
+        self.outside.happens(socket.link);
         Ok(())
     }
 
@@ -645,6 +694,8 @@ impl System {
     pub fn stop_listening(&mut self, id: u64) {
         let Ok(socket) = self.socket(id) else { return };
         if socket.state == State::Listening {
+            self.unlink(id);
+            let Ok(socket) = self.socket(id) else { return };
             socket.state = State::Idle;
             let ready = core::mem::take(&mut socket.ready);
             for end in ready {
@@ -657,7 +708,8 @@ impl System {
     /// A socket could not send because another one was full. When there is room, who waits for that
     /// ([`Key::Room`]) is told, and who watches the socket, if the full one is its other end.
     pub fn blocks(&mut self, full: u64, who: u64) {
-        let is_peer = self.sockets.find(who).and_then(|socket| socket.peer) == Some(full);
+        let is_peer = self.sockets.find(who).and_then(|socket| socket.peer) == Some(full)
+            || self.outbox(who) == Some(full);
         if let Some(socket) = self.sockets.all.get_mut(&full) {
             socket.is_awaited = true;
             // No more of them than have this one for their other end: nobody else takes them out again.
@@ -760,6 +812,15 @@ impl System {
         rights
     }
 
+    /// Takes the first message that waits in a socket, which has no descriptors.
+    pub(crate) fn take_message(&mut self, id: u64) -> Option<Message> {
+        let socket = self.sockets.all.get_mut(&id)?;
+        let message = socket.queue.pop_front()?;
+        socket.used -= message.size();
+        self.has_room(id);
+        Some(message)
+    }
+
     /// These descriptors come with a message of an image. Errors: `ETOOMANYREFS`.
     pub fn put_rights(
         &mut self,
@@ -794,6 +855,7 @@ impl System {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return;
         };
+        self.outside.happens(socket.link);
         if core::mem::take(&mut socket.is_awaited) {
             let blocked = core::mem::take(&mut socket.blocked);
             self.wake(Key::Room(id));
@@ -848,6 +910,9 @@ impl System {
                 self.happens_at(who, ALL);
             }
             self.happens_at(id, ALL);
+            if let Some(link) = socket.link {
+                self.link_closes(link, id);
+            }
         }
     }
 

@@ -25,6 +25,7 @@ use crate::job::News;
 use crate::lock::{Locks, MAX_LOCKS};
 use crate::node::Nodes;
 use crate::object::Objects;
+use crate::outside::Outside;
 use crate::proc::Seen;
 use crate::process::{Alarm, Description, End, Ids, Pipe, Shared};
 use crate::pty::Ptys;
@@ -124,6 +125,8 @@ pub enum Thing {
     Lock,
     /// A pseudo-terminal.
     Pty,
+    /// What a socket takes of those of the network's server.
+    Outside,
 }
 
 impl Thing {
@@ -135,6 +138,8 @@ impl Thing {
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
             Thing::Lock => (MAX_LOCKS, 4 * MAX_LOCKS),
             Thing::Pty => (64, 256),
+            // It has 384 for all: the others are for native programs.
+            Thing::Outside => (96, 256),
             Thing::Object => (MAX_OBJECTS, 4 * MAX_OBJECTS),
         }
     }
@@ -306,6 +311,8 @@ pub struct System {
     pub nodes: Nodes,
     /// All sockets.
     pub sockets: Sockets,
+    /// Sockets that reach other machines.
+    pub outside: Outside,
     /// All pseudo-terminals.
     pub ptys: Ptys,
     /// Tasks that are traced.
@@ -883,6 +890,7 @@ impl System {
             && self.gone.is_empty()
             && self.timers.is_empty()
             && self.halts.is_empty()
+            && self.outside.is_settled()
             && self.are_traces_settled()
             && !self.futexes.has_granted()
     }

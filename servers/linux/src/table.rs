@@ -41,6 +41,7 @@ use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
 use crate::disk;
+use crate::net;
 use crate::pace::Pace;
 use crate::world::{short, Born, Memory, Seat, View, World};
 
@@ -457,6 +458,7 @@ impl Table {
             && self.system.is_settled()
             && self.world.disk.is_settled()
             && native::is_settled()
+            && net::is_settled()
     }
 
     /// Does everything that is due: what calls did to other tasks, parked calls, timers.
@@ -500,6 +502,13 @@ impl Table {
                         self.due.insert(tid);
                     }
                 }
+            }
+            for answer in net::take_answers() {
+                self.system.answered(answer);
+            }
+            net::put(self.system.take_requests());
+            for root in self.system.take_rebuilt() {
+                self.tree_is_due(root);
             }
             for (key, events) in self.system.take_woken() {
                 let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));

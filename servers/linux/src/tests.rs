@@ -35,6 +35,7 @@ use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
 mod files;
+mod outside;
 mod shares;
 mod traces;
 mod trees;
@@ -63,6 +64,8 @@ struct Fake {
     born: Vec<Start>,
     /// How many more can be.
     children_left: u32,
+    /// Whether there is a network.
+    network: bool,
 }
 
 impl Fake {
@@ -86,6 +89,7 @@ impl Fake {
             log: Vec::new(),
             born: Vec::new(),
             children_left: u32::MAX,
+            network: false,
         }
     }
 
@@ -235,6 +239,10 @@ impl Host for Fake {
         }
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
+    }
+
+    fn has_network(&mut self) -> bool {
+        self.network
     }
 
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {

@@ -1104,6 +1104,10 @@ impl Host for View<'_> {
         self.world.disk.is_unsynced(ino)
     }
 
+    fn has_network(&mut self) -> bool {
+        crate::net::is_there()
+    }
+
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {
         match rt::console::write(bytes)? {
             0 if !bytes.is_empty() => Err(proto::Error::WouldBlock),

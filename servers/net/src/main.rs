@@ -6,14 +6,17 @@
 extern crate alloc;
 
 use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::task::Wake;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
+use core::task::Waker;
 use fermata_net::{Address, Leaving, Options, Session, Shared, Stack};
 use interface::server::{Host, Visitor};
 use interface::Server;
 use proto::Error;
-use rt::obj::Ref;
+use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
 use rt::{thread, time};
 use services::link::{frames, LinkClient, BATCH};
@@ -148,6 +151,23 @@ fn random() -> Result<u64, Error> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// A thread of a client that is interrupted when it may go on.
+struct Watcher(Ref);
+
+impl Wake for Watcher {
+    fn wake(self: Arc<Self>) {
+        // One that is gone has nothing to go on with.
+        let _ = self.0.interrupt();
+    }
+}
+
+/// What interrupts the thread that this names.
+fn watcher(thread: &RefAt) -> Result<Waker, Error> {
+    rt::heap::want(4096)?;
+    let thread = thread.copy().map_err(rt::error_of)?;
+    Ok(Arc::new(Watcher(thread)).into())
+}
+
 fn serve() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
     rt::heap::want(8 * BATCH as u64)?;
@@ -169,6 +189,7 @@ fn serve() -> Result<Infallible, Error> {
         seeds: [random()?, random()?],
         random,
         reserve: rt::heap::want,
+        watcher,
     };
     let shared = Rc::new(RefCell::new(Stack::new(options, now)));
     let mut server = Server::new(Net {

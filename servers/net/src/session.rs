@@ -9,8 +9,9 @@ use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::Deref;
-use core::task::Poll;
+use core::task::{Poll, Waker};
 use proto::Error;
+use rt::obj::RefAt;
 use services::net::{words, Kind, Network, Place, SOCKETS};
 
 /// The sockets, as the sessions share them.
@@ -24,6 +25,8 @@ pub struct Session {
     sockets: RefCell<Vec<Option<Id>>>,
     /// Why the last request that was refused was.
     why: Cell<&'static str>,
+    /// Interrupts the thread of the client that watches.
+    watcher: RefCell<Option<Waker>>,
 }
 
 impl Session {
@@ -35,6 +38,7 @@ impl Session {
             job,
             sockets: RefCell::new(vec![None; SOCKETS as usize]),
             why: Cell::new(""),
+            watcher: RefCell::new(None),
         }
     }
 
@@ -76,11 +80,7 @@ impl Session {
     }
 
     /// Which of these sockets are ready.
-    fn ready(
-        &self,
-        (readable, writable): (u64, u64),
-        waker: &core::task::Waker,
-    ) -> Result<(u64, u64), Error> {
+    fn ready(&self, (readable, writable): (u64, u64), waker: &Waker) -> Result<(u64, u64), Error> {
         let mut ready = (0, 0);
         let mut stack = self.shared.borrow_mut();
         for socket in (0..SOCKETS).filter(|n| (readable | writable) >> n & 1 != 0) {
@@ -257,6 +257,20 @@ impl Network for Session {
         .await
     }
 
+    fn tell(&self, thread: &RefAt) -> Result<(), Error> {
+        let watcher = self.shared.borrow().watcher(thread)?;
+        *self.watcher.borrow_mut() = Some(watcher);
+        Ok(())
+    }
+
+    fn watch(&self, readable: u64, writable: u64) -> Result<(u64, u64), Error> {
+        let watcher = self.watcher.borrow();
+        self.ready(
+            (readable, writable),
+            watcher.as_ref().ok_or(Error::Invalid)?,
+        )
+    }
+
     async fn sent(&self, socket: u64) -> Result<(), Error> {
         poll_fn(
             |context| match self.with(socket, |stack, id| stack.sent(id, context.waker())) {
@@ -296,6 +310,11 @@ impl Network for Session {
     fn router(&self) -> Result<(u64, u64), Error> {
         let router = self.shared.borrow().router();
         router.map(words).ok_or(Error::NotFound)
+    }
+
+    fn names(&self, index: u64) -> Result<(u64, u64), Error> {
+        let server = self.shared.borrow().name_server(index);
+        server.map(words).ok_or(Error::NotFound)
     }
 
     fn counters(&self) -> Result<(u64, u64, u64, u64), Error> {

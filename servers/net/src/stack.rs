@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
 use proto::Error;
+use rt::obj::RefAt;
 use services::net::{Kind, Place};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::Medium;
@@ -98,6 +99,8 @@ pub struct Options {
     pub random: fn() -> Result<u64, Error>,
     /// Whether there is memory for so many bytes more.
     pub reserve: fn(u64) -> Result<(), Error>,
+    /// What interrupts the thread that this names.
+    pub watcher: fn(&RefAt) -> Result<Waker, Error>,
 }
 
 /// Why a request was refused: the error for programs, the sentence for people.
@@ -219,8 +222,8 @@ pub struct Stack {
     own: Net,
     dhcp: Option<SocketHandle>,
     dns: SocketHandle,
-    /// Whether there is somebody to ask for names.
-    knows_names: bool,
+    /// Who is asked for names.
+    name_servers: Vec<IpAddress>,
     queries: names::Queries,
     entries: BTreeMap<Id, Entry>,
     next: Id,
@@ -336,7 +339,7 @@ impl Stack {
             own,
             dhcp,
             dns,
-            knows_names: false,
+            name_servers: Vec::new(),
             queries: names::Queries::default(),
             entries: BTreeMap::new(),
             next: 1,
@@ -743,6 +746,17 @@ impl Stack {
     pub(crate) fn router(&self) -> Option<IpAddr> {
         let route = self.wire.interface.routes().get_default_ipv4_route()?;
         Some(route.via_router.into())
+    }
+
+    /// Who is asked for names.
+    pub(crate) fn name_server(&self, index: u64) -> Option<IpAddr> {
+        let index = usize::try_from(index).ok()?;
+        self.name_servers.get(index).copied().map(IpAddr::from)
+    }
+
+    /// What interrupts a thread.
+    pub(crate) fn watcher(&self, thread: &RefAt) -> Result<Waker, Error> {
+        (self.options.watcher)(thread)
     }
 
     /// Frames of the wire: came, of no use; left, no room.

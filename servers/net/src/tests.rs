@@ -48,6 +48,7 @@ fn options(number: u64) -> Options {
         seeds: [77 + number, !number],
         random: || Ok(RANDOM.get()),
         reserve: enough,
+        watcher: |_| Ok(Waker::noop().clone()),
     }
 }
 

@@ -231,6 +231,18 @@ impl Network {
         }
     }
 
+    /// Who is asked for names.
+    pub fn names(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let mut all = Vec::new();
+        loop {
+            match self.ask(|net| net.names(all.len() as u64)) {
+                Ok((high, low)) => all.push(address(high, low)),
+                Err(Error::NotFound) => return Ok(all),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Frames that have come and left.
     pub fn counters(&mut self) -> Result<Counters, Error> {
         let (came, useless, left, dropped) = self.ask(NetworkClient::counters)?;

@@ -136,6 +136,12 @@ pub trait Network {
     /// accept, or an error, or one of those in `writable` takes something or has an error; at most so many
     /// nanoseconds. Which they are: none when the time is over. Errors: `NotFound`. Must not be repeated.
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
+    /// Says which thread is interrupted by [`Network::watch`], instead of the one before. It attends to several sessions that way, and to other things.
+    /// Errors: `NoMemory`. May be repeated.
+    fn tell(&self, thread: &RefAt) -> Result<(), Error>;
+    /// As [`Network::wait`], without waiting: which of the sockets are ready. If none is, the thread is interrupted when one may be, once; only if this
+    /// was asked last. Errors: `NotFound`; `Invalid` if no thread was named. May be repeated.
+    fn watch(&self, readable: u64, writable: u64) -> Result<(u64, u64), Error>;
     /// Waits until the other end has confirmed all that was written to a connection and, after `shut`, that nothing more comes: from then on it arrives even if
     /// this machine is switched off. Errors: those of requests with a socket; `Reset` if the connection is lost before. May be repeated.
     async fn sent(&self, socket: u64) -> Result<(), Error>;
@@ -148,6 +154,8 @@ pub trait Network {
     fn address(&self, index: u64) -> Result<(u64, u64, u64), Error>;
     /// Where what is outside of this machine's networks is sent. Errors: `NotFound` if nowhere. May be repeated.
     fn router(&self) -> Result<(u64, u64), Error>;
+    /// Who is asked for names, by index. Errors: `NotFound` behind the last. May be repeated.
+    fn names(&self, index: u64) -> Result<(u64, u64), Error>;
     /// Frames that have come and that have left, and of each how many were dropped for want of room or sense.
     /// Errors: none of its own. May be repeated.
     fn counters(&self) -> Result<(u64, u64, u64, u64), Error>;

@@ -3,6 +3,7 @@
 
 mod name;
 mod option;
+mod outside;
 mod receive;
 mod send;
 
@@ -13,8 +14,9 @@ use crate::errno::{
     ESOCKTNOSUPPORT,
 };
 use crate::memory::WRITE;
+use crate::outside::is_outside;
 use crate::process::{open_flags, Description, Kind};
-use crate::socket::{is_any, is_loopback, mapped, Family, Name, Sender, Socket, State, Style};
+use crate::socket::{is_loopback, mapped, Family, Name, Sender, Socket, State, Style};
 use crate::system::Key;
 use crate::wire::Writer;
 use alloc::vec::Vec;
@@ -172,9 +174,11 @@ pub fn bind(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
             let ino = make_node(c, &path)?;
             Name::File(path, ino)
         }
-        Written::Port(address, _) if !is_any(address) && !is_loopback(address) => {
-            return Err(EADDRNOTAVAIL.into())
+        Written::Port(address, port) if !is_loopback(address) && c.h.has_network() => {
+            outside::bind(c, id, address, port)?;
+            return Ok(0);
         }
+        Written::Port(address, _) if is_outside(address) => return Err(EADDRNOTAVAIL.into()),
         Written::Port(address, 0) => Name::Port(address, c.s.free_port(id, address)?),
         Written::Port(address, port) => Name::Port(address, port),
     };
@@ -204,7 +208,10 @@ pub fn listen(c: &mut Caller, fd: u32, backlog: i32) -> Result {
     if state == State::Connected || family == Family::Unix && !is_named {
         return Err(EINVAL.into());
     }
-    if !is_named {
+    if family != Family::Unix && c.h.has_network() {
+        outside::listen(c, id)?;
+    }
+    if find(c, id)?.name.is_none() {
         let address = if family == Family::V4 { mapped(0) } else { 0 };
         let port = c.s.free_port(id, address)?;
         c.s.set_name(id, Name::Port(address, port));
@@ -263,7 +270,10 @@ pub fn accept(c: &mut Caller, fd: u32, at: u64, length_at: u64, flags: u32) -> R
         return Err(EINVAL.into());
     }
     let family = socket.family;
-    let Some(end) = socket.ready.front().copied() else {
+    if let Some(error) = c.s.socket(id)?.error.take() {
+        return Err(Errno(error).into());
+    }
+    let Some(end) = find(c, id)?.ready.front().copied() else {
         return blocked(c, id, own & open_flags::NONBLOCK != 0, net::SO_RCVTIMEO);
     };
     let new = super::file::free_fd(c)?;
@@ -299,6 +309,9 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
     }
     if let Some(error) = socket.error.take() {
         return Err(Errno(error).into());
+    }
+    if let Some(to) = outside::is_meant(c, id, &name)? {
+        return outside::connect(c, id, to, flags & open_flags::NONBLOCK != 0);
     }
     let name = target(c, name)?;
     let found = c.s.sockets.by_name(&name, style);
@@ -339,6 +352,20 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
 
 /// Datagrams go to this socket, and come from it only.
 fn connect_datagrams(c: &mut Caller, id: u64, name: Written) -> Result {
+    if let Written::Port(address, port) = name {
+        if is_outside(address) {
+            let own = outside::reach(c, id, address)?;
+            if let Some(Name::Port(_, own_port)) = find(c, id)?.name {
+                c.s.set_name(id, Name::Port(own, own_port));
+            }
+            c.s.set_peer(id, None);
+            let socket = c.s.socket(id)?;
+            socket.state = State::Connected;
+            socket.peer_name = Some(Name::Port(address, port));
+            c.s.wake(Key::Socket(id));
+            return Ok(0);
+        }
+    }
     let name = target(c, name)?;
     let found = c.s.sockets.by_name(&name, Style::Datagram);
     match name {
@@ -438,6 +465,9 @@ pub fn readiness(c: &mut Caller, id: u64) -> u16 {
     let mut full = None;
     if socket.error.is_some() {
         ready |= linux::POLLERR;
+        if socket.state == State::Listening {
+            ready |= input;
+        }
     }
     if !socket.queue.is_empty() || !socket.ready.is_empty() {
         ready |= input;
@@ -453,11 +483,14 @@ pub fn readiness(c: &mut Caller, id: u64) -> u16 {
             if socket.shut == (true, true) {
                 ready |= linux::POLLHUP;
             }
-            match peer {
-                Some(peer) if peer.room() < peer.longest() / 2 => full = socket.peer,
+            let outbox = c.s.outbox(id);
+            let other = socket.peer.or(outbox);
+            match other.and_then(|other| c.s.sockets.find(other)) {
+                Some(peer) if peer.room() < peer.longest() / 2 => full = other,
                 _ => ready |= output,
             }
         }
+        (State::Idle, _) if c.s.is_connecting(id) => {}
         (State::Idle, _) => {
             ready |= output | linux::POLLHUP;
             if socket.error.is_some() {

@@ -15,18 +15,19 @@ use super::{
     Bytes, Part, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, SavedWatch,
     DECODED, MAX_FILES, NONSENSE, VERSION,
 };
-use crate::errno::{EBUSY, ELOOP, ENFILE, ENOSPC};
+use crate::errno::{EADDRINUSE, EBUSY, ELOOP, ENFILE, ENOSPC};
 use crate::files::{Reply, Request};
 use crate::futex::Word;
 use crate::host::Host;
 use crate::lock::Owner;
 use crate::node;
 use crate::object::{SavedObject, Use};
+use crate::outside::{Link, Stage};
 use crate::proc::Seen;
 use crate::process::{
     release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task,
 };
-use crate::socket::{Name, State, Style};
+use crate::socket::{is_loopback, Name, State, Style};
 use crate::system::{Again, Payer, System, Thing};
 
 /// A tree that was put together. Its memory and mappings are someone else's work.
@@ -117,6 +118,26 @@ pub struct Rebuilding {
     /// How many of them are open.
     done: usize,
     opened: Opened,
+    /// The sockets that have ports outside, and the links that have these, if they were asked for.
+    ports: Option<Vec<(u64, u16, Link)>>,
+}
+
+/// The ports outside that the sockets of an image had, or may have had: socket, kind and port.
+fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
+    let mut found: Vec<(u64, Style, u16)> = Vec::new();
+    for one in saved.sockets.iter().filter(|one| one.is_found) {
+        let socket = &one.socket;
+        let is_end = socket.state == State::Connected && socket.style == Style::Stream;
+        if let Some(Name::Port(address, port)) = socket.name {
+            let is_shared = found
+                .iter()
+                .any(|(_, style, its)| (*style, *its) == (socket.style, port));
+            if !is_end && !is_shared && !is_loopback(address) {
+                found.push((one.id, socket.style, port));
+            }
+        }
+    }
+    found
 }
 
 impl Rebuilding {
@@ -136,7 +157,56 @@ impl Rebuilding {
             files,
             done: 0,
             opened: Opened::default(),
+            ports: None,
         })
+    }
+
+    /// Takes the ports outside that the sockets have, for the tree of process `root`: whether that is done. If not, the same is to be called again when
+    /// [`System::take_rebuilt`] names the root.
+    pub fn bind(
+        &mut self,
+        root: Pid,
+        system: &mut System,
+        host: &mut dyn Host,
+    ) -> Result<bool, String> {
+        let Some(ports) = &mut self.ports else {
+            let mut taken = Vec::new();
+            let wanted = match host.has_network() {
+                true => ports(&self.saved),
+                false => Vec::new(),
+            };
+            for (id, style, port) in wanted {
+                match system.reserve(root, style, port) {
+                    Ok(link) => taken.push((id, port, link)),
+                    Err(_) => {
+                        taken
+                            .into_iter()
+                            .for_each(|(.., link)| system.give_back(link));
+                        return Err("it has more sockets outside than it may have".to_string());
+                    }
+                }
+            }
+            let is_done = taken.is_empty();
+            self.ports = Some(taken);
+            return Ok(is_done);
+        };
+        for (_, port, link) in ports {
+            match system.stage(*link) {
+                Some(Stage::Asked) => return Ok(false),
+                Some(Stage::Failed(EADDRINUSE)) => {
+                    return Err(format!(
+                        "port {port}, which one of its sockets has, is another one's now"
+                    ))
+                }
+                Some(Stage::Failed(_)) => {
+                    return Err(format!(
+                        "the network does not give port {port} to its socket"
+                    ))
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
     }
 
     /// Opens files, as far as the host does not have to wait: whether all are open. If not, and it does not wait, the same is to be called again as a new call.
@@ -167,8 +237,11 @@ impl Rebuilding {
         Ok(true)
     }
 
-    /// Closes them.
-    pub fn give_up(self, host: &mut dyn Host) {
+    /// Closes them, and gives the ports back.
+    pub fn give_up(self, system: &mut System, host: &mut dyn Host) {
+        for (.., link) in self.ports.into_iter().flatten() {
+            system.give_back(link);
+        }
         self.opened.close(host);
     }
 
@@ -192,13 +265,17 @@ impl Rebuilding {
         let ptys = match made {
             Ok(ptys) => ptys,
             Err(sentence) => {
-                self.give_up(host);
+                self.give_up(system, host);
                 return Err(sentence);
             }
         };
         let Rebuilding {
-            mut saved, opened, ..
+            mut saved,
+            opened,
+            ports,
+            ..
         } = self;
+        let ports = ports.unwrap_or_default();
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
                 // All that are named were opened.
@@ -214,7 +291,7 @@ impl Rebuilding {
             system.memfds.insert(ino, memfd);
         }
         let mut objects = BTreeMap::new();
-        let (tables, made) = make_files(&mut saved, &mut objects, payer, system, host);
+        let (tables, made) = make_files(&mut saved, (&mut objects, &ports), payer, system, host);
         let made = made.and_then(|()| {
             put_together(
                 saved,
@@ -255,7 +332,7 @@ pub fn adopt(
             Ok(true) => return rebuilding.finish(clock_offset, root, system, host),
             Ok(false) => {}
             Err(sentence) => {
-                rebuilding.give_up(host);
+                rebuilding.give_up(system, host);
                 return Err(sentence);
             }
         }
@@ -378,7 +455,7 @@ fn find_node(
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
-    objects: &mut BTreeMap<u64, Rc<Use>>,
+    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[(u64, u16, Link)]),
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -392,6 +469,17 @@ fn make_files(
         Ok(sockets) => (sockets, Ok(())),
         Err(sentence) => (BTreeMap::new(), Err(sentence)),
     };
+    let mut failure = failure;
+    for (old, _, link) in ports {
+        match sockets.get(old) {
+            Some(new) => {
+                let given = system.give_link(*link, *new);
+                let given = given.map_err(|_| "there are too many sockets".to_string());
+                failure = failure.and(given);
+            }
+            None => system.give_back(*link),
+        }
+    }
     let mut instances = BTreeMap::new();
     for description in &mut saved.descriptions {
         match &mut description.kind {

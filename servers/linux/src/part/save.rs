@@ -20,6 +20,7 @@ use crate::files::{Reply, Request};
 use crate::host::Host;
 use crate::lock::Owner;
 use crate::object::SavedObject;
+use crate::outside;
 use crate::process::{Context, Description, Fd, Files, Kind, Memory, Shared, Task};
 use crate::pty::SavedPty;
 use crate::signal::Actions;
@@ -677,6 +678,12 @@ impl Things {
             };
             room(host, 2 * socket.size() as u64)?;
             let number = |right: &Shared<_>| self.descriptions.number(Rc::as_ptr(right));
+            if let Some(place) = system.other_machine(*id) {
+                let to = outside::text(place);
+                let sentence =
+                    format!("the socket at {fd} has a connection to another machine, {to}");
+                return Err(Refusal::Because(sentence));
+            }
             // What has come from others since the tree was looked at is theirs.
             let mut ready = socket.ready.iter();
             if ready.any(|end| !self.sockets.contains_key(end)) {

@@ -261,11 +261,12 @@ impl Table {
                 body.destroy();
             }
             if let Some((rebuilding, _)) = adopting.rebuilding {
-                rebuilding.give_up(&mut View {
+                let mut view = View {
                     root: pid,
                     seat: None,
                     world: &mut self.world,
-                });
+                };
+                rebuilding.give_up(&mut self.system, &mut view);
                 self.world.disk.forget(disk::of_tree(pid));
             }
             let status = Status::Killed(sig::KILL as u8);

@@ -818,6 +818,9 @@ impl Table {
                 false => {}
             }
         }
+        if !rebuilding.bind(pid, &mut self.system, &mut view)? {
+            return Ok(None);
+        }
         let clock_offset = adopting.clock_offset;
         let rebuilding = adopting.rebuilding.take();
         let objects = core::mem::take(&mut adopting.objects);

@@ -84,11 +84,11 @@ impl Stack {
                 .collect();
         }
         self.set_addresses(&addresses);
-        self.knows_names = !servers.is_empty();
         self.wire
             .sockets
             .get_mut::<dns::Socket<'_>>(self.dns)
             .update_servers(&servers);
+        self.name_servers = servers;
     }
 
     /// Begins to ask for the addresses of a name, for a job.
@@ -96,7 +96,7 @@ impl Stack {
         if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
             return Err(refusal::LONG_NAME);
         }
-        if !self.knows_names {
+        if self.name_servers.is_empty() {
             return Err(refusal::NO_SERVER);
         }
         let given_up = self.queries.may_ask(job)?;

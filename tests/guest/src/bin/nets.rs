@@ -1,6 +1,7 @@
 //! The network under load:
 //!
 //! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
+//! * `nets kill WHOM` kills that.
 //! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or `network`) is killed again and again.
 //!   Connections may be reset if the server is killed, and only then.
 //! * `nets talk HOST PORT FRAMES` sends to it over one connection, a piece at a time, and compares what comes back, until so many frames have come to the machine;
@@ -208,8 +209,9 @@ fn main() -> u8 {
         ["load", host, port, whom, seed, kills] => {
             load(place(host, port), whom, number(seed), number(kills))
         }
+        ["kill", whom] => killer::kill_but(whom, 0).map_err(text),
         ["talk", host, port, frames] => talk(place(host, port), number(frames)).map_err(text),
-        _ => Err("serve, load or talk".into()),
+        _ => Err("serve, kill, load or talk".into()),
     };
     match done {
         Ok(()) => 0,

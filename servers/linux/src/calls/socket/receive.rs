@@ -4,7 +4,7 @@ use super::name::{give_name, written};
 use super::send::{header, sendmsg};
 use super::{blocked, find, msg, of, CREDENTIALS, HEAD, MAX_NAME, RIGHTS};
 use crate::emulate::{Caller, Result, Stop};
-use crate::errno::{Errno, EFAULT, EINVAL, ENOTCONN, EPIPE};
+use crate::errno::{Errno, EAGAIN, EFAULT, EINVAL, ENOTCONN, EPIPE};
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, release_dropped, Description, Fd, Shared};
 use crate::socket::{Family, Name, Sender, Socket, State, Style, MAX_RIGHTS};
@@ -76,6 +76,7 @@ fn receive(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], flags: u32) -> Result
     match (socket.style, socket.family, socket.state) {
         (Style::Datagram, ..) | (_, _, State::Connected) => {}
         (Style::Stream, Family::Unix, _) => return Err(EINVAL.into()),
+        _ if c.s.is_connecting(id) => return Err(EAGAIN.into()),
         _ => return Err(ENOTCONN.into()),
     }
     if socket.style == Style::Stream {

@@ -1,13 +1,15 @@
 //! Sending: bytes, datagrams, control messages.
 
 use super::name::{read_name, target, Written};
+use super::outside::reach;
 use super::{blocked_by, find, msg, of, sender, CREDENTIALS, HEAD, RIGHTS};
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{
-    Errno, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN, ENOTSUP,
-    EPERM, EPIPE, EPROTOTYPE, ESRCH,
+    Errno, EAGAIN, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN,
+    ENOTSUP, EPERM, EPIPE, EPROTOTYPE, ESRCH,
 };
 use crate::memory::READ;
+use crate::outside::{is_outside, LONGEST};
 use crate::process::{open_flags, Description, Shared};
 use crate::signal::{sig, Origin};
 use crate::socket::{
@@ -86,6 +88,9 @@ fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
         }
     }
     let (shut, state, peer) = (socket.shut, socket.state, socket.peer);
+    if c.s.is_connecting(id) {
+        return Err(EAGAIN.into());
+    }
     if state != State::Connected && is_unix {
         return Err(ENOTCONN.into());
     }
@@ -188,6 +193,7 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
     }
     let name = match to {
         Some(Written::NoFamily | Written::Nothing) => return Err(EINVAL.into()),
+        Some(Written::Port(address, port)) if is_outside(address) => Name::Port(address, port),
         Some(name) => target(c, name)?,
         None => {
             let socket = find(c, id)?;
@@ -205,6 +211,14 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
         }
     };
     if let Name::Port(address, _) = name {
+        if is_outside(address) {
+            reach(c, id, address)?;
+            if out.total > LONGEST as u64 {
+                return Err(EMSGSIZE.into());
+            }
+            // There it says to whom it goes.
+            return Ok((c.s.outbox(id), Some(name)));
+        }
         if find(c, id)?.name.is_none() {
             let any = if family == Family::V4 { mapped(0) } else { 0 };
             let port = c.s.free_port(id, any)?;
@@ -272,7 +286,7 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
     match c.s.deliver(to, message)? {
         Delivery::Taken(taken) => Ok(taken as u64),
         // What has no room is lost, as on any network.
-        Delivery::Full(_) if is_port => Ok(out.total),
+        Delivery::Full(to) if is_port && c.s.outbox(id) != Some(to) => Ok(out.total),
         Delivery::Full(to) => blocked_by(c, id, to, nonblocking),
     }
 }

@@ -1,9 +1,15 @@
-//! `net`: the machine's addresses and what went over its network. `net up` waits until it has an address there.
+//! `net`: the machine's addresses and what went over its network. `net up` waits until it has an address there,
+//! and tells Linux programs whom they ask for names.
 #![no_std]
 #![no_main]
 
+extern crate alloc;
+
+use alloc::string::String;
+use core::fmt::Write as _;
 use net_tools::{end, open, Explain, Failure};
-use rt::{println, time};
+use rt::net::Network;
+use rt::{fs, println, time};
 
 rt::entry!(main);
 
@@ -30,6 +36,23 @@ fn show() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where Linux programs look for whom they ask for names.
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// Writes down who is asked for names, if somebody is, and nobody has written anything there.
+fn tell_resolver(net: &mut Network) -> Result<(), Failure> {
+    let servers = net.names().explain(net)?;
+    if servers.is_empty() || fs::stat(RESOLVER, true).is_ok() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for server in servers {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    Ok(fs::write_all(RESOLVER, text.as_bytes(), 0o644)?)
+}
+
 fn up(seconds: &str) -> Result<(), Failure> {
     let seconds: u64 = seconds.parse().map_err(|_| Failure::Usage)?;
     let until = time::now().saturating_add(seconds.saturating_mul(1_000_000_000));
@@ -38,7 +61,7 @@ fn up(seconds: &str) -> Result<(), Failure> {
         let addresses = net.addresses().explain(&mut net)?;
         let mut others = addresses.iter().map(|(address, _)| address);
         if others.any(|address| address.is_ipv4() && !address.is_loopback()) {
-            return Ok(());
+            return tell_resolver(&mut net);
         }
         if time::now() >= until {
             return Err(Failure::Because("nobody has given an address".into()));

@@ -1,0 +1,688 @@
+//! The network: a thread asks its server for the links of sockets to other machines ([`personality::outside`]).
+//!
+//! No request of that waits. The thread waits for interrupts: of whoever puts a request here, of the network's server when a socket may be ready that is watched
+//! ([`services::net::Network::watch`]), and of a second thread, which has a session without sockets and learns so that the server has ended.
+//!
+//! There is a session for each payer, as long as it has sockets there: nobody else's sockets are in its way, and what a session may have one payer may have.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::mem::take;
+use core::sync::atomic::{AtomicBool, Ordering};
+use personality::outside::{Answer, Ask, Here, Link, Place, Request, Said};
+use personality::socket::{is_loopback, Style};
+use personality::system::Payer;
+use proto::Error;
+use rt::obj::Ref;
+use rt::sync::Mutex;
+use rt::{sys, thread, time};
+use services::net::{words, Kind, NetworkClient, Place as Far, DATAGRAM, SOCKETS};
+
+/// Memory that an answer takes beside its bytes.
+const ROOM: u64 = 16 << 10;
+/// Most connections that are over but for what was sent.
+const FINISHING: usize = 32;
+/// How long the other machine may take nothing of that, in nanoseconds.
+const FINISH: u64 = 60_000_000_000;
+/// When what found no room is tried again, in nanoseconds.
+const AGAIN: u64 = 500_000_000;
+/// Who has not answered for so long has not refused a connection, in nanoseconds: the network's server gives up after 130 s.
+const SILENCE: u64 = 100_000_000_000;
+/// Most addresses of the machine that are known here.
+const ADDRESSES: u64 = 16;
+
+static WORK: Mutex<Work> = Mutex::new(Work {
+    requests: VecDeque::new(),
+    thread: None,
+});
+/// Makes the server look at the answers.
+static BELL: Mutex<Option<Ref>> = Mutex::new(None);
+static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
+/// There are some.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+/// There was a network.
+static KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// The session without sockets, until the second thread has taken it.
+static SENTRY: Mutex<Option<NetworkClient>> = Mutex::new(None);
+/// The second thread, which begins with the first session.
+static SENTRY_THREAD: Mutex<Option<Ref>> = Mutex::new(None);
+/// The network's server has ended.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+struct Work {
+    requests: VecDeque<Request>,
+    /// The thread, which begins when there is first something to do.
+    thread: Option<Ref>,
+}
+
+/// Says how the server is made to look at answers.
+pub(crate) fn set_bell(bell: Ref) {
+    *BELL.lock() = Some(bell);
+}
+
+/// Whether the machine has a network, or had one.
+pub(crate) fn is_there() -> bool {
+    if KNOWN.load(Ordering::Relaxed) {
+        return true;
+    }
+    // One that has ended is started anew.
+    let is_there = !matches!(rt::names::lookup("net"), Err(Error::NotFound));
+    KNOWN.store(is_there, Ordering::Relaxed);
+    is_there
+}
+
+/// Has the thread do this.
+pub(crate) fn put(requests: Vec<Request>) {
+    if requests.is_empty() {
+        return;
+    }
+    let mut work = WORK.lock();
+    if work.thread.is_none() {
+        match thread::spawn(run).and_then(|thread| thread.reference()) {
+            Ok(thread) => work.thread = Some(thread),
+            Err(_) => {
+                let failed = |request: Request| Answer {
+                    link: request.link,
+                    said: Said::Failed(Error::NoMemory),
+                };
+                ANSWERS.lock().extend(requests.into_iter().map(failed));
+                ANSWERED.store(true, Ordering::Release);
+                return;
+            }
+        }
+    }
+    work.requests.extend(requests);
+    if let Some(thread) = &work.thread {
+        let _ = thread.interrupt();
+    }
+}
+
+/// What it has done.
+pub(crate) fn take_answers() -> Vec<Answer> {
+    match ANSWERED.swap(false, Ordering::AcqRel) {
+        true => take(&mut *ANSWERS.lock()),
+        false => Vec::new(),
+    }
+}
+
+/// Whether there is none.
+pub(crate) fn is_settled() -> bool {
+    !ANSWERED.load(Ordering::Acquire)
+}
+
+/// Waits for the end of the network's server, again and again.
+fn watch_server() {
+    loop {
+        let session = SENTRY.lock().take();
+        let Some(mut session) = session else {
+            sys::thread_wait_interrupt();
+            continue;
+        };
+        while session.wait(0, 0, u64::MAX).is_ok() {}
+        LOST.store(true, Ordering::Release);
+        if let Some(thread) = &WORK.lock().thread {
+            let _ = thread.interrupt();
+        }
+    }
+}
+
+/// What is to be fetched for a link.
+#[derive(Clone, Copy, Debug)]
+enum Fetch {
+    Bytes(usize),
+    Datagram,
+    Connection(Link),
+}
+
+/// A socket of the network's server.
+struct Socket {
+    number: u64,
+    /// Since when a connection is being made.
+    making: Option<u64>,
+    fetch: Option<Fetch>,
+    /// What is to be sent, how much of the first of it was, and for a datagram to whom.
+    sends: VecDeque<Vec<u8>>,
+    sent: usize,
+    to: Option<Place>,
+    /// Nothing more will be, when that is done.
+    shut: bool,
+    /// It is over when that is done; when it is given up.
+    finish: Option<u64>,
+}
+
+impl Socket {
+    /// Whether it is to be readable, and writable, for what is to be done.
+    fn wanted(&self) -> (bool, bool) {
+        let sends = self.making.is_some() || !self.sends.is_empty() || self.shut;
+        (self.fetch.is_some(), sends)
+    }
+}
+
+/// A session.
+struct Session {
+    client: NetworkClient,
+    sockets: BTreeMap<Link, Socket>,
+    /// Those that wait for connections find no room; until when they are not asked.
+    full: Option<u64>,
+}
+
+/// The thread.
+#[derive(Default)]
+struct Net {
+    sessions: BTreeMap<Payer, Session>,
+    /// Which payer's a link is.
+    payers: BTreeMap<Link, Payer>,
+    answers: Vec<Answer>,
+}
+
+fn run() {
+    let mut net = Net::default();
+    loop {
+        let again = net.turn();
+        net.ring();
+        if again {
+            continue;
+        }
+        match net.deadline() {
+            None => drop(sys::thread_wait_interrupt()),
+            Some(deadline) => drop(sys::thread_wait_interrupt_until(deadline)),
+        }
+    }
+}
+
+impl Net {
+    fn say(&mut self, link: Link, said: Said) {
+        self.answers.push(Answer { link, said });
+    }
+
+    /// Hands the answers over.
+    fn ring(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        ANSWERS.lock().append(&mut self.answers);
+        if !ANSWERED.swap(true, Ordering::AcqRel) {
+            if let Some(bell) = &*BELL.lock() {
+                let _ = bell.poke();
+            }
+        }
+    }
+
+    /// When something is to be done at the latest.
+    fn deadline(&self) -> Option<u64> {
+        let sockets = self.sessions.values().flat_map(|s| s.sockets.values());
+        let finish = sockets.filter_map(|socket| socket.finish);
+        finish
+            .chain(self.sessions.values().filter_map(|s| s.full))
+            .min()
+    }
+
+    /// Does what can be done now. Whether there may be more.
+    fn turn(&mut self) -> bool {
+        if LOST.swap(false, Ordering::AcqRel) {
+            self.lose();
+        }
+        let requests = take(&mut WORK.lock().requests);
+        let mut again = !requests.is_empty();
+        for request in requests {
+            self.begin(request);
+        }
+        let payers: Vec<Payer> = self.sessions.keys().copied().collect();
+        for payer in payers {
+            again |= self.attend(payer);
+        }
+        again
+    }
+
+    /// The network's server has ended: all sockets are gone.
+    fn lose(&mut self) {
+        self.sessions.clear();
+        for (link, _) in take(&mut self.payers) {
+            self.say(link, Said::Down);
+        }
+    }
+
+    /// The session of a payer, a new one if there is none. Errors: `NotFound` if there is no network.
+    fn session(&mut self, payer: Payer) -> Result<&mut Session, Error> {
+        if !self.sessions.contains_key(&payer) {
+            rt::heap::want(ROOM)?;
+            let door = rt::names::lookup("net")?;
+            if self.sessions.is_empty() {
+                // At the same door, so that this one ends with those that follow.
+                let sentry = NetworkClient::open_known(&door)?;
+                let mut thread = SENTRY_THREAD.lock();
+                if thread.is_none() {
+                    let spawned = thread::spawn(watch_server).and_then(|t| t.reference());
+                    *thread = Some(spawned.map_err(rt::error_of)?);
+                }
+                *SENTRY.lock() = Some(sentry);
+                if let Some(thread) = &*thread {
+                    let _ = thread.interrupt();
+                }
+            }
+            let mut client = NetworkClient::open_known(&door)?;
+            let own = match &WORK.lock().thread {
+                Some(thread) => thread.copy().map_err(rt::error_of)?,
+                None => return Err(Error::Broken),
+            };
+            client.tell(&own)?;
+            let session = Session {
+                client,
+                sockets: BTreeMap::new(),
+                full: None,
+            };
+            self.sessions.insert(payer, session);
+        }
+        self.sessions.get_mut(&payer).ok_or(Error::Broken)
+    }
+
+    /// The session and socket of a link.
+    fn find(&mut self, link: Link) -> Option<(&mut NetworkClient, &mut Socket)> {
+        let payer = self.payers.get(&link)?;
+        let session = self.sessions.get_mut(payer)?;
+        Some((&mut session.client, session.sockets.get_mut(&link)?))
+    }
+
+    /// The socket of a link, a new one if it has none.
+    fn open(&mut self, link: Link, payer: Payer, style: Style) -> Result<u64, Error> {
+        if let Some((_, socket)) = self.find(link) {
+            return Ok(socket.number);
+        }
+        let kind = match style {
+            Style::Datagram => Kind::Datagram,
+            _ => Kind::Stream,
+        };
+        let session = self.session(payer)?;
+        let number = session.client.socket(kind)?;
+        self.insert(link, payer, Socket::new(number));
+        Ok(number)
+    }
+
+    fn insert(&mut self, link: Link, payer: Payer, socket: Socket) {
+        if let Some(session) = self.sessions.get_mut(&payer) {
+            session.sockets.insert(link, socket);
+            self.payers.insert(link, payer);
+        }
+    }
+
+    /// Ends a link.
+    fn close(&mut self, link: Link) {
+        let Some(payer) = self.payers.remove(&link) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&payer) else {
+            return;
+        };
+        if let Some(socket) = session.sockets.remove(&link) {
+            let _ = session.client.close(socket.number);
+        }
+        session.full = None;
+        if session.sockets.is_empty() {
+            self.sessions.remove(&payer);
+        }
+    }
+
+    /// Something did not work: the link is over.
+    fn fail(&mut self, link: Link, error: Error) {
+        self.close(link);
+        let said = match error {
+            Error::NotFound => Said::Nowhere,
+            error => Said::Failed(error),
+        };
+        self.say(link, said);
+    }
+
+    /// Takes a request.
+    fn begin(&mut self, request: Request) {
+        let Request { link, payer, what } = request;
+        let done = match what {
+            Ask::Bind { style, port } => self.bind(link, payer, style, port),
+            Ask::Connect(to) => self.connect(link, payer, to),
+            Ask::Listen(backlog) => self.listen(link, backlog),
+            Ask::Accept { next } => self.fetch(link, Fetch::Connection(next)),
+            Ask::Read(most) => self.fetch(link, Fetch::Bytes(most)),
+            Ask::Receive => self.fetch(link, Fetch::Datagram),
+            Ask::Write(bytes) => self.send(link, None, bytes),
+            Ask::Send(to, bytes) => self.send(link, Some(to), bytes),
+            Ask::Shut => {
+                if let Some((_, socket)) = self.find(link) {
+                    socket.shut = true;
+                }
+                self.write(link)
+            }
+            Ask::Finish(rest) => {
+                self.finish(link, rest);
+                Ok(())
+            }
+            Ask::Close => {
+                self.close(link);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.fail(link, error);
+        }
+    }
+
+    fn bind(&mut self, link: Link, payer: Payer, style: Style, port: u16) -> Result<(), Error> {
+        self.open(link, payer, style)?;
+        let (client, socket) = self.find(link).ok_or(Error::Broken)?;
+        client.bind(socket.number, port.into())?;
+        let here = here(client)?;
+        self.say(link, Said::Bound(here));
+        Ok(())
+    }
+
+    fn connect(&mut self, link: Link, payer: Payer, to: Place) -> Result<(), Error> {
+        let is_new = self.find(link).is_none();
+        self.open(link, payer, Style::Stream)?;
+        let (client, socket) = self.find(link).ok_or(Error::Broken)?;
+        let number = socket.number;
+        let port = match is_new {
+            true => client.bind(number, 0)?,
+            false => 0,
+        };
+        let (high, low) = halves(to.0);
+        client.connect(number, high, low, to.1.into())?;
+        socket.making = Some(time::now());
+        let here = here(client)?;
+        self.say(link, Said::Begun(port as u16, here));
+        Ok(())
+    }
+
+    fn listen(&mut self, link: Link, backlog: u64) -> Result<(), Error> {
+        let (client, socket) = self.find(link).ok_or(Error::Broken)?;
+        client.listen(socket.number, backlog)?;
+        self.say(link, Said::Listening);
+        Ok(())
+    }
+
+    fn fetch(&mut self, link: Link, fetch: Fetch) -> Result<(), Error> {
+        if let Some((_, socket)) = self.find(link) {
+            socket.fetch = Some(fetch);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, link: Link, to: Option<Place>, bytes: Vec<u8>) -> Result<(), Error> {
+        let Some((_, socket)) = self.find(link) else {
+            return Ok(());
+        };
+        socket.sends.push_back(bytes);
+        socket.to = to;
+        self.write(link)
+    }
+
+    /// A connection is over but for this.
+    fn finish(&mut self, link: Link, rest: Vec<Vec<u8>>) {
+        let Some((_, socket)) = self.find(link) else {
+            return;
+        };
+        socket.sends.extend(rest);
+        socket.fetch = None;
+        socket.finish = Some(time::now().saturating_add(FINISH));
+        let _ = self.write(link);
+        let sessions = self.sessions.iter();
+        let finishing = |session: &Session| {
+            let all = session.sockets.iter();
+            let all = all.filter_map(|(link, socket)| Some((socket.finish?, *link)));
+            all.collect::<Vec<_>>()
+        };
+        let all: Vec<_> = sessions.map(|(_, session)| finishing(session)).collect();
+        if all.iter().map(Vec::len).sum::<usize>() > FINISHING {
+            // Of the payer that has most, the one that has taken nothing for longest.
+            let most = all.iter().max_by_key(|links| links.len());
+            let oldest = most.and_then(|links| links.iter().min());
+            if let Some((_, link)) = oldest.copied() {
+                self.close(link);
+            }
+        }
+    }
+
+    /// Sends as much as goes. Errors: those that end the link.
+    fn write(&mut self, link: Link) -> Result<(), Error> {
+        let Some((client, socket)) = self.find(link) else {
+            return Ok(());
+        };
+        if socket.making.is_some() {
+            return Ok(());
+        }
+        let mut done = false;
+        let result = loop {
+            let Some(first) = socket.sends.front() else {
+                break Ok(());
+            };
+            let sent = match socket.to {
+                Some(to) => {
+                    let (high, low) = halves(to.0);
+                    let sent = client.send(socket.number, high, low, to.1.into(), first);
+                    sent.map(|()| first.len())
+                }
+                None => {
+                    let rest = first.get(socket.sent..).unwrap_or_default();
+                    let sent = client.write(socket.number, rest);
+                    sent.map(|sent| socket.sent.saturating_add(sent as usize))
+                }
+            };
+            match sent {
+                Ok(sent) => {
+                    socket.finish = socket.finish.map(|_| time::now().saturating_add(FINISH));
+                    socket.sent = sent;
+                    if sent >= first.len() {
+                        socket.sends.pop_front();
+                        (socket.sent, done) = (0, true);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        let result = match result {
+            Ok(()) if socket.shut => client.shut(socket.number).map(|()| {
+                (socket.shut, done) = (false, true);
+            }),
+            result => result,
+        };
+        let is_over = socket.finish.is_some();
+        match result {
+            Err(Error::WouldBlock) => {}
+            Err(Error::Broken) => return Err(Error::Broken),
+            _ if is_over => self.close(link),
+            Ok(()) if done => self.say(link, Said::Written),
+            Ok(()) => {}
+            Err(error) => {
+                (socket.sent, socket.shut) = (0, false);
+                socket.sends.clear();
+                self.say(link, Said::Unsent(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what can be done now of a session. Whether there may be more.
+    fn attend(&mut self, payer: Payer) -> bool {
+        let now = time::now();
+        let Some(session) = self.sessions.get_mut(&payer) else {
+            return false;
+        };
+        session.full = session.full.filter(|until| *until > now);
+        let (mut readable, mut writable) = (0, 0);
+        let mut late = Vec::new();
+        for (link, socket) in &session.sockets {
+            let (reads, writes) = socket.wanted();
+            let waits =
+                matches!(socket.fetch, Some(Fetch::Connection(_))) && session.full.is_some();
+            readable |= u64::from(reads && !waits) << (socket.number % SOCKETS);
+            writable |= u64::from(writes) << (socket.number % SOCKETS);
+            if socket.finish.is_some_and(|until| until <= now) {
+                late.push(*link);
+            }
+        }
+        let ready = match (readable, writable) {
+            (0, 0) => Ok((0, 0)),
+            _ => session.client.watch(readable, writable),
+        };
+        let (reads, writes) = match ready {
+            Ok(ready) => ready,
+            Err(_) => {
+                // There is no server any more, or it is none.
+                self.lose();
+                return true;
+            }
+        };
+        let is_ready = |socket: &Socket, set: u64| set >> (socket.number % SOCKETS) & 1 != 0;
+        let all = session.sockets.iter();
+        let ready: Vec<(Link, bool, bool)> = all
+            .map(|(link, socket)| (*link, is_ready(socket, reads), is_ready(socket, writes)))
+            .filter(|(_, reads, writes)| *reads || *writes)
+            .collect();
+        for link in late {
+            self.close(link);
+        }
+        let again = !ready.is_empty();
+        for (link, reads, writes) in ready {
+            let mut done = Ok(());
+            if writes {
+                done = self.made(link).and_then(|()| self.write(link));
+            }
+            if reads {
+                done = done.and_then(|()| self.read(link));
+            }
+            if let Err(error) = done {
+                self.fail(link, error);
+            }
+        }
+        again
+    }
+
+    /// A connection that was being made is there, or has failed.
+    fn made(&mut self, link: Link) -> Result<(), Error> {
+        let Some((client, socket)) = self.find(link) else {
+            return Ok(());
+        };
+        let Some(since) = socket.making else {
+            return Ok(());
+        };
+        match client.write(socket.number, &[]) {
+            Ok(_) => {
+                socket.making = None;
+                self.say(link, Said::Connected);
+                Ok(())
+            }
+            Err(Error::WouldBlock) => Ok(()),
+            Err(_) if time::now().saturating_sub(since) >= SILENCE => {
+                self.close(link);
+                self.say(link, Said::Silence);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches what there is.
+    fn read(&mut self, link: Link) -> Result<(), Error> {
+        let Some((client, socket)) = self.find(link) else {
+            return Ok(());
+        };
+        let Some(fetch) = socket.fetch else {
+            return Ok(());
+        };
+        let number = socket.number;
+        let said = match fetch {
+            Fetch::Bytes(most) => room(most).and_then(|mut bytes| {
+                let length = client.read(number, most as u64, &mut bytes)?;
+                bytes.truncate(length);
+                bytes.shrink_to_fit();
+                Ok(Said::Read(bytes))
+            }),
+            Fetch::Datagram => room(DATAGRAM).and_then(|mut bytes| {
+                let (high, low, port, length) = client.receive(number, &mut bytes)?;
+                bytes.truncate(length);
+                bytes.shrink_to_fit();
+                Ok(Said::Received(place(high, low, port)?, bytes))
+            }),
+            Fetch::Connection(next) => {
+                let came = rt::heap::want(ROOM).and_then(|()| {
+                    let (new, high, low, port) = client.accept(number)?;
+                    Ok((new, place(high, low, port)?, here(client)?))
+                });
+                came.map(|(new, from, here)| {
+                    let payer = self.payers.get(&link).copied().unwrap_or_default();
+                    self.insert(next, payer, Socket::new(new));
+                    Said::Came(next, from, here)
+                })
+            }
+        };
+        match said {
+            Ok(said) => {
+                if let Some((_, socket)) = self.find(link) {
+                    socket.fetch = None;
+                }
+                self.say(link, said);
+            }
+            Err(Error::WouldBlock) => {}
+            Err(Error::Limit | Error::NoMemory) if matches!(fetch, Fetch::Connection(_)) => {
+                let payer = self.payers.get(&link).copied().unwrap_or_default();
+                if let Some(session) = self.sessions.get_mut(&payer) {
+                    session.full = Some(time::now().saturating_add(AGAIN));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Socket {
+    const fn new(number: u64) -> Self {
+        Socket {
+            number,
+            making: None,
+            fetch: None,
+            sends: VecDeque::new(),
+            sent: 0,
+            to: None,
+            shut: false,
+            finish: None,
+        }
+    }
+}
+
+/// Memory for so many bytes.
+fn room(bytes: usize) -> Result<Vec<u8>, Error> {
+    rt::heap::want(ROOM + 2 * bytes as u64)?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| Error::NoMemory)?;
+    room.resize(bytes, 0);
+    Ok(room)
+}
+
+fn halves(address: u128) -> (u64, u64) {
+    ((address >> 64) as u64, address as u64)
+}
+
+/// An address and a port in the form in which they are known here.
+fn place(high: u64, low: u64, port: u64) -> Result<Place, Error> {
+    let Far { address, port } = Far::from_words(high, low, port)?;
+    let (high, low) = words(address);
+    Ok((u128::from(high) << 64 | u128::from(low), port))
+}
+
+/// What the machine's addresses are.
+fn here(client: &mut NetworkClient) -> Result<Here, Error> {
+    let mut here = Here::default();
+    for index in 0..ADDRESSES {
+        match client.address(index) {
+            Ok((high, low, bits)) => {
+                let (address, _) = place(high, low, 0)?;
+                if !is_loopback(address) {
+                    here.addresses.push((address, bits.min(128) as u8));
+                }
+            }
+            Err(Error::NotFound) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    here.routes = client.router().is_ok();
+    Ok(here)
+}

@@ -1,0 +1,275 @@
+//! Linux programs that reach other machines. Most of what they do is in `servers/linux/tests/world.c`.
+
+use super::linux_program;
+use super::net::{content, exchange, free_port, wire};
+use crate::scenario::{Ctx, Failure, Run};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use xtask_build::project::temp_dir;
+use xtask_machine::net::Net;
+
+/// The program; `None` if it cannot be made here.
+fn world(ctx: &mut Ctx) -> Result<Option<Vec<u8>>, Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    match linux_program(ctx, scratch.path(), "world") {
+        Some(program) => Ok(Some(std::fs::read(program).map_err(|e| e.to_string())?)),
+        None => Ok(None),
+    }
+}
+
+/// Two machines: each of the four pairs of a Linux and a native program, whoever listens, by IPv4 and by IPv6; pages, names and datagrams.
+pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, second] = wire(directory.path());
+    let (one, two) = (content(60_000, 7), content(90_000, 8));
+    let listens = "\
+busybox httpd -p 80 -h /tmp
+busybox dnsd -c /tmp/names > /tmp/asked 2>&1 &
+/bin/world answer 54 &
+/bin/world accept :: 7 < /tmp/one > /tmp/got
+tcp -l 8 < /tmp/one > /tmp/got2
+/bin/world accept 0.0.0.0 9 < /tmp/one > /tmp/got3
+/bin/world echo 10 1
+cmp /tmp/got2 /tmp/got
+cmp /tmp/got3 /tmp/got
+";
+    let connects = "\
+/bin/world connect 10.0.3.1 7 < /tmp/two > /tmp/got 2> /tmp/names
+/bin/world connect fe80::5054:ff:fe12:3456 8 < /tmp/two > /tmp/got2 2>> /tmp/names
+tcp -w 10.0.3.1 9 < /tmp/two > /tmp/got3
+/bin/world ask 10.0.3.1 54 20 2>> /tmp/names
+busybox wget -q -O /tmp/page http://first.lab/one
+/bin/world connect 10.0.3.1 10 < /tmp/two > /tmp/got4 2>> /tmp/names
+cmp /tmp/got2 /tmp/got
+cmp /tmp/got3 /tmp/got
+cmp /tmp/page /tmp/got
+cmp /tmp/got4 /tmp/two
+cat /tmp/names
+";
+    let [listens, connects] = ctx.run_both(
+        Run::script(listens)
+            .add_program("/bin/world", world.clone())
+            .add("/tmp/one", one.clone())
+            .add("/tmp/names", b"first.lab 10.0.3.1\n".to_vec())
+            .get("/tmp/got")
+            .net(first)
+            .timeout(300)
+            .stays(),
+        Run::script(connects)
+            .add_program("/bin/world", world)
+            .add("/tmp/two", two.clone())
+            .add("/etc/resolv.conf", b"nameserver 10.0.3.1\n".to_vec())
+            .get("/tmp/got")
+            .net(second)
+            .timeout(300)
+            .stays(),
+    )?;
+    connects.expect_status(0)?.expect_stdout(
+        "from 10.0.3.2\nto 10.0.3.1 7\n\
+         from fe80::5054:ff:fe12:3457\nto fe80::5054:ff:fe12:3456 8\n\
+         from 10.0.3.2\nto 10.0.3.1 54\n\
+         from 10.0.3.2\nto 10.0.3.1 10\n",
+    )?;
+    listens.expect_status(0)?.expect_stdout("")?;
+    assert!(listens.file("/tmp/got")? == two);
+    assert!(connects.file("/tmp/got")? == one);
+    Ok(())
+}
+
+/// A Linux program is reached from this host, and by native programs of its machine; `net up` says whom to ask for names.
+pub(crate) fn user(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let port = free_port()?;
+    let sent = content(50_000, 9);
+    let script = "\
+net up
+cat /etc/resolv.conf
+busybox httpd -p 80 -h /tmp
+busybox wget -q -O /tmp/a http://127.0.0.1/text
+busybox wget -q -O /tmp/b http://10.0.2.15/text
+cmp /tmp/a /tmp/text
+cmp /tmp/b /tmp/text
+/bin/world echo 9 2 &
+tcp -w 127.0.0.1 9 < /tmp/text > /tmp/c
+tcp -w 10.0.2.15 9 < /tmp/text > /tmp/d
+wait
+cmp /tmp/c /tmp/text
+cmp /tmp/d /tmp/text
+/bin/world echo 10 1
+";
+    let run = Run::script(script)
+        .add_program("/bin/world", world)
+        .add("/tmp/text", content(3000, 10))
+        .timeout(300)
+        .net(Net::User {
+            forwards: vec![(port, 10)],
+        });
+    let over = AtomicBool::new(false);
+    let (output, got) = std::thread::scope(|scope| {
+        let peer = scope.spawn(|| loop {
+            match exchange(port, &sent) {
+                Ok(got) if !got.is_empty() => return Some(got),
+                _ if over.load(Ordering::Relaxed) => return None,
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        });
+        let output = ctx.run(run);
+        over.store(true, Ordering::Relaxed);
+        (output, peer.join())
+    });
+    output?
+        .expect_status(0)?
+        .expect_stdout("nameserver 10.0.2.3\n")?;
+    assert!(
+        matches!(got, Ok(Some(got)) if got == sent),
+        "what came back"
+    );
+    Ok(())
+}
+
+/// Who listens is saved, and takes its port again; a connection to another machine is refused by name, and so is a port that another program has.
+pub(crate) fn saved(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let script = "\
+net up
+busybox httpd -f -p 80 -h /tmp &
+sleep 0.5
+checkpoint --stop %1 /tmp/image
+kill %1
+restore /tmp/image
+busybox wget -q -O /tmp/b http://10.0.2.15/text
+cmp /tmp/b /tmp/text
+kill %1
+tcp -l 80 < /dev/null > /dev/null &
+sleep 0.3
+restore /tmp/image
+kill %1
+tcp -l 7 < /dev/null > /dev/null &
+/bin/world hold 10.0.2.15 7 2> /tmp/names &
+sleep 1
+checkpoint %2 /tmp/image
+kill %2
+";
+    let run = Run::script(script)
+        .add_program("/bin/world", world)
+        .add("/tmp/text", content(3000, 11))
+        .net(Net::User { forwards: vec![] });
+    let output = ctx.run(run.timeout(120))?;
+    for sentence in [
+        "port 80, which one of its sockets has, is another one's now",
+        "has a connection to another machine, 10.0.2.15:7",
+    ] {
+        if output.text().matches(sentence).count() != 1 {
+            return Err(format!(
+                "'{sentence}' is not there once:\n{}",
+                output.text()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What programs are told when there is no network, no way, or nobody.
+pub(crate) fn errors(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let none = "connect ENETUNREACH\nsendto ENETUNREACH\nconnect ENETUNREACH\n";
+    let run = Run::script("/bin/world errors 192.0.2.1 80\n/bin/world errors fe80::1 80\n");
+    let output = ctx.run(run.add_program("/bin/world", world.clone()))?;
+    output.expect_status(0)?.expect_stdout(&none.repeat(2))?;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let script = "\
+/bin/world errors 192.0.2.1 80
+/bin/world errors 10.0.3.1 9
+tcp -l 7 &
+sleep 0.5
+/bin/world accept 0.0.0.0 7
+/bin/world answer 99 &
+sleep 0.3
+/bin/world answer 99
+busybox nc 10.0.3.1 9
+";
+    let run = Run::script(script).add_program("/bin/world", world);
+    let output = ctx.run(run.net(first).timeout(120))?;
+    output.expect_status(1)?.expect_stdout(&format!(
+        "{none}connect ECONNREFUSED\nsendto 0\nconnect 0\n\
+         bind: EADDRINUSE\nbind: EADDRINUSE\n\
+         nc: can't connect to remote host (10.0.3.1): Connection refused\n"
+    ))?;
+    Ok(())
+}
+
+/// A tree that takes all sockets that it can has a share, and native programs and other trees have theirs; a peer that never reads holds up who sends.
+pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let script = "\
+/bin/world many > /tmp/many &
+sleep 2
+cat /tmp/many
+/bin/world echo 9 1 &
+tcp -w 10.0.3.1 9 < /tmp/text > /tmp/c
+cmp /tmp/c /tmp/text
+ping 10.0.3.1 1 > /tmp/ping
+kill %1
+sleep 0.3
+/bin/world many > /tmp/again &
+sleep 2
+kill %1
+cmp /tmp/many /tmp/again
+busybox sh -c 'nc -l -p 10 < /dev/null | sleep 1000' &
+/bin/world fill 10.0.3.1 10 > /tmp/fill 2> /tmp/names &
+sleep 6
+cat /tmp/fill
+";
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let run = Run::script(script)
+        .add_program("/bin/world", world)
+        .add("/tmp/text", content(3000, 12));
+    let output = ctx.run(run.net(first).timeout(120))?;
+    output.expect_status(0)?.expect_stdout(
+        "48 datagram sockets, then ENOBUFS\n0 more, then ENOBUFS\nwithin: 0\nheld up\n",
+    )?;
+    Ok(())
+}
+
+/// The network's server is killed: a connection is reset, who listens is told, and later ones can be made.
+pub(crate) fn server_ends(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let script = "\
+/bin/world echo 10 2 > /tmp/echo &
+sleep 0.3
+/bin/world hold 10.0.3.1 10 2> /tmp/names > /tmp/held &
+sleep 1
+trust /test/nets kill network
+wait
+cat /tmp/held
+cat /tmp/echo
+/bin/world echo 9 1 &
+/bin/world connect 10.0.3.1 9 < /tmp/text > /tmp/c 2> /tmp/names
+cmp /tmp/c /tmp/text
+";
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let run = Run::script(script)
+        .add_program("/bin/world", world)
+        .add("/tmp/text", content(3000, 13));
+    let output = ctx.run(run.net(first).timeout(120))?;
+    output
+        .expect_status(0)?
+        .expect_stdout("read -1 ECONNRESET\naccept: ENETDOWN\n")?;
+    Ok(())
+}
