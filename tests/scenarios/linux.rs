@@ -376,6 +376,11 @@ pub(crate) fn ptrace(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "ptrace", &["all"])
 }
 
+/// Files that are executed are not written, and the other way round.
+pub(crate) fn busy(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "busy", &["all"])
+}
+
 /// What the host's own `strace` and `gdb` are asked, of a program that `cc` has linked statically. Each writes to /tmp/OUT.
 const TRACERS: &[&[&str]] = &[
     &[

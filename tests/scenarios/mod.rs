@@ -40,6 +40,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_threads", linux::threads),
     scenario("linux_jobs", linux::jobs),
     scenario("linux_ptrace", linux::ptrace),
+    scenario("linux_busy", linux::busy),
     scenario("linux_tracers", linux::tracers),
     scenario("linux_events", linux::events),
     scenario("linux_sockets", linux::sockets),

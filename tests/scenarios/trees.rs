@@ -76,6 +76,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("shared", " many"),
         ("ptys", " many"),
         ("ptrace", " all"),
+        ("busy", " all"),
     ];
     for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {

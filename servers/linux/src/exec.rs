@@ -24,9 +24,10 @@ use process::executable::{
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags, Opened};
 
+use crate::busy::Executed;
 use crate::calls::file::step_of;
 use crate::emulate::STEP;
-use crate::errno::{Errno, E2BIG, EACCES, EIO, ELOOP, ENOEXEC, ENOMEM};
+use crate::errno::{Errno, E2BIG, EACCES, EIO, ELOOP, ENOEXEC, ENOMEM, ETXTBSY};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
 use crate::object::Uses;
@@ -127,6 +128,8 @@ pub struct Prepared {
     /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its first stack is there, and arguments
     /// and environment are nowhere else any more.
     staged: Option<First>,
+    /// That its file is executed ([`Prepared::execute`]), and whether that has it closed.
+    executed: Option<(Rc<Executed>, bool)>,
 }
 
 /// Where a program begins.
@@ -271,7 +274,7 @@ fn close_now(host: &mut dyn Host, ino: u64) {
 }
 
 /// Opens an executable file and gives its canonical path.
-fn open(host: &mut dyn Host, path: &str) -> Result<(Opened, String), Failure> {
+fn open(host: &mut dyn Host, system: &System, path: &str) -> Result<(Opened, String), Failure> {
     let request = Request::Open {
         path: path.to_string(),
         flags: Flags::default(),
@@ -283,15 +286,17 @@ fn open(host: &mut dyn Host, path: &str) -> Result<(Opened, String), Failure> {
         Err(error) => return Err(Failure::from_fs(error, path)),
     };
     let refused = if attr.mode & mode::TYPE != mode::FILE {
-        Some("is not a regular file")
+        Some((EACCES, "is not a regular file"))
     } else if attr.mode & 0o111 == 0 {
-        Some("is not executable (permission denied)")
+        Some((EACCES, "is not executable (permission denied)"))
+    } else if system.is_written(attr.ino) {
+        Some((ETXTBSY, "is open for writing"))
     } else {
         None
     };
-    if let Some(cause) = refused {
+    if let Some((errno, cause)) = refused {
         close(host, attr.ino);
-        return Err(Failure::new(EACCES, path, cause));
+        return Err(Failure::new(errno, path, cause));
     }
     let canonical = match host.fs(&Request::PathOf { ino: attr.ino }, &[], &mut []) {
         Ok((Reply::Path(canonical), _)) => canonical,
@@ -395,13 +400,14 @@ fn span(layout: &Layout) -> Option<(u64, u64)> {
 /// Makes every check that loading `path` needs, as the caller names it.
 pub fn prepare(
     current: &Current,
+    system: &System,
     host: &mut dyn Host,
     path: &str,
     args: Vec<Vec<u8>>,
     env: Vec<Vec<u8>>,
 ) -> Result<Prepared, Failure> {
     let mut inos = Vec::new();
-    match find(current, host, path, (args, env), &mut inos) {
+    match find(current, (system, host), path, (args, env), &mut inos) {
         Ok(prepared) => Ok(Prepared { inos, ..prepared }),
         Err(failure) => Err(Failure { inos, ..failure }),
     }
@@ -409,7 +415,7 @@ pub fn prepare(
 
 fn find(
     current: &Current,
-    host: &mut dyn Host,
+    (system, host): (&System, &mut dyn Host),
     path: &str,
     (mut args, env): (Vec<Vec<u8>>, Vec<Vec<u8>>),
     inos: &mut Vec<u64>,
@@ -424,13 +430,14 @@ fn find(
         if let Some(Special::Link(target)) = special::find(current, &file) {
             file = target;
         }
-        let (attr, canonical) = open(host, &file).map_err(|failure| match name == path {
-            true => failure,
-            false => failure.of_interpreter(path),
-        })?;
+        let (attr, canonical) =
+            open(host, system, &file).map_err(|failure| match name == path {
+                true => failure,
+                false => failure.of_interpreter(path),
+            })?;
         let ino = attr.ino;
         inos.push(ino);
-        let result = prepare_open(host, &attr, &canonical, &mut args, &name);
+        let result = prepare_open((system, host), &attr, &canonical, &mut args, &name);
         match result {
             Ok(Step::Script(interpreter)) => {
                 close(host, ino);
@@ -447,6 +454,7 @@ fn find(
                     name,
                     inos: Vec::new(),
                     staged: None,
+                    executed: None,
                 };
                 inos.extend(prepared.interpreter.as_ref().map(|image| image.ino));
                 return match check_sizes(host, &prepared) {
@@ -489,7 +497,7 @@ enum Step {
 }
 
 fn prepare_open(
-    host: &mut dyn Host,
+    (system, host): (&System, &mut dyn Host),
     attr: &Opened,
     canonical: &str,
     args: &mut Vec<Vec<u8>>,
@@ -536,7 +544,7 @@ fn prepare_open(
     let path = raw[..got].split(|b| *b == 0).next().unwrap_or_default();
     let path = core::str::from_utf8(path)
         .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
-    let (attr, canonical) = open(host, path).map_err(|f| f.of_interpreter(named))?;
+    let (attr, canonical) = open(host, system, path).map_err(|f| f.of_interpreter(named))?;
     let mut first = [0; executable::HEADER];
     let interpreter = read_at(host, attr.ino, 0, &mut first, false)
         .map_err(|e| Failure::from_fs(e, path))
@@ -628,7 +636,9 @@ pub fn cancel(host: &mut dyn Host, prepared: Prepared) {
         Some(_) => close_now,
         None => close,
     };
-    close(host, prepared.image.ino);
+    if !matches!(prepared.executed, Some((_, true))) {
+        close(host, prepared.image.ino);
+    }
     if let Some(interpreter) = prepared.interpreter {
         close(host, interpreter.ino);
     }
@@ -645,6 +655,13 @@ impl Prepared {
     #[must_use]
     pub fn inos(&self) -> &[u64] {
         &self.inos
+    }
+
+    /// Its file is executed from now on: nobody opens it for writing while it is loaded. What its call asks for must not have to wait.
+    pub fn execute(&mut self, system: &mut System) {
+        if self.executed.is_none() {
+            self.executed = Some(system.busy.execute(self.image.ino));
+        }
     }
 
     /// Program and interpreter.
@@ -694,8 +711,9 @@ pub fn commit(
     task: &mut Task,
     system: &mut System,
     host: &mut dyn Host,
-    prepared: Prepared,
+    mut prepared: Prepared,
 ) -> Result<Registers, Lost> {
+    prepared.execute(system);
     let result = unshare(task, system, host, prepared.staged.is_some()).and_then(|()| {
         let shares = task.shares.clone();
         system.process(task.pid).seen = Seen::of(&shares);
@@ -741,6 +759,7 @@ fn unshare(
         shares.memory = Shared::default();
     } else {
         let mut memory = shares.memory.borrow_mut();
+        memory.executed = None;
         if !memory.areas.list().is_empty() {
             memory.areas.apply(host, Vec::new())?;
             memory.objects = Uses::default();
@@ -802,6 +821,8 @@ fn replace(
     let Current { task, memory, .. } = &mut current;
     (memory.brk_start, memory.brk) = (brk, brk);
     memory.exe.clone_from(&image.path);
+    let executed = prepared.executed.as_ref();
+    memory.executed = executed.map(|(executed, _)| Rc::clone(executed));
     let last = prepared
         .name
         .rsplit('/')

@@ -51,7 +51,7 @@ pub fn execve(c: &mut Caller, native: exec::IsNative) -> Result {
     }
     if carried.contains(&true) {
         let args = carrier(&path, carried, args);
-        return match exec::prepare(&c.p, c.h, CARRIER, args, env) {
+        return match exec::prepare(&c.p, c.s, c.h, CARRIER, args, env) {
             Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
             Err(failure) => Err(failure.errno.into()),
         };

@@ -314,6 +314,18 @@ impl Objects {
         object.is_some_and(|object| object.is_writable && object.used.strong_count() > 0)
     }
 
+    /// Whether a file is open for writing only because its object, which nobody uses any more, is still to be written back.
+    #[must_use]
+    pub fn keeps_writable(&self, ino: u64) -> bool {
+        let object = self.by_ino.get(&ino).and_then(|id| self.all.get(id));
+        let file = object
+            .filter(|object| object.used.strong_count() == 0)
+            .and_then(|object| object.file.as_ref());
+        file.is_some_and(|file| {
+            Rc::strong_count(&file.description) == 1 && file.description.borrow().writable()
+        })
+    }
+
     /// Has the file of an object written back, if it can have been changed: what [`Objects::is_behind`] is asked by. For who does
     /// not wait, once is enough if that is being done.
     pub fn write_back(&mut self, id: u64, waits: bool) -> Option<u64> {

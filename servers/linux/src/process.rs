@@ -17,6 +17,7 @@ use core::cell::{Ref, RefCell, RefMut};
 use serde::{Deserialize, Serialize};
 use services::process::Pid;
 
+use crate::busy::Executed;
 use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::loading::Loading;
@@ -314,6 +315,7 @@ impl Description {
 
     /// Gives up what it is open on. To be called once, when nobody has the description any more.
     fn release(self, system: &mut System, host: &mut dyn Host) {
+        system.busy.closed(&self);
         match self.kind {
             Kind::Epoll { id } => system.forget_epoll(id),
             Kind::Socket { id } => system.close_socket(id),
@@ -523,6 +525,9 @@ pub struct Memory {
     /// The memory objects of which it has areas.
     #[serde(skip)]
     pub objects: Uses,
+    /// The file of its program, as long as that is protected from being written.
+    #[serde(skip)]
+    pub executed: Option<Rc<Executed>>,
     /// Where the arguments are, each with a zero byte behind it: their address and how many bytes they are.
     pub args: (u64, u64),
     /// Where the environment is, in the same way.

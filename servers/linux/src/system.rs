@@ -17,6 +17,7 @@ use proto::MAX_BULK;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
 
+use crate::busy::Busy;
 use crate::calls::memfd::Memfd;
 use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
@@ -321,6 +322,8 @@ pub struct System {
     pub locks: Locks,
     /// All memory objects.
     pub objects: Objects,
+    /// Files that are executed or written.
+    pub busy: Busy,
     /// Files that `memfd_create` has made, by inode, as long as they are open.
     pub memfds: BTreeMap<u64, Memfd>,
     /// Descriptions that were on their way to sockets that are gone.

@@ -469,6 +469,10 @@ impl Table {
             self.halt(pid);
         }
         self.closes = CLOSES;
+        if self.system.busy.is_due() {
+            let (root, seat, world) = (0, None, &mut self.world);
+            self.system.settle_executed(&mut View { root, seat, world });
+        }
         if self.pace.as_mut().is_none_or(Pace::take) {
             self.settle_objects();
             self.end_next();

@@ -513,7 +513,7 @@ impl One {
     ) -> Result<exec::Prepared, exec::Failure> {
         let shares = self.task.shares.clone();
         let current = Current::new(&mut self.task, &shares);
-        exec::prepare(&current, host, path, args, Vec::new())
+        exec::prepare(&current, &self.system, host, path, args, Vec::new())
     }
 
     fn commit(
@@ -2771,6 +2771,7 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
         let saved = process.save(&mut host).unwrap();
         assert!(process.result(&mut host, nr::getpid, &[]) > 0);
         assert!(host.staged.is_none());
+        process.system.settle_executed(&mut host);
         assert_eq!(host.opens, open_before);
         let mut again = One::adopt(&saved, 0, &mut host).unwrap();
         assert!(again.task.loading.is_none());
@@ -2800,7 +2801,81 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
     let at = process.memory().args.0;
     host.read_memory(at, &mut argument).unwrap();
     assert_eq!(&argument, b"/tmp/program\0");
-    assert_eq!(host.opens, open_before);
+    // What is executed stays open.
+    assert_eq!(host.opens, open_before + 1);
     host.agrees_with(&process.memory().areas);
     assert!(host.staged.is_none());
+}
+
+#[test]
+fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    add_program(&mut host, &long_elf());
+    host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
+    let open = |one: &mut One, host: &mut Fake, flags: u32| {
+        one.result(host, nr::open, &[0x10_0000, u64::from(flags), 0o755])
+    };
+    let close = |one: &mut One, host: &mut Fake, fd: i64| {
+        assert_eq!(one.result(host, nr::close, &[fd as u64]), 0);
+    };
+    let busy = -i64::from(linux_raw_sys::errno::ETXTBSY);
+    let execve = registers(nr::execve, &[0x10_0000, 0, 0]);
+    let before = (host.opens, process.system.busy.counts());
+    let fd = open(&mut process, &mut host, linux::O_WRONLY);
+    let again = process.result(&mut host, nr::dup, &[fd as u64]);
+    close(&mut process, &mut host, fd);
+    assert_eq!(
+        process.result(&mut host, nr::execve, &[0x10_0000, 0, 0]),
+        busy
+    );
+    close(&mut process, &mut host, again);
+    assert_eq!((host.opens, process.system.busy.counts()), before);
+    // While it is loaded it is executed already.
+    assert!(matches!(process.attempt(&mut host, &execve), Outcome::Turn));
+    let loading = process.task.loading.take();
+    for flags in [linux::O_WRONLY, linux::O_RDWR, linux::O_TRUNC] {
+        assert_eq!(open(&mut process, &mut host, flags), busy);
+    }
+    assert_eq!(
+        process.result(&mut host, nr::truncate, &[0x10_0000, 0]),
+        busy
+    );
+    process.task.loading = loading;
+    let prepared = loop {
+        match process.attempt(&mut host, &execve) {
+            Outcome::Turn => {}
+            Outcome::Execute(prepared) => break prepared,
+            outcome => panic!("{outcome:?}"),
+        }
+    };
+    let One { task, system } = &mut process;
+    emulate::execute(task, system, &mut host, *prepared);
+    assert_eq!(process.system.busy.counts(), (1, before.1 .1));
+    let ino = process.memory().executed.as_ref().unwrap().ino();
+    assert!(process.system.busy.is_executed(ino));
+    // The restored one executes it, too, and who has a copy of a memory.
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert!(again.system.busy.is_executed(ino));
+    // The name of the file, where it stays readable.
+    let name = 0x40_0000 + 128;
+    host.write_memory(name, b"/tmp/program\0").unwrap();
+    let copy = crate::process::copied(&again.task.shares.memory);
+    again.close_all(&mut host);
+    again.task.shares.memory = Default::default();
+    assert!(again.system.busy.is_executed(ino) && !again.system.busy.is_due());
+    drop(copy);
+    assert!(!again.system.busy.is_executed(ino) && again.system.busy.is_due());
+    again.system.settle_executed(&mut host);
+    // Where it is not there any more it runs all the same.
+    assert_eq!(process.result(&mut host, nr::unlink, &[name]), 0);
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(again.system.busy.counts().0, 0);
+    again.close_all(&mut host);
+    process.close_all(&mut host);
+    process.task.shares.memory = Default::default();
+    process.system.settle_executed(&mut host);
+    // The file of the example was opened before that was counted.
+    assert_eq!((host.opens, process.system.busy.counts()), (-1, (0, 0)));
 }

@@ -67,6 +67,7 @@ pub fn memfd_create(c: &mut Caller, name: u64, flags: u32) -> Result {
         flags: open_flags::RDWR | open_flags::LARGEFILE,
         offset: 0,
     };
+    c.s.busy.opened(&description);
     c.p.files.install(fd, description, flags & CLOEXEC != 0);
     Ok(u64::from(fd))
 }

@@ -12,7 +12,7 @@ use services::fs::{mode, Flags};
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO, EPERM,
-    ERANGE, EXDEV,
+    ERANGE, ETXTBSY, EXDEV,
 };
 use crate::node;
 use crate::proc::Folder;
@@ -106,6 +106,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         flags: kept | open_flags::LARGEFILE,
         offset: 0,
     };
+    c.s.busy.opened(&description);
     c.p.files
         .install(fd, description, flags & open_flags::CLOEXEC != 0);
     Ok(u64::from(fd))
@@ -127,22 +128,18 @@ pub fn follow(c: &Caller, target: Target) -> Target {
 fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Result<Kind> {
     let writes = flags & open_flags::ACCESS != 0;
     let create = flags & open_flags::CREAT != 0;
-    let truncate = flags & open_flags::TRUNC != 0 && writes && flags & open_flags::PATH == 0;
+    let truncate = flags & open_flags::TRUNC != 0 && flags & open_flags::PATH == 0;
     if create && path.split('/').any(|part| part.len() > MAX_NAME) {
         return Err(ENAMETOOLONG.into());
     }
     let how = Flags {
         create,
         exclusive: flags & open_flags::EXCL != 0,
-        truncate,
         nofollow: flags & open_flags::NOFOLLOW != 0,
         ..Flags::default()
     };
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
-    if truncate {
-        c.s.cut_object(c.h, ino, 0)?;
-    }
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
     let refused = match attr.mode & mode::TYPE {
         mode::FILE if is_more && c.s.nodes.mode(ino) == Some(node::FIFO) => {
@@ -150,7 +147,7 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
         }
         // A socket cannot be opened.
         mode::FILE if is_more => Some(ENXIO),
-        mode::DIRECTORY if writes || create => Some(EISDIR),
+        mode::DIRECTORY if writes || create || truncate => Some(EISDIR),
         mode::DIRECTORY => {
             return Ok(Kind::Directory {
                 ino,
@@ -159,7 +156,14 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
             })
         }
         _ if flags & open_flags::DIRECTORY != 0 => Some(ENOTDIR),
-        mode::FILE => return Ok(Kind::File { ino }),
+        mode::FILE if (writes || truncate) && is_protected(c, ino, flags) => Some(ETXTBSY),
+        mode::FILE => match truncate.then(|| super::file::set_size(c, ino, 0)) {
+            None | Some(Ok(_)) => return Ok(Kind::File { ino }),
+            Some(Err(stop)) => {
+                c.fs(&Request::Close { ino })?;
+                return Err(stop);
+            }
+        },
         mode::SYMLINK => Some(ELOOP),
         _ => None,
     };
@@ -170,6 +174,11 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
         None if ino == services::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
         None => Ok(Kind::Device(Device::Console)),
     }
+}
+
+/// Whether what is opened so must not be changed because it is executed.
+fn is_protected(c: &Caller, ino: u64, flags: u32) -> bool {
+    flags & open_flags::PATH == 0 && c.s.busy.is_executed(ino)
 }
 
 /// `unlink`, `rmdir` and `unlinkat`.
@@ -454,8 +463,12 @@ pub fn getcwd(c: &mut Caller, into: u64, size: u64) -> Result {
 
 /// `truncate`.
 pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
+    if size > super::file::MAX_OFFSET {
+        return Err(EINVAL.into());
+    }
     let path = plain(c, AT_FDCWD, address)?;
     c.with_open(path, true, |c, opened| match opened.mode & mode::TYPE {
+        mode::FILE if c.s.busy.is_executed(opened.ino) => Err(ETXTBSY.into()),
         mode::FILE => super::file::set_size(c, opened.ino, size),
         mode::DIRECTORY => Err(EISDIR.into()),
         _ => Err(EINVAL.into()),

@@ -52,7 +52,7 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     let path = c.path(path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
-    let prepared = exec::prepare(&c.p, c.h, &path, args, env);
+    let prepared = exec::prepare(&c.p, c.s, c.h, &path, args, env);
     let looked_at = match &prepared {
         Ok(prepared) => prepared.inos(),
         Err(failure) => &failure.inos,
@@ -76,11 +76,15 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     }
     match prepared {
         // What it has asked for is done with when it has had its turn.
-        Ok(prepared) if prepared.is_long() => {
+        Ok(mut prepared) if prepared.is_long() => {
+            prepared.execute(c.s);
             let staged = Staged::new(c.h, prepared, &c.s.process(c.p.task.pid).ids)?;
             Err(loading::turn(c, Box::new(staged)))
         }
-        Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
+        Ok(mut prepared) => {
+            prepared.execute(c.s);
+            Err(Stop::Execute(Box::new(prepared)))
+        }
         Err(failure) => {
             if let Some(native) = failure.native {
                 return native::execve(c, *native);

@@ -120,6 +120,8 @@ pub struct Rebuilding {
     opened: Opened,
     /// The sockets that have ports outside, and the links that have these, if they were asked for.
     ports: Option<Vec<(u64, u16, Link)>>,
+    /// What is open of the programs that are executed, as far as they were looked for.
+    programs: Vec<Option<u64>>,
 }
 
 /// The ports outside that the sockets of an image had, or may have had: socket, kind and port.
@@ -158,6 +160,7 @@ impl Rebuilding {
             done: 0,
             opened: Opened::default(),
             ports: None,
+            programs: Vec::new(),
         })
     }
 
@@ -234,6 +237,18 @@ impl Rebuilding {
                 return Ok(false);
             }
         }
+        while let Some(path) = self.saved.programs.get(self.programs.len()) {
+            // It runs as well without: what it needs of it is in its memory.
+            let found = file::open(host, path).ok();
+            if host.waits() {
+                return Ok(false);
+            }
+            let ino = found.map(|(ino, _)| ino);
+            self.programs.push(ino);
+            if ino.is_some_and(|ino| ino & ON_DISK != 0) {
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 
@@ -243,6 +258,9 @@ impl Rebuilding {
             system.give_back(link);
         }
         self.opened.close(host);
+        for ino in self.programs.into_iter().flatten() {
+            let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+        }
     }
 
     /// Makes the tree, whose root is process `root`, when all files are open.
@@ -273,9 +291,11 @@ impl Rebuilding {
             mut saved,
             opened,
             ports,
+            programs,
             ..
         } = self;
         let ports = ports.unwrap_or_default();
+        execute_again(&mut saved, programs, system, host);
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
                 // All that are named were opened.
@@ -314,6 +334,30 @@ impl Rebuilding {
         system.clear_circles();
         release_dropped(system, host);
         made
+    }
+}
+
+/// The memories execute their programs again, which are open.
+fn execute_again(
+    saved: &mut Saved,
+    programs: Vec<Option<u64>>,
+    system: &mut System,
+    host: &mut dyn Host,
+) {
+    let programs: Vec<_> = programs
+        .into_iter()
+        .map(|ino| {
+            let ino = ino?;
+            let (executed, is_new) = system.busy.execute(ino);
+            if !is_new {
+                let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+            }
+            Some(executed)
+        })
+        .collect();
+    for (memory, number) in saved.memories.iter_mut().zip(&saved.executed) {
+        let program = number.and_then(|number| programs.get(number as usize));
+        memory.executed = program.cloned().flatten();
     }
 }
 
@@ -506,6 +550,9 @@ fn make_files(
         }
     }
     let descriptions = core::mem::take(&mut saved.descriptions);
+    for description in &descriptions {
+        system.busy.opened(description);
+    }
     let descriptions: Vec<_> = descriptions.into_iter().map(shared).collect();
     let tables = saved.tables.iter().map(|table| {
         let fds = table.iter().filter_map(|(fd, cloexec, number)| {

@@ -56,7 +56,8 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && sockets_are_sound(saved)
         && locks_are_sound(saved)
         && memfds_are_sound(saved)
-        && ptys_are_sound(saved);
+        && ptys_are_sound(saved)
+        && programs_are_sound(saved)?;
     sound.then_some(())
 }
 
@@ -287,6 +288,18 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
     }
     let known = waits_in.map(number).all(|number| number.is_some());
     Some(known && used.are_all() && objects.iter().all(SavedObject::is_sound))
+}
+
+/// Whether each program is executed by some memory, and known once.
+fn programs_are_sound(saved: &Saved) -> Option<bool> {
+    let mut used = Used::none(&saved.programs);
+    for number in saved.executed.iter().flatten() {
+        used.name(*number)?;
+    }
+    let sound = saved.programs.windows(2).all(|w| w[0] < w[1])
+        && saved.programs.iter().all(|path| path::is_sound(path))
+        && saved.executed.len() == saved.memories.len();
+    Some(sound && used.are_all())
 }
 
 fn pipes_are_sound(saved: &Saved) -> bool {

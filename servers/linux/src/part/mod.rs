@@ -47,7 +47,7 @@ use crate::trace::Trace;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 17;
+const VERSION: u32 = 18;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -109,6 +109,9 @@ struct Saved {
     objects: Vec<SavedObject>,
     /// Pseudo-terminals, by rising identity.
     ptys: Vec<SavedPty>,
+    /// Paths of the programs that are executed, rising, and of each memory which one it executes, if that has a name.
+    programs: Vec<String>,
+    executed: Vec<Option<u32>>,
 }
 
 /// A process: what the table of all does not find out by itself.

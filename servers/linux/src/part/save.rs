@@ -65,6 +65,8 @@ pub struct Gathered {
     files: BTreeMap<u64, SavedFile>,
     /// Bytes of those that have names.
     carried: u64,
+    /// The paths of files that are executed, if they have one.
+    programs: BTreeMap<u64, Option<String>>,
     /// What is still to be gathered: what is open as which file, and whether it is written. The last one comes first.
     order: Vec<(u64, (Kind, bool))>,
     /// What the tasks have, as far as it has been looked at.
@@ -83,7 +85,12 @@ impl Gathered {
     pub fn size(&self) -> u64 {
         let files: u64 = self.files.values().map(|f| 64 + f.length() as u64).sum();
         let things = self.things.as_ref().map_or(0, Things::memory);
-        files + things + 100 * self.order.len() as u64
+        files + things + 100 * self.order.len() as u64 + self.size_of_programs()
+    }
+
+    fn size_of_programs(&self) -> u64 {
+        let paths = self.programs.values().flatten().map(String::len);
+        (64 * self.programs.len() + paths.sum::<usize>()) as u64
     }
 
     /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be the last one who has it.
@@ -137,6 +144,48 @@ impl Gathered {
         }
         Ok(())
     }
+}
+
+impl Gathered {
+    /// Finds the paths of the files that these memories execute.
+    fn find_programs(
+        &mut self,
+        memories: &List<Memory>,
+        host: &mut dyn Host,
+    ) -> Result<(), Refusal> {
+        for ino in memories.all.iter().filter_map(executed) {
+            if self.programs.contains_key(&ino) {
+                continue;
+            }
+            let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
+                Ok((Reply::Path(path), _)) => Some(path),
+                _ => None,
+            };
+            if host.waits() {
+                return Err(Refusal::Later);
+            }
+            self.programs.insert(ino, path);
+            if ino & ON_DISK != 0 {
+                return Err(Refusal::Later);
+            }
+        }
+        Ok(())
+    }
+
+    /// The paths, each once, and which one each of these memories executes.
+    fn programs(&self, memories: &List<Memory>) -> (Vec<&str>, Vec<Option<u32>>) {
+        let path = |memory| self.programs.get(&executed(memory)?)?.as_deref();
+        let paths: BTreeSet<&str> = memories.all.iter().filter_map(path).collect();
+        let paths: Vec<&str> = paths.into_iter().collect();
+        let number = |memory| Some(paths.binary_search(&path(memory)?).ok()? as u32);
+        let numbers = memories.all.iter().map(number).collect();
+        (paths, numbers)
+    }
+}
+
+/// The file that a memory executes.
+fn executed(memory: &Shared<Memory>) -> Option<u64> {
+    Some(memory.borrow().executed.as_ref()?.ino())
 }
 
 /// What tasks may have in common with others, in the order in which it was found.
@@ -800,6 +849,7 @@ pub fn save(
     let found = things
         .go_on(&tasks, system, left)
         .and_then(|()| things.gather(all_files, gathered, system, host, left))
+        .and_then(|()| gathered.find_programs(&things.memories, host))
         .and_then(|()| things.are_its_own(system))
         .and_then(|()| things.sockets(system, host));
     let sockets = match found {
@@ -829,6 +879,7 @@ pub fn save(
         + OBJECT_PART * parts
         + terminals as u64
         + MEMFD * memfds.len() as u64
+        + gathered.size_of_programs()
         + things.size()
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
@@ -856,6 +907,7 @@ pub fn save(
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
     put(&mut tree, &(locks, memfds, objects, ptys))?;
+    put(&mut tree, &gathered.programs(&things.memories))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))

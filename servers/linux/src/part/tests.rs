@@ -98,12 +98,17 @@ pub(crate) enum Forged {
     PtyOutput,
     PtyTermios,
     PtySession,
+    ProgramNowhere,
+    ProgramOfNobody,
+    ProgramTwice,
+    ProgramPath,
+    ProgramsOfFew,
     TreeWithMore,
     PartWithMore,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 87] = [
+    pub(crate) const ALL: [Forged; 92] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -189,6 +194,11 @@ impl Forged {
         Forged::PtyOutput,
         Forged::PtyTermios,
         Forged::PtySession,
+        Forged::ProgramNowhere,
+        Forged::ProgramOfNobody,
+        Forged::ProgramTwice,
+        Forged::ProgramPath,
+        Forged::ProgramsOfFew,
         Forged::TreeWithMore,
         Forged::PartWithMore,
     ];
@@ -245,6 +255,19 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
     match forged {
         // The latter two are made from what is encoded.
         Forged::Nothing | Forged::TreeWithMore | Forged::PartWithMore => {}
+        Forged::ProgramNowhere => saved.executed[1] = Some(0),
+        Forged::ProgramOfNobody => saved.programs.push("/bin/thing".to_string()),
+        Forged::ProgramTwice => {
+            saved.programs = Vec::from(["/bin/thing".to_string(), "/bin/thing".to_string()]);
+            saved.executed = Vec::from([Some(0), Some(1)]);
+        }
+        Forged::ProgramPath => {
+            saved.programs.push("thing".to_string());
+            saved.executed[0] = Some(0);
+        }
+        Forged::ProgramsOfFew => {
+            saved.executed.pop();
+        }
         Forged::ParentBehind => saved.processes[1].parent = Some(3),
         Forged::ParentOfItself => saved.processes[1].parent = Some(1),
         Forged::ParentNowhere => saved.processes[1].parent = Some(99),

@@ -189,7 +189,7 @@ impl Table {
         };
         let env = bytes(&start.env);
         let current = Current::new(task, &shares);
-        exec::prepare(&current, &mut view, path, args.to_vec(), env)
+        exec::prepare(&current, &self.system, &mut view, path, args.to_vec(), env)
     }
 
     /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.
@@ -210,15 +210,14 @@ impl Table {
                 }
             };
             let flags = flags | open_flags::LARGEFILE;
-            task.shares.files.borrow_mut().install(
-                fd,
-                Description {
-                    kind,
-                    flags,
-                    offset: 0,
-                },
-                false,
-            );
+            let description = Description {
+                kind,
+                flags,
+                offset: 0,
+            };
+            self.system.busy.opened(&description);
+            let mut files = task.shares.files.borrow_mut();
+            files.install(fd, description, false);
         }
         Ok(())
     }

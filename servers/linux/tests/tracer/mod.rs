@@ -744,22 +744,21 @@ pub(crate) fn start(
             }
         };
         let flags = flags | open_flags::LARGEFILE;
-        process.task.shares.files.borrow_mut().install(
-            fd as u32,
-            Description {
-                kind,
-                flags,
-                offset: 0,
-            },
-            false,
-        );
+        let description = Description {
+            kind,
+            flags,
+            offset: 0,
+        };
+        process.system.busy.opened(&description);
+        let mut files = process.task.shares.files.borrow_mut();
+        files.install(fd as u32, description, false);
     }
     let args = args.iter().map(|a| a.as_bytes().to_vec()).collect();
     let env = vec![b"PATH=/bin".to_vec(), b"TZ=UTC0".to_vec()];
     let prepared = {
         let shares = process.task.shares.clone();
         let current = Current::new(&mut process.task, &shares);
-        exec::prepare(&current, world, program, args, env)?
+        exec::prepare(&current, &process.system, world, program, args, env)?
     };
     let Process { task, system } = &mut process;
     system.process(task.pid).started = world.now;
