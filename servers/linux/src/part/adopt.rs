@@ -111,6 +111,9 @@ pub(super) fn read(
     }
 }
 
+/// A socket, its port outside, and the link that has that.
+type Bound = (u64, u16, Link);
+
 /// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
 pub struct Rebuilding {
     saved: Saved,
@@ -119,7 +122,7 @@ pub struct Rebuilding {
     done: usize,
     opened: Opened,
     /// The sockets that have ports outside, and the links that have these, if they were asked for.
-    ports: Option<Vec<(u64, u16, Link)>>,
+    ports: Option<Vec<Bound>>,
     /// What is open of the programs that are executed, as far as they were looked for.
     programs: Vec<Option<u64>>,
 }
@@ -499,7 +502,7 @@ fn find_node(
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
-    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[(u64, u16, Link)]),
+    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[Bound]),
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
