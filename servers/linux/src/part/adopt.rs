@@ -119,8 +119,11 @@ pub struct Rebuilding {
     done: usize,
     opened: Opened,
     /// The sockets that have ports outside, and the links that have these, if they were asked for.
-    ports: Option<Vec<(u64, u16, Link)>>,
+    ports: Option<Vec<Port>>,
 }
+
+/// A port outside that was taken: for which socket of the image, which, and the link that has it.
+type Port = (u64, u16, Link);
 
 /// The ports outside that the sockets of an image had, or may have had: socket, kind and port.
 fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
@@ -455,7 +458,7 @@ fn find_node(
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
-    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[(u64, u16, Link)]),
+    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[Port]),
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
