@@ -80,8 +80,14 @@ static int make(const char *host, const char *port)
 		int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
 		if (connect(fd, (void *)&to, length) == 0)
 			return fd;
-		if (errno != EINPROGRESS)
+		if (errno != EINPROGRESS && errno != ECONNREFUSED)
 			fail("connect");
+		/* It may be refused at once. */
+		if (errno == ECONNREFUSED) {
+			close(fd);
+			usleep(100000);
+			continue;
+		}
 		struct pollfd poll_it = {fd, POLLOUT, 0};
 		if (poll(&poll_it, 1, -1) != 1)
 			fail("poll");
@@ -152,7 +158,8 @@ static int listen_at(const char *host, const char *port, int style)
 	socklen_t length = address(&at, host, port);
 	int fd = socket(at.ss_family, style, 0);
 	int one = 1;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (style == SOCK_STREAM)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (bind(fd, (void *)&at, length))
 		fail("bind");
 	if (style == SOCK_STREAM && listen(fd, 8))
@@ -209,9 +216,10 @@ static void errors(const char *host, const char *port)
 /* As many sockets outside as there can be, and then a connection within. */
 static void many(void)
 {
-	int made = 0, listening = listen_at("127.0.0.1", "99", SOCK_STREAM);
+	int made = 0;
 	struct sockaddr_storage to;
 	socklen_t length = address(&to, "0.0.0.0", "0");
+	listen_at("127.0.0.1", "99", SOCK_STREAM);
 	for (;;) {
 		int fd = socket(AF_INET, SOCK_DGRAM, 0);
 		if (bind(fd, (void *)&to, length))
@@ -275,6 +283,37 @@ static void answer(const char *port)
 	}
 }
 
+/* Answers questions for names: every name has this address of IPv4, and none of IPv6. */
+static void know(const char *host)
+{
+	int fd = listen_at("0.0.0.0", "53", SOCK_DGRAM);
+	for (;;) {
+		unsigned char bytes[600];
+		struct sockaddr_storage from;
+		socklen_t length = sizeof from;
+		ssize_t got = recvfrom(fd, bytes, 512, 0, (void *)&from, &length);
+		if (got < 17)
+			continue;
+		/* Behind the name: its kind and class. What may follow is left out. */
+		int end = 12;
+		while (end < got && bytes[end])
+			end += bytes[end] + 1;
+		end += 5;
+		if (end > got)
+			continue;
+		int four = bytes[end - 4] == 0 && bytes[end - 3] == 1;
+		bytes[2] = 0x81, bytes[3] = 0x80;
+		memcpy(bytes + 4, "\0\1\0\0\0\0\0\0", 8);
+		bytes[7] = four;
+		if (four) {
+			memcpy(bytes + end, "\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4", 12);
+			inet_pton(AF_INET, host, bytes + end + 12);
+			end += 16;
+		}
+		sendto(fd, bytes, end, 0, (void *)&from, length);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -300,6 +339,8 @@ int main(int argc, char **argv)
 		ask(argv[2], argv[3], atoi(argv[4]));
 	else if (!strcmp(what, "answer"))
 		answer(argv[2]);
+	else if (!strcmp(what, "know"))
+		know(argv[2]);
 	else if (!strcmp(what, "hold")) {
 		/* A connection over which nothing goes. What comes of it is said. */
 		int fd = make(argv[2], argv[3]);

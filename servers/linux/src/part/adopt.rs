@@ -111,9 +111,6 @@ pub(super) fn read(
     }
 }
 
-/// A socket, its port outside, and the link that has that.
-type Bound = (u64, u16, Link);
-
 /// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
 pub struct Rebuilding {
     saved: Saved,
@@ -122,10 +119,13 @@ pub struct Rebuilding {
     done: usize,
     opened: Opened,
     /// The sockets that have ports outside, and the links that have these, if they were asked for.
-    ports: Option<Vec<Bound>>,
+    ports: Option<Vec<Port>>,
     /// What is open of the programs that are executed, as far as they were looked for.
     programs: Vec<Option<u64>>,
 }
+
+/// A port outside that was taken: for which socket of the image, which, and the link that has it.
+type Port = (u64, u16, Link);
 
 /// The ports outside that the sockets of an image had, or may have had: socket, kind and port.
 fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
@@ -502,7 +502,7 @@ fn find_node(
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
-    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[Bound]),
+    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[Port]),
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
