@@ -80,6 +80,22 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     expect(&output, HOSTILE)
 }
 
+/// Two drivers share a line. One of them never acknowledges an interrupt, or acknowledges it without having taken care of its device, and is killed again and
+/// again; the other one has all its interrupts in time, and the one that is left in the end works on.
+pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::script("trust /test/edus 20261127\n").edu_shared();
+    let output = ctx.run(run.deterministic().memory(MEMORY).timeout(300))?;
+    expect(&output, SHARED)
+}
+
+/// What drivers on a shared line say.
+const SHARED: &str = "\
+Mute: told 1 times
+Careless: told 101 times
+edus: the other one has all its interrupts
+edus: the one that is left works on
+";
+
 /// Fails unless the console of a machine that counts instructions holds exactly `said` before their number.
 fn expect(output: &Output, said: &str) -> Result<(), Failure> {
     output.expect_status(0)?;

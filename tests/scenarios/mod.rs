@@ -108,6 +108,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("disk_cut", disk::cut),
     scenario("driver_kills", driver::kills),
     scenario("driver_hostile", driver::hostile),
+    scenario("driver_shared", driver::shared),
     scenario("inspect", inspect::page),
     scenario("gdb_native", gdb::native),
     scenario("gdb_linux", gdb::linux),

@@ -1,5 +1,5 @@
 //! Interrupts: a thread for each line that a driver has asked for (section 4.5).
-use crate::set::{ask, interrupt, outside, Gate, LOCK, THREADS};
+use crate::set::{acknowledge, ask, interrupt, outside, Gate, LOCK, THREADS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use interface::Error;
@@ -65,6 +65,7 @@ impl Line {
             while self.rings() {
                 self.gate.wait();
             }
+            acknowledge();
         }
     }
 
@@ -83,12 +84,12 @@ fn attach(irq: c_int) -> Result<(), Error> {
     let priority = rt::start::priority() + ABOVE;
     let spawned = outside(|| thread::spawn_at(priority, move || line.serve())?.reference());
     let thread = spawned.map_err(rt::error_of)?;
-    ask(|set| {
-        let of_function = |function: &u64| set.devices.attach_function(*function, &thread);
-        match set.functions.first().map(of_function) {
-            Some(attached) => attached,
-            None => set.devices.attach_line(irq as u64, &thread),
+    ask(|set| match set.functions.first() {
+        Some(function) => {
+            set.line = Some(virtio::Line::attach(&mut set.devices, *function, &thread)?);
+            Ok(())
         }
+        None => set.devices.attach_line(irq as u64, &thread),
     })
 }
 

@@ -82,6 +82,8 @@ pub struct Set {
     pub(crate) arena: u64,
     /// The functions that are its own.
     pub(crate) functions: alloc::vec::Vec<Function>,
+    /// The line of the first of them, when that is attached.
+    pub(crate) line: Option<virtio::Line>,
     /// Memory of devices that is mapped, and its physical address.
     pub(crate) mapped: alloc::vec::Vec<(u64, rt::window::Window)>,
 }
@@ -99,6 +101,20 @@ static SET: Mutex<Option<Set>> = Mutex::new(None);
 /// Asks the device server for something.
 pub(crate) fn ask<T>(f: impl FnOnce(&mut Set) -> Result<T, Error>) -> Result<T, Error> {
     outside(|| f(SET.lock().as_mut().ok_or(Error::Broken)?))
+}
+
+/// The driver's function has been taken care of: the device server is told, if others share its line. For threads that are not in the driver and do not
+/// hold up any of it.
+pub(crate) fn acknowledge() {
+    let mut set = SET.lock();
+    let Some(set) = &mut *set else {
+        return;
+    };
+    let shared = set.line.as_ref().is_some_and(virtio::Line::is_shared);
+    if let (true, Some(function)) = (shared, set.functions.first()) {
+        // If there is no device server any more there are no interrupts either.
+        let _ = set.devices.acknowledge(*function);
+    }
 }
 
 /// The sentence with which the device server refused the last request; what `error` means if it did not.
@@ -193,6 +209,7 @@ pub fn run(arena: u64, main: fn() -> u8) -> Result<core::convert::Infallible, Er
         devices,
         arena,
         functions: alloc::vec::Vec::new(),
+        line: None,
         mapped: alloc::vec::Vec::new(),
     });
     let handle = Gate::new();

@@ -183,6 +183,7 @@ fn serve_interrupts() {
             rt::println!("virtio-blk: the device makes no sense");
             rt::process::exit(1);
         }
+        virtio::acknowledge();
     }
 }
 

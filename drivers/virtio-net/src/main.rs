@@ -226,6 +226,7 @@ fn serve_interrupts() {
         });
         CAME.happened();
         ROOM.happened();
+        virtio::acknowledge();
     }
 }
 

@@ -7,11 +7,10 @@ extern crate alloc;
 use abi::access::{READ, WRITE};
 use abi::PAGE_SIZE;
 use alloc::boxed::Box;
-use alloc::rc::Rc;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
@@ -126,11 +125,11 @@ unsafe impl Hal for Glue {
 }
 
 /// The configuration of our function.
-struct Configuration(Rc<Session>);
+struct Configuration(Arc<Session>);
 
 /// The session at the device server, and the function.
 struct Session {
-    devices: RefCell<DevicesClient>,
+    devices: Mutex<DevicesClient>,
     function: Function,
 }
 
@@ -138,7 +137,7 @@ impl ConfigurationAccess for Configuration {
     fn read_word(&self, place: DeviceFunction, offset: u8) -> u32 {
         let function =
             u64::from(place.bus) << 8 | u64::from(place.device) << 3 | u64::from(place.function);
-        let mut devices = self.0.devices.borrow_mut();
+        let mut devices = self.0.devices.lock();
         let word = devices.config_read(function, u64::from(offset), 4);
         word.map_or(u32::MAX, |word| word as u32)
     }
@@ -146,13 +145,13 @@ impl ConfigurationAccess for Configuration {
     fn write_word(&mut self, place: DeviceFunction, offset: u8, value: u32) {
         let function =
             u64::from(place.bus) << 8 | u64::from(place.device) << 3 | u64::from(place.function);
-        let mut devices = self.0.devices.borrow_mut();
+        let mut devices = self.0.devices.lock();
         // What is refused, the device does not need: it answers at its base addresses.
         let _ = devices.config_write(function, u64::from(offset), 4, u64::from(value));
     }
 
     unsafe fn unsafe_clone(&self) -> Self {
-        Configuration(Rc::clone(&self.0))
+        Configuration(Arc::clone(&self.0))
     }
 }
 
@@ -178,7 +177,7 @@ pub fn session(door: &RefAt) -> Result<DevicesClient, Error> {
 }
 
 /// The device that this driver drives.
-pub struct Device(Rc<Session>);
+pub struct Device(Arc<Session>);
 
 impl Device {
     /// Claims the first function that the manifest lets this driver have, and maps its registers.
@@ -200,8 +199,8 @@ impl Device {
                 REGISTERS.lock().push((first, window));
             }
         }
-        Ok(Device(Rc::new(Session {
-            devices: RefCell::new(devices),
+        Ok(Device(Arc::new(Session {
+            devices: Mutex::new(devices),
             function,
         })))
     }
@@ -212,7 +211,7 @@ impl Device {
     /// # Errors
     /// `Unsupported` if that is no virtio device; what the device server says.
     pub fn transport(&self) -> Result<PciTransport, Error> {
-        let mut root = PciRoot::new(Configuration(Rc::clone(&self.0)));
+        let mut root = PciRoot::new(Configuration(Arc::clone(&self.0)));
         let place = DeviceFunction {
             bus: (self.0.function >> 8) as u8,
             device: (self.0.function >> 3 & 31) as u8,
@@ -224,7 +223,7 @@ impl Device {
         while transport.get_status() != DeviceStatus::empty() {
             time::sleep(RESET_PAUSE);
         }
-        let mut devices = self.0.devices.borrow_mut();
+        let mut devices = self.0.devices.lock();
         devices.reaches_memory(self.0.function)?;
         Ok(transport)
     }
@@ -251,7 +250,7 @@ impl Device {
 
     /// Memory that it reaches; pages for its queues are taken from its beginning, up to `pages` bytes.
     fn arena(&self, size: u64, pages: usize) -> Result<&'static Arena, Error> {
-        let mut devices = self.0.devices.borrow_mut();
+        let mut devices = self.0.devices.lock();
         let (physical, region) = devices.dma(size, PAGE_SIZE, Reach::All)?;
         let arena: &'static Arena = Box::leak(Box::new(Arena {
             physical,
@@ -263,12 +262,64 @@ impl Device {
         Ok(arena)
     }
 
-    /// Its interrupts go to this thread.
+    /// Its interrupts go to this thread, which calls [`acknowledge`] after each of them.
     ///
     /// # Errors
     /// What the device server says.
     pub fn attach(&self, thread: &RefAt) -> Result<(), Error> {
-        let mut devices = self.0.devices.borrow_mut();
-        devices.attach_function(self.0.function, thread)
+        // Held, so that the thread cannot miss it after its first interrupt.
+        let mut attached = ATTACHED.lock();
+        let mut devices = self.0.devices.lock();
+        let line = Line::attach(&mut devices, self.0.function, thread)?;
+        drop(devices);
+        *attached = Some((line, Arc::clone(&self.0)));
+        Ok(())
+    }
+}
+
+/// The line of a function that has been attached.
+#[derive(Debug)]
+pub struct Line {
+    page: Window,
+    number: u64,
+}
+
+impl Line {
+    /// Attaches a function to a thread.
+    ///
+    /// # Errors
+    /// What the device server says.
+    pub fn attach(
+        devices: &mut DevicesClient,
+        function: Function,
+        thread: &RefAt,
+    ) -> Result<Self, Error> {
+        let (number, page) = devices.attach_function(function, thread)?;
+        let page = Window::map(&page, 0, PAGE_SIZE, READ)?;
+        match number < page.size() / 8 {
+            true => Ok(Line { page, number }),
+            false => Err(Error::Broken),
+        }
+    }
+
+    /// Whether others have it, too: then the driver acknowledges each interrupt. To be asked after it has taken care of the device.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        let word = (self.page.address() + 8 * self.number) as *const AtomicU64;
+        // SAFETY: a word of the page, which is mapped for as long as this is there; the device server alone writes to it.
+        unsafe { &*word }.load(Ordering::Acquire) != 0
+    }
+}
+
+/// The line of this driver's device.
+static ATTACHED: Mutex<Option<(Line, Arc<Session>)>> = Mutex::new(None);
+
+/// The thread that was attached has taken care of what the device interrupted for: the device server is told, if others share its line.
+pub fn acknowledge() {
+    if let Some((line, session)) = &*ATTACHED.lock() {
+        if line.is_shared() {
+            // If there is no device server any more there are no interrupts either.
+            let _ = session.devices.lock().acknowledge(session.function);
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The threads of the driver are gone by then: that is why the session ends. A device goes on meanwhile, and may hold the line or
 //! write to memory at any instant, so it is silenced first, and the memory that it reaches goes last.
 
+use crate::refusal::Thing;
 use alloc::vec::Vec;
 
 /// One thing that is taken back.
@@ -14,8 +15,8 @@ pub enum Step {
     StopMastering(u16),
     /// The function answers at none of its addresses any more.
     StopDecoding(u16),
-    /// Nobody hears the line any more.
-    Detach(u8),
+    /// The driver does not hear the line, or its part of one, any more.
+    Detach(Thing),
     /// The space to which the ports with this place among the driver's were granted cannot use them any more.
     Revoke(usize),
     /// The regions of the device's memory, and of memory that devices reach, show nothing any more.
@@ -39,7 +40,7 @@ pub const fn silence(function: u16) -> [Step; 3] {
 
 /// The steps for a driver with these functions, interrupt lines and so many ranges of ports, whose device reaches memory or does not.
 #[must_use]
-pub fn steps(functions: &[u16], lines: &[u8], ports: usize, reaches: bool) -> Vec<Step> {
+pub fn steps(functions: &[u16], lines: &[Thing], ports: usize, reaches: bool) -> Vec<Step> {
     // Of all functions the interrupts, then of all the mastering.
     let each = |place: usize| functions.iter().map(move |f| silence(*f)[place]);
     (0..3)
@@ -54,10 +55,16 @@ pub fn steps(functions: &[u16], lines: &[u8], ports: usize, reaches: bool) -> Ve
 #[cfg(test)]
 mod tests {
     use super::{steps, Step};
+    use crate::refusal::Thing;
 
     #[test]
     fn a_device_is_silent_before_anything_is_withdrawn_and_memory_goes_last() {
         use Step::{Detach, Free, Hold, Revoke, Silence, StopDecoding, StopMastering, Withdraw};
+        let level = Thing::Level {
+            line: 11,
+            function: 8,
+            shares: true,
+        };
         let all = [
             Silence(8),
             Silence(9),
@@ -65,14 +72,14 @@ mod tests {
             StopMastering(9),
             StopDecoding(8),
             StopDecoding(9),
-            Detach(5),
-            Detach(11),
+            Detach(Thing::Line(5)),
+            Detach(level),
             Revoke(0),
             Revoke(1),
             Withdraw,
             Hold,
         ];
-        let taken = steps(&[8, 9], &[5, 11], 2, true);
+        let taken = steps(&[8, 9], &[Thing::Line(5), level], 2, true);
         assert_eq!(taken, all, "S2: what is taken back, and in which order");
         assert_eq!(steps(&[], &[], 0, false), [Withdraw, Free]);
     }

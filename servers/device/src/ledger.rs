@@ -1,4 +1,4 @@
-//! Who has what: nothing is two drivers'.
+//! Who has what: nothing is two drivers'. Functions that can share an interrupt line have a part of it each.
 
 use crate::refusal::{Refusal, Thing};
 use crate::Driver;
@@ -19,11 +19,41 @@ fn overlap(a: Thing, b: Thing) -> bool {
         |(a, n): (u64, u64), (b, m): (u64, u64)| a < b.saturating_add(m) && b < a.saturating_add(n);
     match (a, b) {
         (Thing::Line(a), Thing::Line(b)) => a == b,
+        (Thing::Line(a), Thing::Level { line, .. })
+        | (Thing::Level { line, .. }, Thing::Line(a)) => a == line,
+        (
+            Thing::Level {
+                line: a,
+                function: f,
+                shares: can,
+            },
+            Thing::Level {
+                line: b,
+                function: g,
+                shares: other_can,
+            },
+        ) => a == b && (f == g || !can || !other_can),
         (Thing::Function(a), Thing::Function(b)) => a == b,
         (Thing::Ports(a, n), Thing::Ports(b, m)) | (Thing::Memory(a, n), Thing::Memory(b, m)) => {
             ranges((a, n), (b, m))
         }
         _ => false,
+    }
+}
+
+/// The function for which two parts of a line cannot be had together.
+fn unshared(taken: Thing, wanted: Thing) -> Option<u16> {
+    let cannot = |thing| match thing {
+        Thing::Level {
+            function,
+            shares: false,
+            ..
+        } => Some(function),
+        _ => None,
+    };
+    match (taken, wanted) {
+        (Thing::Level { .. }, Thing::Level { .. }) => cannot(wanted).or(cannot(taken)),
+        _ => None,
     }
 }
 
@@ -43,10 +73,11 @@ impl Ledger {
         thing: Thing,
         name: impl Fn(Driver) -> &'a str,
     ) -> Result<(), Refusal> {
-        if let Some(&(owner, _)) = self.entries.iter().find(|(_, t)| overlap(*t, thing)) {
-            return Err(match owner == driver {
-                true => Refusal::Twice(thing),
-                false => Refusal::Taken(thing, name(owner).into()),
+        if let Some(&(owner, taken)) = self.entries.iter().find(|(_, t)| overlap(*t, thing)) {
+            return Err(match (owner == driver, unshared(taken, thing)) {
+                (true, _) => Refusal::Twice(thing),
+                (false, Some(function)) => Refusal::Unshared(thing, name(owner).into(), function),
+                (false, None) => Refusal::Taken(thing, name(owner).into()),
             });
         }
         if self.of(driver).count() >= MOST {
@@ -114,6 +145,61 @@ mod tests {
     fn a_line() {
         let sentence = "console has interrupt line 4, or a part";
         is_one_drivers(Thing::Line(4), &[], &[Thing::Line(5)], sentence);
+    }
+
+    const fn level(line: u8, function: u16, shares: bool) -> Thing {
+        Thing::Level {
+            line,
+            function,
+            shares,
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_function_that_cannot_share() {
+        let name = |driver: usize| NAMES[driver];
+        let (old, new) = (level(10, 0x10, false), level(10, 0x18, true));
+        for (first, second) in [(old, new), (new, old)] {
+            let mut ledger = Ledger::new();
+            assert_eq!(ledger.take(0, first, name), Ok(()));
+            let refused = ledger.take(1, second, name).unwrap_err();
+            let sentence = "console has interrupt line 10, and the PCI function 00:02.0 cannot share it: it does not say whether it interrupts";
+            assert_eq!(refused.to_string(), sentence);
+            assert_eq!(refused.error(), proto::Error::Exists);
+            assert_eq!(ledger.take(0, second, name), Err(Refusal::Twice(second)));
+            let other_line = level(11, 0x18, false);
+            assert_eq!(ledger.take(1, other_line, name), Ok(()));
+            assert_eq!(ledger.give(0, first), Ok(()));
+            assert_eq!(ledger.take(1, second, name), Ok(()));
+        }
+    }
+
+    #[test]
+    fn functions_that_can_share_a_line_have_a_part_of_it_each() {
+        let name = |driver: usize| NAMES[driver];
+        let mut ledger = Ledger::new();
+        let (first, second) = (level(10, 0x10, true), level(10, 0x18, true));
+        assert_eq!(ledger.take(0, first, name), Ok(()));
+        assert_eq!(ledger.take(1, second, name), Ok(()));
+        assert_eq!(ledger.take(0, level(10, 0x20, true), name), Ok(()));
+        assert_eq!(
+            ledger.take(1, second, name),
+            Err(Refusal::Twice(second)),
+            "the same function twice"
+        );
+        // The whole line is nobody's to have, and a function that cannot share comes too late.
+        let whole = ledger.take(1, Thing::Line(10), name).unwrap_err();
+        let sentence = "console has interrupt line 10, or a part";
+        assert_eq!(whole.to_string(), sentence);
+        let late = level(10, 0x28, false);
+        let refused = ledger.take(1, late, name).unwrap_err();
+        let by = "console".to_string();
+        assert_eq!(refused, Refusal::Unshared(late, by, 0x28));
+        assert_eq!(refused.error(), proto::Error::Exists);
+        // Each gives back its own part.
+        assert_eq!(ledger.give(1, first), Err(Refusal::NotYours(first)));
+        assert_eq!(ledger.give(0, first), Ok(()));
+        assert!(ledger.has(1, second));
     }
 
     #[test]

@@ -16,10 +16,12 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
 use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
 use fermata_device::clock;
 use fermata_device::config::{check, ones, Claimed};
 use fermata_device::death::{self, Step};
 use fermata_device::ledger::Ledger;
+use fermata_device::lines::{Joined, Lines, Next, LINES};
 use fermata_device::manifest::{range, Entry};
 use fermata_device::pci::{self, Base, Config, Found, Windows};
 use fermata_device::pool::{Piece, Pool};
@@ -28,8 +30,9 @@ use fermata_device::Driver;
 use interface::server::{Either, Visitor};
 use interface::{Error, Server};
 use rt::obj::{Ref, RefAt, Region};
+use rt::sync::Mutex;
 use rt::window::Window;
-use rt::{sys, time};
+use rt::{sys, thread, time};
 use services::device::{
     DeviceControl, DeviceControlClient, DeviceControlStub, Devices, DevicesClient, DevicesStub,
     Function, Place, Reach,
@@ -63,6 +66,49 @@ const MOST_MEMORY: u64 = 64 << 20;
 /// The configurations, by the ports of the PCI host bridge.
 #[derive(Clone, Copy)]
 struct Ports;
+
+/// Held from when it was said which register until that was read or written: lines have threads of their own.
+static ACCESS: Mutex<()> = Mutex::new(());
+
+/// The functions that have lines, and the threads that are told. Held for as long as the command of such a function is changed.
+static ON_LINES: Mutex<Lines<Ref>> = Mutex::new(Lines::new());
+
+/// Sets and clears bits of the command of a function that may be on a line.
+fn command(function: u16, set: u32, clear: u32) {
+    let _lines = ON_LINES.lock();
+    pci::command(&Ports, function, set, clear);
+}
+
+/// What drivers are shown: a word for each line, which is 1 while the line is shared.
+#[repr(C, align(4096))]
+struct Page([AtomicU64; PAGE_SIZE as usize / 8]);
+
+static SHARED: Page = Page([const { AtomicU64::new(0) }; PAGE_SIZE as usize / 8]);
+
+/// How long a line stays masked that rings for nobody, in nanoseconds.
+const LINE_PAUSE: u64 = 1_000_000;
+
+/// A thread that has a shared line.
+fn serve_line(line: u8) {
+    loop {
+        sys::thread_wait_interrupt();
+        let pulls = |function| {
+            let pulls = Ports.read(function, pci::COMMAND) & pci::INTERRUPTS != 0;
+            if pulls {
+                pci::command(&Ports, function, pci::NO_INTERRUPTS, 0);
+            }
+            pulls
+        };
+        let tell = |thread: &Ref| {
+            // Of a thread that is gone, its function stays silent.
+            let _ = thread.interrupt();
+        };
+        let next = ON_LINES.lock().rings(line, pulls, tell);
+        if next == Next::Pause {
+            time::sleep(LINE_PAUSE);
+        }
+    }
+}
 
 fn output(port: u16, value: u32) {
     // SAFETY: the ports of the host bridge touch no memory; what is written there is decided in `pci` and `config`.
@@ -102,6 +148,7 @@ impl clock::Registers for Ports {
 
 impl Config for Ports {
     fn read(&self, function: u16, offset: u8) -> u32 {
+        let _access = ACCESS.lock();
         output(
             ADDRESS,
             ENABLE | u32::from(function) << 8 | u32::from(offset & !3),
@@ -110,6 +157,7 @@ impl Config for Ports {
     }
 
     fn write(&self, function: u16, offset: u8, value: u32) {
+        let _access = ACCESS.lock();
         output(
             ADDRESS,
             ENABLE | u32::from(function) << 8 | u32::from(offset & !3),
@@ -131,6 +179,10 @@ struct Shared {
     busy: Vec<bool>,
     /// The date at which the machine's clock was zero.
     origin: Option<u64>,
+    /// What shows drivers which lines are shared.
+    page: Region,
+    /// The threads that have shared lines: made when they are first needed.
+    line_threads: [Option<Ref>; LINES],
 }
 
 impl Shared {
@@ -157,9 +209,96 @@ impl Shared {
     fn attach(&mut self, driver: Driver, line: u8, thread: RefAt) -> Result<(), Refusal> {
         let thing = Thing::Line(line);
         self.take(driver, thing)?;
-        let code =
-            sys::device_attach_interrupt(self.authority.handle(), thread.handle(), u64::from(line));
+        let code = self.attach_thread(line, thread);
         self.granted(driver, thing, code)
+    }
+
+    fn attach_thread(&self, line: u8, thread: RefAt) -> Code {
+        sys::device_attach_interrupt(self.authority.handle(), thread.handle(), u64::from(line))
+    }
+
+    /// Makes interrupts of a function interrupts of a thread: the part of its line that it has then.
+    fn attach_function(
+        &mut self,
+        driver: Driver,
+        found: &Found,
+        thread: RefAt,
+    ) -> Result<Thing, Refusal> {
+        let line = found.line;
+        let line = line.ok_or(Refusal::Absent("this function has no interrupt line"))?;
+        let function = found.function;
+        let thing = Thing::Level {
+            line,
+            function,
+            shares: found.shares,
+        };
+        self.take(driver, thing)?;
+        let code = self.join(line, function, thread);
+        let code = code.unwrap_or_else(|code| code);
+        if code != Code::Ok {
+            self.leave(line, function);
+        }
+        self.granted(driver, thing, code)?;
+        command(function, 0, pci::NO_INTERRUPTS);
+        Ok(thing)
+    }
+
+    /// Puts a function on a line. If it is the second one, the line becomes a thread's of this server.
+    fn join(&mut self, line: u8, function: u16, thread: RefAt) -> Result<Code, Code> {
+        let kept = thread.copy()?;
+        let mut lines = ON_LINES.lock();
+        let own = match lines.next(line).ok_or(Code::Invalid)? {
+            Joined::Alone => None,
+            // What can fail comes before anything is changed. Is it a thread? It gets an interrupt for which there is no reason, which does no harm.
+            Joined::Second | Joined::More => {
+                thread.interrupt()?;
+                Some(self.line_thread(line)?)
+            }
+        };
+        let joined = lines.join(line, function, kept);
+        Ok(match (joined, own) {
+            (Some(Joined::Second), Some(own)) => {
+                // Before any function is silenced, so that its driver knows when it is told.
+                SHARED.0[usize::from(line)].store(1, Ordering::Release);
+                let _ = sys::device_detach_interrupt(self.authority.handle(), u64::from(line));
+                self.attach_thread(line, own)
+            }
+            (_, Some(_)) => Code::Ok,
+            (_, None) => self.attach_thread(line, thread),
+        })
+    }
+
+    /// Takes a function from its line, which is nobody's when it was the last one.
+    fn leave(&self, line: u8, function: u16) {
+        let mut lines = ON_LINES.lock();
+        if lines.leave(line, function) {
+            let _ = sys::device_detach_interrupt(self.authority.handle(), u64::from(line));
+            SHARED.0[usize::from(line)].store(0, Ordering::Release);
+        }
+    }
+
+    /// The thread for a line when that is shared.
+    fn line_thread(&mut self, line: u8) -> Result<RefAt, Code> {
+        let place = self.line_threads.get_mut(usize::from(line));
+        let place = place.ok_or(Code::Invalid)?;
+        if place.is_none() {
+            // Above the drivers that it tells.
+            let priority = rt::start::priority() + 1;
+            let thread = thread::spawn_at(priority, move || serve_line(line))?;
+            *place = Some(thread.reference()?);
+        }
+        place.as_deref().copied().ok_or(Code::NoMemory)
+    }
+
+    /// Takes a line, or the part of it that a function has, from its driver.
+    fn detach(&self, thing: Thing) {
+        match thing {
+            Thing::Level { line, function, .. } => self.leave(line, function),
+            Thing::Line(line) => {
+                let _ = sys::device_detach_interrupt(self.authority.handle(), u64::from(line));
+            }
+            _ => {}
+        }
     }
 
     /// Lets a space use ports.
@@ -219,12 +358,10 @@ impl Shared {
     fn take_back(&mut self, driver: Driver, held: &mut Held, step: Step) {
         let authority = self.authority.handle();
         match step {
-            Step::Silence(function) => pci::command(&Ports, function, pci::NO_INTERRUPTS, 0),
-            Step::StopMastering(function) => pci::command(&Ports, function, 0, pci::MASTER),
-            Step::StopDecoding(function) => pci::command(&Ports, function, 0, pci::DECODE),
-            Step::Detach(line) => {
-                let _ = sys::device_detach_interrupt(authority, u64::from(line));
-            }
+            Step::Silence(function) => command(function, pci::NO_INTERRUPTS, 0),
+            Step::StopMastering(function) => command(function, 0, pci::MASTER),
+            Step::StopDecoding(function) => command(function, 0, pci::DECODE),
+            Step::Detach(thing) => self.detach(thing),
             Step::Revoke(place) => {
                 if let Some(((first, count), space)) = held.ports.get(place) {
                     let _ = sys::device_revoke_ports(authority, space.handle(), *first, *count);
@@ -263,8 +400,8 @@ struct Own {
     claimed: Claimed,
     /// It reaches memory, or did.
     reaches: bool,
-    /// Its line is attached.
-    line: Option<u8>,
+    /// The part of its line that it has.
+    line: Option<Thing>,
 }
 
 impl Own {
@@ -336,7 +473,8 @@ impl Drop for Session {
         let mut held = core::mem::take(self.held.get_mut());
         let functions: Vec<u16> = held.functions.iter().map(Own::address).collect();
         let of_functions = held.functions.iter().filter_map(|own| own.line);
-        let lines: Vec<u8> = of_functions.chain(held.lines.iter().copied()).collect();
+        let lines = held.lines.iter().copied().map(Thing::Line);
+        let lines: Vec<Thing> = of_functions.chain(lines).collect();
         let reaches = held.functions.iter().any(|own| own.reaches);
         for step in death::steps(&functions, &lines, held.ports.len(), reaches) {
             shared.take_back(self.driver, &mut held, step);
@@ -375,7 +513,7 @@ impl Devices for Session {
             let thing = Thing::Line(u8::try_from(line).unwrap_or(u8::MAX));
             held.lines
                 .swap_remove(place.ok_or(Refusal::NotYours(thing))?);
-            let _ = sys::device_detach_interrupt(shared.authority.handle(), line);
+            shared.detach(thing);
             shared.ledger.give(driver, thing)
         })
     }
@@ -448,8 +586,8 @@ impl Devices for Session {
                 return Err(Refusal::NotGiven(thing));
             }
             shared.take(driver, thing)?;
-            pci::command(&Ports, found.function, pci::NO_INTERRUPTS, pci::MASTER);
-            pci::command(&Ports, found.function, pci::DECODE, 0);
+            command(found.function, pci::NO_INTERRUPTS, pci::MASTER);
+            command(found.function, pci::DECODE, 0);
             held.functions.push(Own {
                 claimed: Claimed::new(found),
                 reaches: false,
@@ -468,7 +606,7 @@ impl Devices for Session {
             }
             if let Some(line) = line {
                 shared.take_back(driver, held, Step::Detach(line));
-                shared.ledger.give(driver, Thing::Line(line))?;
+                shared.ledger.give(driver, line)?;
             }
             let other = |own: &Own| own.claimed.found.function != found.function;
             held.functions.retain(other);
@@ -553,14 +691,26 @@ impl Devices for Session {
         )
     }
 
-    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(), Error> {
+    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(u64, Ref), Error> {
         self.serve(|shared, held, driver| {
             let own = held.function(function)?;
-            let line = own.claimed.found.line;
-            let line = line.ok_or(Refusal::Absent("this function has no interrupt line"))?;
-            shared.attach(driver, line, *thread)?;
-            own.line = Some(line);
-            pci::command(&Ports, own.claimed.found.function, 0, pci::NO_INTERRUPTS);
+            let page = shared.page.reference().map_err(|_| Refusal::NoMemory)?;
+            let found = own.claimed.found;
+            own.line = Some(shared.attach_function(driver, &found, *thread)?);
+            Ok((u64::from(found.line.unwrap_or_default()), page))
+        })
+    }
+
+    fn acknowledge(&self, function: Function) -> Result<(), Error> {
+        self.serve(|_, held, _| {
+            let own = held.function(function)?;
+            let Some(Thing::Level { line, function, .. }) = own.line else {
+                return Err(Refusal::Absent("the function has not been attached"));
+            };
+            let mut lines = ON_LINES.lock();
+            if lines.acknowledge(line, function) {
+                pci::command(&Ports, function, 0, pci::NO_INTERRUPTS);
+            }
             Ok(())
         })
     }
@@ -574,7 +724,7 @@ impl Devices for Session {
             own.reaches = true;
             // What was held for a device that has now been reset.
             shared.free_all(driver, true);
-            pci::command(&Ports, own.claimed.found.function, pci::MASTER, 0);
+            command(own.address(), pci::MASTER, 0);
             Ok(())
         })
     }
@@ -653,6 +803,18 @@ impl DeviceControl for Control {
     }
 }
 
+/// A region that shows [`SHARED`], to be read.
+fn page() -> Result<Region, Code> {
+    let region = Region::new()?;
+    let state = RegionState {
+        start: &raw const SHARED as u64,
+        size: PAGE_SIZE,
+        protection: READ,
+    };
+    region.set_state(&state, 0, 0)?;
+    Ok(region)
+}
+
 /// Reads the arguments, finds and places what there is.
 fn set_up() -> Result<Shared, Error> {
     let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
@@ -687,6 +849,8 @@ fn set_up() -> Result<Shared, Error> {
         pool: Pool::new(ranges.collect()),
         memory,
         origin: date.and_then(|date| date.checked_sub(time::now())),
+        page: page().map_err(rt::error_of)?,
+        line_threads: [const { None }; LINES],
     })
 }
 

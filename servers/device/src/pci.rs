@@ -33,6 +33,8 @@ pub const DECODE: u32 = 3;
 pub const MASTER: u32 = 1 << 2;
 /// In the command: it raises no interrupts.
 pub const NO_INTERRUPTS: u32 = 1 << 10;
+/// In command and status: it has reason to interrupt, whether or not it may.
+pub const INTERRUPTS: u32 = 1 << 19;
 /// What stays of the command and goes back unchanged; the status, whose bits are cleared by ones, is left alone.
 const COMMAND_BITS: u32 = 0xffff;
 
@@ -119,6 +121,8 @@ pub struct Found {
     pub bases: [Base; 6],
     /// Its interrupt line, if it has one.
     pub line: Option<u8>,
+    /// It can be kept from interrupting, and says whether it would: since PCI 2.3 all can.
+    pub shares: bool,
 }
 
 /// Most functions that are looked at.
@@ -211,7 +215,9 @@ fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
         bases[index] = measure(config, function, index);
         index += 1 + usize::from(bases[index].wide);
     }
-    config.write(function, COMMAND, command);
+    // Nobody has claimed it: it is silent, so that it disturbs no line of others.
+    config.write(function, COMMAND, command | NO_INTERRUPTS);
+    let shares = config.read(function, COMMAND) & NO_INTERRUPTS != 0;
     let interrupt = config.read(function, INTERRUPT);
     let (line, pin) = (interrupt as u8, (interrupt >> 8) as u8);
     Found {
@@ -220,6 +226,7 @@ fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
         class: config.read(function, 0x08),
         bases,
         line: (pin != 0 && line < 16).then_some(line),
+        shares,
     }
 }
 
@@ -562,6 +569,17 @@ pub(crate) mod tests {
             [0x108],
             "a second function of a device that has only one"
         );
+    }
+
+    #[test]
+    fn functions_are_silent_and_those_before_pci_2_3_cannot_be() {
+        let mut old = Fake::new(0x1106, 0x3038);
+        old.writable[1] = 0x3ff;
+        let machine = Machine::default().with(8, Fake::new(1, 2)).with(0x10, old);
+        let found = find_all(&machine);
+        let shares: alloc::vec::Vec<_> = found.iter().map(|f| f.shares).collect();
+        assert_eq!(shares, [true, false]);
+        assert_eq!(machine.read(8, 4), 1 << 10, "it may interrupt");
     }
 
     #[test]

@@ -7,8 +7,17 @@ use proto::Error;
 /// Something that a driver can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thing {
-    /// An interrupt line.
+    /// An interrupt line, as a whole.
     Line(u8),
+    /// The part that a PCI function has in its interrupt line, which is a level.
+    Level {
+        /// The line.
+        line: u8,
+        /// The function.
+        function: u16,
+        /// It says whether it interrupts, and can be kept from it: it can have the line together with others.
+        shares: bool,
+    },
     /// I/O ports: first and count.
     Ports(u64, u64),
     /// Physical memory: start and size.
@@ -20,7 +29,7 @@ pub enum Thing {
 impl fmt::Display for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Thing::Line(line) => write!(f, "interrupt line {line}"),
+            Thing::Line(line) | Thing::Level { line, .. } => write!(f, "interrupt line {line}"),
             Thing::Ports(first, 1) => write!(f, "the I/O port {first:#x}"),
             Thing::Ports(first, count) => {
                 let last = first.saturating_add(count).saturating_sub(1);
@@ -48,6 +57,8 @@ pub enum Refusal {
     NotGiven(Thing),
     /// Another driver has it, the one of this name.
     Taken(Thing, String),
+    /// Another driver has it, the one of this name, and this function, whose or of whom it is, cannot share it.
+    Unshared(Thing, String, u16),
     /// The driver has it already.
     Twice(Thing),
     /// The driver does not have it.
@@ -72,7 +83,7 @@ impl Refusal {
     pub fn error(&self) -> Error {
         match self {
             Refusal::NotGiven(_) | Refusal::NotYours(_) | Refusal::Reserved(_) => Error::Denied,
-            Refusal::Taken(..) | Refusal::Twice(_) => Error::Exists,
+            Refusal::Taken(..) | Refusal::Unshared(..) | Refusal::Twice(_) => Error::Exists,
             Refusal::Nonsense(_) => Error::Invalid,
             Refusal::Absent(_) => Error::NotFound,
             Refusal::Allowance(_) => Error::Limit,
@@ -89,6 +100,11 @@ impl fmt::Display for Refusal {
                 write!(f, "the boot manifest does not give {thing} to this driver")
             }
             Refusal::Taken(thing, by) => write!(f, "{by} has {thing}, or a part"),
+            Refusal::Unshared(thing, by, function) => write!(
+                f,
+                "{by} has {thing}, and {} cannot share it: it does not say whether it interrupts",
+                Thing::Function(*function)
+            ),
             Refusal::Twice(thing) => write!(f, "this driver has {thing} already, or a part"),
             Refusal::NotYours(thing) => write!(f, "this driver does not have {thing}"),
             Refusal::Nonsense(what) => write!(f, "{what}"),

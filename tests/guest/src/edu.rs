@@ -26,6 +26,11 @@ plain! {
         References = 4,
         /// Never to acknowledge an interrupt: the device raises its line until the driver ends.
         Silence = 5,
+        /// On a line that is shared: to acknowledge an interrupt to nobody.
+        Mute = 6,
+        /// On a line that is shared: to acknowledge an interrupt to the device server a hundred times, and never to the
+        /// device.
+        Careless = 7,
     }
 }
 

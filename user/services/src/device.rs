@@ -99,10 +99,15 @@ pub trait Devices {
     /// The region of the memory that a base address leads to, from the page on in which it begins. Errors: those
     /// of `base` and `map`; `NotFound` if it does not lead to memory. May be repeated.
     fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error>;
-    /// Turns the function's interrupts into interrupts of the thread: its line, which is a level. Errors: `Denied`
+    /// Turns the function's interrupts into interrupts of the thread: the number of its line, which is a level, and a page to be read, where the word
+    /// with that number is 1 while others share the line. Then the thread acknowledges each interrupt ([`Devices::acknowledge`]): it reads the word after
+    /// it has taken care of the device, each time. There may be interrupts without a reason. Errors: `Denied`
     /// if it has not claimed the function, `NotFound` if that has no line; those of `attach_line`. May be
     /// repeated.
-    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(), Error>;
+    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(u64, Ref), Error>;
+    /// The driver has taken care of what its function interrupted for: on a line that is shared the function may interrupt again, which it does at
+    /// once if it has reason to. Errors: `Denied` if it has not claimed the function, `NotFound` if that has not been attached. May be repeated.
+    fn acknowledge(&self, function: Function) -> Result<(), Error>;
     /// The driver says that it has reset the device, and that this knows no address any more. From then on the
     /// function reaches memory, if the manifest gives the driver some. Errors: `Denied` if it has not claimed the
     /// function, `Limit` if the manifest gives the driver no such memory. May be repeated.

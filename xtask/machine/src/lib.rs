@@ -109,6 +109,8 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// Two of QEMU's `edu` devices, on lines of their own, and drivers for them.
     pub edu: bool,
+    /// They share a line.
+    pub edu_shared: bool,
     /// Linux's driver of its network card, or of its disk; without, the drivers are those of virtio.
     pub driver: Option<linux::Program>,
     /// In megabytes.
@@ -158,6 +160,7 @@ impl Options {
             net: Net::None,
             pcap: None,
             edu: false,
+            edu_shared: false,
             driver: None,
             memory: 512,
             memory_file: None,
@@ -419,7 +422,13 @@ fn qemu(
         command.args(["-object", &backend, "-machine", "memory-backend=ram"]);
     }
     if options.edu {
-        command.args(["-device", "edu,addr=2", "-device", "edu,addr=3"]);
+        // The pins of every fourth device go to the same line.
+        let second = if options.edu_shared {
+            "edu,addr=6"
+        } else {
+            "edu,addr=3"
+        };
+        command.args(["-device", "edu,addr=2", "-device", second]);
     }
     if let Some(disk) = &options.disk {
         let drive = format!("file={},format=raw,if=none,id=disk", quoted(disk));

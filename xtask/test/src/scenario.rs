@@ -233,6 +233,12 @@ impl Run {
         self
     }
 
+    /// With two of QEMU's `edu` devices that share a line.
+    pub fn edu_shared(mut self) -> Self {
+        self.options.edu_shared = true;
+        self.edu()
+    }
+
     /// With this file of the host as its memory.
     pub fn memory_file(mut self, file: &std::path::Path) -> Self {
         self.options.memory_file = Some(file.into());

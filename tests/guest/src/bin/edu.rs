@@ -113,6 +113,8 @@ struct Driver {
     /// Which of the two it is.
     number: usize,
     thread: Ref,
+    /// The line of its function, when that was attached.
+    line: Option<virtio::Line>,
     device: Option<Device>,
     /// Pieces of memory, and the seeds of what is in them.
     watched: Vec<(Piece, u64)>,
@@ -237,6 +239,7 @@ impl Driver {
             door,
             number,
             thread,
+            line: None,
             device: None,
             watched: Vec::new(),
         })
@@ -264,8 +267,41 @@ impl Driver {
         let region = self.devices.map_base(function, 0)?;
         let registers = Window::map(&region, 0, size, READ | WRITE)?;
         REGISTERS.store(registers.address(), Relaxed);
-        self.devices.attach_function(function, &self.thread)?;
+        let line = virtio::Line::attach(&mut self.devices, function, &self.thread)?;
+        self.line = Some(line);
         Ok((function, registers))
+    }
+
+    /// What the device has interrupted for was taken care of.
+    fn acknowledge(&mut self, function: Function) -> Result<(), Error> {
+        match self.line.as_ref().is_some_and(virtio::Line::is_shared) {
+            true => self.devices.acknowledge(function),
+            false => Ok(()),
+        }
+    }
+
+    fn ring(&mut self) -> Result<(), Error> {
+        let device = self.device()?;
+        let function = device.function;
+        device.ring()?;
+        self.acknowledge(function)
+    }
+
+    /// Interrupts, and never acknowledges it to the device; to the device server so many times.
+    fn mute(&mut self, acknowledged: u64, report: &mut String) -> Result<(), Error> {
+        let device = self.device()?;
+        let function = device.function;
+        let before = STORM.load(Relaxed);
+        IS_SILENT.store(true, Relaxed);
+        write32(device.registers.address() + register::RAISE, HAND);
+        for _ in 0..acknowledged {
+            time::sleep(LOOK);
+            self.acknowledge(function)?;
+        }
+        time::sleep(100 * LOOK);
+        let told = STORM.load(Relaxed) - before;
+        let _ = writeln!(report, "told {told} times");
+        Ok(())
     }
 
     fn drive(&mut self) -> Result<bool, Error> {
@@ -289,6 +325,8 @@ impl Driver {
         device.settle();
         let registers = device.registers.address();
         write32(registers + register::ACKNOWLEDGE, u32::MAX);
+        // That interrupted as soon as the function was attached, if the earlier driver had not acknowledged it.
+        self.acknowledge(function)?;
         self.devices.reaches_memory(function)?;
         // All that it may have, to the last page: nothing of an earlier driver's is missing.
         for pages in PIECES {
@@ -297,6 +335,7 @@ impl Driver {
         }
         device.transfer(0, BACK)?;
         self.device = Some(device);
+        self.acknowledge(function)?;
         Ok(busy)
     }
 
@@ -397,7 +436,9 @@ impl Driver {
         try_it("its own function again", &mut |d| d.claim(own));
         try_it("the other's function", &mut |d| d.claim(other));
         try_it("its registers", &mut |d| d.map_base(other, 0).map(drop));
-        try_it("its line", &mut |d| d.attach_function(other, &thread));
+        try_it("its line", &mut |d| {
+            d.attach_function(other, &thread).map(drop)
+        });
         try_it("its mastering", &mut |d| d.reaches_memory(other));
         try_it("its release", &mut |d| d.release(other));
         try_it("its command", &mut |d| d.config_write(other, 4, 2, 7));
@@ -592,6 +633,8 @@ impl Driver {
                 let _ = writeln!(report, "{ROUNDS} rounds");
             }
             Attempt::References => self.references(&mut report)?,
+            Attempt::Mute => self.mute(0, &mut report)?,
+            Attempt::Careless => self.mute(100, &mut report)?,
             Attempt::Silence => {
                 IS_SILENT.store(true, Relaxed);
                 write32(self.device()?.registers.address() + register::RAISE, HAND);
@@ -625,7 +668,7 @@ impl Edu for Client {
     }
 
     fn ring(&self) -> Result<(), Error> {
-        self.0.borrow().device()?.ring()
+        self.0.borrow_mut().ring()
     }
 
     fn watch(&self, seed: u64) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 //! `edus SEED KILLS`: a driver whose device reaches memory is killed again and again, at instants that follow from the seed, while another one looks after the
-//! memory around. `edus hostile`: it does what no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two
+//! memory around. `edus SEED`: two share a line. `edus hostile`: it does what no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two
 //! `edu` devices.
 #![no_std]
 #![no_main]
@@ -28,6 +28,8 @@ const TRANSFER: u64 = 100_000_000;
 /// How often is looked for a driver that is not there, and for how long at most, in nanoseconds.
 const LOOK: u64 = 1_000_000;
 const PATIENCE: u64 = 20_000_000_000;
+/// How often a driver dies beside another one on its line.
+const SHARED_KILLS: usize = 20;
 /// Longest time that the other driver takes for an interrupt, in nanoseconds.
 const PROMPT: u64 = 50_000_000;
 
@@ -268,6 +270,49 @@ fn hostile() -> Result<(), String> {
     Ok(())
 }
 
+/// Two drivers share a line: one of them acknowledges nothing, and dies again and again. The other one has all its interrupts.
+fn shared(seed: u64) -> Result<(), String> {
+    let spare = spared().map_err(failed("the drivers"))?;
+    let mut other = open(NAMES[1]).map_err(failed("the other driver"))?;
+    other.drive().map_err(failed("the other driver"))?;
+    // It has its line for itself until here.
+    thread::spawn(serve_other).map_err(|_| "no thread")?;
+    expect_other()?;
+    for (place, attempt) in [Attempt::Mute, Attempt::Careless]
+        .into_iter()
+        .cycle()
+        .take(SHARED_KILLS)
+        .enumerate()
+    {
+        let mut edu = open(NAMES[0]).map_err(failed("the driver"))?;
+        edu.drive().map_err(failed("the driver"))?;
+        let mut report = vec![0; 4096];
+        let length = edu
+            .attempt(attempt, &mut report)
+            .map_err(failed("an attempt"))?;
+        if place < 2 {
+            let text = String::from_utf8_lossy(&report[..length]);
+            println!("{attempt:?}: {}", text.trim());
+        }
+        expect_other()?;
+        time::sleep(fastrand::Rng::with_seed(seed ^ place as u64).u64(..LOOK));
+        killer::kill_but(DRIVER, spare).map_err(failed("its death"))?;
+        expect_other()?;
+    }
+    println!("edus: the other one has all its interrupts");
+    // And the other way round: the one that is left works on.
+    let mut edu = open(NAMES[0]).map_err(failed("the next driver"))?;
+    edu.drive().map_err(failed("the next driver"))?;
+    let processes =
+        rt::system::supervisor("native").and_then(|native| native.process(spare)?.kill());
+    processes.map_err(failed("the other one's death"))?;
+    for _ in 0..10 {
+        edu.ring().map_err(failed("the one that is left"))?;
+    }
+    println!("edus: the one that is left works on");
+    Ok(())
+}
+
 fn main() -> u8 {
     let number = |index: usize| {
         rt::start()
@@ -277,6 +322,7 @@ fn main() -> u8 {
     };
     let done = match (number(1), number(2)) {
         (Some(seed), Some(most)) => kills(seed, most),
+        (Some(seed), None) => shared(seed),
         _ => hostile(),
     };
     match done {
