@@ -37,8 +37,34 @@ pub(super) fn wire(directory: &Path) -> [Net; 2] {
     })
 }
 
+/// Runs a machine while the host exchanges these bytes with a port of its own that leads there, again and again until something comes back: what came of
+/// the machine, and what came back.
+pub(super) fn run_beside_peer(
+    ctx: &mut Ctx,
+    run: Run,
+    port: u16,
+    bytes: &[u8],
+) -> (
+    Result<Output, Failure>,
+    std::thread::Result<Option<Vec<u8>>>,
+) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let peer = scope.spawn(|| loop {
+            match exchange(port, bytes) {
+                Ok(got) if !got.is_empty() => return Some(got),
+                _ if over.load(Ordering::Relaxed) => return None,
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        });
+        let output = ctx.run(run);
+        over.store(true, Ordering::Relaxed);
+        (output, peer.join())
+    })
+}
+
 /// Connects, sends all and reads to the end. What forwards the port takes connections before the machine does, and closes them.
-pub(super) fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut writer = stream.try_clone()?;
@@ -83,19 +109,7 @@ cmp /tmp/twice /tmp/got
         .net(Net::User {
             forwards: vec![(port, 7)],
         });
-    let over = AtomicBool::new(false);
-    let (output, got) = std::thread::scope(|scope| {
-        let peer = scope.spawn(|| loop {
-            match exchange(port, &of_host) {
-                Ok(got) if !got.is_empty() => return Some(got),
-                _ if over.load(Ordering::Relaxed) => return None,
-                _ => std::thread::sleep(Duration::from_millis(50)),
-            }
-        });
-        let output = ctx.run(run);
-        over.store(true, Ordering::Relaxed);
-        (output, peer.join())
-    });
+    let (output, got) = run_beside_peer(ctx, run, port, &of_host);
     let output = output?;
     output.expect_status(0)?.expect_stdout(
         "answer 1 from 10.0.2.2\nanswer 2 from 10.0.2.2\n\

@@ -1,10 +1,8 @@
 //! Linux programs that reach other machines. Most of what they do is in `servers/linux/tests/world.c`.
 
 use super::linux_program;
-use super::net::{content, exchange, free_port, wire};
+use super::net::{content, free_port, run_beside_peer, wire};
 use crate::scenario::{Ctx, Failure, Run};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use xtask_build::project::temp_dir;
 use xtask_machine::net::Net;
 
@@ -109,19 +107,7 @@ sleep 3
         .net(Net::User {
             forwards: vec![(port, 10)],
         });
-    let over = AtomicBool::new(false);
-    let (output, got) = std::thread::scope(|scope| {
-        let peer = scope.spawn(|| loop {
-            match exchange(port, &sent) {
-                Ok(got) if !got.is_empty() => return Some(got),
-                _ if over.load(Ordering::Relaxed) => return None,
-                _ => std::thread::sleep(Duration::from_millis(50)),
-            }
-        });
-        let output = ctx.run(run);
-        over.store(true, Ordering::Relaxed);
-        (output, peer.join())
-    });
+    let (output, got) = run_beside_peer(ctx, run, port, &sent);
     output?.expect_status(0)?.expect_stdout("")?;
     assert!(
         matches!(got, Ok(Some(got)) if got == sent),

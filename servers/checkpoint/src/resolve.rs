@@ -93,8 +93,8 @@ impl<R> Entries<R> {
                 let next = self.next.get();
                 let is_own = |n: usize| {
                     let target = self.all.get(n).map(|(_, target)| target);
-                    let object = matches!(target, Some(Target::Object(_)));
-                    object || matches!(target, Some(Target::ClientEnd(_) | Target::ServerEnd(_)))
+                    use Target::{ClientEnd, Object, ServerEnd};
+                    matches!(target, Some(Object(_) | ClientEnd(_) | ServerEnd(_)))
                 };
                 let found = match is_own(next) && is_it(next) {
                     true => next,
