@@ -184,19 +184,29 @@ static void until(int fd, const char *text) {
     printf("'%s' has come\n", text);
 }
 
+/* Waits for a signal that is blocked: one that came before is not missed. */
+static void await(int signal) {
+    sigset_t none;
+    sigemptyset(&none);
+    while (caught != signal) sigsuspend(&none);
+}
+
 static void many(void) {
     int master;
     signal(SIGTTOU, SIG_IGN);
     fflush(stdout);
     pid_t child = forkpty(&master, 0, 0, 0);
     if (!child) {
+        sigset_t both;
+        sigemptyset(&both), sigaddset(&both, SIGINT), sigaddset(&both, SIGWINCH);
+        sigprocmask(SIG_BLOCK, &both, 0);
         signal(SIGINT, catches);
         signal(SIGWINCH, catches);
         printf("leader %d, foreground %d, tty %d\n", getsid(0) == getpid(), tcgetpgrp(0) == getpid(), open("/dev/tty", O_RDWR) > 0);
         printf("ready\n");
-        while (caught != SIGINT) pause();
+        await(SIGINT);
         printf("interrupted\n");
-        while (caught != SIGWINCH) pause();
+        await(SIGWINCH);
         printf("resized\n");
         /* A job in the background is stopped when it reads, and continued into the foreground. */
         pid_t job = fork();
