@@ -178,6 +178,12 @@ impl<'a> Running<'a> {
             .map_err(|error| format!("status: {}", error.text()))
     }
 
+    /// Whether the first has ended by itself. It may between a look at it and a save, above all where time flies while the machine waits for a disk.
+    fn has_ended(&self) -> bool {
+        let status = self.status();
+        status.is_ok_and(|status| !matches!(status, Status::Running | Status::Stopped))
+    }
+
     /// Waits for the first to end, and ends the others.
     fn finish(self) -> Result<Status, String> {
         let end = rt::time::now() + PATIENCE;
@@ -326,6 +332,7 @@ fn run_with_cuts(plan: &Plan, out: &str, span: u64) -> Result<Cut, String> {
         }
         let doing = match running.cut() {
             Ok(doing) => doing,
+            Err(_) if running.has_ended() => break,
             Err(why) => {
                 running.kill();
                 return Err(format!("cut {made} of seed {}: {why}", plan.seed));
@@ -360,14 +367,20 @@ fn leave(plan: &Plan, image: &str, out: &str, mut span: u64) -> Result<(), Strin
     for _ in 0..8 {
         let running = Running::start(plan, out)?;
         rt::time::sleep(random.below(span * 3 / 4).max(1_000));
-        if running.status()? != Status::Running {
+        let mut ended = running.status()? != Status::Running;
+        if !ended {
+            let saved = running.save(image, plan.seed.is_multiple_of(2));
+            ended = saved.is_err() && running.has_ended();
+            if !ended {
+                running.kill();
+                saved?;
+            }
+        }
+        if ended {
             running.kill();
             span = span * 3 / 4;
             continue;
         }
-        let saved = running.save(image, plan.seed.is_multiple_of(2));
-        running.kill();
-        saved?;
         rt::println!("note left in an image");
         return Ok(());
     }
