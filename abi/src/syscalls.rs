@@ -51,6 +51,8 @@ pub enum Param {
     State,
     /// Ignored: the object has no simple state.
     Unused,
+    /// The address of registers for a thread to go on with ([`crate::Registers`]).
+    Registers,
     /// A number.
     Word,
     /// Rights, of [`crate::access`].
@@ -972,7 +974,7 @@ calls! {
     130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception Unreferenced];
 
     /// Lets go of an exception without answering it. The thread goes on waiting until its manager
-    /// sets its state.
+    /// answers (`thread_answer`) or sets its state.
     131 ServerRelease server_release Server Short () [Ok WrongStage];
 
     /// The server ends the connection and waits for the next client and receives. It waits for a
@@ -1000,6 +1002,11 @@ calls! {
     /// is. `InUse`: another space has the place, or the space has a place, a mapping or a thread already. `Invalid`: there is no
     /// such place, or the processor does not keep ring 1 away from the memory of programs.
     137 DeviceCollocate device_collocate Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), place: Word) [Ok Denied Dead InUse Invalid Vacant];
+
+    /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread goes on
+    /// with these registers, a stopped one when it is resumed. `WrongStage`: no exception of the thread has been received.
+    /// `Invalid`: no thread can have these registers.
+    138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers) [Ok Invalid WrongStage Vacant];
 }
 
 #[cfg(test)]

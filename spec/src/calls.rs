@@ -78,6 +78,7 @@ impl System {
             Call::DeviceRevokePorts => self.device_revoke_ports(c),
             Call::DeviceCollocate => self.device_collocate(c),
             Call::ServerRelease => self.server_release(c),
+            Call::ThreadAnswer => self.thread_answer(c),
             // All others are sequences of stages, which their names say.
             _ => self.ipc(t, call),
         }

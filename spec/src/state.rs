@@ -308,6 +308,26 @@ impl System {
         Ok(())
     }
 
+    /// `thread_answer`: who has the thread answers the exception that was received from it.
+    pub(crate) fn thread_answer(&mut self, c: Caller) -> Handled {
+        let id = self.find_open(c.space, c.a, Type::Thread)?;
+        if !self.thread(id).exception_delivered {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        let words: [u64; REGISTER_WORDS] = self.read_words(c.space, c.b)?;
+        let registers = Registers::from_words(&words);
+        if !sound(&registers) {
+            return Err(INVALID);
+        }
+        let t = self.thread_mut(id);
+        t.set_registers(registers);
+        (t.exception_delivered, t.keeper) = (false, None);
+        if self.waits(id, Waiting::Exception) {
+            self.wake(id);
+        }
+        self.done(c)
+    }
+
     /// Sets one end of a connection. If it names another peer than before, the old one is told.
     fn set_end(&mut self, t: Id, client: bool, new: End) {
         let old = if client { self.thread(t).client } else { self.thread(t).server };

@@ -38,6 +38,10 @@ fn function(call: &Syscall) -> String {
                 parameters.push(format!("{name}: &{}State", call.object));
                 arguments.push(format!("core::ptr::from_ref({name}) as u64"));
             }
+            Param::Registers => {
+                parameters.push(format!("{name}: &Registers"));
+                arguments.push(format!("core::ptr::from_ref({name}) as u64"));
+            }
             _ => {
                 parameters.push(format!("{name}: u64"));
                 arguments.push(name.to_string());

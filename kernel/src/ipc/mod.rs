@@ -892,6 +892,11 @@ fn commit_exception(k: K, c: &'static Thread, short: bool) {
         c.hint.set(Hint::Answered { short });
         return;
     }
+    end_exception_of(k, c);
+}
+
+/// Ends the exception of `c`, whose registers are set, and wakes it if it waits for that.
+pub(crate) fn end_exception_of(k: K, c: &'static Thread) {
     end_exception(c);
     if c.waits_for(Waiting::Exception) {
         c.wake(k);

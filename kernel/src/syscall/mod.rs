@@ -226,6 +226,7 @@ handlers! { a:
     DeviceRevokePorts => device_revoke_ports(a),
     DeviceCollocate => device_collocate(a),
     ServerRelease => ipc::release(a.t),
+    ThreadAnswer => state::thread_answer(a),
 }
 
 /// A table of fast paths, for calls whose first argument is a handle that the cache of lookups has. All other

@@ -461,6 +461,21 @@ pub(super) fn thread_set(a: Args) -> Handled {
     a.done()
 }
 
+/// `thread_answer`: what a keeper's reply does, done by who has the thread.
+pub(super) fn thread_answer(a: Args) -> Handled {
+    let t = a.open_object::<Thread>()?;
+    if !t.exception_delivered() {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    let registers = Registers::from_words(&read(a, a.b())?);
+    if !hal::user_registers_ok(&registers) {
+        return Err(invalid());
+    }
+    t.ctx.set_registers(&registers);
+    ipc::end_exception_of(a.k, t);
+    a.done()
+}
+
 // ---- reference -----------------------------------------------------------------------------------
 
 pub(super) fn reference_get(a: Args) -> Handled {

@@ -438,6 +438,39 @@ fn ceilings(met: &mut Met, w: &World, t: u64, state: u64) {
     w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
 }
 
+/// `thread_answer`, of a stopped thread whose state says that an exception has been received from it.
+fn answers(met: &mut Met, w: &World, t: u64, state: u64) {
+    let answer = state + 2048;
+    let mut words = [0; THREAD_WORDS];
+    (words[PC_WORD], words[PRIORITY_WORD], words[STOPS_WORD]) = (CODE, 3, 1);
+    w.ok(Call::ThreadStop, &[t]);
+    w.words(state, &words);
+    w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
+    let mut registers = [0; REGISTER_WORDS];
+    registers[PC_WORD] = CODE + 64;
+    w.words(answer, &registers);
+    assert_eq!(
+        w.sys(Call::ThreadAnswer, &[t, answer]),
+        Code::WrongStage,
+        "A3: who waits for no answer is not given one"
+    );
+    words[DELIVERED_WORD] = 1;
+    w.words(state, &words);
+    w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
+    w.poke(answer + PC_WORD as u64 * 8, 1 << 47);
+    met.is(w, Call::ThreadAnswer, &[t, answer], Code::Invalid);
+    w.poke(answer + PC_WORD as u64 * 8, CODE + 64);
+    met.is(w, Call::ThreadAnswer, &[t, answer], Code::Ok);
+    w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
+    let word = |n: usize| w.peek(state + 8 * n as u64);
+    assert_eq!(
+        (word(PC_WORD), word(DELIVERED_WORD), word(STOPS_WORD)),
+        (CODE + 64, 0, 1),
+        "A3: an answer sets the registers, ends the exception, and nothing else"
+    );
+    met.is(w, Call::ThreadAnswer, &[t, answer], Code::WrongStage);
+}
+
 pub(super) fn thread(met: &mut Met) {
     common(met, Type::Thread);
     let w = World::with_frames(64);
@@ -528,6 +561,7 @@ pub(super) fn thread(met: &mut Met) {
         w.ok(Call::ThreadInterrupt, &[r]);
         met.is(&w, call, &[0], Code::Ok);
     }
+    answers(met, &w, t, state);
     // It stops and destroys itself.
     let n = w.object();
     let p = Program::new().call(Call::ThreadStop, &[(A0, n)]);
@@ -763,7 +797,7 @@ impl Ready {
             .find(|ty| row.object.to_lowercase() == ty.name());
         let handle = match param {
             Param::Fresh => return self.w.object(),
-            Param::State => return self.w.page(),
+            Param::State | Param::Registers => return self.w.page(),
             Param::Object(Type::Reference) | Param::OptReference if row.names(index) => {
                 // The type of the reference's target, from the name of the parameter; otherwise any type.
                 let ty = match name {

@@ -705,6 +705,13 @@ impl Generator {
                     }
                     at
                 }
+                Param::Registers => {
+                    let at = self.state_at();
+                    let words = self.thread_state(play, handle);
+                    d.store
+                        .push((at & !7, words[..abi::REGISTER_WORDS].to_vec()));
+                    at
+                }
                 Param::Rights => self.rights(),
                 Param::Word => self.word(row.call, name),
                 Param::Deadline => {

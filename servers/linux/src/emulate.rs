@@ -39,11 +39,14 @@ use crate::trace;
 /// Most bytes that a call moves before all others have their turn: that takes about a million instructions.
 pub const STEP: u64 = 1 << 20;
 
+/// What a call waits for: mostly one thing.
+pub type Keys = smallvec::SmallVec<[Key; 1]>;
+
 /// When a call that waits is worth trying again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     /// When one of these has happened.
-    pub keys: Vec<Key>,
+    pub keys: Keys,
     /// Only if they may be ready for one of these events then; `None`: whatever happened.
     pub events: Option<u32>,
     /// At this time on the process's clock.
@@ -57,7 +60,7 @@ impl Wake {
     #[must_use]
     pub fn on(key: Key) -> Self {
         Wake {
-            keys: alloc::vec![key],
+            keys: Keys::from_buf([key]),
             ..Wake::default()
         }
     }

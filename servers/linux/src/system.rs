@@ -340,6 +340,9 @@ pub struct System {
     chunk: Vec<u8>,
 }
 
+/// Room for so many things that have happened is kept.
+const KEPT_WOKEN: usize = 64;
+
 impl System {
     /// [`MAX_BULK`] bytes to move others through. They are those of earlier calls, of anybody: what a call has put there is all that it may give to
     /// anybody. For the next one, [`System::give_chunk`]; nothing is lost without that.
@@ -864,9 +867,17 @@ impl System {
         self.epolls.happened(key, events, &mut self.woken);
     }
 
-    /// What has happened since, and for which events that may be ready.
+    /// What has happened since, and for which events that may be ready. For the memory of it, [`System::give_woken`].
     pub fn take_woken(&mut self) -> Vec<(Key, u32)> {
         take(&mut self.woken)
+    }
+
+    /// Keeps the memory of what [`System::take_woken`] gave, if that is little and nothing has happened since.
+    pub fn give_woken(&mut self, mut woken: Vec<(Key, u32)>) {
+        if self.woken.is_empty() && woken.capacity() <= KEPT_WOKEN {
+            woken.clear();
+            self.woken = woken;
+        }
     }
 
     /// Processes that have ended and that nobody waits for.
@@ -888,8 +899,13 @@ impl System {
     /// Whether nothing is to be done for others.
     #[must_use]
     pub fn is_settled(&self) -> bool {
+        self.woken.is_empty() && self.is_quiet()
+    }
+
+    /// Whether nothing is to be done for others but that calls may be made again.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
         self.sent.is_empty()
-            && self.woken.is_empty()
             && self.gone.is_empty()
             && self.timers.is_empty()
             && self.halts.is_empty()

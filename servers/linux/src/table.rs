@@ -4,13 +4,14 @@
 //! the server waits again. A call that waits stands in `waiters` under each of its keys and in `timers` with its
 //! deadline, so that what happens costs those whom it concerns, and nothing grows with the number of processes.
 //!
-//! * [`living`]: a task that lives, and its thread; [`signals`]: signals and timers;
+//! * [`living`]: a task that lives, and its thread; [`due`]: those whose calls are made again; [`signals`]: signals and timers;
 //! * [`start`]: new processes; [`end`]: their end, and that of their threads;
 //! * [`trace`]: tasks that stand still for who traces them;
 //! * [`native`]: native programs that Linux programs have started;
 //! * [`mod@debug`]: what a debugger does; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
 
 mod debug;
+mod due;
 mod end;
 mod image;
 mod info;
@@ -31,6 +32,7 @@ use core::cell::RefCell;
 use interface::server::{park, Event};
 use personality::emulate::{self, Outcome, Wake};
 use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
+use personality::host::Fpu;
 use personality::number as nr;
 use personality::part::{Gathered, Rebuilding};
 use personality::signal::sig;
@@ -46,6 +48,7 @@ use crate::pace::Pace;
 use crate::world::{short, Born, Memory, Seat, View, World};
 
 use debug::Debugged;
+use due::Due;
 use living::Living;
 
 pub(crate) use native::set_bell;
@@ -53,10 +56,11 @@ pub(crate) use native::set_bell;
 /// Most `Freeze`s, and most `Stop`s, of one process at a time.
 const MAX_HOLDS: u32 = 64;
 
-/// A call (or exception) that waits.
+/// A call (or exception) that waits. Its message stays with the task ([`Living::message`]).
 struct Parked {
-    message: ExceptionMessage,
     wake: Wake,
+    /// The thread has stood still for somebody who may have changed its registers, or let it go on.
+    is_stale: bool,
 }
 
 /// A process that lives: what its tasks have in common here.
@@ -201,9 +205,7 @@ pub(crate) struct Table {
     /// When something is to be done, on the machine's clock.
     timers: BTreeSet<(u64, Timer)>,
     /// Whose calls are to be made again now.
-    due: BTreeSet<Tid>,
-    /// Whose was made again last.
-    retried: Tid,
+    due: Due,
     /// Who gets signals that came while the thread was about to get an answer.
     signalled: Vec<Tid>,
     /// Processes that are to be stopped as soon as none of their threads is about to get an answer.
@@ -256,8 +258,7 @@ impl Table {
             last_serial: 0,
             waiters: BTreeSet::new(),
             timers: BTreeSet::new(),
-            due: BTreeSet::new(),
-            retried: 0,
+            due: Due::default(),
             signalled: Vec::new(),
             halting: Vec::new(),
             ending: VecDeque::new(),
@@ -307,27 +308,31 @@ impl Table {
     }
 
     /// The call of a task waits.
-    fn park(&mut self, tid: Tid, message: ExceptionMessage, wake: Wake) {
+    fn park(&mut self, tid: Tid, message: &ExceptionMessage, wake: Wake) {
         for key in &wake.keys {
             self.waiters.insert((*key, tid));
         }
         if let Some(living) = self.tasks.get_mut(&tid) {
-            living.parked = Some(Parked { message, wake });
+            living.message = *message;
+            living.parked = Some(Parked {
+                wake,
+                is_stale: living.held || living.stays || living.traced,
+            });
         }
         self.schedule(tid);
     }
 
-    /// The call of a task does not wait any longer: its message.
-    fn unpark(&mut self, tid: Tid) -> Option<ExceptionMessage> {
-        self.due.remove(&tid);
-        let Parked { message, wake } = self.tasks.get_mut(&tid)?.parked.take()?;
-        for key in wake.keys {
-            self.waiters.remove(&(key, tid));
+    /// The call of a task does not wait any longer: what was kept of it.
+    fn unpark(&mut self, tid: Tid) -> Option<Parked> {
+        self.due.remove(tid);
+        let parked = self.tasks.get_mut(&tid)?.parked.take()?;
+        for key in &parked.wake.keys {
+            self.waiters.remove(&(*key, tid));
         }
-        if wake.deadline.is_some() {
+        if parked.wake.deadline.is_some() {
             self.schedule(tid);
         }
-        Some(message)
+        Some(parked)
     }
 
     /// Notes when the call of a task is to be made again.
@@ -345,26 +350,38 @@ impl Table {
         Some((living, &mut self.system, &mut self.world))
     }
 
-    /// Applies the outcome of a call to a thread whose exception is not the event loop's current one.
-    fn carry_out(&mut self, tid: Tid, message: ExceptionMessage, outcome: Outcome) {
+    /// Holds a thread that is to go on, and has stopped for who traces it.
+    fn hold_for_tracer(&mut self, tid: Tid) {
         if self.system.is_trace_stopped(tid) {
             let runs = self.tasks.get(&tid).filter(|living| !living.seat.fresh);
             if runs.is_some() {
                 self.hold_traced(tid);
             }
         }
+    }
+
+    /// Lets a thread go on whose exception is not the event loop's current one.
+    fn complete(&mut self, tid: Tid, registers: &Registers, fpu: Option<Fpu>) {
+        let Some(living) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        if living.set_registers(registers, fpu).is_err() {
+            // The registers came from a signal frame that the program made up.
+            rt::log!("{}: has impossible registers", short(&living.task.name()));
+            let pid = living.task.pid;
+            self.end_by(pid, sig::SEGV as u8);
+        }
+    }
+
+    /// Applies the outcome of a call to a thread whose exception is not the event loop's current one.
+    fn carry_out(&mut self, tid: Tid, message: &ExceptionMessage, outcome: Outcome) {
+        self.hold_for_tracer(tid);
         let Some(living) = self.tasks.get_mut(&tid) else {
             return;
         };
         let pid = living.task.pid;
         match outcome {
-            Outcome::Go { registers, fpu } => {
-                if living.set_registers(&registers, fpu).is_err() {
-                    // The registers came from a signal frame that the program made up.
-                    rt::log!("{}: has impossible registers", short(&living.task.name()));
-                    self.end_by(pid, sig::SEGV as u8);
-                }
-            }
+            Outcome::Go { registers, fpu } => self.complete(tid, &registers, fpu),
             Outcome::Park(wake) => self.park(tid, message, wake),
             // Let go by hand, it stands behind all others of its priority.
             Outcome::Turn => {
@@ -410,27 +427,25 @@ impl Table {
         if living.held {
             // The exception arrived just before the process was stopped. It is delivered again when it goes on.
             park();
-            self.park(tid, *message, Wake::default());
+            self.park(tid, message, Wake::default());
             return false;
         }
         let outcome = living.answer(system, world, message, answer);
         // Others are to run first: a thread that is let go by hand stands behind them.
         let goes_on = outcome.is_none() && message.registers.rax != nr::sched_yield;
-        if goes_on && !self.world.trace {
+        if self.world.trace {
+            self.trace(tid, message, answer, outcome.as_ref());
+        }
+        if goes_on {
             return true;
         }
+        park();
         let outcome = outcome.unwrap_or(Outcome::Go {
             registers: *answer,
             fpu: None,
         });
-        if self.world.trace {
-            self.trace(tid, message, &outcome);
-        }
-        if !goes_on {
-            park();
-            self.carry_out(tid, *message, outcome);
-        }
-        goes_on
+        self.carry_out(tid, message, outcome);
+        false
     }
 
     /// The console has input, or room for output.
@@ -443,22 +458,9 @@ impl Table {
         self.due.is_empty() && self.is_settled_but_for_retries()
     }
 
-    /// The next task whose call is to be made again. They take turns, also if each one makes others due.
-    fn next_due(&mut self) -> Option<Tid> {
-        let after = self.due.range(self.retried.saturating_add(1)..).next();
-        let tid = *after.or_else(|| self.due.first())?;
-        self.due.remove(&tid);
-        self.retried = tid;
-        Some(tid)
-    }
-
     /// As [`Table::is_settled`], but calls may be due that are to be made again.
     fn is_settled_but_for_retries(&self) -> bool {
-        self.world.born.is_empty()
-            && self.system.is_settled()
-            && self.world.disk.is_settled()
-            && native::is_settled()
-            && net::is_settled()
+        self.system.is_settled() && self.is_quiet()
     }
 
     /// Does everything that is due: what calls did to other tasks, parked calls, timers.
@@ -484,48 +486,10 @@ impl Table {
         // Most calls leave nothing to do.
         let mut look = !self.timers.is_empty();
         while core::mem::take(&mut look) || !signalled.is_empty() || !self.is_settled() {
-            for Born { task, seat } in core::mem::take(&mut self.world.born) {
-                self.born(task, seat);
+            if !self.is_quiet() {
+                self.hear(&mut signalled);
             }
-            for pid in self.system.take_timers() {
-                self.schedule_alarm(pid);
-            }
-            for (to, signal, origin) in self.system.take_sent() {
-                self.post(to, signal, origin, &mut signalled);
-            }
-            for tid in self.system.futexes.take_granted() {
-                self.grant(tid);
-            }
-            for (pid, number, status) in native::take_ended() {
-                self.program_ended(pid, number, status);
-            }
-            for tid in self.world.disk.take_due() {
-                match disk::root_of(tid) {
-                    Some(root) => self.tree_is_due(root),
-                    None => {
-                        self.due.insert(tid);
-                    }
-                }
-            }
-            for answer in net::take_answers() {
-                self.system.answered(answer);
-            }
-            net::put(self.system.take_requests());
-            for root in self.system.take_rebuilt() {
-                self.tree_is_due(root);
-            }
-            for (key, events) in self.system.take_woken() {
-                let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
-                let wants = |tid: &Tid| {
-                    let parked = self
-                        .tasks
-                        .get(tid)
-                        .and_then(|living| living.parked.as_ref());
-                    let wanted = parked.and_then(|parked| parked.wake.events);
-                    wanted.is_none_or(|wanted| wanted & events != 0)
-                };
-                self.due.extend(waiters.map(|(_, tid)| *tid).filter(wants));
-            }
+            self.wake();
             if !self.timers.is_empty() {
                 self.ring(rt::time::now(), &mut signalled);
             }
@@ -533,28 +497,18 @@ impl Table {
                 self.deliver_signals_in_turn(tid);
             }
             while retries > 0 {
-                let Some(tid) = self.next_due() else { break };
+                let Some(tid) = self.due.next() else { break };
                 if self.may_get_signals(tid) {
                     self.retry(tid);
                     retries -= 1;
                 } else {
                     // It is the first one of the next turn.
-                    self.due.insert(tid);
-                    self.retried = tid.wrapping_sub(1);
+                    self.due.first_again(tid);
                     retries = 0;
                 }
             }
-            for tid in self.system.take_trace_halts() {
-                self.hold_traced(tid);
-            }
-            for tid in self.system.take_trace_goes() {
-                self.release_traced(tid);
-            }
-            for pid in self.system.take_halts() {
-                self.halt(pid);
-            }
-            for pid in self.system.take_gone() {
-                self.forget(pid);
+            if !self.is_quiet() {
+                self.carry_out_stops();
             }
             if retries == 0 && self.is_settled_but_for_retries() {
                 // The rest comes when programs have had a turn.
@@ -563,6 +517,86 @@ impl Table {
             }
         }
         self.world.room.clear();
+    }
+
+    /// Whether there is no news but that calls may be made again: most calls leave nothing else.
+    fn is_quiet(&self) -> bool {
+        self.world.born.is_empty()
+            && self.system.is_quiet()
+            && self.world.disk.is_settled()
+            && native::is_settled()
+            && net::is_settled()
+    }
+
+    /// Takes the news of new tasks, timers, signals, native programs, the disk and the network.
+    fn hear(&mut self, signalled: &mut Vec<Tid>) {
+        for Born { task, seat } in core::mem::take(&mut self.world.born) {
+            self.born(task, seat);
+        }
+        for pid in self.system.take_timers() {
+            self.schedule_alarm(pid);
+        }
+        for (to, signal, origin) in self.system.take_sent() {
+            self.post(to, signal, origin, signalled);
+        }
+        for tid in self.system.futexes.take_granted() {
+            self.grant(tid);
+        }
+        for (pid, number, status) in native::take_ended() {
+            self.program_ended(pid, number, status);
+        }
+        for tid in self.world.disk.take_due() {
+            match disk::root_of(tid) {
+                Some(root) => self.tree_is_due(root),
+                None => {
+                    self.due.insert(tid);
+                }
+            }
+        }
+        for answer in net::take_answers() {
+            self.system.answered(answer);
+        }
+        net::put(self.system.take_requests());
+        for root in self.system.take_rebuilt() {
+            self.tree_is_due(root);
+        }
+    }
+
+    /// What has happened makes calls due that wait for it.
+    fn wake(&mut self) {
+        let woken = self.system.take_woken();
+        for (key, events) in &woken {
+            let (key, events) = (*key, *events);
+            let waiters = self.waiters.range((key, 0)..=(key, Tid::MAX));
+            let wants = |tid: &Tid| {
+                let parked = self
+                    .tasks
+                    .get(tid)
+                    .and_then(|living| living.parked.as_ref());
+                let wanted = parked.and_then(|parked| parked.wake.events);
+                wanted.is_none_or(|wanted| wanted & events != 0)
+            };
+            for (_, tid) in waiters.filter(|(_, tid)| wants(tid)) {
+                self.due.insert(*tid);
+            }
+        }
+        self.system.give_woken(woken);
+    }
+
+    /// Holds and lets go whom others have stopped or continued, and forgets who is gone.
+    fn carry_out_stops(&mut self) {
+        for tid in self.system.take_trace_halts() {
+            self.hold_traced(tid);
+        }
+        for tid in self.system.take_trace_goes() {
+            self.release_traced(tid);
+        }
+        for pid in self.system.take_halts() {
+            self.halt(pid);
+        }
+        for pid in self.system.take_gone() {
+            self.forget(pid);
+        }
     }
 
     /// Writes back what was changed in mapped files, a step of it.
@@ -605,7 +639,7 @@ impl Table {
             self.stand_in_signalled(tid);
             return;
         }
-        let Some(mut message) = self.unpark(tid) else {
+        let Some(Parked { is_stale, .. }) = self.unpark(tid) else {
             // It runs, and its signals have waited for their turn.
             self.deliver_signals(tid);
             return;
@@ -613,16 +647,25 @@ impl Table {
         let Some((living, system, world)) = self.split(tid) else {
             return;
         };
-        match living.state() {
-            // Somebody may have changed the registers meanwhile, or let the thread go on.
-            Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
-            _ => return,
+        let mut message = living.message;
+        if is_stale {
+            match living.state() {
+                Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
+                _ => return,
+            }
         }
-        let outcome = living.emulate(system, world, &message);
+        let mut registers = Registers::default();
+        let outcome = living.answer(system, world, &message, &mut registers);
         if self.world.trace {
-            self.trace(tid, &message, &outcome);
+            self.trace(tid, &message, &registers, outcome.as_ref());
         }
-        self.carry_out(tid, message, outcome);
+        match outcome {
+            None => {
+                self.hold_for_tracer(tid);
+                self.complete(tid, &registers, None);
+            }
+            Some(outcome) => self.carry_out(tid, &message, outcome),
+        }
         if self.tasks.get(&tid).is_some_and(|living| living.finishes) {
             self.finished(tid);
         }
@@ -630,16 +673,22 @@ impl Table {
 
     /// Tells of a call that was made, and of its result.
     #[cold]
-    fn trace(&self, tid: Tid, message: &ExceptionMessage, outcome: &Outcome) {
+    fn trace(
+        &self,
+        tid: Tid,
+        message: &ExceptionMessage,
+        answer: &Registers,
+        outcome: Option<&Outcome>,
+    ) {
         let call = emulate::describe(&message.registers, true);
-        match outcome {
-            _ if message.code != abi::Exception::ForeignCall as u64 => {}
-            Outcome::Go { registers, .. } => {
-                rt::log!("[{tid}] {call} = {}", registers.rax as i64);
-            }
+        let registers = match outcome {
+            _ if message.code != abi::Exception::ForeignCall as u64 => return,
+            None => answer,
+            Some(Outcome::Go { registers, .. }) => registers,
             // It is told of when it is done.
-            Outcome::Park(_) | Outcome::Turn => {}
-            _ => rt::log!("[{tid}] {call}"),
-        }
+            Some(Outcome::Park(_) | Outcome::Turn) => return,
+            Some(_) => return rt::log!("[{tid}] {call}"),
+        };
+        rt::log!("[{tid}] {call} = {}", registers.rax as i64);
     }
 }

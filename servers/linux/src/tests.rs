@@ -1048,7 +1048,7 @@ fn the_parent_gets_the_status_once() {
     let exit = registers(nr::exit_group, &[200]);
     let ended = emulate::call(&mut child, &mut process.system, &mut host, &exit);
     assert!(matches!(ended, Outcome::End(Status::Exited(200))));
-    assert_eq!(woken(&mut process.system), wake.keys);
+    assert_eq!(woken(&mut process.system)[..], wake.keys[..]);
     let sent = process.system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), (To::Process(process.task.pid), 17));
     assert_eq!((sent[0].2.pid, sent[0].2.status), (child.number, 200));
@@ -1121,7 +1121,7 @@ fn who_lends_its_memory_waits_until_it_has_it_back() {
         &process.task.shares.memory
     ));
     assert_eq!(process.memory().exe, "/bin/thing");
-    assert_eq!(woken(&mut process.system), wake.keys);
+    assert_eq!(woken(&mut process.system)[..], wake.keys[..]);
     let Outcome::Go { registers, .. } = process.call(&mut host, &clone) else {
         panic!()
     };
@@ -1159,7 +1159,7 @@ fn pipes_move_bytes_in_order_and_end() {
         process.result(&mut host, nr::read, &[read, 0x10_0000, 0x4000]),
         0x4000
     );
-    assert_eq!(woken(&mut process.system), wake.keys);
+    assert_eq!(woken(&mut process.system)[..], wake.keys[..]);
     process.task.wait = wait;
     let Outcome::Go {
         registers: after, ..

@@ -9,7 +9,7 @@
 //! none.
 use crate::{slots, sys};
 use abi::state::{MappingState, MutexState, PortState, RegionState, SpaceState, ThreadState};
-use abi::{Code, RefKind};
+use abi::{Code, RefKind, Registers};
 use core::ops::Deref;
 
 /// `Ok(())` for [`Code::Ok`], else the code.
@@ -305,6 +305,11 @@ impl ThreadAt {
         done(sys::thread_set_state(
             self.0, state, space, client_end, server_end,
         ))
+    }
+
+    /// Answers the exception that was received from the thread: it goes on with these registers.
+    pub fn answer(self, registers: &Registers) -> Result<(), Code> {
+        done(sys::thread_answer(self.0, registers))
     }
 
     /// Adds one to the stop count.

@@ -9,6 +9,6 @@ pub use crate::x86_64::{ipc, syscall, IpcRegs};
 use abi::state::{
     MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState, ThreadState,
 };
-use abi::{Call, Code, RefKind};
+use abi::{Call, Code, RefKind, Registers};
 
 include!(concat!(env!("OUT_DIR"), "/calls.rs"));

@@ -397,6 +397,10 @@ fn function(out: &mut String, call: &Syscall) {
                 parameters.push(format!("{constant}struct fermata_{object}_state *{name}"));
                 arguments.push(format!("(uint64_t)(uintptr_t){name}"));
             }
+            Param::Registers => {
+                parameters.push(format!("const struct fermata_registers *{name}"));
+                arguments.push(format!("(uint64_t)(uintptr_t){name}"));
+            }
             _ => {
                 parameters.push(format!("uint64_t {name}"));
                 arguments.push((*name).to_string());

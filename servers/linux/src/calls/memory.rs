@@ -503,7 +503,7 @@ pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     }
     c.wait().progress = asked;
     Err(Stop::Park(Wake {
-        keys: behind,
+        keys: behind.into(),
         firm: true,
         ..Wake::default()
     }))

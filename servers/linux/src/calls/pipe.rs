@@ -2,7 +2,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
-use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENXIO, EPIPE};
@@ -15,7 +14,10 @@ use crate::signal::{sig, Origin};
 use crate::system::{Key, Payer};
 use crate::wire::Writer;
 use linux_raw_sys::general as linux;
+use smallvec::SmallVec;
 
+/// What is written at once of no more bytes than this takes no memory on its way.
+const SHORT: usize = 128;
 /// A pipe that was longer than this once gives its memory back when it is empty.
 const KEPT: usize = 8 << 10;
 
@@ -157,8 +159,10 @@ pub fn read(
     if pipe.bytes.is_empty() && pipe.bytes.capacity() > KEPT {
         pipe.bytes = VecDeque::new();
     }
-    let events = if was_full { linux::POLLOUT } else { 0 };
-    c.s.wake_for(Key::Pipe(id), events);
+    // Who writes waits only if fewer than `PIPE_BUF` bytes fit.
+    if was_full {
+        c.s.wake_for(Key::Pipe(id), linux::POLLOUT);
+    }
     Ok(length as u64)
 }
 
@@ -197,7 +201,7 @@ pub fn write(
     total: u64,
 ) -> Result {
     let mut done = c.p.task.wait.map_or(0, |w| w.progress);
-    let mut bytes = Vec::new();
+    let mut bytes: SmallVec<[u8; SHORT]> = SmallVec::new();
     if total == 0 {
         return Ok(0);
     }

@@ -58,7 +58,7 @@ impl Changes {
             None => None,
         };
         Err(Stop::Park(Wake {
-            keys: self.keys,
+            keys: self.keys.into(),
             events: Some(self.events),
             deadline: deadline.into_iter().chain(self.at).min(),
             firm: false,

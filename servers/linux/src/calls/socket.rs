@@ -7,7 +7,7 @@ mod outside;
 mod receive;
 mod send;
 
-use crate::emulate::{Caller, Result, Stop, Wake, AT_FDCWD};
+use crate::emulate::{Caller, Keys, Result, Stop, Wake, AT_FDCWD};
 use crate::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EAGAIN, EBADF, ECONNREFUSED, EEXIST, EFAULT,
     EINPROGRESS, EINVAL, EISCONN, ENOTCONN, ENOTSOCK, ENOTSUP, EPROTONOSUPPORT, EPROTOTYPE,
@@ -19,7 +19,6 @@ use crate::process::{open_flags, Description, Kind};
 use crate::socket::{is_loopback, mapped, Family, Name, Sender, Socket, State, Style};
 use crate::system::Key;
 use crate::wire::Writer;
-use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::net;
 use name::{give_name, inode, read_name, target, written, Written};
@@ -341,7 +340,7 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         Err(EAGAIN) if !nonblocking && is_there => {
             let to = found.unwrap_or(id);
             Err(Stop::Park(Wake {
-                keys: Vec::from([Key::Socket(id), Key::Socket(to)]),
+                keys: Keys::from_slice(&[Key::Socket(id), Key::Socket(to)]),
                 ..Wake::default()
             }))
         }

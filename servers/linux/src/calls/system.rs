@@ -6,7 +6,7 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
 use crate::calls::memory;
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{Caller, Keys, Result, Stop, Wake};
 use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
 use crate::exec::{self, Staged};
 use crate::loading;
@@ -63,7 +63,7 @@ pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
             exec::cancel(c.h, prepared);
         }
         return Err(Stop::Park(Wake {
-            keys: Vec::from([Key::Object(object)]),
+            keys: Keys::from_buf([Key::Object(object)]),
             firm: true,
             ..Wake::default()
         }));

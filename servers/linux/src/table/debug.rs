@@ -46,6 +46,7 @@ impl Table {
         if let Some(living) = self.tasks.get_mut(&tid) {
             if !living.stays && (frozen || living.stop().is_ok()) {
                 living.stays = true;
+                living.may_change();
             }
         }
     }
@@ -247,7 +248,7 @@ impl debug::Manager for Table {
             registers: living.state().map_err(rt::error_of)?.registers,
         };
         let outcome = living.emulate(system, world, &message);
-        self.carry_out(tid, message, outcome);
+        self.carry_out(tid, &message, outcome);
         match self.entries.get(&pid) {
             Some(Entry::Living(_)) => Ok(()),
             _ => Err(Error::Ended),

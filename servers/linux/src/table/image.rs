@@ -291,6 +291,9 @@ impl Table {
             if let Some(living) = self.tasks.get_mut(&tid) {
                 living.finishes &= held;
                 living.held = held || living.stays || living.traced;
+                if living.held {
+                    living.may_change();
+                }
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
                 }

@@ -20,6 +20,8 @@ pub(super) struct Living {
     pub(super) task: Task,
     pub(super) seat: Seat,
     pub(super) parked: Option<Parked>,
+    /// The message of the call that is parked, or of one before.
+    pub(super) message: ExceptionMessage,
     /// When its call is to be made again, as it stands in the table's `timers`.
     pub(super) timer: Option<u64>,
     /// Its process is frozen or stopped, or it stands still for a debugger.
@@ -40,12 +42,20 @@ impl Living {
             task,
             seat,
             parked: None,
+            message: ExceptionMessage::default(),
             timer: None,
             held: false,
             stays: false,
             finishes: false,
             traced: false,
             native: None,
+        }
+    }
+
+    /// The thread stands still for somebody who may change its registers, or let it go on.
+    pub(super) fn may_change(&mut self) {
+        if let Some(parked) = &mut self.parked {
+            parked.is_stale = true;
         }
     }
 
@@ -136,6 +146,12 @@ impl Living {
             return started.map_err(|_| abi::Code::Invalid);
         }
         let thread = self.thread()?;
+        if fpu.is_none() {
+            match thread.answer(registers) {
+                Err(abi::Code::WrongStage) => {}
+                answered => return answered,
+            }
+        }
         thread.stop()?;
         let result = thread.get_state(0, 0, 0).and_then(|mut state| {
             state.registers = *registers;

@@ -172,7 +172,7 @@ impl Table {
     }
 
     /// Has a process stand for a native program.
-    pub(super) fn stand_in(&mut self, tid: Tid, message: ExceptionMessage, native: Native) {
+    pub(super) fn stand_in(&mut self, tid: Tid, message: &ExceptionMessage, native: Native) {
         let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
             return;
         };

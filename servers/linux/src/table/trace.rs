@@ -17,6 +17,7 @@ impl Living {
             return;
         }
         (self.traced, self.held) = (true, true);
+        self.may_change();
         self.let_be_found(world);
     }
 

@@ -792,21 +792,7 @@ impl Fixture {
                     "a port's state",
                 )?;
             }
-            Type::Thread => {
-                let mut state = ThreadState {
-                    priority: 3,
-                    tag: 99,
-                    stop_count: 2,
-                    ..ThreadState::default()
-                };
-                state.registers.rbx = 1234;
-                state.registers.rflags = 0x202;
-                let space = self.twins[side].reference.handle();
-                must(
-                    sys::thread_set_state(handle, &state, space, 0, 0),
-                    "a thread's state",
-                )?;
-            }
+            Type::Thread => self.set_thread(side, &Self::thread_state())?,
             Type::Reference => {
                 self.object(side, Type::Mutex, made)?;
                 must(
@@ -835,6 +821,39 @@ impl Fixture {
             on(ty, Common::Reference, [handle, place, 0, 0, 0]),
             "a reference",
         )
+    }
+
+    /// The state of the victim's object of type thread.
+    fn thread_state() -> ThreadState {
+        let mut state = ThreadState {
+            priority: 3,
+            tag: 99,
+            stop_count: 2,
+            ..ThreadState::default()
+        };
+        state.registers.rbx = 1234;
+        state.registers.rflags = 0x202;
+        state
+    }
+
+    fn set_thread(&self, side: usize, state: &ThreadState) -> Result<(), Failure> {
+        let handle = self.slot(side, Page::Handles, Type::Thread as u64);
+        let space = self.twins[side].reference.handle();
+        let code = sys::thread_set_state(handle, state, space, 0, 0);
+        crate::harness::ok(code).must("a thread's state")
+    }
+
+    /// The victim's object of type thread waits for an answer to an exception, which no keeper has. The registers to answer with
+    /// stand on the page for states.
+    pub fn excepted(&self, side: usize) -> Result<(), Failure> {
+        let mut state = Self::thread_state();
+        (state.exception_delivered, state.exception) = (1, 1);
+        self.set_thread(side, &state)?;
+        state.registers.rbx = 4321;
+        for (i, word) in state.registers.to_words().into_iter().enumerate() {
+            self.set_word(side, Page::State, i as u64, word);
+        }
+        Ok(())
     }
 
     /// The victims' handle of the reference to the object of a type.

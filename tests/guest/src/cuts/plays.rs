@@ -29,6 +29,8 @@ pub enum Precondition {
     Authority(usize),
     /// The state of the object stands on the page for states.
     StateOf(usize, Type),
+    /// The object of type thread waits for an answer to an exception, whose registers stand on the page for states.
+    Excepted(usize),
     /// The mutex is locked.
     Locked(usize),
     /// The object has lost its body; the reference in [`KEPT`] keeps its identity.
@@ -292,6 +294,11 @@ fn ordinary(call: Call, identity: bool) -> Play {
                         .given(Precondition::Object(CLIENT, ty))
                         .given(Precondition::StateOf(CLIENT, ty));
                 }
+            }
+            Param::Registers => {
+                p[index] = Fixture::victim_address(CLIENT, Page::State, 0);
+                play.used |= Page::State.bit(CLIENT);
+                play = play.given(Precondition::Excepted(CLIENT));
             }
             Param::Rights => p[index] = abi::access::READ,
             Param::Deadline => {

@@ -386,6 +386,7 @@ impl Runner {
                 }
                 Ok(())
             }
+            Precondition::Excepted(side) => self.fixture.excepted(side),
             Precondition::Locked(side) => {
                 ok(sys::mutex_lock(slot(&self.fixture, side, Type::Mutex))).must("lock")
             }

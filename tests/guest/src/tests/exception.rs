@@ -335,6 +335,29 @@ fn released_and_resolved_later() -> Outcome {
     actor.thread.resume().must("resume")?;
     check_eq!(keeper.receive(SOON).code, Code::Exception);
     check_eq!(message_registers(&keeper).rax, 100);
+    // Or answered in one call, which is refused for registers that nobody can have, and when nobody waits for it.
+    check_eq!(sys::server_release(), Code::Ok);
+    next.rax = 101;
+    let bad = Registers {
+        rip: 0xffff_8000_0000_0000,
+        ..next
+    };
+    check_eq!(actor.thread.answer(&bad), Err(Code::Invalid));
+    check_eq!(actor.thread.answer(&next), Ok(()));
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(message_registers(&keeper).rax, 101);
+    // Whoever has it answers too late then; a stopped thread goes on when it is resumed.
+    actor.thread.stop().must("stop")?;
+    next.rax = 102;
+    check_eq!(actor.thread.answer(&next), Ok(()));
+    check_eq!(actor.thread.answer(&next), Err(Code::WrongStage));
+    next.rax = 103;
+    check_eq!(reply_registers(&next), Code::Ok);
+    check_eq!(keeper.receive(3_000_000).code, Code::TimedOut);
+    check_eq!(actor.state().registers.rax, 102);
+    actor.thread.resume().must("resume")?;
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(message_registers(&keeper).rax, 102);
     Ok(())
 }
 
