@@ -162,6 +162,11 @@ numbered! {
     }
 }
 
+/// The state of an FPU by itself, as it stands at the end of a thread's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct FpuState(pub [u8; FPU_BYTES]);
+
 /// Bytes of the FPU area: the layout of `fxsave64`.
 pub const FPU_BYTES: usize = 512;
 

@@ -53,6 +53,8 @@ pub enum Param {
     Unused,
     /// The address of registers for a thread to go on with ([`crate::Registers`]).
     Registers,
+    /// The address of an FPU's state ([`crate::state::FpuState`]), or 0 for the one that there is.
+    OptFpu,
     /// A number.
     Word,
     /// Rights, of [`crate::access`].
@@ -1004,9 +1006,9 @@ calls! {
     137 DeviceCollocate device_collocate Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), place: Word) [Ok Denied Dead InUse Invalid Vacant];
 
     /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread goes on
-    /// with these registers, a stopped one when it is resumed. `WrongStage`: no exception of the thread has been received.
+    /// with these registers, a stopped one when it is resumed, and with its FPU's state or another one. `WrongStage`: no exception of the thread has been received.
     /// `Invalid`: no thread can have these registers.
-    138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers) [Ok Invalid WrongStage Vacant];
+    138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers, fpu: OptFpu) [Ok Invalid WrongStage Vacant];
 }
 
 #[cfg(test)]

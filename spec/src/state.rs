@@ -315,12 +315,20 @@ impl System {
             return Err(Stop::Code(Code::WrongStage));
         }
         let words: [u64; REGISTER_WORDS] = self.read_words(c.space, c.b)?;
+        let fpu: Option<[u64; FPU_BYTES / 8]> = match c.c {
+            0 => None,
+            at => Some(self.read_words(c.space, at)?),
+        };
         let registers = Registers::from_words(&words);
         if !sound(&registers) {
             return Err(INVALID);
         }
         let t = self.thread_mut(id);
         t.set_registers(registers);
+        if let Some(words) = fpu {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            t.fpu = clean_fpu(&bytes);
+        }
         (t.exception_delivered, t.keeper) = (false, None);
         if self.waits(id, Waiting::Exception) {
             self.wake(id);

@@ -42,6 +42,10 @@ fn function(call: &Syscall) -> String {
                 parameters.push(format!("{name}: &Registers"));
                 arguments.push(format!("core::ptr::from_ref({name}) as u64"));
             }
+            Param::OptFpu => {
+                parameters.push(format!("{name}: Option<&FpuState>"));
+                arguments.push(format!("{name}.map_or(0, |at| core::ptr::from_ref(at) as u64)"));
+            }
             _ => {
                 parameters.push(format!("{name}: u64"));
                 arguments.push(name.to_string());

@@ -468,10 +468,19 @@ pub(super) fn thread_answer(a: Args) -> Handled {
         return Err(Stop::Code(Code::WrongStage));
     }
     let registers = Registers::from_words(&read(a, a.b())?);
+    let fpu = match a.c() {
+        0 => None,
+        at => Some(Span::words(a.k, a.space, at, FPU_BYTES / 8, Access::READ)?),
+    };
     if !hal::user_registers_ok(&registers) {
         return Err(invalid());
     }
     t.ctx.set_registers(&registers);
+    if let Some(from) = fpu {
+        let mut fpu = [0; FPU_BYTES];
+        from.read_bytes(0, &mut fpu);
+        core(|| t.ctx.set_fpu(&fpu));
+    }
     ipc::end_exception_of(a.k, t);
     a.done()
 }

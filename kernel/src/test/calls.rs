@@ -450,7 +450,7 @@ fn answers(met: &mut Met, w: &World, t: u64, state: u64) {
     registers[PC_WORD] = CODE + 64;
     w.words(answer, &registers);
     assert_eq!(
-        w.sys(Call::ThreadAnswer, &[t, answer]),
+        w.sys(Call::ThreadAnswer, &[t, answer, 0]),
         Code::WrongStage,
         "A3: who waits for no answer is not given one"
     );
@@ -458,17 +458,26 @@ fn answers(met: &mut Met, w: &World, t: u64, state: u64) {
     w.words(state, &words);
     w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
     w.poke(answer + PC_WORD as u64 * 8, 1 << 47);
-    met.is(w, Call::ThreadAnswer, &[t, answer], Code::Invalid);
+    met.is(w, Call::ThreadAnswer, &[t, answer, 0], Code::Invalid);
     w.poke(answer + PC_WORD as u64 * 8, CODE + 64);
-    met.is(w, Call::ThreadAnswer, &[t, answer], Code::Ok);
+    let fpu = answer + 512;
+    let mut bytes = abi::state::initial_fpu();
+    bytes[160..168].copy_from_slice(&77u64.to_le_bytes());
+    w.write(fpu, &bytes);
+    met.is(w, Call::ThreadAnswer, &[t, answer, fpu], Code::Ok);
     w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
     let word = |n: usize| w.peek(state + 8 * n as u64);
     assert_eq!(
-        (word(PC_WORD), word(DELIVERED_WORD), word(STOPS_WORD)),
-        (CODE + 64, 0, 1),
-        "A3: an answer sets the registers, ends the exception, and nothing else"
+        (
+            word(PC_WORD),
+            word(DELIVERED_WORD),
+            word(STOPS_WORD),
+            word(THREAD_WORDS + 20)
+        ),
+        (CODE + 64, 0, 1, 77),
+        "A3: an answer sets registers and FPU, ends the exception, and nothing else"
     );
-    met.is(w, Call::ThreadAnswer, &[t, answer], Code::WrongStage);
+    met.is(w, Call::ThreadAnswer, &[t, answer, 0], Code::WrongStage);
 }
 
 pub(super) fn thread(met: &mut Met) {
@@ -797,7 +806,7 @@ impl Ready {
             .find(|ty| row.object.to_lowercase() == ty.name());
         let handle = match param {
             Param::Fresh => return self.w.object(),
-            Param::State | Param::Registers => return self.w.page(),
+            Param::State | Param::Registers | Param::OptFpu => return self.w.page(),
             Param::Object(Type::Reference) | Param::OptReference if row.names(index) => {
                 // The type of the reference's target, from the name of the parameter; otherwise any type.
                 let ty = match name {

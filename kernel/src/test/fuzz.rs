@@ -712,6 +712,8 @@ impl Generator {
                         .push((at & !7, words[..abi::REGISTER_WORDS].to_vec()));
                     at
                 }
+                Param::OptFpu if self.chance(50) => 0,
+                Param::OptFpu => self.state_at(),
                 Param::Rights => self.rights(),
                 Param::Word => self.word(row.call, name),
                 Param::Deadline => {

@@ -447,7 +447,7 @@ impl Signals {
         };
         let r = *registers;
         let mask = self.saved_mask.take().unwrap_or(self.mask);
-        let frame = Writer::new()
+        let frame = Writer::with_room(FRAME)
             .u64(action.restorer)
             // struct ucontext
             .u64(0)

@@ -20,8 +20,14 @@ impl Writer {
     /// Nothing yet.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_room(ROOM)
+    }
+
+    /// Nothing yet, and room for so many bytes.
+    #[must_use]
+    pub fn with_room(room: usize) -> Self {
         Writer {
-            bytes: Vec::with_capacity(ROOM),
+            bytes: Vec::with_capacity(room),
         }
     }
 

@@ -241,6 +241,7 @@ fn choices(
         Param::State => states(row).map(|s| (vec![(n, THEIR_DATA)], 0, s)).collect(),
         Param::Unused => vec![one(0)],
         Param::Registers => vec![one(THEIR_DATA)],
+        Param::OptFpu => vec![one(0), one(THEIR_DATA)],
         Param::Rights => vec![one(0), one(access::ALL)],
         Param::Deadline if plan(row.call).is_ipc() => {
             vec![(vec![(registers::DEADLINE, 1)], 0, None)]

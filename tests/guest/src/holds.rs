@@ -383,7 +383,7 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     let mut p = [slot, 0, 0, 0, 0, 0];
     for (to, (_, param)) in p.iter_mut().zip(row.params).skip(1) {
         *to = match param {
-            Param::State | Param::Registers => room.as_ptr() as u64,
+            Param::State | Param::Registers | Param::OptFpu => room.as_ptr() as u64,
             Param::Fresh => slot + abi::OBJECT_SIZE,
             Param::Object(Type::Reference) => spare.handle(),
             _ => 0,

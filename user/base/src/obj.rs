@@ -8,7 +8,9 @@
 //! Where a state names other objects, the parameters are handles of references, 0 standing for
 //! none.
 use crate::{slots, sys};
-use abi::state::{MappingState, MutexState, PortState, RegionState, SpaceState, ThreadState};
+use abi::state::{
+    FpuState, MappingState, MutexState, PortState, RegionState, SpaceState, ThreadState,
+};
 use abi::{Code, RefKind, Registers};
 use core::ops::Deref;
 
@@ -307,9 +309,9 @@ impl ThreadAt {
         ))
     }
 
-    /// Answers the exception that was received from the thread: it goes on with these registers.
-    pub fn answer(self, registers: &Registers) -> Result<(), Code> {
-        done(sys::thread_answer(self.0, registers))
+    /// Answers the exception that was received from the thread: it goes on with these registers, and with this FPU's state or its own.
+    pub fn answer(self, registers: &Registers, fpu: Option<&FpuState>) -> Result<(), Code> {
+        done(sys::thread_answer(self.0, registers, fpu))
     }
 
     /// Adds one to the stop count.

@@ -7,7 +7,8 @@
 pub use crate::gate::Returned;
 pub use crate::x86_64::{ipc, syscall, IpcRegs};
 use abi::state::{
-    MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState, ThreadState,
+    FpuState, MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState,
+    ThreadState,
 };
 use abi::{Call, Code, RefKind, Registers};
 

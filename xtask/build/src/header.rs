@@ -401,6 +401,10 @@ fn function(out: &mut String, call: &Syscall) {
                 parameters.push(format!("const struct fermata_registers *{name}"));
                 arguments.push(format!("(uint64_t)(uintptr_t){name}"));
             }
+            Param::OptFpu => {
+                parameters.push(format!("const uint64_t *{name}"));
+                arguments.push(format!("(uint64_t)(uintptr_t){name}"));
+            }
             _ => {
                 parameters.push(format!("uint64_t {name}"));
                 arguments.push((*name).to_string());

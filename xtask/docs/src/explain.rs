@@ -178,6 +178,7 @@ pub fn parameter(name: &str, kind: Param) -> String {
         Param::Fresh => "address at which to put an object, aligned to 16".into(),
         Param::State => "address of the state, aligned to 8".into(),
         Param::Unused => "ignored".into(),
+        Param::OptFpu => "address of an FPU's state, aligned to 8, or 0".into(),
         Param::Registers => "address of registers to go on with, aligned to 8".into(),
         Param::Word => "a number".into(),
         Param::Rights => "rights: read 1, write 2, execute 4, objects 8".into(),

@@ -1,7 +1,7 @@
 //! A task that lives, and its thread.
 
 use abi::message::ExceptionMessage;
-use abi::state::ThreadState;
+use abi::state::{FpuState, ThreadState};
 use abi::{Exception, Registers, Type};
 use personality::emulate::{self, Outcome};
 use personality::host::Fpu;
@@ -146,11 +146,10 @@ impl Living {
             return started.map_err(|_| abi::Code::Invalid);
         }
         let thread = self.thread()?;
-        if fpu.is_none() {
-            match thread.answer(registers) {
-                Err(abi::Code::WrongStage) => {}
-                answered => return answered,
-            }
+        let state = fpu.as_deref().map(|fpu| FpuState(*fpu));
+        match thread.answer(registers, state.as_ref()) {
+            Err(abi::Code::WrongStage) => {}
+            answered => return answered,
         }
         thread.stop()?;
         let result = thread.get_state(0, 0, 0).and_then(|mut state| {

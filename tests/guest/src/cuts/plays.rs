@@ -300,6 +300,10 @@ fn ordinary(call: Call, identity: bool) -> Play {
                 play.used |= Page::State.bit(CLIENT);
                 play = play.given(Precondition::Excepted(CLIENT));
             }
+            // Behind the registers.
+            Param::OptFpu => {
+                p[index] = Fixture::victim_address(CLIENT, Page::State, 512);
+            }
             Param::Rights => p[index] = abi::access::READ,
             Param::Deadline => {
                 p[index] = LATER;

@@ -342,15 +342,15 @@ fn released_and_resolved_later() -> Outcome {
         rip: 0xffff_8000_0000_0000,
         ..next
     };
-    check_eq!(actor.thread.answer(&bad), Err(Code::Invalid));
-    check_eq!(actor.thread.answer(&next), Ok(()));
+    check_eq!(actor.thread.answer(&bad, None), Err(Code::Invalid));
+    check_eq!(actor.thread.answer(&next, None), Ok(()));
     check_eq!(keeper.receive(SOON).code, Code::Exception);
     check_eq!(message_registers(&keeper).rax, 101);
     // Whoever has it answers too late then; a stopped thread goes on when it is resumed.
     actor.thread.stop().must("stop")?;
     next.rax = 102;
-    check_eq!(actor.thread.answer(&next), Ok(()));
-    check_eq!(actor.thread.answer(&next), Err(Code::WrongStage));
+    check_eq!(actor.thread.answer(&next, None), Ok(()));
+    check_eq!(actor.thread.answer(&next, None), Err(Code::WrongStage));
     next.rax = 103;
     check_eq!(reply_registers(&next), Code::Ok);
     check_eq!(keeper.receive(3_000_000).code, Code::TimedOut);
