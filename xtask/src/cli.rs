@@ -101,7 +101,7 @@ pub(crate) enum Command {
     Doc,
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
-    /// Write docs/numbers.md: lines, calls and costs as they are, tests and cuts as they were counted last
+    /// Write docs/numbers.md: lines, calls, costs and tests as the sources have them
     Numbers,
     /// Check rustfmt, clippy for everything in every configuration, the rules of the rooms, and docs/numbers.md
     Check,

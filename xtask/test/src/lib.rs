@@ -43,7 +43,6 @@ use xtask_build::config::{Choice, Config, Irq};
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
-use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::place::Place;
 use xtask_machine::signals;
@@ -254,16 +253,10 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    let (passed, mut failed, ignored) = summary(&runs, start.elapsed(), filter)?;
+    let (passed, mut failed) = summary(&runs, start.elapsed(), filter)?;
     times::print(start.elapsed());
     if !cuts.is_empty() {
-        failed += cut::summary(project, options, &cuts)?;
-    }
-    if filter.is_none() && failed == 0 {
-        let names: Vec<&str> = chosen.iter().map(|config| config.name()).collect();
-        let of_tests = [("passed", passed), ("failed", failed), ("ignored", ignored)];
-        let of_tests = of_tests.map(|(name, count)| (name, count as u64));
-        numbers::remember(project, "Tests", &names.join(", "), &of_tests)?;
+        failed += cut::summary(project, &cuts)?;
     }
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
@@ -477,11 +470,7 @@ fn finished(run: &Run, journal: Option<&Journal>) {
 }
 
 /// Prints how many tests of each part passed and failed.
-fn summary(
-    runs: &[Run],
-    time: Duration,
-    filter: Option<&str>,
-) -> Result<(usize, usize, usize), Error> {
+fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
     println!("\n{} s", time.as_secs());
     let mut sum = Report::default();
     if runs.len() > 2 {
@@ -523,7 +512,7 @@ fn summary(
             status: USAGE,
         });
     }
-    Ok((passed, failed, sum.ignored.len()))
+    Ok((passed, failed))
 }
 
 /// The command that runs the test of this name again.
@@ -598,7 +587,7 @@ fn host_tests(
                     if signals::caught().is_some() {
                         break;
                     }
-                    let name = host_prefix(package);
+                    let name = package.test_prefix();
                     let done = times::measured(name.trim_end_matches('/'), || {
                         host_package(project, package, filter, report)
                     });
@@ -616,7 +605,7 @@ fn host_tests(
 /// Whether the filter can name a test of the package: each word of what it says behind the package's name is in one of
 /// the package's sources, or is the name of one.
 fn may_match(project: &Project, package: &Package, filter: Option<&str>) -> bool {
-    let prefix = host_prefix(package);
+    let prefix = package.test_prefix();
     let wanted = behind(filter, &prefix);
     if wanted.contains('/') {
         // It is about another package, or none.
@@ -643,18 +632,13 @@ fn may_match(project: &Project, package: &Package, filter: Option<&str>) -> bool
     missing.is_empty()
 }
 
-/// What the names of a package's tests on the host begin with.
-fn host_prefix(package: &Package) -> String {
-    format!("host/{}/", package.dir.to_string_lossy().replace('/', "-"))
-}
-
 fn host_package(
     project: &Project,
     package: &Package,
     filter: Option<&str>,
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
-    let prefix = host_prefix(package);
+    let prefix = package.test_prefix();
     let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command.args([
         "--quiet",
