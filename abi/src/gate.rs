@@ -5,22 +5,13 @@
 //! prefixes that it ignores. In a process a site is executed as it is and costs what that
 //! instruction costs. A loader that places the program elsewhere replaces the site by a `call` to
 //! an entry of its own ([`redirection`]), which finds and leaves the registers as the kernel does.
+//! What the bytes of a site are stands in the file of the architecture ([`crate::x86_64`]).
 //!
 //! A program carries a list of its sites in a section named [`SECTION`]: for each a signed 32-bit
 //! number, the distance from the number to the site, so that the list is valid wherever the program
 //! is placed. An ELF note of type [`NOTE`] says where the list is ([`list`]).
 
-/// The instruction that enters the kernel.
-pub const ENTER: [u8; 2] = [0x0f, 0x05];
-
-/// Prefixes of a site. A thread in a call has its `rip` behind them, at [`ENTER`].
-pub const PREFIXES: usize = 3;
-
-/// Size of a site, in bytes: that of a `call` to a relative address.
-pub const SITE_SIZE: usize = PREFIXES + ENTER.len();
-
-/// A site: three CS prefixes and `syscall`. The processor ignores the prefixes.
-pub const SITE: [u8; SITE_SIZE] = [0x2e, 0x2e, 0x2e, ENTER[0], ENTER[1]];
+pub use crate::x86_64::{redirection, ENTER, PREFIXES, SITE, SITE_SIZE};
 
 /// Name of the section with the list of sites.
 pub const SECTION: &str = "fermata_sites";
@@ -53,17 +44,6 @@ pub fn sites(address: u64, list: &[u8]) -> impl Iterator<Item = Option<u64>> + '
 fn relative(address: u64, distance: &[u8]) -> Option<u64> {
     let distance = i32::from_le_bytes(distance.try_into().ok()?);
     address.checked_add_signed(distance.into())
-}
-
-/// What a loader writes in place of the site at `site`, so that its calls go to `entry`; `None` if
-/// that is too far away. The entry finds the registers as the kernel would, a return address on the
-/// stack, and returns with the registers as the kernel leaves them: all kept but the results, `rcx`
-/// and `r11`.
-#[must_use]
-pub fn redirection(site: u64, entry: u64) -> Option<[u8; SITE_SIZE]> {
-    let distance = entry.wrapping_sub(site.wrapping_add(SITE_SIZE as u64)) as i64;
-    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
-    Some([0xe8, a, b, c, d])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The registers of x86-64, and what they are for.
+//! The registers of x86-64, and what they are for; and the bytes of a call's site ([`crate::gate`]).
 //!
 //! | role ([`crate::registers`]) | register |
 //! |---|---|
@@ -66,3 +66,26 @@ pub const ROLES: Roles<Register> = Roles {
     lost: &[(Register::Rcx, Lost::Next), (Register::R11, Lost::Flags)],
     bases: &[Register::FsBase, Register::GsBase],
 };
+
+/// The instruction that enters the kernel.
+pub const ENTER: [u8; 2] = [0x0f, 0x05];
+
+/// Prefixes of a site. A thread in a call has its `rip` behind them, at [`ENTER`].
+pub const PREFIXES: usize = 3;
+
+/// Size of a site, in bytes: that of a `call` to a relative address.
+pub const SITE_SIZE: usize = PREFIXES + ENTER.len();
+
+/// A site: three CS prefixes and `syscall`. The processor ignores the prefixes.
+pub const SITE: [u8; SITE_SIZE] = [0x2e, 0x2e, 0x2e, ENTER[0], ENTER[1]];
+
+/// What a loader writes in place of the site at `site`, so that its calls go to `entry`; `None` if
+/// that is too far away. The entry finds the registers as the kernel would, a return address on the
+/// stack, and returns with the registers as the kernel leaves them: all kept but the results, `rcx`
+/// and `r11`.
+#[must_use]
+pub fn redirection(site: u64, entry: u64) -> Option<[u8; SITE_SIZE]> {
+    let distance = entry.wrapping_sub(site.wrapping_add(SITE_SIZE as u64)) as i64;
+    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([0xe8, a, b, c, d])
+}

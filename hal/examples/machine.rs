@@ -530,7 +530,7 @@ mod image {
             let filter = word("filter=").unwrap_or_default();
             while TESTS
                 .get(self.test.get())
-                .is_some_and(|(name, ..)| !name.contains(filter))
+                .is_some_and(|(name, ..)| !filter.split(',').any(|word| name.contains(word)))
             {
                 self.test.set(self.test.get() + 1);
             }

@@ -115,12 +115,17 @@ pub(crate) fn crowd(ctx: &mut Ctx) -> Result<(), Failure> {
         .filter_map(|line| number(line, "", " s"))
         .collect();
     ctx.note(format!("{count:?} programs; ps and kill took {times:?} s"));
+    let net = text
+        .lines()
+        .find(|line| line.starts_with("services: net: "));
+    ctx.note(net.unwrap_or("the network was not asked"));
     let there = String::from_utf8_lossy(output.file("/tmp/ps")?)
         .lines()
         .filter(|line| line.ends_with("services spin") || line.ends_with("do :; done"))
         .count();
     let right = text.contains("services: all is well\n")
         && text.contains("alive\n")
+        && net.is_some_and(|line| line.contains("; asked 1 times, "))
         && count == Some(there as f64)
         && there >= CROWD
         && times.len() == 2

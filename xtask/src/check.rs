@@ -1,15 +1,17 @@
 //! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, and the
-//! [`rules`] of the rooms.
+//! [`rules`] of the rooms, and pages to what they name: tests, commands and numbers.
 
 mod order;
 mod rules;
 
 use std::process::Command;
 
+use crate::cli;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::project::{finish, BuildTarget, Project};
 use xtask_docs::numbers;
+use xtask_test::security;
 
 /// Runs all checks, and says at the end which failed.
 pub(crate) fn run(project: &Project) -> Result<u8, Error> {
@@ -71,6 +73,14 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     }
     if !broken.is_empty() {
         failed.push("the rules of the rooms".into());
+    }
+
+    let missing = security::missing(project, &cli::is_command)?;
+    for line in &missing {
+        eprintln!("{line}");
+    }
+    if !missing.is_empty() {
+        failed.push("the page of promises".into());
     }
 
     let stale = numbers::stale(project)?;

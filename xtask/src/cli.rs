@@ -101,9 +101,9 @@ pub(crate) enum Command {
     Doc,
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
-    /// Write docs/numbers.md: lines, calls and costs as they are, tests and cuts as they were counted last
+    /// Write docs/numbers.md: lines, calls, costs and tests as the sources have them
     Numbers,
-    /// Check rustfmt, clippy for everything in every configuration, the rules of the rooms, and docs/numbers.md
+    /// Check rustfmt, clippy for everything in every configuration, the rules of the rooms, docs/security.md and docs/numbers.md
     Check,
     /// Make a small program of one's own in DIR, anywhere; `run --program DIR` builds it and takes it along
     New {
@@ -237,6 +237,12 @@ fn build(text: &str) -> Result<(BuildTarget, Config), String> {
 /// Reads the arguments of this process. An error says what is wrong, and has its exit status.
 pub(crate) fn parse() -> Result<Command, clap::Error> {
     parse_from(std::env::args_os())
+}
+
+/// Whether there is a command of these words, behind `./fermata`.
+pub(crate) fn is_command(line: &str) -> bool {
+    let words = std::iter::once("fermata").chain(line.split_whitespace());
+    parse_from(words.map(OsString::from)).is_ok()
 }
 
 fn parse_from(arguments: impl Iterator<Item = OsString>) -> Result<Command, clap::Error> {

@@ -80,6 +80,12 @@ pub struct Test {
 #[distributed_slice]
 pub static TESTS: [Test];
 
+/// Whether a filter is about the test of this name: one of its words, between commas, is in that, or it is empty.
+#[must_use]
+pub fn is_wanted(name: &str, filter: &str) -> bool {
+    filter.split(',').any(|word| name.contains(word))
+}
+
 /// Makes a test of a function: `guest_test!(MUTEXES0001, lock_trylock_unlock);` above
 /// `fn lock_trylock_unlock() -> Outcome` is the test `MUTEXES0001_lock_trylock_unlock`.
 #[macro_export]

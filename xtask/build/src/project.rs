@@ -153,6 +153,11 @@ impl Package {
             || self.has_lib && self.dir != Path::new("boot") && self.dir != Path::new("user/rt");
         self.host.unwrap_or(by_place)
     }
+
+    /// What the names of its tests on the host begin with.
+    pub fn test_prefix(&self) -> String {
+        format!("host/{}/", self.dir.to_string_lossy().replace('/', "-"))
+    }
 }
 
 /// Kinds of libraries, as cargo calls them.

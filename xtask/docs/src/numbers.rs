@@ -1,26 +1,23 @@
 //! `./fermata numbers`: `docs/numbers.md`, the one page with counts that change with the sources.
 //!
-//! What can be counted at once (lines, calls, mutants, the committed counts of instructions) is made
-//! anew by each call. Tests and cuts take long: `./fermata test` leaves what it counted in
-//! `target/counted.json` ([`remember`]), with the commit, if nothing failed; where it has not run, the page keeps what it has.
-//! [`stale`] says what `./fermata check` can see to be wrong.
+//! All of it is made of the sources alone: what a run of tests counts stands in what the run prints, for a page that
+//! said so would be wrong with the next commit. [`stale`] says what no longer is as the page says. Counts of lines, mutants
+//! and tests are rounded there, and may be off by a tenth: small changes, and two that come together, leave the page alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use abi::SYSCALLS;
-use serde_json::{json, Map, Value};
+use serde_json::Value;
 
 use crate::syscalls::breakdown;
+use crate::test_names;
 use xtask_build::error::Error;
 use xtask_build::project::{rust_files, Project};
 
 /// The page.
 pub const PAGE: &str = "docs/numbers.md";
-/// What tests have counted.
-const COUNTED: &str = "counted.json";
 /// Where the counts of instructions are committed.
 const THRESHOLDS: &str = "benches/thresholds.json";
 
@@ -114,9 +111,10 @@ const CONFIGS: &[&str] = &[
 
 const HEAD: &str = "\
 # Numbers
-Made by `./fermata numbers`; other pages link here. `./fermata check` says when it is stale. Lines, calls,
-mutants and costs are counted by each call of that command; tests and cuts are what the last
-`./fermata test` without a filter counted before it, at the commit that stands beside them.
+Made by `./fermata numbers` of the sources; other pages link here. `./fermata check` says when it is stale: calls and costs are
+exact, and the counts of lines, mutants and tests, to the nearest ten, may be off by a tenth. What a run counts is not here: the
+last lines of `./fermata test` say how many tests have passed and failed and which were left out, and before them how many cuts there were,
+at how many states; it fails at any mismatch, and at a site that no cut reaches.
 ";
 
 /// Lines of a room.
@@ -168,9 +166,9 @@ fn rooms(root: &Path) -> Result<Vec<(&'static str, Lines)>, Error> {
     Ok(found)
 }
 
-/// Rounded to ten lines.
-fn rounded(lines: usize) -> usize {
-    (lines + 5) / 10 * 10
+/// Rounded to ten.
+fn rounded(count: usize) -> usize {
+    (count + 5) / 10 * 10
 }
 
 fn section_of_rooms(rooms: &[(&str, Lines)]) -> String {
@@ -229,7 +227,8 @@ fn section_of_costs(root: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
-fn section_of_mutants(root: &Path) -> Result<String, Error> {
+/// How many mutants there are.
+fn mutants(root: &Path) -> Result<usize, Error> {
     let path = root.join("tests/mutants");
     let failed = |error| Error::new(format!("cannot read {}: {error}", path.display()));
     let mut count = 0;
@@ -240,36 +239,45 @@ fn section_of_mutants(root: &Path) -> Result<String, Error> {
                 .is_some_and(|extension| extension == "mutant"),
         );
     }
-    Ok(format!(
-        "{count} mutants ([tests/mutants](../tests/mutants/README.md)); `./fermata prove --mutants` \
-         shows that a test notices each.\n"
-    ))
+    Ok(count)
 }
 
-/// What a long test counted, in words; none if it has not run.
-fn measured(counted: &Map<String, Value>, key: &str) -> Option<String> {
-    let of = counted.get(key)?;
-    let number = |name: &str| of[name].as_u64();
-    let words = match key {
-        "Tests" => format!(
-            "{} passed, {} failed, {} left out",
-            number("passed")?,
-            number("failed")?,
-            number("ignored")?
-        ),
-        _ => format!(
-            "{} cuts at {} distinct states, {} mismatches, {} sites not reached",
-            number("cuts")?,
-            number("distinct")?,
-            number("mismatches")?,
-            number("unreached")?
-        ),
+/// The kinds of tests, and what the page says of each.
+const TESTS: &[(&str, &str)] = &[
+    ("host", "on the host, of one crate"),
+    ("machine", "of `hal`, on a machine of their own"),
+    ("guest", "in the guest, in each configuration"),
+    (
+        "scenario",
+        "whole machines, in each configuration or in one",
+    ),
+];
+
+/// What is tested by how much: the name of each row, its count, and what it is.
+fn checks(project: &Project) -> Result<Vec<(&'static str, usize, &'static str)>, Error> {
+    let names = test_names::all(project)?;
+    let count = |kind: &str| {
+        let of = |name: &&String| name.split('/').next() == Some(kind);
+        names.iter().filter(of).count()
     };
-    Some(format!(
-        "{words}, in {}; at commit {}.\n",
-        of["configs"].as_str()?,
-        of["commit"].as_str()?
-    ))
+    let mut found: Vec<_> = TESTS
+        .iter()
+        .map(|&(kind, what)| (kind, count(kind), what))
+        .collect();
+    let what = "([tests/mutants](../tests/mutants/README.md)): `./fermata prove --mutants` shows that a test notices each";
+    found.push(("mutants", mutants(&project.root)?, what));
+    Ok(found)
+}
+
+fn section_of_checks(checks: &[(&str, usize, &str)]) -> String {
+    let mut text = String::from(
+        "As the sources have them, to the nearest ten; those that a macro makes of a table are one.\n\n\
+         | | written | |\n|---|---|---|\n",
+    );
+    for (kind, count, what) in checks {
+        let _ = writeln!(text, "| `{kind}` | {} | {what} |", rounded(*count));
+    }
+    text
 }
 
 /// The sections of a page, by their titles.
@@ -281,10 +289,8 @@ fn sections(page: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// The page: new counts, and what an earlier page says where there is none.
-fn page(project: &Project, before: &str) -> Result<String, Error> {
-    let before = sections(before);
-    let counted = counted(project);
+/// The page.
+fn page(project: &Project) -> Result<String, Error> {
     let mut text = HEAD.to_string();
     let mut add = |title: &str, body: &str| {
         let _ = write!(text, "\n## {title}\n{}\n", body.trim_end());
@@ -292,110 +298,59 @@ fn page(project: &Project, before: &str) -> Result<String, Error> {
     add("Lines", &section_of_rooms(&rooms(&project.root)?));
     add("Calls", &section_of_calls());
     add("Costs", &section_of_costs(&project.root)?);
-    add("Mutants", &section_of_mutants(&project.root)?);
-    for title in ["Tests", "Cuts"] {
-        let kept = before.get(title).map(|body| (*body).to_string());
-        let body = measured(&counted, title).or(kept);
-        add(title, &body.unwrap_or_else(|| "Not counted yet.\n".into()));
-    }
+    add("Tests", &section_of_checks(&checks(project)?));
     Ok(text)
 }
 
 /// Writes the page.
 pub fn write(project: &Project) -> Result<u8, Error> {
     let path = project.root.join(PAGE);
-    let before = std::fs::read_to_string(&path).unwrap_or_default();
-    let text = page(project, &before)?;
-    std::fs::write(&path, text)
+    std::fs::write(&path, page(project)?)
         .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
     println!("{}", path.display());
     Ok(0)
 }
 
-/// The statements of the page that are no longer true, of those that can be checked at once.
+/// The statements of the page that are no longer true.
 pub fn stale(project: &Project) -> Result<Vec<String>, Error> {
     let before = std::fs::read_to_string(project.root.join(PAGE)).unwrap_or_default();
-    let now = page(project, &before)?;
-    let (before, now) = (sections(&before), sections(&now));
+    let now = page(project)?;
+    let (said, now_said) = (sections(&before), sections(&now));
     let mut found = Vec::new();
-    for title in ["Calls", "Costs", "Mutants"] {
-        if before.get(title) != now.get(title) {
+    if said.keys().ne(now_said.keys()) || before.split("\n## ").next() != now.split("\n## ").next()
+    {
+        found.push("the sections, or what stands before them".to_string());
+    }
+    for title in ["Calls", "Costs"] {
+        if said.get(title) != now_said.get(title) {
             found.push(title.to_string());
         }
     }
-    let said = before.get("Lines").copied().unwrap_or_default();
+    let of = |title: &str| said.get(title).copied().unwrap_or_default();
     for (room, lines) in rooms(&project.root)? {
-        if !is_near(said, room, lines) {
+        if !is_near(of("Lines"), room, &[lines.code, lines.tests], 100) {
             found.push(format!("Lines of {room}"));
+        }
+    }
+    for (kind, count, _) in checks(project)? {
+        if !is_near(of("Tests"), kind, &[count], 10) {
+            found.push(format!("Tests: {kind}"));
         }
     }
     Ok(found)
 }
 
-/// Whether a page says about as many lines as there are: a tenth more or less is no reason to touch it.
-fn is_near(page: &str, room: &str, lines: Lines) -> bool {
-    let near = |said: usize, is: usize| said.abs_diff(is) <= (is / 10).max(100);
-    let head = format!("| `{room}` | ");
-    let row = page.lines().find_map(|line| line.strip_prefix(&head));
+/// Whether a row of a section says about these counts: a tenth more or less, or so many, is no reason to touch it.
+fn is_near(section: &str, row: &str, counts: &[usize], least: usize) -> bool {
+    let near = |(said, is): (&usize, &usize)| said.abs_diff(*is) <= (is / 10).max(least);
+    let head = format!("| `{row}` | ");
+    let row = section.lines().find_map(|line| line.strip_prefix(&head));
     let numbers: Vec<usize> = row
         .into_iter()
         .flat_map(|row| row.split('|'))
         .filter_map(|cell| cell.trim().parse().ok())
         .collect();
-    match numbers[..] {
-        [code, tests] => near(code, lines.code) && near(tests, lines.tests),
-        _ => false,
-    }
-}
-
-/// What tests have counted, by the titles of the sections.
-fn counted(project: &Project) -> Map<String, Value> {
-    let text = std::fs::read_to_string(project.target.join(COUNTED)).unwrap_or_default();
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    }
-}
-
-/// Keeps what tests have counted (numbers, by their names) for the section of this title.
-pub fn remember(
-    project: &Project,
-    title: &str,
-    configs: &str,
-    numbers: &[(&str, u64)],
-) -> Result<(), Error> {
-    let mut all = counted(project);
-    let mut of: Map<String, Value> = numbers
-        .iter()
-        .map(|(name, number)| ((*name).to_string(), json!(number)))
-        .collect();
-    of.insert("configs".into(), json!(configs));
-    of.insert("commit".into(), json!(commit(project)));
-    all.insert(title.into(), Value::Object(of));
-    let path = project.target.join(COUNTED);
-    std::fs::write(&path, format!("{:#}\n", Value::Object(all)))
-        .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))
-}
-
-/// The commit that the sources are at, and whether they were changed since.
-fn commit(project: &Project) -> String {
-    let git = |arguments: &[&str]| {
-        let mut command = Command::new("git");
-        let output = command
-            .current_dir(&project.root)
-            .args(arguments)
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
-        output.status.success().then_some(text)
-    };
-    let Some(commit) = git(&["rev-parse", "--short=10", "HEAD"]) else {
-        return "unknown".into();
-    };
-    match git(&["status", "--porcelain"]) {
-        Some(changes) if changes.is_empty() => commit,
-        _ => format!("{commit}, with changes"),
-    }
+    numbers.len() == counts.len() && numbers.iter().zip(counts).all(near)
 }
 
 #[cfg(test)]
@@ -416,55 +371,36 @@ mod tests {
 
     #[test]
     fn a_page_is_stale_when_it_is_far_off() {
-        let page = section_of_rooms(&[(
-            "kernel",
-            Lines {
-                code: 7004,
-                tests: 2996,
-            },
-        )]);
+        let of_kernel = Lines {
+            code: 7004,
+            tests: 2996,
+        };
+        let page = section_of_rooms(&[("kernel", of_kernel)]);
         assert!(page.contains("| `kernel` | 7000 | 3000 |"), "{page}");
-        assert!(is_near(
-            &page,
-            "kernel",
-            Lines {
-                code: 7500,
-                tests: 3000
-            }
-        ));
-        assert!(!is_near(
-            &page,
-            "kernel",
-            Lines {
-                code: 9000,
-                tests: 3000
-            }
-        ));
-        assert!(!is_near(
-            &page,
-            "kernel",
-            Lines {
-                code: 7000,
-                tests: 2000
-            }
-        ));
-        assert!(!is_near(&page, "hal", Lines::default()));
+        let near = |room: &str, code, tests| is_near(&page, room, &[code, tests], 100);
+        assert!(near("kernel", 7500, 3000));
+        assert!(!near("kernel", 9000, 3000));
+        assert!(!near("kernel", 7000, 2000));
+        assert!(!near("hal", 0, 0), "a room that the page does not have");
+        let page = section_of_checks(&[("guest", 204, "in the guest, 3 times")]);
+        assert!(page.contains("| `guest` | 200 |"), "{page}");
+        assert!(is_near(&page, "guest", &[219], 10));
+        assert!(!is_near(&page, "guest", &[240], 10));
+        assert!(!is_near(&page, "host", &[0], 10));
     }
 
     #[test]
-    fn what_was_not_counted_again_is_kept() {
+    fn every_kind_of_test_is_counted() {
         let project = Project::find().expect("the checkout");
-        let empty = Project {
-            root: project.root,
-            target: "/nonexistent".into(),
+        for (kind, count, _) in checks(&project).expect("counts") {
+            assert!(count >= 10, "{kind}: {count}");
+        }
+        let names = test_names::all(&project).expect("names");
+        let kinds = |name: &&String| {
+            TESTS
+                .iter()
+                .any(|(kind, _)| name.split('/').next() == Some(*kind))
         };
-        let kept = page(
-            &empty,
-            "# Numbers\n\n## Cuts\n5 cuts.\n\n## Tests\n7 passed.\n",
-        )
-        .expect("a page");
-        assert!(kept.contains("\n## Cuts\n5 cuts.\n"), "{kept}");
-        assert!(kept.contains("\n## Tests\n7 passed.\n"), "{kept}");
-        assert_eq!(page(&empty, &kept).expect("a page"), kept);
+        assert_eq!(names.iter().filter(kinds).count(), names.len());
     }
 }

@@ -13,7 +13,6 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
 use xtask_build::project::{BuildTarget, Project};
-use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, End, Operator, Options};
 
@@ -399,11 +398,7 @@ impl Operator for Listener<'_> {
 /// Prints the sites that nobody has reached, the table of all calls, and the sum. The result is how many sites nobody has
 /// reached that somebody should have: all of them after whole runs of the configurations that are cut at sites, since a
 /// run whose plays end before they begin would otherwise pass.
-pub(super) fn summary(
-    project: &Project,
-    options: &TestOptions,
-    all: &[(Config, Found)],
-) -> Result<usize, Error> {
+pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<usize, Error> {
     let registry = Registry::read(&project.root)?;
     let mut calls: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut sites = BTreeSet::new();
@@ -483,18 +478,6 @@ pub(super) fn summary(
         sum.distinct,
         if part { 0 } else { unreached.len() }
     );
-    // The page of numbers has those of the usual places.
-    let usual = !part && options.collocated.is_empty();
-    if usual && sum.mismatches == 0 && unreached.is_empty() {
-        let names: Vec<&str> = configs.iter().map(|config| config.name()).collect();
-        let sums = [
-            ("cuts", sum.cuts),
-            ("distinct", sum.distinct),
-            ("mismatches", sum.mismatches),
-            ("unreached", unreached.len() as u64),
-        ];
-        numbers::remember(project, "Cuts", &names.join(" and "), &sums)?;
-    }
     configs.retain(Config::is_cut);
     let found = all.iter().filter(|(config, _)| config.is_cut());
     let sites = found.flat_map(|(_, found)| found.sites.iter().copied());

@@ -151,7 +151,7 @@ pub(super) fn sources(root: &Path) -> Result<u64, Error> {
             let name = path.strip_prefix(root).unwrap_or(&path);
             if name == Path::new("target")
                 || name == Path::new(".git")
-                // This page is made from what tests count, so it is not a source.
+                // This page is made of the others, and no test reads it.
                 || name == Path::new(numbers::PAGE)
             {
                 continue;

@@ -2,8 +2,8 @@
 //!
 //! Tests have names of several kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
 //! `forgetful/CONFIG/NAME` (the guest's tests once more, on a kernel that drops at random what threads keep),
-//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A filter selects
-//! those whose name contains it.
+//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A [`Filter`] selects
+//! those whose name contains a text, or those that the page of promises names.
 //!
 //! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
 //! configuration. With `--all` a [`Journal`] remembers which parts are through.
@@ -11,12 +11,14 @@
 //! * `cut` cuts every call at every site of the kernel, which `sites` finds in the source.
 //! * [`fuzz`] is `./fermata fuzz`; [`interrupts`] and [`mutants`] are `./fermata prove`.
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
+//! * [`security`] reads which tests show what `docs/security.md` promises.
 //! * `conformance` (a test only) sees to it that every call has a test.
 
 pub mod checkpoints;
 #[cfg(test)]
 mod conformance;
 mod cut;
+mod filter;
 pub mod fuzz;
 pub mod interrupts;
 mod journal;
@@ -26,6 +28,7 @@ pub mod packages;
 pub mod scenario;
 #[path = "../../../tests/scenarios/mod.rs"]
 mod scenarios;
+pub mod security;
 mod sites;
 mod times;
 
@@ -43,13 +46,13 @@ use xtask_build::config::{Choice, Config, Irq};
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
-use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::place::Place;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End, Operator, Options};
 
 use clap::{Args, ValueEnum};
+use filter::{behind, Filter};
 use journal::Journal;
 
 /// One of the two threads that are cut.
@@ -105,7 +108,8 @@ pub struct TestOptions {
                      and `forgetful/` (the guest's tests on a kernel that drops at random what it keeps for \
                      waiting threads) name the kinds; `cut` is every call cut at every site of the kernel in \
                      every way, in process-np and interrupt-np unless another CONFIG is named: under pp at \
-                     preemption points as well, under fp the main calls at every instruction"
+                     preemption points as well, under fp the main calls at every instruction; `attack` is every \
+                     test that docs/security.md names, and the scenarios whose names begin so"
     )]
     filter: Option<String>,
 }
@@ -210,9 +214,10 @@ impl Run {
 pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     signals::catch();
     let start = Instant::now();
-    let filter = options.filter.as_deref();
+    let text = options.filter.as_deref();
+    let filter = &Filter::new(project, text)?;
     let journal = if options.choice.is_all() {
-        Some(Journal::open(project, filter, options.fresh)?)
+        Some(Journal::open(project, text, options.fresh)?)
     } else {
         None
     };
@@ -239,11 +244,11 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     for run in runs.iter().filter(|run| !run.earlier) {
         if run.part == Part::Common {
             host_tests(project, filter, &run.report)?;
-            machine_own_tests(project, options, &run.report);
+            machine_own_tests(project, options, filter, &run.report);
             finished(run, journal.as_ref());
         }
     }
-    machine_tests(project, options, &runs, journal.as_ref())?;
+    machine_tests(project, options, filter, &runs, journal.as_ref())?;
     let cuts = cuts(project, options, &runs, journal.as_ref())?;
     if let Some(signal) = signals::caught() {
         if journal.is_some() {
@@ -254,16 +259,10 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    let (passed, mut failed, ignored) = summary(&runs, start.elapsed(), filter)?;
+    let (passed, mut failed) = summary(&runs, start.elapsed(), text)?;
     times::print(start.elapsed());
     if !cuts.is_empty() {
-        failed += cut::summary(project, options, &cuts)?;
-    }
-    if filter.is_none() && failed == 0 {
-        let names: Vec<&str> = chosen.iter().map(|config| config.name()).collect();
-        let of_tests = [("passed", passed), ("failed", failed), ("ignored", ignored)];
-        let of_tests = of_tests.map(|(name, count)| (name, count as u64));
-        numbers::remember(project, "Tests", &names.join(", "), &of_tests)?;
+        failed += cut::summary(project, &cuts)?;
     }
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
@@ -477,11 +476,7 @@ fn finished(run: &Run, journal: Option<&Journal>) {
 }
 
 /// Prints how many tests of each part passed and failed.
-fn summary(
-    runs: &[Run],
-    time: Duration,
-    filter: Option<&str>,
-) -> Result<(usize, usize, usize), Error> {
+fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
     println!("\n{} s", time.as_secs());
     let mut sum = Report::default();
     if runs.len() > 2 {
@@ -523,7 +518,7 @@ fn summary(
             status: USAGE,
         });
     }
-    Ok((passed, failed, sum.ignored.len()))
+    Ok((passed, failed))
 }
 
 /// The command that runs the test of this name again.
@@ -555,38 +550,12 @@ fn add(report: &Mutex<Report>, name: &str, outcome: Outcome) {
         .add(name, outcome);
 }
 
-/// The part of `filter` that is about names behind `prefix`: none if it cannot match any, an empty
-/// one if it matches all.
-fn behind<'a>(filter: Option<&'a str>, prefix: &str) -> &'a str {
-    match filter {
-        None => "",
-        Some(filter) if prefix.contains(filter) => "",
-        // `guest/process-np/ipc` names what lies behind `guest/process-np/`.
-        Some(filter) => filter.strip_prefix(prefix).unwrap_or(filter),
-    }
-}
-
 // ---- host
 
 /// `cargo test` for every package that builds on the host.
-fn host_tests(
-    project: &Project,
-    filter: Option<&str>,
-    report: &Mutex<Report>,
-) -> Result<(), Error> {
-    // Nothing is compiled for a filter that cannot match.
-    let others = [
-        "guest/",
-        "forgetful",
-        "scenario/",
-        "machine",
-        "bench/",
-        "cut",
-    ];
-    if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
-        return Ok(());
-    }
+fn host_tests(project: &Project, filter: &Filter, report: &Mutex<Report>) -> Result<(), Error> {
     let mut packages: Vec<Package> = project.packages()?;
+    // Nothing is compiled for a filter that cannot match.
     packages.retain(|package| package.on_host() && may_match(project, package, filter));
     // Cargo builds one at a time, mostly on one processor; the tests of another run meanwhile.
     let next = AtomicUsize::new(0);
@@ -598,7 +567,7 @@ fn host_tests(
                     if signals::caught().is_some() {
                         break;
                     }
-                    let name = host_prefix(package);
+                    let name = package.test_prefix();
                     let done = times::measured(name.trim_end_matches('/'), || {
                         host_package(project, package, filter, report)
                     });
@@ -613,11 +582,16 @@ fn host_tests(
     result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the filter can name a test of the package: each word of what it says behind the package's name is in one of
-/// the package's sources, or is the name of one.
-fn may_match(project: &Project, package: &Package, filter: Option<&str>) -> bool {
-    let prefix = host_prefix(package);
-    let wanted = behind(filter, &prefix);
+/// Whether the filter can name a test of the package.
+fn may_match(project: &Project, package: &Package, filter: &Filter) -> bool {
+    let prefix = package.test_prefix();
+    filter.within(&prefix).is_some_and(|wanted| {
+        wanted.is_empty() || wanted.iter().any(|word| is_in(project, package, word))
+    })
+}
+
+/// Whether each word of a text is in one of the package's sources, or is the name of one.
+fn is_in(project: &Project, package: &Package, wanted: &str) -> bool {
     if wanted.contains('/') {
         // It is about another package, or none.
         return false;
@@ -643,18 +617,13 @@ fn may_match(project: &Project, package: &Package, filter: Option<&str>) -> bool
     missing.is_empty()
 }
 
-/// What the names of a package's tests on the host begin with.
-fn host_prefix(package: &Package) -> String {
-    format!("host/{}/", package.dir.to_string_lossy().replace('/', "-"))
-}
-
 fn host_package(
     project: &Project,
     package: &Package,
-    filter: Option<&str>,
+    filter: &Filter,
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
-    let prefix = host_prefix(package);
+    let prefix = package.test_prefix();
     let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command.args([
         "--quiet",
@@ -666,10 +635,7 @@ fn host_package(
     ]);
     command.args(["--", "--format", "pretty", "--color", "never"]);
     command.arg("--show-output");
-    let filter = behind(filter, &prefix);
-    if !filter.is_empty() {
-        command.arg(filter);
-    }
+    command.args(filter.within(&prefix).unwrap_or_default());
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -740,16 +706,17 @@ fn output_of(text: &str, name: &str) -> String {
 
 /// What `hal` promises about the machine, tested by a kernel that is made for that; once for each
 /// way to mask interrupts.
-fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Report>) {
+fn machine_own_tests(
+    project: &Project,
+    options: &TestOptions,
+    filter: &Filter,
+    report: &Mutex<Report>,
+) {
     for irq in Config::maskings(&options.configs()) {
         let prefix = format!("machine/{}/", irq.name());
-        if options
-            .filter
-            .as_deref()
-            .is_some_and(|filter| !prefix.starts_with(filter))
-        {
+        let Some(wanted) = filter.within(&prefix) else {
             continue;
-        }
+        };
         let config = Config::machine(irq);
         match image::build_example(project, config, "machine") {
             Ok(images) => {
@@ -757,7 +724,7 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
                 // So that interrupts come after any instruction, and at the same ones in each run.
                 machine.deterministic = true;
                 times::measured(&prefix, || {
-                    boot_tests(&images, machine, &prefix, None, options.verbose, report);
+                    boot_tests(&images, machine, &prefix, &wanted, options.verbose, report);
                 });
             }
             Err(error) => add(
@@ -774,6 +741,7 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
 fn machine_tests(
     project: &Project,
     options: &TestOptions,
+    filter: &Filter,
     runs: &[Run],
     journal: Option<&Journal>,
 ) -> Result<(), Error> {
@@ -787,31 +755,17 @@ fn machine_tests(
         })
         .collect();
     // Nothing is built and booted for a filter that cannot match.
-    let filter = options.filter.as_deref();
     let kinds = ["guest/", "forgetful/", "scenario/", "bench/"];
     let thresholds = &Thresholds::read(project)?;
     let may_run = |kind: &str, config: Config| {
         let prefix = format!("{kind}{}/", config.name());
-        // The names of these are known before.
-        let names: Vec<String> = match kind {
-            "scenario/" => scenarios::ALL.iter().map(|s| s.name.to_string()).collect(),
-            "bench/" => thresholds.names(config),
-            _ => Vec::new(),
-        };
-        let is_known = kind == "scenario/" || kind == "bench/";
-        filter.is_none_or(|filter| {
-            if is_known
-                && !names
-                    .iter()
-                    .any(|name| format!("{prefix}{name}").contains(filter))
-            {
-                return false;
-            }
-            let others = ["host/", "machine", "cut"].iter().chain(&kinds);
-            filter.starts_with(&prefix)
-                || prefix.starts_with(filter)
-                || !others.into_iter().any(|other| filter.starts_with(other))
-        })
+        let takes = |name: &str| filter.takes(&format!("{prefix}{name}"));
+        match kind {
+            // The names of these are known before.
+            "scenario/" => scenarios::ALL.iter().any(|scenario| takes(scenario.name)),
+            "bench/" => thresholds.names(config).iter().any(|name| takes(name)),
+            _ => filter.within(&prefix).is_some(),
+        }
     };
     configs.retain(|(config, _)| kinds.iter().any(|kind| may_run(kind, *config)));
     if configs.is_empty() {
@@ -830,7 +784,8 @@ fn machine_tests(
         }
     };
     // All of them when they are asked for.
-    let asked = filter.is_some_and(|filter| filter.starts_with("forgetful"));
+    let asked = options.filter.as_deref();
+    let asked = asked.is_some_and(|filter| filter.starts_with("forgetful"));
     let forgets = |config: &Config| {
         config.is_tested_forgetful(options.choice.is_all() || asked)
             && may_run("forgetful/", *config)
@@ -866,18 +821,18 @@ fn machine_tests(
         }
         let report = &run.report;
         if may_run("guest/", config) {
-            let job = move || guest_tests(images, config, options, report);
+            let job = move || guest_tests(images, config, options, filter, report);
             let job = named("guest", config, job);
             jobs.push((run, Box::new(job)));
         }
         let forgetful_images = forgetful_images.as_ref();
         if let Some(images) = forgetful_images.filter(|_| forgetful.contains(&config)) {
-            let job = move || forgetful_tests(images, config, options, report);
+            let job = move || forgetful_tests(images, config, options, filter, report);
             let job = named("forgetful", config, job);
             jobs.push((run, Box::new(job)));
         }
         let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
-        let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
+        let wanted = move |bench: &String| filter.takes(&name(bench));
         if thresholds.names(config).iter().any(wanted) {
             let job = move || benchmarks(images, config, thresholds, &wanted, report);
             let job = named("bench", config, job);
@@ -888,7 +843,7 @@ fn machine_tests(
                 continue;
             }
             let name = format!("scenario/{}/{}", config.name(), scenario.name);
-            if filter.is_none_or(|filter| name.contains(filter)) {
+            if filter.takes(&name) {
                 let job = move || {
                     let outcome = match scenario.ignored {
                         Some(why) => Outcome::Ignored(why.into()),
@@ -1004,29 +959,41 @@ fn benchmarks(
 }
 
 /// Boots a machine with the word `test` and counts what its runner says.
-fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+fn guest_tests(
+    images: &Images,
+    config: Config,
+    test: &TestOptions,
+    filter: &Filter,
+    report: &Mutex<Report>,
+) {
     let prefix = format!("guest/{}/", config.name());
-    let filter = test.filter.as_deref();
+    let wanted = filter.within(&prefix).unwrap_or_default();
     let mut machine = Options::new(config);
     // By the clock of the host, a loaded host decides where the tests of cuts cut, and whether they cut at all.
     machine.places.clone_from(&test.places);
     machine.deterministic = true;
-    boot_tests(images, machine, &prefix, filter, test.verbose, report);
+    boot_tests(images, machine, &prefix, &wanted, test.verbose, report);
 }
 
 /// The same with a forgetful kernel, which must have dropped something often. It decides by a generator of numbers and
 /// not by time, so that a deterministic machine does the same in each run.
-fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+fn forgetful_tests(
+    images: &Images,
+    config: Config,
+    test: &TestOptions,
+    filter: &Filter,
+    report: &Mutex<Report>,
+) {
     /// With fewer the test would show little.
     const LEAST: u64 = 1024;
     let prefix = format!("forgetful/{}/", config.name());
-    let filter = test.filter.as_deref();
+    let wanted = filter.within(&prefix).unwrap_or_default();
     let mut machine = Options::new(config);
     machine.places.clone_from(&test.places);
     machine.deterministic = true;
-    let forgotten = boot_tests(images, machine, &prefix, filter, test.verbose, report);
+    let forgotten = boot_tests(images, machine, &prefix, &wanted, test.verbose, report);
     // Some tests alone need not block often.
-    if behind(filter, &prefix).is_empty() && signals::caught().is_none() {
+    if wanted.is_empty() && signals::caught().is_none() {
         let outcome = match forgotten {
             LEAST.. => Outcome::Passed,
             _ => Outcome::Failed(format!(
@@ -1037,23 +1004,24 @@ fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: 
     }
 }
 
-/// Boots a machine with the word `test`. Returns how often its kernel says that it forgot something.
+/// Boots a machine with the word `test`, for the tests whose names contain one of the wanted words, or all. Returns how often its kernel
+/// says that it forgot something.
 fn boot_tests(
     images: &Images,
     mut options: Options,
     prefix: &str,
-    filter: Option<&str>,
+    wanted: &[&str],
     verbose: bool,
     report: &Mutex<Report>,
 ) -> u64 {
     options.timeout = Some(GUEST_TIMEOUT);
     options.words.push("test".into());
-    let filter = behind(filter, prefix);
-    if !filter.is_empty() {
-        if filter.contains(char::is_whitespace) {
+    if !wanted.is_empty() {
+        let words = wanted.join(",");
+        if words.contains(char::is_whitespace) {
             return 0;
         }
-        options.words.push(format!("filter={filter}"));
+        options.words.push(format!("filter={words}"));
     }
     let mut listener = Listener {
         prefix,
@@ -1240,13 +1208,5 @@ mod tests {
         assert_eq!(guest_result("test a ..."), GuestLine::Start("a".into()));
         assert_eq!(guest_result("tests done"), GuestLine::Done);
         assert_eq!(guest_result("testing"), GuestLine::Other);
-    }
-
-    #[test]
-    fn filters_reach_behind_prefixes() {
-        assert_eq!(behind(None, "host/abi/"), "");
-        assert_eq!(behind(Some("ipc"), "host/abi/"), "ipc");
-        assert_eq!(behind(Some("host/abi"), "host/abi/"), "");
-        assert_eq!(behind(Some("host/abi/state::x"), "host/abi/"), "state::x");
     }
 }

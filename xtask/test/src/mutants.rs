@@ -10,8 +10,9 @@
 //! benchmarks and their thresholds ([`by_counting`]). A mutant that cannot be planted or does not
 //! build, tests that do not end, and a crash all count as surviving.
 //!
-//! What is through is remembered in `target/`, by the sources and the mutant. The copy keeps a target
-//! directory of its own, so that each mutant costs an incremental build of one package alone.
+//! What is through is remembered in `target/`, by the sources and the mutant. A copy ([`Room`]) keeps a target
+//! directory of its own, so that each mutant costs an incremental build of one package alone. There are two
+//! where the machine has memory and processors for them ([`rooms_for`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +20,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process_group, Pid, Signal};
@@ -42,8 +45,8 @@ const FILE: &str = "prove-mutants.json";
 const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers", "drivers"];
 /// Fewest mutants that must be killed.
 const ENOUGH: usize = 180;
-/// Host time after which a suite is stopped.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// Host time after which a suite is stopped, with the build before it, while another room builds.
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// Sequences that the kernel is compared with its specification in. `test` does five times as many.
 const SEQUENCES: &str = "20000";
 /// The files of the kernel whose assertions count. A panic of arithmetic elsewhere does not name a rule.
@@ -144,79 +147,222 @@ enum End {
     Survived(String),
 }
 
-/// Runs all mutants that are left. The last line printed is the sum.
+/// A tree of sources with a target directory of its own, where one mutant at a time is planted.
+type Room = Project;
+
+/// Memory that a room may need while the largest package is built and tested, in KB.
+const ROOM_KB: u64 = 6 << 20;
+/// Memory that is left to others, in KB.
+const SPARE_KB: u64 = 2 << 20;
+/// Fewest mutants for which a second room, which builds everything once for itself, is worth its while.
+const WORTH: usize = 4;
+/// Most rooms: the processors of a usual machine are busy with two.
+const MOST_ROOMS: usize = 2;
+
+/// How many rooms there are for so many mutants on a machine with so many processors and so much free memory.
+fn rooms_for(left: usize, processors: usize, free_kb: u64) -> usize {
+    let of_memory = usize::try_from(free_kb.saturating_sub(SPARE_KB) / ROOM_KB).unwrap_or(1);
+    let of_work = if left < WORTH { 1 } else { MOST_ROOMS };
+    of_memory.min(processors).min(of_work).max(1)
+}
+
+/// Memory that programs can have now, in KB, as the host says in `/proc/meminfo`; none if it does not.
+fn free_kb() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
+}
+
+/// The room with this number, from 0 on.
+fn room(project: &Project, number: usize) -> Room {
+    let name = match number {
+        0 => "mutants".into(),
+        n => format!("mutants-{}", n + 1),
+    };
+    let target = project.target.join(name);
+    Room {
+        root: target.join("tree"),
+        target,
+    }
+}
+
+/// Has each room do something on a thread of its own, and returns the first error.
+fn in_each<'a>(
+    rooms: &'a [Room],
+    f: impl Fn(usize, &'a Room) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let f = &f;
+        let threads: Vec<_> = rooms
+            .iter()
+            .enumerate()
+            .map(|(number, room)| scope.spawn(move || f(number, room)))
+            .collect();
+        let ends = threads.into_iter().map(|thread| match thread.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        // All of them have ended before the first error is told.
+        ends.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Runs all mutants that are left, in as many rooms as the machine has memory and processors for. The last line printed is the sum.
 pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
     signals::catch();
     let _lock = project.lock()?;
-    let room = Project {
-        root: project.target.join("mutants/tree"),
-        target: project.target.join("mutants"),
-    };
     let mutants = mutants(&project.root.join("tests/mutants"), filter)?;
     if mutants.is_empty() {
         return Err(Error::new("no mutant in tests/mutants has such a name"));
     }
-    copy(&project.root, &room.root)?;
-    let mut done = Done::read(project, fresh)?;
+    let done = Done::read(project, fresh)?;
     let start = Instant::now();
-    if !done.knows("unchanged", "") {
-        println!("building and testing the unchanged kernel");
-        passes(try_suites(&room, KERNEL, "the_papers_example")?)?;
-        passes(on_machine(&room, "")?)?;
-        done.add("unchanged", "", "passes")?;
+    let is_left = |mutant: &&Mutant| !done.knows(&mutant.name, &mutant.text);
+    let left = mutants.iter().filter(is_left).count();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let rooms: Vec<Room> = (0..rooms_for(left, processors, free_kb()))
+        .map(|number| room(project, number))
+        .collect();
+    if left > 0 {
+        println!("{left} mutants, {} at a time", rooms.len());
     }
     let counts = |mutant: &Mutant| matches!(mutant.killer, Killer::Bench(_));
-    if mutants.iter().any(counts) && !done.knows("counted", "") {
+    let counts = mutants.iter().any(counts);
+    let sheet = Mutex::new(Sheet {
+        mutants: &mutants,
+        done,
+        ends: BTreeMap::new(),
+        printed: 0,
+        killed: 0,
+        survived: Vec::new(),
+    });
+    in_each(&rooms, |number, room| {
+        prepare(project, room, number, counts, &sheet)
+    })?;
+    let next = AtomicUsize::new(0);
+    in_each(&rooms, |_, room| {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = mutants.get(at) else {
+                return Ok(());
+            };
+            let result = one(project, room, mutant, &sheet);
+            let result = result.and_then(|(end, took)| lock(&sheet).take(at, end, took));
+            if result.is_err() {
+                // The others end with what they have begun.
+                next.store(mutants.len(), Ordering::Relaxed);
+                return result;
+            }
+        }
+    })?;
+    let sheet = sheet.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for name in &sheet.survived {
+        println!("again: ./fermata prove --mutants {name}");
+    }
+    println!("{} s", start.elapsed().as_secs());
+    println!("{} killed, {} survived", sheet.killed, sheet.survived.len());
+    let enough = sheet.killed >= if filter.is_some() { 1 } else { ENOUGH };
+    Ok(u8::from(!sheet.survived.is_empty() || !enough))
+}
+
+fn lock<'a, 'b>(sheet: &'a Mutex<Sheet<'b>>) -> MutexGuard<'a, Sheet<'b>> {
+    sheet.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Copies the sources to a room, and builds and tests them there as they are, unless that was done.
+fn prepare(
+    project: &Project,
+    room: &Room,
+    number: usize,
+    counts: bool,
+    sheet: &Mutex<Sheet>,
+) -> Result<(), Error> {
+    copy(&project.root, &room.root)?;
+    let in_room = |what: &str| match number {
+        0 => what.to_string(),
+        n => format!("{what}-{}", n + 1),
+    };
+    let unchanged = in_room("unchanged");
+    if !lock(sheet).done.knows(&unchanged, "") {
+        println!("building and testing the unchanged kernel");
+        passes(try_suites(room, KERNEL, "the_papers_example")?)?;
+        passes(on_machine(room, "")?)?;
+        lock(sheet).done.add(&unchanged, "", "passes")?;
+    }
+    let counted = in_room("counted");
+    if counts && !lock(sheet).done.knows(&counted, "") {
         println!("counting the unchanged kernel");
         let (from, to) = (busybox::find(project)?, room.target.join("downloads"));
         fs::create_dir_all(&to)
             .and_then(|()| fs::copy(&from, to.join("busybox")))
             .map_err(|error| Error::new(format!("cannot copy {}: {error}", from.display())))?;
-        passes(by_counting(&room, "")?)?;
-        done.add("counted", "", "passes")?;
+        passes(by_counting(room, "")?)?;
+        lock(sheet).done.add(&counted, "", "passes")?;
     }
-    let (mut killed, mut survived) = (0, Vec::new());
-    for (at, mutant) in mutants.iter().enumerate() {
-        let began = Instant::now();
-        let earlier = done.find(&mutant.name, &mutant.text);
-        let was = if earlier.is_some() {
-            "earlier".into()
-        } else {
-            format!("{}/{}", at + 1, mutants.len())
-        };
-        let end = match earlier {
-            Some(how) => End::Killed(how),
-            None => {
-                let end = plant(&room, mutant);
-                copy(&project.root, &room.root)?;
-                end?
-            }
-        };
-        match end {
-            End::Killed(how) => {
-                let took = began.elapsed().as_secs();
-                println!(
-                    "killed   {} ({was}, {took} s): {}",
-                    mutant.name, mutant.breaks
-                );
-                println!("         | {how}");
-                done.add(&mutant.name, &mutant.text, &how)?;
-                killed += 1;
-            }
-            End::Survived(why) => {
-                println!("SURVIVED {} ({was}): {}", mutant.name, mutant.breaks);
-                println!("         | {why}");
-                survived.push(&mutant.name);
-            }
+    Ok(())
+}
+
+/// The end of one mutant, and in how many seconds; `None` if an earlier call had it.
+fn one(
+    project: &Project,
+    room: &Room,
+    mutant: &Mutant,
+    sheet: &Mutex<Sheet>,
+) -> Result<(End, Option<u64>), Error> {
+    let earlier = lock(sheet).done.find(&mutant.name, &mutant.text);
+    if let Some(how) = earlier {
+        return Ok((End::Killed(how), None));
+    }
+    let began = Instant::now();
+    let end = plant(room, mutant);
+    copy(&project.root, &room.root)?;
+    Ok((end?, Some(began.elapsed().as_secs())))
+}
+
+/// What has come of the mutants.
+struct Sheet<'a> {
+    mutants: &'a [Mutant],
+    done: Done,
+    /// Of those that are through and not printed: one before them is not through.
+    ends: BTreeMap<usize, (End, Option<u64>)>,
+    /// How many have been printed.
+    printed: usize,
+    killed: usize,
+    survived: Vec<&'a str>,
+}
+
+impl Sheet<'_> {
+    /// Remembers the end of a mutant, and prints what there is in the order of the mutants.
+    fn take(&mut self, at: usize, end: End, took: Option<u64>) -> Result<(), Error> {
+        let mutant = &self.mutants[at];
+        if let (End::Killed(how), Some(_)) = (&end, took) {
+            self.done.add(&mutant.name, &mutant.text, how)?;
         }
+        self.ends.insert(at, (end, took));
+        while let Some((end, took)) = self.ends.remove(&self.printed) {
+            let mutant = &self.mutants[self.printed];
+            self.printed += 1;
+            let was = took.map_or("earlier".into(), |took| {
+                format!("{}/{}, {took} s", self.printed, self.mutants.len())
+            });
+            let (word, why) = match end {
+                End::Killed(how) => {
+                    self.killed += 1;
+                    ("killed  ", how)
+                }
+                End::Survived(why) => {
+                    self.survived.push(&mutant.name);
+                    ("SURVIVED", why)
+                }
+            };
+            println!("{word} {} ({was}): {}", mutant.name, mutant.breaks);
+            println!("         | {why}");
+        }
+        Ok(())
     }
-    for name in &survived {
-        println!("again: ./fermata prove --mutants {name}");
-    }
-    println!("{} s", start.elapsed().as_secs());
-    println!("{killed} killed, {} survived", survived.len());
-    let enough = killed >= if filter.is_some() { 1 } else { ENOUGH };
-    Ok(u8::from(!survived.is_empty() || !enough))
 }
 
 /// An error unless sources without a mutant build and pass.
@@ -262,7 +408,7 @@ fn mutants(directory: &Path, filter: Option<&str>) -> Result<Vec<Mutant>, Error>
 }
 
 /// Plants the mutant and runs the tests.
-fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
+fn plant(room: &Room, mutant: &Mutant) -> Result<End, Error> {
     if let Err(why) = apply(&room.root, &mutant.text) {
         return Ok(End::Survived(format!("it cannot be planted: {why}")));
     }
@@ -275,7 +421,7 @@ fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
 
 /// Builds the tests of the machine from the copy's `hal`, and boots them: the one of this name must say
 /// what is wrong.
-fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
+fn on_machine(room: &Room, test: &str) -> Result<End, Error> {
     let config = Config::machine(Irq::Hardware);
     let images = match image::build_example(room, config, "machine") {
         Ok(images) => images,
@@ -314,7 +460,7 @@ fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
 
 /// Builds the copy's kernel and programs, and counts instructions: the benchmark of this name must take more
 /// than it may. Without a name any may.
-fn by_counting(room: &Project, bench: &str) -> Result<End, Error> {
+fn by_counting(room: &Room, bench: &str) -> Result<End, Error> {
     let config = Config::DEFAULT;
     let images = match image::build(room, &[config]) {
         Ok(images) => images,
@@ -372,7 +518,7 @@ impl Operator for Listener {
 
 /// Runs one suite of a package after the other until an assertion fails. Packages other than the kernel
 /// have no slow tests: all of theirs are the second suite.
-fn try_suites(room: &Project, package: &str, killer: &str) -> Result<End, Error> {
+fn try_suites(room: &Room, package: &str, killer: &str) -> Result<End, Error> {
     let all = [SUITES[0], ("all tests of the package", &[""])];
     let suites = if package == KERNEL { SUITES } else { &all };
     for (suite, words) in suites {
@@ -398,7 +544,7 @@ fn try_suites(room: &Project, package: &str, killer: &str) -> Result<End, Error>
 
 /// Runs tests of a package in the copy, with their output in a file. Whether they pass, or `None` if
 /// they do not end.
-fn test(room: &Project, package: &str, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
+fn test(room: &Room, package: &str, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
     let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
     let file = fs::File::create(log).map_err(failed)?;
     let profile = format!("profile.dev.package.{package}");
@@ -687,6 +833,60 @@ mod tests {
         assert_eq!(said("fermata-hal/tables"), "fermata-hal tables");
         assert_eq!(said("machine/flags"), "machine flags");
         assert_eq!(said("bench/rpc_0"), "bench rpc_0");
+    }
+
+    #[test]
+    fn a_second_room_needs_memory_processors_and_work() {
+        let gb = |n: u64| n << 20;
+        assert_eq!(rooms_for(240, 2, gb(16)), 2);
+        assert_eq!(rooms_for(240, 8, gb(64)), MOST_ROOMS);
+        assert_eq!(rooms_for(240, 2, gb(13)), 1, "both at their worst");
+        assert_eq!(rooms_for(240, 1, gb(16)), 1, "one processor");
+        assert_eq!(rooms_for(3, 2, gb(16)), 1, "a few mutants");
+        assert_eq!(rooms_for(240, 2, 0), 1, "a host that does not say");
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_mutants() {
+        let dir = TempDir::new().expect("a directory");
+        for room in SOURCES {
+            fs::create_dir(dir.path().join(room)).expect("a directory");
+        }
+        let project = Project {
+            root: dir.path().into(),
+            target: dir.path().into(),
+        };
+        let mutant = |name: &str| Mutant {
+            name: name.into(),
+            breaks: "a rule".into(),
+            killer: Killer::parse("x"),
+            text: name.into(),
+        };
+        let mutants = ["a", "b", "c"].map(mutant);
+        let mut sheet = Sheet {
+            mutants: &mutants,
+            done: Done::read(&project, true).expect("nothing done"),
+            ends: BTreeMap::new(),
+            printed: 0,
+            killed: 0,
+            survived: Vec::new(),
+        };
+        let mut take = |at, end| {
+            sheet.take(at, end, Some(1)).expect("taken");
+            (sheet.printed, sheet.killed, sheet.survived.len())
+        };
+        let killed = |by: &str| End::Killed(by.into());
+        assert_eq!(
+            take(1, End::Survived("nobody".into())),
+            (0, 0, 0),
+            "not before the first"
+        );
+        assert_eq!(take(2, killed("t")), (0, 0, 0));
+        assert_eq!(take(0, killed("t")), (3, 2, 1));
+        // What was killed is remembered, in whatever order.
+        let again = Done::read(&project, false).expect("what was done");
+        let known = ["a", "b", "c"].map(|name| again.knows(name, name));
+        assert_eq!(known, [true, false, true]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs tests and reports over the control channel: `runner [FILTER]`.
+//! Runs tests and reports over the control channel: `runner [FILTER]`, words with commas between them.
 //!
 //! Every test runs in a process of its own, so that one that fails takes nothing with it. Tests of
 //! the kernel are in `kernel`, which says their names; the others are programs that judge themselves by their exit status.
@@ -10,6 +10,7 @@ extern crate alloc;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use guest_tests::harness::is_wanted;
 use rt::process::{Client, Start, Status, Stdio};
 
 rt::entry!(main);
@@ -96,7 +97,7 @@ fn main() -> u8 {
         .map(|name| (name, ["/test/kernel", name].to_vec()));
     let programs = PROGRAMS
         .iter()
-        .filter(|program| program.name.contains(filter))
+        .filter(|program| is_wanted(program.name, filter))
         .map(|program| (program.name, program.args.to_vec()));
     let mut failed = 0;
     for (name, args) in kernel.chain(programs) {

@@ -10,6 +10,7 @@
 //! * [`ceiling`] asks for a higher priority and more kernel memory than programs may have.
 //! * [`held`] holds a service in the middle of a request, in every way; by memory there, by what else a client owns in [`owned`].
 
+mod awake;
 pub mod ceiling;
 pub mod client;
 pub mod counters;

@@ -1,9 +1,10 @@
 //! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
 
+use super::awake::Awake;
 use super::ceiling;
 use super::counters::{Counters, IMAGES, OTHER, ROOM};
 use super::held;
-use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS};
+use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS, NETWORK_REQUESTS};
 use super::table::{is_there, PLACE, PROGRAM, SERVICES};
 use super::Sentence;
 use crate::harness::Random;
@@ -151,11 +152,14 @@ impl Warden {
 
     /// Asks a service.
     fn ask(&mut self, index: usize) -> Result<(), Sentence> {
-        let HealthCheck {
-            service,
-            ask,
-            bound,
-        } = &HEALTH_CHECKS[index];
+        self.ask_within(index, HEALTH_CHECKS[index].bound)
+    }
+
+    /// Asks a service, whose answer may take so many instructions.
+    fn ask_within(&mut self, index: usize, bound: u64) -> Result<(), Sentence> {
+        let check = &HEALTH_CHECKS[index];
+        let HealthCheck { service, ask, .. } = check;
+        let _awake = check.waits_for_the_host().then(Awake::begin).transpose()?;
         // It wants the processor then, and gets it when no server has anything to do for others.
         let before = time::now() + self.random.below(PAUSE);
         time::sleep_until(before);
@@ -172,7 +176,7 @@ impl Warden {
         let measured = &mut self.measured[index];
         measured.asked += 1;
         measured.worst = measured.worst.max(took);
-        if took > *bound {
+        if took > bound {
             return Err(format!(
                 "{service}: an answer took {took}, more than {bound}"
             ));
@@ -405,11 +409,14 @@ impl Warden {
         let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
         let count = ceiling::crowd(&nursery).map_err(failed("a crowd"))?;
         time::sleep(CROWDED);
-        // The network is a program's: it gets its turn when all of these have had theirs.
+        // The network server is a program: for each request it gets its turn when all of these have had theirs.
+        let turns = NETWORK_REQUESTS * (count as u64 + BESIDE) * SLICE;
         for check in self.there.clone() {
-            if SERVICES[check].name != "net" {
-                self.ask(check)?;
-            }
+            let bound = match SERVICES[check].name {
+                "net" => turns,
+                _ => HEALTH_CHECKS[check].bound,
+            };
+            self.ask_within(check, bound)?;
         }
         println!("services: a crowd of {count}");
         Ok(())
@@ -443,6 +450,10 @@ impl Warden {
 
 /// How many moments a client takes at most that holds a service in all ways that it has. While a disk is waited for time may fly.
 const TRIED: u64 = 3000;
+/// A turn of a program that uses all the time that it gets, in nanoseconds, as `kernel/src/sched.rs` has it.
+const SLICE: u64 = 10_000_000;
+/// Programs that may want a turn beside a crowd: the nursery and the honest ones.
+const BESIDE: u64 = 3;
 /// When all programs of a crowd have begun, in nanoseconds.
 const CROWDED: u64 = 500_000_000;
 
