@@ -7,6 +7,7 @@ use crate::scenario::{Ctx, Failure, Output, Run};
 use std::path::{Path, PathBuf};
 use xtask_build::project::temp_dir;
 use xtask_machine::net::Net;
+use xtask_machine::rng::Rng;
 
 /// A program that asks for power over other processes or the machine is refused.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -196,6 +197,7 @@ echo alive
         "disk",
         "ext4",
         "link",
+        "entropy",
         "net",
         "console",
         "linux",
@@ -666,7 +668,7 @@ sleep 1
 
 /// Services, and how many ports of each there are to connect to: those by which it is found and controlled, and one of each kind that it
 /// hands out.
-const PORTS: [(&str, usize); 13] = [
+const PORTS: [(&str, usize); 14] = [
     ("memory", 2),
     ("names", 3),
     ("native", 7),
@@ -676,6 +678,7 @@ const PORTS: [(&str, usize); 13] = [
     ("disk", 3),
     ("ext4", 2),
     ("link", 3),
+    ("entropy", 2),
     ("net", 2),
     ("console", 4),
     ("random", 2),
@@ -691,7 +694,8 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
         PORTS.map(|(name, count)| format!("hold: {name}: {count} ports take no connections\n"));
     let scratch = temp_dir().map_err(|error| error.message)?;
     let disk = hostile_disk(scratch.path(), b"")?;
-    let output = ctx.run(Run::script(script).disk(&disk).net(Net::Nothing))?;
+    let run = Run::script(script);
+    let output = ctx.run(run.disk(&disk).net(Net::Nothing).rng(Rng::Host))?;
     let expected = refused.concat() + "\ngoes on\n";
     output.expect_status(0)?.expect_stdout(&expected)?;
     Ok(())
@@ -709,6 +713,8 @@ const SERVICES_DONE: u64 = 5;
 struct Hostile {
     /// Its disk: what it begins with.
     disk: Option<&'static [u8]>,
+    /// It has a device of random numbers.
+    entropy: bool,
     /// Services that the hostile clients are trusted with.
     powers: &'static str,
     /// Services that must have carried out requests.
@@ -723,6 +729,7 @@ struct Hostile {
 const HOSTILE: [Hostile; 3] = [
     Hostile {
         disk: None,
+        entropy: false,
         powers: "link",
         about: &[
             "memory",
@@ -742,14 +749,16 @@ const HOSTILE: [Hostile; 3] = [
     // A blank disk, which gets a file system.
     Hostile {
         disk: Some(b""),
+        entropy: true,
         powers: "",
         about: &["ext4"],
         lengths: [200_000_000, 600_000_000],
-        services: 13,
+        services: 14,
     },
     // A disk with something else, which is for those who have the power.
     Hostile {
         disk: Some(b"no file system"),
+        entropy: false,
         powers: "disk",
         about: &["disk"],
         lengths: [200_000_000, 400_000_000],
@@ -820,6 +829,9 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
     }
     if let Some(content) = machine.disk {
         run = run.disk(&hostile_disk(scratch.path(), content)?);
+    }
+    if machine.entropy {
+        run = run.rng(Rng::Host);
     }
     let run = run
         .net(Net::Nothing)
@@ -915,6 +927,9 @@ fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Resul
         .timeout(600);
     if let Some(content) = machine.disk {
         run = run.disk(&hostile_disk(scratch.path(), content)?);
+    }
+    if machine.entropy {
+        run = run.rng(Rng::Host);
     }
     let output = ctx.run(run)?;
     output.expect_status(0)?;

@@ -8,6 +8,7 @@ mod attack;
 mod checkpoint;
 mod disk;
 mod driver;
+mod entropy;
 mod examples;
 mod frames;
 mod gdb;
@@ -94,6 +95,11 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_while_it_goes_on", checkpoint::while_it_goes_on),
     scenario("date", disk::date),
     scenario("random", linux::random),
+    scenario("random_entropy", entropy::comes),
+    scenario("random_silent", entropy::silent),
+    scenario("random_poor", entropy::poor),
+    scenario("random_slow", entropy::slow),
+    scenario("random_driver_kills", entropy::kills),
     scenario("disk_two_boots", disk::two_boots),
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),
@@ -168,10 +174,11 @@ pub(crate) const ALL: &[Scenario] = &[
 pub(crate) type Kills = fn(&mut Ctx, u64, u64) -> Result<(), Failure>;
 
 /// For each driver that can be started anew.
-pub(crate) const KILLS: [(&str, Kills); 4] = [
+pub(crate) const KILLS: [(&str, Kills); 5] = [
     ("edu", driver::kill),
     ("virtio-blk", disk::kill),
     ("virtio-net", net::kill_driver),
+    ("virtio-rng", entropy::kill),
     ("e100", legacy::kill),
 ];
 

@@ -279,6 +279,7 @@ mod tests {
         for line in [
             "run --config process-np --script - --add a:b:/c --get /x:y:z --memory 64 --timeout 1.5 --deterministic",
             "run --config continuation-fp,irq=hardware",
+            "run --device virtio-rng --net user",
             "test",
             "test --all --irq both",
             "test --all --fresh guest/",
@@ -333,6 +334,8 @@ mod tests {
             "run --in kernel",
             "run --in moon ls",
             "run --script file ls",
+            "run --device virtio-moon",
+            "run --device virtio-rng --deterministic",
             "run --memory many",
             "run --memory 1",
             "run --timeout -1",

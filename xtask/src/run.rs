@@ -19,6 +19,7 @@ use xtask_build::{image, linux, program};
 use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
 use xtask_machine::place::Place;
+use xtask_machine::rng::Rng;
 use xtask_machine::signals;
 use xtask_machine::terminal::{self, RawMode};
 use xtask_machine::{self as machine, Add, End, Get, Operator, Options, Typed};
@@ -61,6 +62,9 @@ pub(crate) struct RunOptions {
     /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
+    /// Give the machine a device: virtio-rng, which has random numbers of the host's
+    #[arg(long, value_name = "virtio-rng", conflicts_with = "deterministic")]
+    device: Option<Device>,
     /// Run this program instead of a shell, with these arguments, and power off with its status: a folder of the host that is built as
     /// by --program, or the path of a program of the guest (NAME: /bin/NAME)
     #[arg(value_name = "PROGRAM", conflicts_with = "script")]
@@ -112,6 +116,13 @@ enum Ring {
     Process,
     /// In ring 1, trusted as the kernel is
     Kernel,
+}
+
+/// A device beside the disk and the network card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Device {
+    /// Random numbers of the host's. A machine that counts instructions has none: all of its runs are the same
+    VirtioRng,
 }
 
 /// Where a script comes from.
@@ -438,6 +449,10 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         disk: options.disk.map(|disk| disk.file),
         net,
         pcap,
+        rng: match options.device {
+            Some(Device::VirtioRng) => Rng::Host,
+            None => Rng::None,
+        },
         driver,
         packages,
         memory,

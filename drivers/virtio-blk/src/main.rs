@@ -15,10 +15,10 @@ use interface::{Error, Server};
 use rt::sync::Mutex;
 use rt::thread;
 use services::block::{Block, BlockClient, BlockStub, MOST, OUTSTANDING, SECTOR};
-use virtio::{Arena, Device, Glue};
+use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::PciTransport;
-use virtio_drivers::transport::{DeviceStatus, Transport};
+use virtio_drivers::transport::Transport;
 
 rt::entry!(main);
 
@@ -36,7 +36,6 @@ const CONTROL: u64 = 1;
 mod feature {
     pub(crate) const READ_ONLY: u64 = 1 << 5;
     pub(crate) const FLUSH: u64 = 1 << 9;
-    pub(crate) const VERSION_1: u64 = 1 << 32;
 }
 
 /// Kinds of requests, as the device knows them.
@@ -290,23 +289,15 @@ fn start(device: &Device) -> Result<Disk, Error> {
     let mut transport = device.transport()?;
     // Of a small machine, or one with many drivers, few.
     let (arena, slots) = device.arena_of_slots(DATA, MOST as usize, SLOTS)?;
-    let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
-    transport.set_status(status);
-    let wanted = feature::READ_ONLY | feature::FLUSH | feature::VERSION_1;
-    let features = transport.read_device_features() & wanted;
-    transport.write_driver_features(features);
-    status |= DeviceStatus::FEATURES_OK;
-    transport.set_status(status);
-    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(Error::Unsupported);
-    }
+    let wanted = feature::READ_ONLY | feature::FLUSH | VERSION_1;
+    let features = virtio::negotiate(&mut transport, wanted, 0)?;
     let word = |offset| transport.read_config_space::<u32>(offset).map(u64::from);
     let (low, high) = (word(0), word(4));
     let (Ok(low), Ok(high)) = (low, high) else {
         return Err(Error::Unsupported);
     };
     let queue = VirtQueue::new(&mut transport, 0, false, false).map_err(|_| Error::Unsupported)?;
-    transport.set_status(status | DeviceStatus::DRIVER_OK);
+    virtio::begin(&mut transport);
     Ok(Disk {
         transport,
         queue,

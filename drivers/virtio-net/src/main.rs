@@ -17,10 +17,10 @@ use interface::{Error, Server};
 use rt::sync::Mutex;
 use rt::thread;
 use services::link::{frames, push, Link, LinkClient, LinkStub, FRAME, MOST};
-use virtio::{Arena, Device, Glue};
+use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::PciTransport;
-use virtio_drivers::transport::{DeviceStatus, Transport};
+use virtio_drivers::transport::Transport;
 
 rt::entry!(main);
 
@@ -34,11 +34,8 @@ const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 1;
 /// The door that leads to the frames. Door 0, which everybody finds by name, leads nowhere.
 const CONTROL: u64 = 1;
 
-/// Bits of what the device offers.
-mod feature {
-    pub(crate) const ADDRESS: u64 = 1 << 5;
-    pub(crate) const VERSION_1: u64 = 1 << 32;
-}
+/// The feature of cards that know their address.
+const ADDRESS: u64 = 1 << 5;
 
 /// Bytes before each frame, which say nothing without features that are not asked for.
 const HEADER: usize = 12;
@@ -265,18 +262,7 @@ fn start(device: &Device) -> Result<Card, Error> {
     if slots < 2 {
         return Err(Error::NoMemory);
     }
-    let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
-    transport.set_status(status);
-    let wanted = feature::ADDRESS | feature::VERSION_1;
-    if transport.read_device_features() & wanted != wanted {
-        return Err(Error::Unsupported);
-    }
-    transport.write_driver_features(wanted);
-    status |= DeviceStatus::FEATURES_OK;
-    transport.set_status(status);
-    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-        return Err(Error::Unsupported);
-    }
+    virtio::negotiate(&mut transport, 0, ADDRESS | VERSION_1)?;
     let mut address = 0;
     for offset in 0..6 {
         let byte = transport.read_config_space::<u8>(offset);
@@ -285,7 +271,7 @@ fn start(device: &Device) -> Result<Card, Error> {
     let mut queue =
         |which| VirtQueue::new(&mut transport, which, false, false).map_err(|_| Error::Unsupported);
     let (receive, transmit) = (queue(RECEIVE)?, queue(TRANSMIT)?);
-    transport.set_status(status | DeviceStatus::DRIVER_OK);
+    virtio::begin(&mut transport);
     let mut card = Card {
         transport,
         receive,

@@ -277,6 +277,34 @@ impl Device {
     }
 }
 
+/// The feature of devices that keep to version 1 of the standard.
+pub const VERSION_1: u64 = 1 << 32;
+
+/// Agrees with the device on what both can: which of the features that are `wanted` it has.
+///
+/// # Errors
+/// `Unsupported` if one that is `needed` is not among them, or the device does not want what it offered.
+pub fn negotiate(transport: &mut PciTransport, wanted: u64, needed: u64) -> Result<u64, Error> {
+    let status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(status);
+    let features = transport.read_device_features() & (wanted | needed);
+    if features & needed != needed {
+        return Err(Error::Unsupported);
+    }
+    transport.write_driver_features(features);
+    transport.set_status(status | DeviceStatus::FEATURES_OK);
+    match transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        true => Ok(features),
+        false => Err(Error::Unsupported),
+    }
+}
+
+/// The device, with which all was agreed and whose queues are made, may begin.
+pub fn begin(transport: &mut PciTransport) {
+    let agreed = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK;
+    transport.set_status(agreed | DeviceStatus::DRIVER_OK);
+}
+
 /// The line of a function that has been attached.
 #[derive(Debug)]
 pub struct Line {

@@ -73,6 +73,15 @@ pub(crate) fn door(name: &str) -> Result<Ref, String> {
     door.map_err(|error| format!("the device server: {}", error.text()))
 }
 
+/// Whether the machine has a device for the driver of this name.
+pub(crate) fn is_present(name: &str) -> Result<bool, Error> {
+    let number = manifest().iter().position(|driver| driver.name() == name);
+    match number {
+        Some(number) => control()?.is_present(number as u64),
+        None => Ok(false),
+    }
+}
+
 /// Asks the device server for the date at which the machine's clock was zero, so that init can tell the date.
 pub(crate) fn set_date() -> Result<(), Error> {
     names::ORIGIN.set(control()?.origin()?);

@@ -40,7 +40,7 @@ impl Driver {
 }
 
 /// The drivers that every machine may have. [`manifest`] adds those of the boot archive.
-pub const DRIVERS: [Driver; 5] = [
+pub const DRIVERS: [Driver; 6] = [
     Driver {
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
@@ -72,6 +72,15 @@ pub const DRIVERS: [Driver; 5] = [
         system: false,
         priority: PRIORITY_SERVER,
         ceiling: PRIORITY_SERVER + 1,
+    },
+    Driver {
+        program: "sbin/virtio-rng",
+        line: "entropy pci=1af4:1005 pci=1af4:1044 dma=8000",
+        uses: None,
+        system: false,
+        // Nobody waits for it.
+        priority: PRIORITY_PROGRAM,
+        ceiling: PRIORITY_PROGRAM,
     },
     Driver {
         program: "sbin/network",
@@ -136,6 +145,18 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
 #[must_use]
 pub fn is_reserved(name: &str, manifest: &[Driver]) -> bool {
     RESERVED.contains(&name) || manifest.iter().any(|driver| driver.name() == name)
+}
+
+/// Servers that are in no manifest, and the one driver whose service each uses.
+const USERS: [(&str, &str); 1] = [("random", "entropy")];
+
+/// Whether a process that offers this `service`, or is this driver, may control the driver of that name.
+#[must_use]
+pub fn may_control(service: Option<&str>, driver: Option<&Driver>, name: &str) -> bool {
+    let uses = driver.is_some_and(|driver| driver.uses == Some(name));
+    uses || USERS
+        .iter()
+        .any(|user| (service, name) == (Some(user.0), user.1))
 }
 
 /// Memory that devices reach: this part of the free memory, and at most so much.
@@ -353,8 +374,8 @@ pub fn line(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        line, manifest, may_have, Deaths, Driver, Frames, Options, Part, DEATHS, DEATHS_TIME,
-        DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
+        line, manifest, may_control, may_have, Deaths, Driver, Frames, Options, Part, DEATHS,
+        DEATHS_TIME, DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
     };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
@@ -442,7 +463,7 @@ mod tests {
     fn services_of_drivers_have_reserved_names() {
         assert_eq!(
             DRIVERS.map(|driver| Driver::name(&driver)),
-            ["console", "disk", "ext4", "link", "net"]
+            ["console", "disk", "ext4", "link", "entropy", "net"]
         );
         let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
         assert!(DRIVERS.iter().all(is_reserved));
@@ -460,6 +481,27 @@ mod tests {
             }
         }
         assert!(may_have("edu", None, &DRIVERS), "it is nobody's");
+    }
+
+    #[test]
+    fn drivers_are_controlled_by_who_uses_them() {
+        let named = |name: &str| DRIVERS.iter().find(|driver| driver.name() == name);
+        for (service, driver, name) in [
+            (Some("random"), None, "entropy"),
+            (Some("ext4"), named("ext4"), "disk"),
+            (Some("net"), named("net"), "link"),
+        ] {
+            assert!(may_control(service, driver, name), "{service:?}, {name}");
+        }
+        for name in ["entropy", "disk", "link", "random", "fs"] {
+            assert!(!may_control(None, None, name), "a program, {name}");
+            for service in ["linux", "fs", "entropy", "checkpoint"] {
+                let may = may_control(Some(service), named(service), name);
+                assert!(!may, "S2: {service} has power over {name}");
+            }
+        }
+        assert!(!may_control(Some("random"), None, "disk"));
+        assert!(!may_control(Some("net"), named("net"), "entropy"));
     }
 
     #[test]

@@ -422,8 +422,11 @@ impl Boot {
         let words = words.into_iter().filter(|(_, is_set)| *is_set);
         let words = words.map(|(word, _)| word);
         let words: Vec<&str> = words.chain([&*self.clock]).collect();
+        // It asks the driver, when there is one.
+        let device = drivers::is_present("entropy") == Ok(true);
+        let for_random: &[&str] = if device { &["device"] } else { &[] };
         let optional: [(&str, &[&str], u64, &[&RefAt]); 3] = [
-            ("random", &[], 1, &[]),
+            ("random", for_random, 1, &[]),
             ("linux", &words, 15, &for_linux),
             ("checkpoint", &[], 14, &[]),
         ];

@@ -20,7 +20,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use debug::Debugged;
-use fermata_init::may_have;
+use fermata_init::{may_control, may_have};
 use interface::server::{own_port, Event, OWN};
 use process::account::Supply;
 use process::{words, Process, MOST_TOLD};
@@ -320,10 +320,12 @@ impl Manager {
         Ok(entry.job)
     }
 
-    /// Whether a process may control this server: the boot manifest says so.
+    /// Whether a process may control this server.
     pub(crate) fn may_control(&self, pid: Pid, server: &str) -> bool {
-        let driver = self.entries.get(&pid).and_then(|entry| entry.driver);
-        driver.is_some_and(|number| manifest()[number].uses == Some(server))
+        self.entries.get(&pid).is_some_and(|entry| {
+            let driver = entry.driver.and_then(|number| manifest().get(number));
+            may_control(entry.service, driver, server)
+        })
     }
 
     /// A free number for a process that `owner` starts, and its job.

@@ -138,8 +138,10 @@ pub trait Host {
     }
     /// The date: nanoseconds since the beginning of 1970, UTC.
     fn date(&mut self) -> u64;
-    /// Random bytes, good for secrets.
+    /// Random bytes, good for secrets if [`Host::gives_secrets`].
     fn random(&mut self, into: &mut [u8]) -> Result<(), Errno>;
+    /// Whether the machine has random numbers of its processor's or a device's.
+    fn gives_secrets(&mut self) -> Result<bool, Errno>;
     /// The processor's feature word (`cpuid` leaf 1, `edx`).
     fn hardware_capabilities(&mut self) -> u64;
     /// The FPU state of the thread whose call is being emulated.

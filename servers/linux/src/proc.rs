@@ -40,6 +40,8 @@ pub enum Text {
     Identifier,
     /// About the process with this number.
     Of(u32, About),
+    /// How many random bits there are: all, or none that are good for secrets.
+    Entropy,
 }
 
 /// What a text about a process is about: the name that it has.
@@ -114,7 +116,7 @@ const FIXED: &[(&str, &str)] = &[
     ("/proc/sys/kernel/osrelease", RELEASE_LINE),
     ("/proc/sys/kernel/ostype", "Linux\n"),
     ("/proc/sys/kernel/pid_max", "30001\n"),
-    ("/proc/sys/kernel/random/entropy_avail", "256\n"),
+    ("/proc/sys/kernel/random/poolsize", "256\n"),
     ("/proc/sys/kernel/threads-max", "256\n"),
     ("/proc/sys/kernel/version", "#1 Fermata\n"),
     ("/proc/sys/net/core/somaxconn", "128\n"),
@@ -133,6 +135,7 @@ const VERSION: &str = "Linux version 6.1.0-fermata (fermata@fermata) #1 Fermata\
 /// Texts that are made when they are read, by their paths.
 const MADE: &[(&str, Text)] = &[
     ("/proc/sys/kernel/random/boot_id", Text::Identifier),
+    ("/proc/sys/kernel/random/entropy_avail", Text::Entropy),
     ("/proc/sys/kernel/random/uuid", Text::Identifier),
 ];
 
@@ -639,6 +642,10 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
             out.push('\n');
             out.into_bytes()
         }
+        Text::Entropy => match c.h.gives_secrets()? {
+            true => b"256\n".to_vec(),
+            false => b"0\n".to_vec(),
+        },
         Text::Of(number, about) => about_process(c, number, about)?,
     })
 }

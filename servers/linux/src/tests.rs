@@ -272,6 +272,10 @@ impl Host for Fake {
         Ok(())
     }
 
+    fn gives_secrets(&mut self) -> Result<bool, Errno> {
+        Ok(true)
+    }
+
     fn hardware_capabilities(&mut self) -> u64 {
         0
     }

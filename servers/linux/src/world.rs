@@ -1154,6 +1154,11 @@ impl Host for View<'_> {
         rt::random::fill(into).map_err(|_| EIO)
     }
 
+    fn gives_secrets(&mut self) -> Result<bool, Errno> {
+        let state = rt::random::state().map_err(|_| EIO);
+        state.map(|(is_secret, _)| is_secret)
+    }
+
     fn hardware_capabilities(&mut self) -> u64 {
         self.world.capabilities
     }

@@ -1,7 +1,10 @@
-//! A generator of random bytes that tells nothing of those that it gave before.
+//! A generator of random bytes that tells nothing of those that it gave before; [`device`] is what is done with the numbers of a device.
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod device;
+
+use device::{Came, Piece, Pool};
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -26,6 +29,15 @@ impl Generator {
         self.renew([0; 32]);
     }
 
+    /// Puts a piece of a device's random numbers into the key. The key that was is in it, too: who knows the piece, or has chosen it, does not know the
+    /// key because of that, and who knew the key does not know it any more unless he knows the piece, too.
+    pub fn mix(&mut self, piece: &Piece) {
+        for half in piece.halves() {
+            self.renew(half);
+        }
+    }
+
+    /// The next key: what the generator gives next, which whoever does not know the key cannot tell from chance, and with it `fresh`.
     fn renew(&mut self, fresh: Seed) {
         let mut key = [0; 32];
         self.0.fill_bytes(&mut key);
@@ -36,9 +48,85 @@ impl Generator {
     }
 }
 
+/// The generator, and what is known of its key.
+#[derive(Debug)]
+pub struct Store {
+    generator: Generator,
+    pool: Pool,
+    /// The key has been made of random numbers, of the processor or of a device: it stays secret.
+    is_secret: bool,
+    /// Pieces of the device's that went into the key, whatever they looked like.
+    pieces: u64,
+    /// When the last one did that looked like chance, if one has.
+    sound_at: Option<u64>,
+    /// What was given since, in bytes.
+    given: u64,
+}
+
+/// The device is asked again when so many bytes were given since the last time.
+pub const BYTES: u64 = 1 << 20;
+/// Or after so many nanoseconds, when somebody asks for bytes.
+pub const OFTEN: u64 = 60_000_000_000;
+/// But not before so many.
+pub const SELDOM: u64 = 100_000_000;
+
+impl Store {
+    /// One with this first key, which is secret or not.
+    #[must_use]
+    pub fn new(seed: Seed, is_secret: bool) -> Self {
+        Store {
+            generator: Generator::new(seed),
+            pool: Pool::default(),
+            is_secret,
+            pieces: 0,
+            sound_at: None,
+            given: 0,
+        }
+    }
+
+    /// [`Generator::fill`].
+    pub fn fill(&mut self, fresh: Seed, into: &mut [u8]) {
+        self.generator.fill(fresh, into);
+        self.given = self.given.saturating_add(into.len() as u64);
+    }
+
+    /// Whether what it gives is good for secrets, and how many pieces of a device's are in it.
+    #[must_use]
+    pub fn state(&self) -> (bool, u64) {
+        (self.is_secret, self.pieces)
+    }
+
+    /// Whether the device, if there is one, is to be asked for more, at this time.
+    #[must_use]
+    pub fn wants(&self, now: u64) -> bool {
+        let Some(sound_at) = self.sound_at else {
+            return true;
+        };
+        let since = now.saturating_sub(sound_at);
+        since >= OFTEN || self.given >= BYTES && since >= SELDOM
+    }
+
+    /// Takes what has come from the device, of which nothing is believed, at this time: a piece that is complete goes into the key, whatever it is. One that
+    /// looks like chance makes the key secret.
+    pub fn came(&mut self, bytes: &[u8], now: u64) -> Came {
+        let (piece, came) = self.pool.add(bytes);
+        if let Some(piece) = piece {
+            self.generator.mix(&piece);
+            self.pieces += 1;
+        }
+        if came == Came::Sound {
+            self.is_secret = true;
+            self.sound_at = Some(now);
+            self.given = 0;
+        }
+        came
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ChaCha20Rng, Generator, RngCore, SeedableRng};
+    use super::device::{tests::chance, Piece, PIECE};
+    use super::{Came, ChaCha20Rng, Generator, RngCore, SeedableRng, Store, BYTES, OFTEN, SELDOM};
 
     fn filled(generator: &mut Generator, fresh: u8) -> [u8; 64] {
         let mut bytes = [0; 64];
@@ -79,5 +167,69 @@ mod tests {
         let ones: u32 = pieces.iter().flatten().map(|byte| byte.count_ones()).sum();
         // 51,200 are expected of 102,400 bits; ten standard deviations are 1,600.
         assert!((49_600..52_800).contains(&ones), "{ones}");
+    }
+
+    /// What a generator with this seed gives after these pieces.
+    fn after(seed: u8, pieces: &[[u8; PIECE]]) -> [u8; 64] {
+        let mut generator = Generator::new([seed; 32]);
+        for piece in pieces {
+            generator.mix(&Piece::new(*piece));
+        }
+        filled(&mut generator, 0)
+    }
+
+    /// Each byte of a piece matters, and so do the key from before and the order: a piece is added, and replaces nothing.
+    #[test]
+    fn a_piece_is_mixed_with_the_key_from_before() {
+        let piece = chance(1);
+        let with = after(7, &[piece]);
+        let other_key = after(8, &[piece]);
+        assert_ne!(other_key, with, "S2: a device chooses the key");
+        for at in 0..PIECE {
+            let mut other = piece;
+            other[at] ^= 1;
+            assert_ne!(after(7, &[other]), with, "byte {at} does not matter");
+        }
+        assert_ne!(after(7, &[]), with, "nothing was mixed in");
+        let (one, two) = (after(7, &[piece, chance(2)]), after(7, &[chance(2), piece]));
+        assert_ne!(one, two);
+        // A device that knew what comes first would have the key undo itself.
+        assert_ne!(after(7, &[[0; PIECE]]), after(7, &[]), "zeros");
+    }
+
+    #[test]
+    fn what_is_no_chance_makes_no_secret() {
+        let mut store = Store::new([7; 32], false);
+        let before = store.generator.0.get_seed();
+        assert_eq!(store.came(&[0; PIECE], 5), Came::Unsound);
+        assert_eq!(store.state(), (false, 1), "S2: zeros are taken for secrets");
+        assert_ne!(store.generator.0.get_seed(), before, "they do no harm");
+        assert_eq!(store.came(&chance(3), 6), Came::Sound);
+        assert_eq!(store.state(), (true, 2));
+        assert_eq!(store.came(&chance(3), 7), Came::Unsound, "the same again");
+        assert_eq!(store.state(), (true, 3), "a secret stays one");
+        assert_eq!(Store::new([7; 32], true).state(), (true, 0));
+    }
+
+    #[test]
+    fn the_device_is_asked_from_time_to_time() {
+        let mut store = Store::new([7; 32], true);
+        assert!(store.wants(0), "at once");
+        assert_eq!(store.came(&[0; PIECE], 1), Came::Unsound);
+        assert!(store.wants(2), "there was nothing yet");
+        let then = 5;
+        assert_eq!(store.came(&chance(1), then), Came::Sound);
+        assert!(!store.wants(then) && !store.wants(then + OFTEN - 1));
+        assert!(store.wants(then + OFTEN), "after some time");
+        let mut bytes = [0; 4096];
+        for _ in 1..BYTES / 4096 {
+            store.fill([0; 32], &mut bytes);
+        }
+        assert!(!store.wants(then + OFTEN - 1));
+        store.fill([0; 32], &mut bytes);
+        assert!(store.wants(then + SELDOM), "when much was given");
+        let at_once = store.wants(then + SELDOM - 1);
+        assert!(!at_once, "S1: who asks for much keeps the device busy");
+        assert!(!store.wants(0), "a clock that goes back");
     }
 }

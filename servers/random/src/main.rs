@@ -4,17 +4,21 @@
 
 extern crate alloc;
 
-use alloc::rc::Rc;
 use alloc::vec;
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, _rdtsc};
-use core::cell::RefCell;
 use core::convert::Infallible;
 use core::ops::Deref;
-use fermata_random::{Generator, Seed};
+use core::sync::atomic::{AtomicBool, Ordering};
+use fermata_random::device::{Came, Pauses, PIECE};
+use fermata_random::{Seed, Store};
 use interface::server::Visitor;
 use interface::Server;
 use proto::Error;
+use rt::obj::Ref;
+use rt::sync::{Lazy, Mutex};
+use rt::{thread, time};
+use services::entropy::EntropyClient;
 use services::random::{Random, RandomStub, MOST};
 
 rt::entry!(main);
@@ -51,14 +55,114 @@ fn fresh() -> (Seed, bool) {
     (seed, good)
 }
 
+static STORE: Mutex<Option<Store>> = Mutex::new(None);
+/// Who asks the device, where there is one: a thread of its own, for which nobody waits.
+static COLLECTOR: Lazy<Ref> = Lazy::new();
+/// The collector waits to be told that more is wanted.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+const _: () = assert!(PIECE >= services::entropy::MOST);
+
+/// Does something with the store.
+fn with<T>(f: impl FnOnce(&mut Store) -> T) -> Result<T, Error> {
+    STORE.lock().as_mut().map(f).ok_or(Error::Broken)
+}
+
 /// A session.
-struct Client(Rc<RefCell<Generator>>);
+struct Client;
 
 impl Random for Client {
     fn bytes(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
         let mut bytes = vec![0; room.min(MOST)];
-        self.0.borrow_mut().fill(fresh().0, &mut bytes);
+        with(|store| store.fill(fresh().0, &mut bytes))?;
+        if let Ok(collector) = COLLECTOR.get(|| Err(())) {
+            let waits = WAITS.load(Ordering::Relaxed) && is_wanted();
+            if waits && WAITS.swap(false, Ordering::AcqRel) {
+                let _ = collector.interrupt();
+            }
+        }
         Ok(bytes)
+    }
+
+    fn state(&self) -> Result<(bool, u64), Error> {
+        with(|store| store.state())
+    }
+}
+
+/// Whether the device is to be asked.
+fn is_wanted() -> bool {
+    with(|store| store.wants(time::now())) == Ok(true)
+}
+
+/// Waits until the device is to be asked.
+fn wait() {
+    loop {
+        // Who asks for bytes after this interrupts, and the interrupt waits for the wait below.
+        WAITS.store(true, Ordering::Release);
+        if is_wanted() {
+            WAITS.store(false, Ordering::Release);
+            return;
+        }
+        rt::sys::thread_wait_interrupt();
+    }
+}
+
+/// Asks the driver of the device, in a session that is opened if there is none: how many bytes came.
+fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Error> {
+    let client = match session {
+        Some(client) => client,
+        None => {
+            let door = rt::names::control("entropy")?;
+            session.insert(EntropyClient::open_known(&door)?)
+        }
+    };
+    // It waits as long as the device likes. When the driver dies it ends.
+    let came = client.bytes(into)?;
+    (1..=into.len())
+        .contains(&came)
+        .then_some(came)
+        .ok_or(Error::Broken)
+}
+
+/// Brings what the device gives into the key, for as long as the machine runs. The driver may not be there yet, or not any more, or be another one.
+fn collect() {
+    let mut session = None;
+    let mut pauses = Pauses::default();
+    let mut is_told = false;
+    loop {
+        wait();
+        let mut bytes = [0; PIECE];
+        let came = ask(&mut session, &mut bytes).and_then(|length| {
+            with(|store| {
+                let (was_secret, _) = store.state();
+                (store.came(&bytes[..length], time::now()), was_secret)
+            })
+        });
+        match came {
+            Ok((Came::Little, _)) => continue,
+            Ok((Came::Sound, was_secret)) => {
+                if !was_secret {
+                    rt::log!("random: the device has given random numbers: what programs get is good for secrets");
+                }
+                pauses.end();
+                continue;
+            }
+            Ok((Came::Unsound, _)) if !is_told => {
+                rt::log!(
+                    "random: what the device gives does not look like chance, and does not count"
+                );
+                is_told = true;
+            }
+            Ok((Came::Unsound, _)) => {}
+            Err(_) => {
+                let ended = session.take();
+                if ended.is_some_and(|client| client.session().is_gone()) {
+                    // The next driver is there soon; that one does not die for ever is init's affair.
+                    pauses.end();
+                }
+            }
+        }
+        time::sleep(pauses.next_pause());
     }
 }
 
@@ -67,8 +171,13 @@ fn serve() -> Result<Infallible, Error> {
     if !good {
         rt::log!("random: the processor has no random numbers: what programs get is no secret");
     }
-    let generator = Rc::new(RefCell::new(Generator::new(seed)));
-    let mut server = Server::new(move |_: &Visitor| Ok(RandomStub(Client(Rc::clone(&generator)))))?;
+    *STORE.lock() = Some(Store::new(seed, good));
+    // Init says so.
+    if rt::start().args.iter().any(|word| word == "device") {
+        let collector = || thread::spawn(collect)?.reference();
+        COLLECTOR.set(collector().map_err(rt::error_of)?);
+    }
+    let mut server = Server::new(|_: &Visitor| Ok(RandomStub(Client)))?;
     server.knows(rt::names::job_of);
     rt::names::register("random", server.door())?;
     server.run()

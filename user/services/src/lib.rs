@@ -2,7 +2,7 @@
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
 //! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers,
-//!   [`link`] that of a network card; [`net`] has sockets;
+//!   [`link`] that of a network card, [`entropy`] that of a device of random numbers; [`net`] has sockets;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine; [`random`] gives random bytes.
 #![no_std]
@@ -14,6 +14,7 @@ pub mod block;
 pub mod checkpoint;
 pub mod console;
 pub mod device;
+pub mod entropy;
 pub mod fs;
 pub mod link;
 pub mod memory;
@@ -24,7 +25,7 @@ pub mod random;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 20] = [
+pub const C: [&str; 21] = [
     names::NamesClient::C,
     system::SystemClient::C,
     memory::MemorySupervisorClient::C,
@@ -45,4 +46,5 @@ pub const C: [&str; 20] = [
     device::DevicesClient::C,
     device::DeviceControlClient::C,
     random::RandomClient::C,
+    entropy::EntropyClient::C,
 ];

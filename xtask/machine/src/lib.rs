@@ -25,6 +25,7 @@ pub mod control;
 pub mod disk;
 pub mod net;
 pub mod place;
+pub mod rng;
 pub mod signals;
 pub mod terminal;
 #[cfg(test)]
@@ -32,10 +33,13 @@ mod tests;
 
 use control::{Event, Parser};
 use net::Net;
+use rng::Rng;
 
 /// A processor that QEMU emulates completely, so that nothing depends on the host's.
 const CPU: &str = "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,\
     +rdrand,+ssse3,+sse4.1,+sse4.2,enforce";
+/// What is behind it for one without random numbers: of two words about a feature the later counts.
+const WITHOUT_RDRAND: &str = ",-rdrand";
 
 /// Where a machine that waits for a debugger listens; nobody but this host can reach it.
 pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";
@@ -107,6 +111,12 @@ pub struct Options {
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
     pub pcap: Option<PathBuf>,
+    /// Where the numbers of its device of random numbers come from.
+    pub rng: Rng,
+    /// Where that stands on the bus, if it is to share a line with another device.
+    pub rng_address: Option<u8>,
+    /// The processor has random numbers.
+    pub rdrand: bool,
     /// Two of QEMU's `edu` devices, on lines of their own, and drivers for them.
     pub edu: bool,
     /// They share a line.
@@ -159,6 +169,9 @@ impl Options {
             disk: None,
             net: Net::None,
             pcap: None,
+            rng: Rng::None,
+            rng_address: None,
+            rdrand: true,
             edu: false,
             edu_shared: false,
             driver: None,
@@ -382,7 +395,9 @@ fn qemu(
     // Commas in a value of QEMU's are doubled.
     let quoted = |path: &Path| path.display().to_string().replace(',', ",,");
     let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-machine", "pc", "-accel", "tcg", "-cpu", CPU]);
+    let without = if options.rdrand { "" } else { WITHOUT_RDRAND };
+    let cpu = format!("{CPU}{without}");
+    command.args(["-machine", "pc", "-accel", "tcg", "-cpu", &cpu]);
     if Path::new("/usr/share/qemu/qboot.rom").exists() {
         command.args(["-bios", "qboot.rom"]);
     }
@@ -441,6 +456,7 @@ fn qemu(
     };
     let net = options.net.arguments(options.pcap.as_deref(), card, quoted);
     command.args(net);
+    command.args(options.rng.arguments(options.rng_address, quoted));
     if options.deterministic {
         command.args([
             "-icount",

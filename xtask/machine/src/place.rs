@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The services whose servers can be placed: all but those that start the others.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 12] = [
     "all",
     "device",
     "fs",
@@ -15,6 +15,7 @@ const SERVICES: [&str; 11] = [
     "disk",
     "ext4",
     "link",
+    "entropy",
     "net",
 ];
 

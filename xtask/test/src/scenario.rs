@@ -21,6 +21,7 @@ use xtask_build::project::Project;
 use xtask_machine::control::Event;
 use xtask_machine::net::Net;
 use xtask_machine::place::Place;
+use xtask_machine::rng::Rng;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 
 use crate::checkpoints;
@@ -206,6 +207,24 @@ impl Run {
     /// With this network.
     pub fn net(mut self, net: Net) -> Self {
         self.options.net = net;
+        self
+    }
+
+    /// With a device of random numbers that come from there.
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.options.rng = rng;
+        self
+    }
+
+    /// With that device at this place of the bus.
+    pub fn rng_at(mut self, address: u8) -> Self {
+        self.options.rng_address = Some(address);
+        self
+    }
+
+    /// With a processor that has no random numbers.
+    pub fn without_rdrand(mut self) -> Self {
+        self.options.rdrand = false;
         self
     }
 

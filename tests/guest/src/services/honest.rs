@@ -12,6 +12,7 @@ use rt::process::{Client, Process};
 use rt::time;
 use services::block::BlockClient;
 use services::device::DevicesClient;
+use services::entropy::EntropyClient;
 use services::link::LinkClient;
 use services::process::{Start, Status, Stdio};
 
@@ -73,6 +74,7 @@ pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
     health_check("device", Honest::device, SERVER),
     health_check("net", Honest::net, NETWORK),
     health_check("link", Honest::link, SERVER),
+    health_check("entropy", Honest::entropy, SERVER),
     health_check("ext4", Honest::ext4, DISK),
     health_check("disk", Honest::disk, SERVER),
 ];
@@ -210,6 +212,15 @@ impl Honest {
     fn link(&self) -> Result<(), Sentence> {
         let ask = || LinkClient::open_known(&*rt::system::control("link")?)?.address();
         expect("a card", ask().map(|address| address != 0), true)
+    }
+
+    /// It is there, and leads nowhere for all but one.
+    fn entropy(&self) -> Result<(), Sentence> {
+        let door = rt::system::control("entropy");
+        match door.and_then(|door| EntropyClient::open_known(&door)) {
+            Err(Error::Denied) => Ok(()),
+            other => Err(format!("a session that another server has: {other:?}")),
+        }
     }
 
     fn disk(&self) -> Result<(), Sentence> {

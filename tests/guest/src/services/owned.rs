@@ -24,6 +24,7 @@ use services::block::{self, BlockClient};
 use services::checkpoint::CheckpointClient;
 use services::console::ConsoleClient;
 use services::device::DevicesClient;
+use services::entropy::EntropyClient;
 use services::fs::FilesClient;
 use services::link::LinkClient;
 use services::memory::AccountClient;
@@ -70,6 +71,7 @@ pub const OTHERS: [Other; 3] = [
             "device",
             "net",
             "link",
+            "entropy",
             "ext4",
             "disk",
         ],
@@ -173,6 +175,7 @@ fn session_id(service: &str) -> Option<u64> {
         "device" => DevicesClient::ID,
         "net" => NetworkClient::ID,
         "link" => LinkClient::ID,
+        "entropy" => EntropyClient::ID,
         "disk" => BlockClient::ID,
         _ => return None,
     })

@@ -13,6 +13,7 @@ use services::block::BlockClient;
 use services::checkpoint::{self, CheckpointClient};
 use services::console::{ConsoleClient, ConsoleControlClient};
 use services::device::DevicesClient;
+use services::entropy::EntropyClient;
 use services::fs::{self, FilesClient, Flags};
 use services::link::{self, LinkClient};
 use services::memory::{AccountClient, MemorySupervisorClient, SegmentClient};
@@ -41,7 +42,7 @@ pub struct Service {
 }
 
 /// All services, of which those of devices are there if the machine has these. Ports that they hand out are asked by the same rows.
-pub const SERVICES: [Service; 13] = [
+pub const SERVICES: [Service; 14] = [
     service("memory", || copy(rt::start::memory()), |w, _| w.memory()),
     Service {
         answers: false,
@@ -77,6 +78,11 @@ pub const SERVICES: [Service; 13] = [
         "link",
         || with_power("link"),
         |w, own| w.session(own, LinkClient::ID, LinkClient::METHODS),
+    ),
+    service(
+        "entropy",
+        || with_power("entropy"),
+        |w, own| w.session(own, EntropyClient::ID, EntropyClient::METHODS),
     ),
     Service {
         place: Some(PLACE_ON_DISK),

@@ -424,7 +424,7 @@ fn the_date_goes_on_with_the_clock() -> Outcome {
 
 guest_test!(SERVICE0013, control_goes_to_whom_the_manifest_says);
 fn control_goes_to_whom_the_manifest_says() -> Outcome {
-    for server in ["disk", "device", "native", "console", "nobody"] {
+    for server in ["disk", "device", "entropy", "native", "console", "nobody"] {
         check_eq!(rt::names::control(server).map(drop), Err(Error::Denied));
     }
     Ok(())
