@@ -124,7 +124,8 @@ static void memory(void) {
     about(id);
     at[100] = 1;
     if (write(ends[1], "\5", 1) != 1) exit(1);
-    printf("child: %d, %d %d\n", ended(child), at[100], at[101]);
+    int status = ended(child);
+    printf("child: %d, %d %d\n", status, at[100], at[101]);
     about(id);
 
     /* It goes when it is removed and nobody has it. */

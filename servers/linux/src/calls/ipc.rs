@@ -1,6 +1,6 @@
 //! System V IPC: shared memory, semaphores and messages.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -176,13 +176,19 @@ pub fn shmat(c: &mut Caller, id: i32, at: u64, flags: u32) -> Result {
         c.p.memory.areas.find_free(size, 0).ok_or(ENOMEM)?
     };
     let used = c.s.use_again(object)?;
+    // What was attached there is detached by it.
+    let areas = &c.p.memory.areas;
+    let before = areas.list()[areas.first_after(start)..].iter();
+    let before = before.take_while(|area| area.start < start + size);
+    let before: BTreeSet<u64> = before.filter_map(Area::object).collect();
     memory::map_used(c, (start, start + size), prot, used, 0, !reads)?;
-    touched(c, &[object], true);
+    touched(c, &before, false);
+    touched(c, &BTreeSet::from([object]), true);
     Ok(start)
 }
 
 /// Somebody has attached shared memory with these objects, or detached it.
-fn touched(c: &mut Caller, objects: &[u64], attached: bool) {
+fn touched(c: &mut Caller, objects: &BTreeSet<u64>, attached: bool) {
     let (now, by) = mark(c);
     let pid = c.p.task.pid;
     for memory in c.s.ipc(pid).memories.values_mut() {
@@ -218,7 +224,7 @@ pub fn shmdt(c: &mut Caller, at: u64) -> Result {
     let (object, size) = first.next().map(|(id, size)| (*id, *size)).ok_or(EINVAL)?;
     let end = at.saturating_add(size);
     memory::unmap_object(c, |area| of(area) == Some(object) && area.end <= end)?;
-    touched(c, &[object], false);
+    touched(c, &BTreeSet::from([object]), false);
     c.s.tidy_shared(pid);
     Ok(0)
 }
