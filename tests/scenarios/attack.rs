@@ -986,6 +986,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "holes",
         "hydra",
         "priorities",
+        "ipc",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();

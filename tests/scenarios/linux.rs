@@ -381,6 +381,90 @@ pub(crate) fn busy(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "busy", &["all"])
 }
 
+/// System V IPC, and its lists.
+pub(crate) fn sysv(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "sysv", &["memory", "semaphores", "messages", "around"])
+}
+
+/// What the host's `ipcmk`, `ipcs` and `ipcrm` are asked, where there is nothing before.
+const LISTS: &str = "\
+export PATH=/usr/bin:/bin
+exec 2>&1
+ipcmk -M 5000; ipcmk -S 3 -p 0640; ipcmk -Q
+ipcs
+ipcs -s -i 0
+ipcs -m -i 0
+ipcs -u
+ipcrm -m 0 -s 0
+ipcs
+ipcrm -s 0
+ipcrm -s 32768
+ipcrm -a
+cat /proc/sysvipc/msg
+ls /proc/sysvipc
+";
+
+/// The host's own programs for System V IPC say here what they say in a namespace of the host, which begins with nothing as each tree does.
+pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut added = Vec::new();
+    for program in ["ipcs", "ipcrm", "ipcmk"] {
+        let Some(needed) = libraries(&format!("/usr/bin/{program}")) else {
+            ctx.leave_out(format!("there is no {program}"));
+            return Ok(());
+        };
+        added.extend(needed);
+    }
+    added.sort_unstable();
+    added.dedup();
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let lists = scratch.path().join("lists");
+    std::fs::write(&lists, LISTS).map_err(|e| e.to_string())?;
+    let mut command = Command::new("unshare");
+    let command = command.arg("-i").arg(busybox()).arg("sh").arg(&lists);
+    let output = command.env("LC_ALL", "C").output();
+    let Some(host) = output.ok().filter(|output| output.status.success()) else {
+        ctx.leave_out("the host makes no namespace of IPC");
+        return Ok(());
+    };
+    let script = "busybox sh /tmp/lists > /tmp/first\nbusybox sh /tmp/lists > /tmp/second\n";
+    let mut run = Run::script(script).add("/tmp/lists", LISTS.as_bytes());
+    for path in added {
+        let bytes = std::fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
+        run = run.add_program(&path, bytes);
+    }
+    let run = run.get("/tmp/first").get("/tmp/second");
+    let output = ctx.run(run.timeout(100))?;
+    output.expect_status(0)?;
+    // Keys are random, times and numbers of processes are others, what nobody has touched is resident at the most here, and the guest has no names of users.
+    let plain = |text: &[u8]| -> Vec<String> {
+        let text = String::from_utf8_lossy(text).replace("root", "0   ");
+        let differs = ["time", "lpid=", "resident"];
+        let lines = text.lines();
+        let lines = lines.filter(|line| !differs.iter().any(|d| line.contains(d)));
+        let word = |word: &str| match word.starts_with("0x") && word.len() == 10 {
+            true => "KEY".to_string(),
+            false => word.to_string(),
+        };
+        lines
+            .map(|line| line.split(' ').map(word).collect())
+            .collect()
+    };
+    let expected = plain(&host.stdout);
+    for name in ["/tmp/first", "/tmp/second"] {
+        let found = plain(output.file(name)?);
+        if expected.len() < 40 || found != expected {
+            return Err(format!(
+                "they say\n{}\ninstead of\n{}\n{}",
+                found.join("\n"),
+                expected.join("\n"),
+                output.text()
+            ));
+        }
+    }
+    ctx.note(format!("{} lines agree, twice", expected.len()));
+    Ok(())
+}
+
 /// What the host's own `strace` and `gdb` are asked, of a program that `cc` has linked statically. Each writes to /tmp/OUT.
 const TRACERS: &[&[&str]] = &[
     &[

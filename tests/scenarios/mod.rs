@@ -42,6 +42,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_jobs", linux::jobs),
     scenario("linux_ptrace", linux::ptrace),
     scenario("linux_busy", linux::busy),
+    scenario("linux_sysv", linux::sysv),
+    scenario("linux_ipcs", linux::ipcs),
     scenario("linux_tracers", linux::tracers),
     scenario("linux_events", linux::events),
     scenario("linux_sockets", linux::sockets),

@@ -77,6 +77,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("ptys", " many"),
         ("ptrace", " all"),
         ("busy", " all"),
+        ("sysv", " all"),
     ];
     for (n, (name, arguments)) in all.into_iter().enumerate() {
         let Some(program) = linux_program(ctx, scratch.path(), name) else {

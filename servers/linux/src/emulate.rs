@@ -959,6 +959,16 @@ pub fn interrupt(
             fpu: None,
         };
     }
+    let of_process = &system.process(task.pid).pending;
+    let is_killed = task.signals.deliverable(of_process) == Some(sig::KILL);
+    let makes_again = task.wait.as_ref().is_some_and(|wait| wait.key == key);
+    if makes_again && system.has_outcome(task.tid) && !is_killed {
+        // It is about to be told what has been done for it, which would be lost: signals come behind that.
+        return Outcome::Go {
+            registers,
+            fpu: None,
+        };
+    }
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
     if loads || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
         // It is about to go on with a call of which a part is done.

@@ -11,7 +11,7 @@
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
 //! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors; [`job`] is job control; [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
-//! * [`memory`] is the list of mapped areas, [`object`] the pages that several processes map; [`lock`] has locks on files, [`busy`] knows which ones are executed or written; [`exec`] loads programs, [`native`] has native ones started; [`signal`]
+//! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map; [`lock`] has locks on files, [`busy`] knows which ones are executed or written; [`exec`] loads programs, [`native`] has native ones started; [`signal`]
 //!   delivers signals; [`path`], [`special`] and [`proc`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
 //! * [`files`] is what is asked of the file system, [`late`] what is asked of one that answers later.
@@ -30,6 +30,7 @@ pub mod exec;
 pub mod files;
 pub mod futex;
 pub mod host;
+pub mod ipc;
 pub mod job;
 pub mod late;
 pub mod loading;

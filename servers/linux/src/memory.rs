@@ -175,7 +175,7 @@ impl Areas {
     }
 
     /// Index of the first area that ends behind `address`.
-    fn first_after(&self, address: u64) -> usize {
+    pub(crate) fn first_after(&self, address: u64) -> usize {
         self.list.partition_point(|a| a.end <= address)
     }
 

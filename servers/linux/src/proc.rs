@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use services::fs::mode;
 use services::process::Pid;
 
+use crate::calls::ipc::List;
 use crate::emulate::{Caller, Result};
 use crate::errno::{ENOENT, ESRCH};
 use crate::memory::{self, Areas};
@@ -38,6 +39,8 @@ pub enum Text {
     Fixed(u16),
     /// A random identifier.
     Identifier,
+    /// What there is of System V IPC.
+    Ipc(List),
     /// About the process with this number.
     Of(u32, About),
     /// How many random bits there are: all, or none that are good for secrets.
@@ -137,6 +140,9 @@ const MADE: &[(&str, Text)] = &[
     ("/proc/sys/kernel/random/boot_id", Text::Identifier),
     ("/proc/sys/kernel/random/entropy_avail", Text::Entropy),
     ("/proc/sys/kernel/random/uuid", Text::Identifier),
+    ("/proc/sysvipc/msg", Text::Ipc(List::Queues)),
+    ("/proc/sysvipc/sem", Text::Ipc(List::Sets)),
+    ("/proc/sysvipc/shm", Text::Ipc(List::Memories)),
 ];
 
 const MOUNTS: &str = "memory / tmpfs rw,relatime 0 0\n";
@@ -159,7 +165,7 @@ pub enum Folder {
     Tasks(u32),
     /// `/proc/1/task/2`.
     Task(u32, u32),
-    /// One that only has texts that are always the same: the place of one of them, and so many bytes of its path.
+    /// One that only has texts that are always the same, or made when they are read: the place of one of them, and so many bytes of its path.
     Fixed(u16, u16),
 }
 
@@ -188,9 +194,8 @@ impl Folder {
             Folder::Tasks(number) => format!("/proc/{number}/task"),
             Folder::Task(number, thread) => format!("/proc/{number}/task/{thread}"),
             Folder::Fixed(at, length) => {
-                let path = FIXED
-                    .get(usize::from(at))
-                    .and_then(|(path, _)| path.get(..usize::from(length)));
+                let path = paths().nth(usize::from(at));
+                let path = path.and_then(|path| path.get(..usize::from(length)));
                 path.unwrap_or("/proc").to_string()
             }
         }
@@ -214,6 +219,12 @@ impl Text {
     }
 }
 
+/// The paths of [`FIXED`], and behind them those of [`MADE`].
+fn paths() -> impl Iterator<Item = &'static str> {
+    let made = MADE.iter().map(|(path, _)| *path);
+    FIXED.iter().map(|(path, _)| *path).chain(made)
+}
+
 /// What a path means that is one of those of [`FIXED`] and [`MADE`], or a directory of such.
 fn fixed(name: &str) -> Option<Special> {
     if let Some((_, text)) = MADE.iter().find(|(path, _)| *path == name) {
@@ -223,8 +234,8 @@ fn fixed(name: &str) -> Option<Special> {
         path.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with('/'))
     };
-    for (at, (path, _)) in (0u16..).zip(FIXED) {
-        if *path == name {
+    for (at, path) in (0u16..).zip(paths()) {
+        if path == name {
             return Some(Special::Text(Text::Fixed(at)));
         }
         if is_below(path) {
@@ -342,6 +353,11 @@ impl Seen {
             context: Rc::downgrade(&shares.context),
             actions: Rc::downgrade(&shares.actions),
         }
+    }
+
+    /// Whether both have the same memory.
+    pub(crate) fn shares_memory(&self, other: &Seen) -> bool {
+        self.memory.ptr_eq(&other.memory)
     }
 
     /// Looks at its areas, if it has a memory. `own`: the memory of who looks.
@@ -550,10 +566,8 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
 
 /// The entries of a directory that come of [`FIXED`] and [`MADE`].
 fn list_fixed(directory: &str, put: &mut impl FnMut(u64, &str, u32)) {
-    let paths = FIXED.iter().map(|(path, _)| *path);
-    let paths = paths.chain(MADE.iter().map(|(path, _)| *path));
     let mut listed: Vec<&str> = Vec::new();
-    for (at, path) in (300..).zip(paths) {
+    for (at, path) in (300..).zip(paths()) {
         let Some(rest) = path
             .strip_prefix(directory)
             .and_then(|rest| rest.strip_prefix('/'))
@@ -630,6 +644,7 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
             )
             .into_bytes()
         }
+        Text::Ipc(which) => crate::calls::ipc::list(c, which)?.into_bytes(),
         Text::Identifier => {
             let mut bytes = [0; 16];
             c.h.random(&mut bytes)?;

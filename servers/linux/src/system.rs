@@ -22,6 +22,7 @@ use crate::calls::memfd::Memfd;
 use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
+use crate::ipc::Ipcs;
 use crate::job::News;
 use crate::lock::{Locks, MAX_LOCKS};
 use crate::node::Nodes;
@@ -82,6 +83,8 @@ pub enum Key {
     Lock(u64),
     /// This memory object has been written back.
     Object(u64),
+    /// Something has become of what this task waits for ([`crate::ipc`]).
+    Ipc(Tid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
     Left(Pid),
 }
@@ -128,6 +131,12 @@ pub enum Thing {
     Pty,
     /// What a socket takes of those of the network's server.
     Outside,
+    /// A set of semaphores.
+    Set,
+    /// A queue of messages.
+    Queue,
+    /// Something that the end of a process does to a semaphore.
+    Undo,
 }
 
 impl Thing {
@@ -138,11 +147,20 @@ impl Thing {
             Thing::Watch => (2048, 8192),
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
             Thing::Lock => (MAX_LOCKS, 4 * MAX_LOCKS),
-            Thing::Pty => (64, 256),
+            Thing::Pty | Thing::Set => (64, 256),
             // It has 384 for all: the others are for native programs.
             Thing::Outside => (96, 256),
+            Thing::Queue => (32, 128),
+            Thing::Undo => (1024, 4096),
             Thing::Object => (MAX_OBJECTS, 4 * MAX_OBJECTS),
         }
+    }
+}
+
+impl Thing {
+    /// Most for one payer.
+    pub(crate) const fn most_of_one(self) -> usize {
+        self.most().0
     }
 }
 
@@ -324,6 +342,8 @@ pub struct System {
     pub objects: Objects,
     /// Files that are executed or written.
     pub busy: Busy,
+    /// System V IPC.
+    pub ipcs: Ipcs,
     /// Files that `memfd_create` has made, by inode, as long as they are open.
     pub memfds: BTreeMap<u64, Memfd>,
     /// Descriptions that were on their way to sockets that are gone.
@@ -592,8 +612,9 @@ impl System {
         }
         self.groups.remove(&(process.namespace, process.group, pid));
         self.trees.remove(&(process.root, pid));
-        if self.foregrounds.contains_key(&process.root) && self.tree(process.root).is_empty() {
+        if self.tree(process.root).is_empty() {
             self.foregrounds.remove(&process.root);
+            self.end_ipc(process.root);
         }
         if let Some(count) = self.counted.get_mut(&process.payer) {
             *count -= 1;
@@ -677,6 +698,7 @@ impl System {
     pub fn leave_queues(&mut self, tid: Tid) {
         self.futexes.leave(tid);
         self.locks.leave(tid);
+        self.leave_ipc(tid);
         if let Some((id, end, pipe)) = self.nodes.leave(tid) {
             self.close_end(id, end, &pipe);
         }
@@ -1014,6 +1036,8 @@ impl System {
         process.alarm = None;
         process.termios = None;
         (process.stopped, process.news) = (None, None);
+        self.leave_tree(pid);
+        let process = self.process(pid);
         let (parent, number, uid, signal) = (
             process.parent,
             process.number,

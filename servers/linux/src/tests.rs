@@ -37,6 +37,7 @@ use crate::{exec, part};
 mod files;
 mod outside;
 mod shares;
+mod sysv;
 mod traces;
 mod trees;
 

@@ -12,8 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -347,12 +351,40 @@ static void priorities(void) {
     for (;;);
 }
 
+/* All semaphores, queues and shared memory that there are, full; a crowd in which each goes on by the one behind it, and
+ * any call with anything. */
+static void ipc(void) {
+    enum { CROWD = 60, OPERATIONS = 30 };
+    static struct { long type; char text[8192]; } message;
+    struct sembuf many[OPERATIONS];
+    int set = semget(IPC_PRIVATE, 250, 0600), queue;
+    for (int n = 0; n < CROWD; n++) {
+        for (int m = 0; m < OPERATIONS; m++) many[m] = (struct sembuf){m + 200, 1, SEM_UNDO};
+        many[0] = (struct sembuf){n, -1, 0}, many[1] = (struct sembuf){n + CROWD - 1, 1, 0};
+        if (n) many[1].sem_num = n - 1;
+        if (fork() == 0)
+            for (;;)
+                if (semop(set, many, OPERATIONS)) exit(errno == EIDRM ? 0 : 12);
+    }
+    while (semget(IPC_PRIVATE, 250, 0600) >= 0) {}
+    for (message.type = 1; (queue = msgget(IPC_PRIVATE, 0600)) >= 0;)
+        while (msgsnd(queue, &message, sizeof message.text, IPC_NOWAIT) == 0) message.type++;
+    for (int n = 0, id; (id = shmget(IPC_PRIVATE, 1ul << 36, 0600)) >= 0; n++)
+        if (n % 4 == 0) shmat(id, 0, 0), shmctl(id, IPC_RMID, 0);
+    static const long calls[] = {SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget, SYS_semop, SYS_semctl, SYS_semtimedop, SYS_msgget, SYS_msgsnd,
+                                 SYS_msgrcv, SYS_msgctl};
+    if (fork() == 0)
+        for (;;) syscall(calls[number() % 11], number() % 2 ? word() : number() % 70, word(), word(), word(), word(), word());
+    struct sembuf go = {CROWD - 1, 1, 0};
+    for (;;) semop(set, &go, 1), semctl(set, 200, SETVAL, 0);
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
         {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}, {"hydra", hydra},
-        {"lines", lines}, {"priorities", priorities}};
+        {"lines", lines}, {"priorities", priorities}, {"ipc", ipc}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

@@ -11,12 +11,13 @@ use crate::loading::{self, Mapping};
 use crate::memory::{
     page_up, Area, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
 };
+use crate::object::Use;
 use crate::system::Key;
 use linux_raw_sys::general as linux;
 
 /// Fails when there is not so much memory to be had. Private writable memory is promised only
 /// while there is free memory for it; what a program does with the promise is its own affair.
-fn afford(c: &mut Caller, size: u64) -> Result<()> {
+pub fn afford(c: &mut Caller, size: u64) -> Result<()> {
     if size > 0 && c.h.memory_usage().free < size.saturating_add(RESERVE) {
         return Err(ENOMEM.into());
     }
@@ -61,6 +62,15 @@ fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
     let new = c.p.memory.areas.replaced(start, end, None);
     c.p.memory.areas.apply(c.h, new)?;
     c.h.discard(start, end - start);
+    tidy(c);
+    Ok(())
+}
+
+/// Unmaps those areas, which show memory objects: so nothing of the process's own is where they are, and however many they are, the list is made anew once.
+pub fn unmap_object(c: &mut Caller, goes: impl Fn(&Area) -> bool) -> Result<()> {
+    let areas = c.p.memory.areas.list().iter();
+    let new = areas.filter(|area| !goes(area)).copied().collect();
+    c.p.memory.areas.apply(c.h, new)?;
     tidy(c);
     Ok(())
 }
@@ -220,6 +230,18 @@ fn map_object(
             used
         }
     };
+    map_used(c, (start, end), prot, used, offset, may_write)
+}
+
+/// Maps a memory object from `offset` on.
+pub fn map_used(
+    c: &mut Caller,
+    (start, end): (u64, u64),
+    prot: Prot,
+    used: Rc<Use>,
+    offset: u64,
+    may_write: bool,
+) -> Result {
     remove(c, start, end)?;
     let kind = Kind::Shared {
         id: used.id(),

@@ -9,6 +9,7 @@ pub mod counter;
 pub mod epoll;
 pub mod file;
 pub mod futex;
+pub mod ipc;
 pub mod lock;
 pub mod memfd;
 pub mod memory;
@@ -52,6 +53,10 @@ pub fn can_restart(entry: &Registers) -> bool {
             | nr::epoll_wait
             | nr::epoll_pwait
             | nr::epoll_pwait2
+            | nr::semop
+            | nr::semtimedop
+            | nr::msgsnd
+            | nr::msgrcv
     )
 }
 
@@ -99,6 +104,11 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::epoll_create
         | nr::epoll_create1
         | nr::epoll_ctl => 4 << 10,
+        nr::shmget | nr::semget | nr::msgget => 8 << 10,
+        nr::semop | nr::semtimedop => 8 << 10,
+        nr::msgsnd | nr::msgrcv => 32 << 10,
+        nr::shmat | nr::shmdt => (16 << 10) + 7 * areas * size_of::<Area>() as u64,
+        nr::shmctl | nr::semctl | nr::msgctl => 32 << 10,
         nr::socket | nr::socketpair | nr::bind | nr::connect | nr::accept | nr::accept4 => 16 << 10,
         nr::sendmsg | nr::recvmsg | nr::sendmmsg | nr::recvmmsg => 96 << 10,
         nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2 => 256 << 10,
@@ -237,6 +247,20 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::memfd_create => memfd::memfd_create(c, a, b as u32),
         nr::mincore => memory::mincore(c, a, b, d),
         nr::mlock | nr::munlock | nr::mlockall | nr::munlockall | nr::membarrier => Ok(0),
+
+        // System V IPC.
+        nr::shmget => ipc::shmget(c, a as i32, b, d as u32),
+        nr::shmat => ipc::shmat(c, a as i32, b, d as u32),
+        nr::shmdt => ipc::shmdt(c, a),
+        nr::shmctl => ipc::shmctl(c, a as i32, b as u32, d),
+        nr::semget => ipc::semget(c, a as i32, b as i32, d as u32),
+        nr::semop => ipc::semop(c, a as i32, b, d, None),
+        nr::semtimedop => ipc::semop(c, a as i32, b, d, Some(e)),
+        nr::semctl => ipc::semctl(c, a as i32, b as i32, d as u32, e),
+        nr::msgget => ipc::msgget(c, a as i32, b as u32),
+        nr::msgsnd => ipc::msgsnd(c, a as i32, b, d, e as u32),
+        nr::msgrcv => ipc::msgrcv(c, a as i32, b, d, e as i64, f as u32),
+        nr::msgctl => ipc::msgctl(c, a as i32, b as u32, d),
 
         // Time.
         nr::clock_gettime => time::clock_gettime(c, a as u32, b),

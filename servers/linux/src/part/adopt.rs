@@ -876,8 +876,9 @@ fn put_together(
             first,
             terminal,
             trace_ends,
+            undo,
         } = process;
-        ends.push(trace_ends);
+        ends.push((trace_ends, undo));
         let tasks = saved.tasks.iter().filter(|task| task.process == n);
         let numbers = tasks.map(|task| task.number);
         let threads: Vec<u32> = numbers.filter(|number| *number != process.number).collect();
@@ -902,16 +903,31 @@ fn put_together(
             has_first: first.is_none(),
         });
     }
+    let payer = system.process(root).payer;
+    let undo = ends.iter().map(|(_, undo)| undo.len()).sum();
+    if let Some(ipc) = &mut saved.ipc {
+        let counted = system.count_ipc(payer, ipc, undo, objects);
+        counted.map_err(|_| "there are too many semaphores or queues of messages".to_string())?;
+    }
     let made = system.restore(root, again, saved.foreground);
-    let made = made.map_err(|_| "there are too many processes or threads".to_string())?;
+    let made = made.map_err(|_| {
+        if let Some(ipc) = &saved.ipc {
+            system.uncount_ipc(ipc, undo);
+        }
+        "there are too many processes or threads".to_string()
+    })?;
     let namespace = system.process(root).namespace;
     for ((number, _), session) in ptys.values() {
         if let Some(pty) = system.ptys.get(*number) {
             pty.session = session.map(|session| (namespace, session));
         }
     }
-    for ((pid, _), ends) in made.iter().zip(ends) {
+    if let Some(ipc) = saved.ipc {
+        system.restore_ipc(root, ipc);
+    }
+    for ((pid, _), (ends, undo)) in made.iter().zip(ends) {
         system.adopt_ends(*pid, ends);
+        system.restore_undo(*pid, undo);
     }
     let pids: Vec<Pid> = made.iter().map(|(pid, _)| *pid).collect();
     for (member, (pid, _)) in members.iter_mut().zip(&made) {
@@ -950,6 +966,9 @@ fn put_together(
                 None => Word::new(&shares.memory.borrow(), address),
             };
             waiting.push((order, tid, word, waiter, saved.owner));
+        }
+        if let Some(wait) = saved.awaits {
+            system.restore_wait(pid, tid, wait);
         }
         if let Some((tracer, trace)) = saved.trace {
             let tracer = *pids.get(tracer as usize).ok_or_else(nonsense)?;

@@ -7,6 +7,7 @@ use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, CONTROL_THREADS};
 
 use super::{Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
 use crate::calls::file::MAX_OFFSET;
+use crate::ipc::MAX_UNDO;
 use crate::lock::{self, MAX_LOCKS};
 use crate::memory;
 use crate::object::SavedObject;
@@ -57,7 +58,8 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && locks_are_sound(saved)
         && memfds_are_sound(saved)
         && ptys_are_sound(saved)
-        && programs_are_sound(saved)?;
+        && programs_are_sound(saved)?
+        && ipc_is_sound(saved);
     sound.then_some(())
 }
 
@@ -261,6 +263,10 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
             used.name(number(id)?)?;
         }
     }
+    let shared = saved.ipc.iter().flat_map(|ipc| ipc.memories.values());
+    for memory in shared.filter(|memory| !memory.goes()) {
+        used.name(number(memory.object)?)?;
+    }
     let is_sealed = |ino: u64| {
         let mut memfds = saved.memfds.iter();
         memfds.any(|(other, memfd)| *other == ino && memfd.seals & linux::F_SEAL_WRITE != 0)
@@ -288,6 +294,36 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
     }
     let known = waits_in.map(number).all(|number| number.is_some());
     Some(known && used.are_all() && objects.iter().all(SavedObject::is_sound))
+}
+
+/// Whether what there is of System V IPC makes sense, and whoever names something of it names something that there is.
+fn ipc_is_sound(saved: &Saved) -> bool {
+    let undo = || saved.processes.iter().flat_map(|process| &process.undo);
+    let waits = || saved.tasks.iter().filter(|task| task.awaits.is_some());
+    let Some(ipc) = &saved.ipc else {
+        return undo().next().is_none() && waits().next().is_none();
+    };
+    let is_object = |id: u64| {
+        let at = saved.objects.binary_search_by_key(&id, |object| object.id);
+        at.is_ok_and(|at| saved.objects[at].description.is_none())
+    };
+    let mut tickets = BTreeSet::new();
+    let mut wait_is_sound = |task: &SavedTask| {
+        let Some(wait) = &task.awaits else {
+            return true;
+        };
+        let is_own = wait.ticket().is_none_or(|ticket| tickets.insert(ticket));
+        is_own && task.wait.is_some() && ipc.wait_is_sound(wait)
+    };
+    ipc.is_sound(is_object)
+        && undo().all(|undo| ipc.undo_is_sound(undo))
+        && undo().count() <= MAX_UNDO
+        && saved.processes.iter().all(|process| {
+            let undo = process.undo.windows(2);
+            let rises = |w: &[(i32, u16, i16)]| (w[0].0, w[0].1) < (w[1].0, w[1].1);
+            undo.into_iter().all(rises) && (process.undo.is_empty() || process.ended.is_none())
+        })
+        && saved.tasks.iter().all(&mut wait_is_sound)
 }
 
 /// Whether each program is executed by some memory, and known once.

@@ -35,6 +35,7 @@ use services::process::{Pid, Status};
 use crate::calls::memfd::Memfd;
 use crate::futex::Waiter;
 use crate::host::Host;
+use crate::ipc::{self, Ipc};
 use crate::job::News;
 use crate::lock::{Lock, Owner};
 use crate::object::SavedObject;
@@ -47,7 +48,7 @@ use crate::trace::Trace;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 18;
+const VERSION: u32 = 19;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -112,6 +113,8 @@ struct Saved {
     /// Paths of the programs that are executed, rising, and of each memory which one it executes, if that has a name.
     programs: Vec<String>,
     executed: Vec<Option<u32>>,
+    /// System V IPC, if there was some.
+    ipc: Option<Ipc>,
 }
 
 /// A process: what the table of all does not find out by itself.
@@ -136,6 +139,8 @@ struct SavedProcess {
     terminal: Option<u64>,
     /// Tasks that it traced and that have ended, of which it has not been told: number and status.
     trace_ends: Vec<(u32, Status)>,
+    /// What its end adds to semaphores: set, number, and how much.
+    undo: Vec<(i32, u16, i16)>,
 }
 
 /// A socket: one that is open, or one that has not been accepted.
@@ -238,6 +243,8 @@ struct SavedTask {
     owner: Option<u32>,
     /// Who traces it, by the number in the list, and what is kept of that.
     trace: Option<(u32, Trace)>,
+    /// What it waits for of System V IPC.
+    awaits: Option<ipc::Wait>,
 }
 
 /// Why a tree cannot be saved.

@@ -18,6 +18,7 @@ use super::{
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
 use crate::host::Host;
+use crate::ipc::Ipc;
 use crate::lock::Owner;
 use crate::object::SavedObject;
 use crate::outside;
@@ -260,7 +261,7 @@ struct Things {
     files: BTreeMap<u64, (Kind, bool)>,
     /// The memory objects that its memories show, and how many of these show each.
     objects: BTreeMap<u64, usize>,
-    /// How many tasks are loading each memory object.
+    /// How many tasks are loading each memory object, and System V IPC that has it.
     loading: BTreeMap<u64, usize>,
     /// The tables, encoded: descriptor, whether `execve` closes it, number of its description.
     encoded_tables: Vec<u8>,
@@ -376,7 +377,10 @@ fn ends(id: u64, system: &System) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl Things {
-    fn of(tasks: &[(u64, &Task)]) -> Self {
+    fn of(tasks: &[(u64, &Task)], ipc: Option<&Ipc>) -> Self {
+        let memories = ipc.into_iter().flat_map(|ipc| ipc.memories.values());
+        let used = memories.filter(|memory| memory.used.is_some());
+        let kept: BTreeMap<u64, usize> = used.map(|memory| (memory.object, 1)).collect();
         Things {
             tids: tasks.iter().map(|(_, task)| task.tid).collect(),
             next: (0, None),
@@ -391,8 +395,8 @@ impl Things {
             epolls: Vec::new(),
             ptys: Vec::new(),
             files: BTreeMap::new(),
-            objects: BTreeMap::new(),
-            loading: BTreeMap::new(),
+            objects: kept.keys().map(|id| (*id, 0)).collect(),
+            loading: kept,
             encoded_tables: Vec::new(),
             encoded: (0, Vec::new()),
         }
@@ -477,6 +481,7 @@ impl Things {
     fn add_object(&mut self, id: u64, process: u32, system: &System) -> Result<(), Refusal> {
         let uses = self.objects.entry(id).or_default();
         *uses += 1;
+        // That of shared memory has no file.
         let is_new = *uses == 1;
         if let Some(description) = system.objects.description(id).filter(|_| is_new) {
             // It has that as a descriptor has it.
@@ -845,7 +850,7 @@ pub fn save(
         .map(|(_, task)| task.shares.files.borrow().fds.len());
     room(host, DESCRIPTOR * open.sum::<usize>().min(STEP) as u64)?;
     let things = gathered.things.take().filter(|of| of.are_of(&tasks));
-    let mut things = things.unwrap_or_else(|| Things::of(&tasks));
+    let mut things = things.unwrap_or_else(|| Things::of(&tasks, of_whole_tree(system, root)));
     let found = things
         .go_on(&tasks, system, left)
         .and_then(|()| things.gather(all_files, gathered, system, host, left))
@@ -860,6 +865,7 @@ pub fn save(
         found => found?,
     };
     let epolls = things.watches(system)?;
+    let ipc = of_whole_tree(system, root);
     let locks = things.locks(system);
     let objects = things.objects(system).ok_or(OUT)?;
     let ptys = things.ptys(root, system);
@@ -880,6 +886,7 @@ pub fn save(
         + terminals as u64
         + MEMFD * memfds.len() as u64
         + gathered.size_of_programs()
+        + ipc.map_or(0, Ipc::size)
         + things.size()
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
@@ -908,6 +915,7 @@ pub fn save(
     put(&mut tree, &system.foregrounds.get(&root))?;
     put(&mut tree, &(locks, memfds, objects, ptys))?;
     put(&mut tree, &gathered.programs(&things.memories))?;
+    put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))
@@ -935,6 +943,12 @@ pub fn save(
     })
 }
 
+/// The System V IPC of a tree of which this is the root.
+fn of_whole_tree(system: &System, root: Pid) -> Option<&Ipc> {
+    let ipc = system.ipcs.of(root)?;
+    (!ipc.is_empty()).then_some(ipc)
+}
+
 fn copies<T: Clone>(list: &List<T>) -> Vec<T> {
     list.all.iter().map(|one| one.borrow().clone()).collect()
 }
@@ -958,6 +972,10 @@ impl SavedProcess {
             first,
             terminal: process.terminal.map(|(_, id)| id),
             trace_ends: system.untold_ends(pid),
+            undo: system
+                .ipcs
+                .of(process.root)
+                .map_or_else(Vec::new, |ipc| ipc.undo_of(pid).collect()),
         })
     }
 }
@@ -1004,6 +1022,7 @@ impl SavedTask {
                 let tracer = numbers_of(processes, trace.tracer, trace.leaves)?;
                 Some((tracer, trace.clone()))
             }),
+            awaits: system.ipcs.wait(task.tid).cloned(),
         })
     }
 }

@@ -36,6 +36,7 @@ impl Shown {
         for (n, process) in (0u32..).zip(&self.saved.processes) {
             self.process(n, process, &mut said, &mut lines);
         }
+        self.ipc(&mut lines);
         for (number, (path, written, contents)) in self.contents().enumerate() {
             let name =
                 path.map_or_else(|| "a file without a name".to_string(), ToString::to_string);
@@ -50,6 +51,27 @@ impl Shown {
             ));
         }
         lines
+    }
+
+    /// Says what the tree has of System V IPC.
+    fn ipc(&self, lines: &mut Vec<String>) {
+        let Some(ipc) = &self.saved.ipc else {
+            return;
+        };
+        for (id, memory) in ipc.memories.ids().zip(ipc.memories.values()) {
+            let (key, size) = (memory.owner.key, memory.size);
+            lines.push(format!("shared memory {id}: key {key:#x}, {size} bytes"));
+        }
+        for (id, set) in ipc.sets.ids().zip(ipc.sets.values()) {
+            let (key, count) = (set.owner.key, set.semaphores.len());
+            lines.push(format!("set {id}: key {key:#x}, {count} semaphores"));
+        }
+        for (id, queue) in ipc.queues.ids().zip(ipc.queues.values()) {
+            let (key, count, bytes) = (queue.owner.key, queue.messages.len(), queue.bytes);
+            lines.push(format!(
+                "queue {id}: key {key:#x}, {count} messages of {bytes} bytes"
+            ));
+        }
     }
 
     /// The files that the part has: path, whether they were open to be written, and what is in them.

@@ -103,12 +103,29 @@ pub(crate) enum Forged {
     ProgramTwice,
     ProgramPath,
     ProgramsOfFew,
+    SharedNowhere,
+    SharedOfNobody,
+    SharedTwice,
+    SharedKeys,
+    SharedSize,
+    SharedMode,
+    SetEmpty,
+    SetValue,
+    QueueBytes,
+    QueueType,
+    UndoNowhere,
+    UndoTwice,
+    UndoOfEnded,
+    WaitNowhere,
+    WaitWithoutCall,
+    WaitBehindTheLast,
+    TicketsEnd,
     TreeWithMore,
     PartWithMore,
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 92] = [
+    pub(crate) const ALL: [Forged; 109] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -199,6 +216,23 @@ impl Forged {
         Forged::ProgramTwice,
         Forged::ProgramPath,
         Forged::ProgramsOfFew,
+        Forged::SharedNowhere,
+        Forged::SharedOfNobody,
+        Forged::SharedTwice,
+        Forged::SharedKeys,
+        Forged::SharedSize,
+        Forged::SharedMode,
+        Forged::SetEmpty,
+        Forged::SetValue,
+        Forged::QueueBytes,
+        Forged::QueueType,
+        Forged::UndoNowhere,
+        Forged::UndoTwice,
+        Forged::UndoOfEnded,
+        Forged::WaitNowhere,
+        Forged::WaitWithoutCall,
+        Forged::WaitBehindTheLast,
+        Forged::TicketsEnd,
         Forged::TreeWithMore,
         Forged::PartWithMore,
     ];
@@ -224,6 +258,10 @@ pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
         part.push(0);
     }
     part
+}
+
+fn of_ipc(saved: &mut Saved) -> &mut crate::ipc::Ipc {
+    saved.ipc.as_mut().unwrap()
 }
 
 fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) {
@@ -255,6 +293,81 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
     match forged {
         // The latter two are made from what is encoded.
         Forged::Nothing | Forged::TreeWithMore | Forged::PartWithMore => {}
+        Forged::SharedNowhere => of_ipc(saved).memories.values_mut().next().unwrap().object = 0,
+        Forged::SharedOfNobody => of_ipc(saved).memories = Default::default(),
+        Forged::SharedTwice => {
+            let one = of_ipc(saved).memories.values().next().unwrap().clone();
+            of_ipc(saved).memories.forge(1, one);
+        }
+        Forged::SharedKeys => {
+            let mut one = of_ipc(saved).queues.values().next().unwrap().clone();
+            (one.bytes, one.messages) = (0, Default::default());
+            of_ipc(saved).queues.forge(1, one);
+        }
+        Forged::SharedSize => of_ipc(saved).memories.values_mut().next().unwrap().size = 0,
+        Forged::SharedMode => {
+            of_ipc(saved)
+                .memories
+                .values_mut()
+                .next()
+                .unwrap()
+                .owner
+                .mode = 1 << 20;
+        }
+        Forged::SetEmpty => of_ipc(saved)
+            .sets
+            .values_mut()
+            .next()
+            .unwrap()
+            .semaphores
+            .clear(),
+        Forged::SetValue => {
+            of_ipc(saved).sets.values_mut().next().unwrap().semaphores[0].value = 40_000;
+        }
+        Forged::QueueBytes => of_ipc(saved).queues.values_mut().next().unwrap().bytes = 4,
+        Forged::QueueType => {
+            of_ipc(saved).queues.values_mut().next().unwrap().messages[0].kind = 0;
+        }
+        Forged::UndoNowhere => saved.processes[0].undo[0].1 = 2,
+        Forged::UndoTwice => {
+            let one = saved.processes[0].undo[0];
+            saved.processes[0].undo.push(one);
+        }
+        Forged::UndoOfEnded => saved.processes[ended].undo = saved.processes[0].undo.clone(),
+        Forged::WaitNowhere => {
+            let key = [0; 9];
+            let (deadline, progress) = (None, 0);
+            saved.tasks[0].wait = Some(crate::process::Wait {
+                key,
+                deadline,
+                progress,
+            });
+            let (id, is_gone) = (77, false);
+            saved.tasks[0].awaits = Some(crate::ipc::Wait::Send { id, is_gone });
+        }
+        Forged::TicketsEnd => of_ipc(saved).end_tickets(),
+        Forged::WaitBehindTheLast => {
+            saved.tasks[0].wait = Some(crate::process::Wait {
+                key: [0; 9],
+                deadline: None,
+                progress: 0,
+            });
+            saved.tasks[0].awaits = Some(crate::ipc::Wait::Receive {
+                id: 0,
+                ticket: 1,
+                wanted: crate::ipc::Wanted {
+                    kind: 9,
+                    except: false,
+                    most: 8,
+                    cuts: false,
+                },
+                done: None,
+            });
+        }
+        Forged::WaitWithoutCall => {
+            let (id, is_gone) = (0, true);
+            saved.tasks[0].awaits = Some(crate::ipc::Wait::Send { id, is_gone });
+        }
         Forged::ProgramNowhere => saved.executed[1] = Some(0),
         Forged::ProgramOfNobody => saved.programs.push("/bin/thing".to_string()),
         Forged::ProgramTwice => {

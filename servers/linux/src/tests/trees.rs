@@ -14,7 +14,7 @@ struct Family {
 }
 
 /// Memory objects of a family.
-const OBJECTS: usize = 2;
+const OBJECTS: usize = 3;
 const PLACES: [u64; 4] = [FIRST, FIRST, 0x200, 0x210];
 
 fn family(host: &mut Fake) -> Family {
@@ -35,6 +35,15 @@ fn family(host: &mut Fake) -> Family {
     assert!(map_shared(&mut root, host, u64::MAX) > 0);
     assert!(map_shared(&mut root, host, 6) > 0);
     assert_eq!(terminal(&mut root, host), (7, 8));
+    let shared = root.result(host, nr::shmget, &[5, PAGE, 0o1600]);
+    assert!(shared >= 0);
+    let set = root.result(host, nr::semget, &[5, 2, 0o1600]) as u64;
+    operation(host, 1, 3, 0x1000);
+    assert_eq!(root.result(host, nr::semop, &[set, 0x10_0000, 1]), 0);
+    let queue = root.result(host, nr::msgget, &[5, 0o1600]) as u64;
+    host.write_memory(0x10_0000, &7u64.to_le_bytes()).unwrap();
+    let send = [queue, 0x10_0000, 5, 0];
+    assert_eq!(root.result(host, nr::msgsnd, &send), 0);
     let ended = root.result(host, nr::fork, &[]);
     let mut child = child_of(&mut root, host);
     let exit = registers(nr::exit, &[3]);
@@ -61,6 +70,13 @@ fn lock(one: &mut One, host: &mut Fake, fd: u64, kind: u32, start: u64, length: 
     asked(host, kind, start, length);
     let set = [fd, u64::from(linux::F_SETLK), 0x10_0000];
     assert_eq!(one.result(host, nr::fcntl, &set), 0);
+}
+
+/// Puts an operation on a semaphore where `semop` reads it.
+fn operation(host: &mut Fake, number: u16, add: i16, flags: u16) {
+    let words = [number, add as u16, flags];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    host.write_memory(0x10_0000, &bytes).unwrap();
 }
 
 /// Puts a range where `fcntl` reads it.
@@ -150,10 +166,12 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
 }
 
 fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
+    let root = adopted.members[0].pid;
     // With its task each has its memory no more.
     for mut seated in adopted.tasks {
         seated.task.close_files(system, host);
     }
+    system.end_ipc(root);
     settle(system, host);
     nothing_is_left(system);
 }
@@ -167,6 +185,9 @@ fn nothing_is_left(system: &System) {
         Thing::Lock,
         Thing::Object,
         Thing::Pty,
+        Thing::Set,
+        Thing::Queue,
+        Thing::Undo,
     ] {
         assert_eq!(system.counted_things(thing), 0, "S2: {thing:?}");
     }
@@ -306,6 +327,9 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
         "eventfd, ",
         ", child of ",
         "threads, ",
+        "shared memory 0: key 0x5, 4096 bytes",
+        "set 0: key 0x5, 2 semaphores",
+        "queue 0: key 0x5, 1 messages of 5 bytes",
     ] {
         assert!(text.contains(said), "{said}:\n{text}");
     }
