@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::memory;
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{Caller, Keys, Result, Stop, Wake};
 use crate::errno::{
     Errno, E2BIG, EAGAIN, EFAULT, EFBIG, EIDRM, EINVAL, ENOMEM, ENOSPC, EPERM, ERANGE,
 };
@@ -416,7 +416,7 @@ fn waited(c: &mut Caller) -> Option<Wait> {
 fn park(c: &mut Caller, deadline: Option<u64>) -> Stop {
     c.wait();
     Stop::Park(Wake {
-        keys: Vec::from([Key::Ipc(c.p.task.tid)]),
+        keys: Keys::from_buf([Key::Ipc(c.p.task.tid)]),
         deadline,
         ..Wake::default()
     })
