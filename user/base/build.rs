@@ -44,7 +44,9 @@ fn function(call: &Syscall) -> String {
             }
             Param::OptFpu => {
                 parameters.push(format!("{name}: Option<&FpuState>"));
-                arguments.push(format!("{name}.map_or(0, |at| core::ptr::from_ref(at) as u64)"));
+                arguments.push(format!(
+                    "{name}.map_or(0, |at| core::ptr::from_ref(at) as u64)"
+                ));
             }
             _ => {
                 parameters.push(format!("{name}: u64"));
