@@ -41,9 +41,15 @@ fn post(port: u16, form: &str) -> Option<(u16, String)> {
     ask(port, request.as_bytes())
 }
 
+/// How often a browser asks that gets no answer.
+const ATTEMPTS: usize = 8;
+
 /// The processes of this name, as the page shows them: manager, number, state.
 fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
-    let (status, body) = get(port, "/state").ok_or("no answer to /state")?;
+    // Who has connected, and whose request is still on its way when many others connect, may be the one who makes room: he asks again.
+    let mut answers = (0..ATTEMPTS).map(|_| get(port, "/state"));
+    let answer = answers.find_map(|answer| answer);
+    let (status, body) = answer.ok_or_else(|| format!("no answer to {ATTEMPTS} /state"))?;
     if status != 200 {
         return Err(format!("/state answers {status}: {body}"));
     }
