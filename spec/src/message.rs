@@ -5,6 +5,7 @@
 //! that at every moment the frames say what is left (rule A3).
 
 use crate::memory::word_aligned;
+use crate::object::Target;
 use crate::{Id, Place, Stop, System};
 use abi::ipc::Plan;
 use abi::registers::{Area, RECEIVE, WORDS_REFS};
@@ -251,22 +252,28 @@ impl System {
     /// Moves what the sender has into what room the receiver has. `sends`: the sender is the one that runs, whose
     /// frame says where there has been a pause.
     pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, sends: bool) -> Moved {
-        match self.transfer_references(from, to) {
+        match self.references(from, to, System::point) {
             Some(ended) => ended,
             None => self.pieces(from, to, Extent::Stream { sends }, System::copy),
         }
     }
 
-    /// The same for a message that goes in one piece: no byte is moved before all pages have been found,
-    /// nor, but for `part`, if the receiver has no room for all of it.
+    /// The same for a message that goes in one piece: no byte and no reference is moved before all pages and all
+    /// references have been found, nor, but for `part`, if the receiver has no room for all of it.
     pub(crate) fn transfer_whole(&mut self, from: &mut Side, to: &mut Side, part: bool) -> Moved {
-        if let Some(ended) = self.transfer_references(from, to) {
-            return ended;
+        match self.references(&mut { *from }, &mut { *to }, |_, _, _| {}) {
+            Some(Moved::Full) if part => {}
+            Some(ended) => return ended,
+            None => match self.pieces(&mut { *from }, &mut { *to }, Extent::Whole, |_, _, _, _| {})
+            {
+                Moved::Full if !part => return Moved::Full,
+                Moved::All | Moved::Full => {}
+                stopped => return stopped,
+            },
         }
-        match self.pieces(&mut { *from }, &mut { *to }, Extent::Whole, |_, _, _, _| {}) {
-            Moved::Full if !part => Moved::Full,
-            Moved::All | Moved::Full => self.pieces(from, to, Extent::Whole, System::copy),
-            stopped => stopped,
+        match self.references(from, to, System::point) {
+            Some(ended) => ended,
+            None => self.pieces(from, to, Extent::Whole, System::copy),
         }
     }
 
@@ -360,7 +367,13 @@ impl System {
         }
     }
 
-    fn transfer_references(&mut self, from: &mut Side, to: &mut Side) -> Option<Moved> {
+    /// Goes along the references of both sides, which come before any bytes. What ended it, unless it came to their end.
+    fn references(
+        &mut self,
+        from: &mut Side,
+        to: &mut Side,
+        visit: fn(&mut System, Id, Target),
+    ) -> Option<Moved> {
         let (Some(here), Some(there)) = (from.space, to.space) else {
             return None;
         };
@@ -373,7 +386,7 @@ impl System {
                 Err(stop) => return Some(Moved::Sender(stop)),
             };
             match self.find(there, to.refs & !MAX_LIST_REFS, Type::Reference) {
-                Ok(place) => self.point(place, target),
+                Ok(place) => visit(self, place, target),
                 Err(stop) => return Some(Moved::Receiver(stop)),
             }
             // One further, and one less.

@@ -3,7 +3,8 @@
 //! Both sides are described by their frames: a current segment, a list of further ones, a list of references;
 //! or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the cursors and
 //! writes them back, so that at every moment the frames say what is left (rule A3). A message that must arrive
-//! whole is walked first ([`pump_whole`]): every page is found before anything is copied or put together.
+//! whole is walked first ([`pump_whole`]): every page and every reference is found before anything is copied, moved or put
+//! together.
 
 use super::Message;
 use crate::handle;
@@ -663,7 +664,11 @@ fn pump_found(
 ) -> Result<bool, Trouble> {
     let limit = Some(MAX_IDEMPOTENT);
     let spaces = (source.space, sink.space);
-    if let Some(Pumped::Full) = pump_refs(k, spaces, &mut source.refs, &mut sink.refs)? {
+    let has_refs = source.refs & MAX_LIST_REFS > 0;
+    if has_refs && matches!(find_refs(k, spaces, source.refs, sink.refs)?, Pumped::Full) {
+        if part {
+            probe::again(|| pump_refs(k, spaces, &mut source.refs, &mut sink.refs))?;
+        }
         return Ok(false);
     }
     let mut copies = Copying::between(source, sink);
@@ -681,6 +686,9 @@ fn pump_found(
     let mut all = matches!(found, Pumped::Exhausted);
     if !part && !all {
         return Ok(false);
+    }
+    if has_refs {
+        probe::again(|| pump_refs(k, spaces, &mut source.refs, &mut sink.refs))?;
     }
     match seen.last {
         None => {}
@@ -959,6 +967,28 @@ fn settle<V: Visit>(
     } else {
         Err(Err(trouble(Stop::Again)))
     }
+}
+
+/// Finds the references of a message that must arrive whole, and the places for as many as there are. Moves none. Returns
+/// `Full` if the sink has too few places.
+#[cold]
+#[inline(never)]
+fn find_refs(
+    k: K,
+    (here, there): (&'static Space, &'static Space),
+    from: u64,
+    into: u64,
+) -> Result<Pumped, Trouble> {
+    let (sent, room) = (from & MAX_LIST_REFS, into & MAX_LIST_REFS);
+    for n in 0..sent.min(room) {
+        let at = |list: u64| (list & !MAX_LIST_REFS).wrapping_add(n * OBJECT_SIZE);
+        handle::target_at(k, here, at(from)).map_err(Trouble::Source)?;
+        handle::find::<Reference>(k, there, at(into)).map_err(Trouble::Sink)?;
+    }
+    Ok(match sent > room {
+        true => Pumped::Full,
+        false => Pumped::Exhausted,
+    })
 }
 
 /// Moves the references, which come before any bytes. Returns `Full` if the sink has too few places.

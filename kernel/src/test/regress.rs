@@ -5,7 +5,7 @@ use crate::object::thread::{Hint, Run};
 use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{space_flags, Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
-use abi::{access, boot, ref_list, Call, Code, Exception, PAGE_SIZE, ROLES};
+use abi::{access, boot, ref_list, Call, Code, Exception, OBJECT_SIZE, PAGE_SIZE, ROLES};
 use hal::Pfn;
 
 /// A portset with a port: (portset, reference to the port).
@@ -1014,5 +1014,46 @@ fn exceptions_arrive_in_any_buffer() {
         assert_eq!(word(0), Exception::ForeignCall as u64, "offset {offset}");
         let pc = w.thread_at(victim).ctx.pc().get();
         assert_eq!((word(1), word(4 + PC_WORD)), (pc, pc), "offset {offset}");
+    }
+}
+
+/// References stayed with the server of a request that did not arrive: there were more of them than places, or its bytes met
+/// an obstacle.
+#[test]
+fn references_of_a_request_that_does_not_arrive() {
+    // References and bytes that are sent, segments behind those that are nowhere, and the references that come.
+    for (sent, bytes, nowhere, came) in [(2, 8, 0, 2), (4, 8, 0, 0), (2, 16, 0, 0), (2, 8, 1, 0)] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (message, buffer, from, to) = (w.page(), w.page(), w.page(), w.page());
+        let m = w.create(Call::MutexCreate);
+        for n in 0..4 {
+            let at = n * OBJECT_SIZE;
+            w.ok(Call::ReferenceCreate, &[from + at, 0]);
+            w.ok(Call::ReferenceCreate, &[to + at, 0]);
+            w.ok(Call::MutexReference, &[m, from + at]);
+        }
+        let room = [(A6, buffer), (A7, 8), (A9, 0), (A10, ref_list(to, 3))];
+        let p = Program::new().call(Call::ServerWaitReceive, &[&[(A0, set)], &room[..]].concat());
+        w.thread(0, p.end(), 9);
+        w.run();
+        let segment = message + 64;
+        w.poke(segment, 1 << 40);
+        w.poke(segment + 8, 8);
+        let send = [(A0, port), (A1, message), (A2, bytes), (A3, segment)];
+        let send = [&send[..], &[(A4, nowhere), (A5, ref_list(from, sent))]].concat();
+        let p = Program::new().call(
+            Call::Call,
+            &[&send[..], &[(A7, 0), (A9, 0), (A10, 0)]].concat(),
+        );
+        w.thread(0, p.end(), 8);
+        w.run();
+        let kind = |n: &u64| w.sys(Call::ReferenceCheck, &[to + n * OBJECT_SIZE]);
+        let there = (0..4).filter(|n| kind(n) == Code::Ok).count();
+        let rule = "a request leaves no reference with a server to which it does not come";
+        assert_eq!(
+            there, came,
+            "{rule}: {sent}, {bytes} bytes, {nowhere} nowhere"
+        );
     }
 }

@@ -421,6 +421,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     fn came_as_any(&mut self, came: &wire::Came, left: u64, reply: &mut Reply) -> Out {
         if !came.is(Code::Call) {
             let code = Code::from_word(came.word);
+            self.forget_refs(left);
             return self.no_request(code, came.alias, &came.words, reply);
         }
         let request = Request {
@@ -508,6 +509,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Code::Exception if came >= EXCEPTION_WORDS * 8 => return self.exception(alias),
             Code::Fault if came < FAULT_WORDS * 8 => return Out::Nothing,
             code => {
+                self.forget_refs(rest.refs);
                 // SAFETY: the words have values from the start.
                 let words = unsafe { *self.buffer.as_ptr().cast() };
                 return self.no_request(code, alias, &words, reply);
@@ -543,11 +545,17 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         reply: &mut Reply,
     ) -> Out {
         let out = self.handle(alias, request, reply);
-        for n in 0..request.refs.count() {
-            // They served that request only.
+        self.forget_refs(request.refs.left);
+        out
+    }
+
+    /// Lets go of the references that came, with so much left of the list for them: they served that request only, or
+    /// came in the middle of what is no request.
+    #[inline(always)]
+    fn forget_refs(&self, left: u64) {
+        for n in 0..wire::refs_came(self.room_list, left) {
             let _ = self.room.get(n).clear();
         }
-        out
     }
 
     /// Handles a request.
