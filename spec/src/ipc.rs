@@ -758,17 +758,22 @@ impl System {
             return Ok(());
         }
         thread.set_registers(over(thread.registers()));
-        thread.keeper = None;
         if open {
-            thread.exception_delivered = false;
-            if self.waits(c, Waiting::Exception) {
-                self.wake(c);
-            }
+            self.end_exception(c);
         } else {
             // The identity keeps the answer for the state that says that it is waited for.
-            thread.answer = Some(answer);
+            (thread.keeper, thread.answer) = (None, Some(answer));
         }
         Ok(())
+    }
+
+    /// A thread goes on behind its exception, which nobody has any more.
+    pub(crate) fn end_exception(&mut self, id: Id) {
+        let thread = self.thread_mut(id);
+        (thread.exception_delivered, thread.keeper) = (false, None);
+        if self.waits(id, Waiting::Exception) {
+            self.wake(id);
+        }
     }
 }
 

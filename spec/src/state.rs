@@ -329,10 +329,7 @@ impl System {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             t.fpu = clean_fpu(&bytes);
         }
-        (t.exception_delivered, t.keeper) = (false, None);
-        if self.waits(id, Waiting::Exception) {
-            self.wake(id);
-        }
+        self.end_exception(id);
         self.done(c)
     }
 

@@ -433,9 +433,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
         _ => (registers, delivered),
     };
     t.ctx.set_registers(&registers);
-    let mut fpu = [0; FPU_BYTES];
-    state.read_bytes(THREAD_WORDS * 8, &mut fpu);
-    core(|| t.ctx.set_fpu(&fpu));
+    set_fpu(t, &state, THREAD_WORDS * 8);
     t.drop_activation();
     t.ctx.tag.set(tag);
     set_priority(a.k, t, priority as u8);
@@ -461,6 +459,13 @@ pub(super) fn thread_set(a: Args) -> Handled {
     a.done()
 }
 
+/// Gives the thread the FPU state that stands at this byte offset.
+fn set_fpu(t: &Thread, from: &Span, offset: usize) {
+    let mut fpu = [0; FPU_BYTES];
+    from.read_bytes(offset, &mut fpu);
+    core(|| t.ctx.set_fpu(&fpu));
+}
+
 /// `thread_answer`: what a keeper's reply does, done by who has the thread.
 pub(super) fn thread_answer(a: Args) -> Handled {
     let t = a.open_object::<Thread>()?;
@@ -477,9 +482,7 @@ pub(super) fn thread_answer(a: Args) -> Handled {
     }
     t.ctx.set_registers(&registers);
     if let Some(from) = fpu {
-        let mut fpu = [0; FPU_BYTES];
-        from.read_bytes(0, &mut fpu);
-        core(|| t.ctx.set_fpu(&fpu));
+        set_fpu(t, &from, 0);
     }
     ipc::end_exception_of(a.k, t);
     a.done()
