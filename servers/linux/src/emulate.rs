@@ -534,6 +534,11 @@ pub fn answer(
             Some(_) if traced => {
                 // What is kept of it is there when it begins again.
                 out.rax = trace::restart_value(entry) as u64;
+                if system.ipcs.wait(task.tid).is_some() {
+                    // It queues anew: what was given to it meanwhile would be lost if it does not begin again.
+                    task.wait = None;
+                    system.leave_queues(task.tid);
+                }
                 return Some(leave_traced(task, system, host, entry, *out, fpu));
             }
             Some(Interruption::Again) if calls::can_restart(entry) => *out = *entry,
@@ -962,7 +967,8 @@ pub fn interrupt(
     let of_process = &system.process(task.pid).pending;
     let is_killed = task.signals.deliverable(of_process) == Some(sig::KILL);
     let makes_again = task.wait.as_ref().is_some_and(|wait| wait.key == key);
-    if makes_again && system.has_outcome(task.tid) && !is_killed {
+    let is_queued = makes_again && system.ipcs.wait(task.tid).is_some();
+    if is_queued && system.has_outcome(task.tid) && !is_killed {
         // It is about to be told what has been done for it, which would be lost: signals come behind that.
         return Outcome::Go {
             registers,
@@ -970,8 +976,8 @@ pub fn interrupt(
         };
     }
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
-    if loads || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
-        // It is about to go on with a call of which a part is done.
+    if loads || is_queued || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
+        // It is about to go on with a call of which a part is done, or that has a place in a queue.
         match cut_short(task, system) {
             None => {
                 return Outcome::Go {
@@ -983,6 +989,7 @@ pub fn interrupt(
                 registers = behind(&registers);
                 registers.rax = value;
                 task.wait = None;
+                system.leave_queues(task.tid);
             }
         }
     }

@@ -186,7 +186,9 @@ pub fn restart_value(entry: &Registers) -> i64 {
         nr::nanosleep | nr::clock_nanosleep | nr::poll => -516,
         nr::futex if entry.r10 != 0 => -516,
         nr::pause | nr::rt_sigsuspend | nr::select | nr::pselect6 | nr::ppoll => -514,
+        nr::msgsnd | nr::msgrcv => -514,
         nr::rt_sigtimedwait | nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2 => -4,
+        nr::semop | nr::semtimedop => -4,
         _ => -512,
     }
 }

@@ -277,23 +277,26 @@ fn what_is_given_is_not_lost_by_a_signal() {
     let mut bytes = [0; 12];
     host.read_memory(AT + 0x2000, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\x07\0\0\0\0\0\0\0text");
-    // Before anything has become of it the signal ends it, and nobody hands it anything.
-    assert_eq!(done(&mut child, system, &mut host, &receive), None);
-    post(&mut child, 10);
+    // Before anything has become of it the signal ends it, and nobody hands it anything: when it is made again, and where its
+    // thread is stopped before that.
     let interrupted = -i64::from(linux_raw_sys::errno::EINTR);
-    let outcome = emulate::call(&mut child, system, &mut host, &receive);
-    let Outcome::Go { registers: at, .. } = outcome else {
-        panic!("{outcome:?}")
-    };
-    assert_eq!(at.rip, 0x5000);
-    let mut frame = [0; 1024];
-    host.read_memory(at.rsp, &mut frame).unwrap();
-    let mut words = frame.chunks(8).map(|word| word.try_into().unwrap());
-    assert!(words.any(|word| i64::from_le_bytes(word) == interrupted));
-    assert!(system.ipcs.wait(child.tid).is_none());
-    assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
     let all = registers(nr::msgrcv, &[queue, AT + 0x2000, 100, 0, 0o4000]);
-    assert_eq!(done(&mut root.task, system, &mut host, &all), Some(4));
+    for deliver in [emulate::call, emulate::interrupt] {
+        assert_eq!(done(&mut child, system, &mut host, &receive), None);
+        post(&mut child, 10);
+        let outcome = deliver(&mut child, system, &mut host, &receive);
+        let Outcome::Go { registers: at, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(at.rip, 0x5000);
+        let mut frame = [0; 1024];
+        host.read_memory(at.rsp, &mut frame).unwrap();
+        let mut words = frame.chunks(8).map(|word| word.try_into().unwrap());
+        assert!(words.any(|word| i64::from_le_bytes(word) == interrupted));
+        assert!(system.ipcs.wait(child.tid).is_none());
+        assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
+        assert_eq!(done(&mut root.task, system, &mut host, &all), Some(4));
+    }
     // One that nothing holds back ends it in any case.
     assert_eq!(done(&mut child, system, &mut host, &receive), None);
     assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));

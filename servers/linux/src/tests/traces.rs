@@ -126,6 +126,42 @@ fn a_call_that_a_signal_interrupts_begins_again_if_the_tracer_says_so() {
     );
 }
 
+/// A call that waits for a message leaves the queue when a signal interrupts it, and comes again only if it begins again.
+#[test]
+fn what_is_sent_while_the_tracer_looks_is_not_lost() {
+    const AT: u64 = 0x10_0000;
+    let mut host = Fake::new();
+    let (mut root, mut child) = traced(&mut host);
+    assert_eq!(asks(&mut root, &mut host, &child, CONT, 0), 0);
+    runs(&mut root, &mut child, &mut host);
+    let queue = root.result(&mut host, nr::msgget, &[5, 0o1600]) as u64;
+    let receive = registers(nr::msgrcv, &[queue, AT + 0x2000, 100, 0, 0]);
+    let outcome = emulate::call(&mut child, &mut root.system, &mut host, &receive);
+    assert!(matches!(outcome, Outcome::Park(_)));
+    child.signals.pending.add(sig::TERM, Origin::default());
+    let outcome = emulate::call(&mut child, &mut root.system, &mut host, &receive);
+    let Outcome::Go { registers: at, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(at.rax as i64, -514);
+    assert!(root.system.ipcs.wait(child.tid).is_none());
+    host.write_memory(AT, b"\x07\0\0\0\0\0\0\0text").unwrap();
+    assert_eq!(root.result(&mut host, nr::msgsnd, &[queue, AT, 4, 0]), 0);
+    assert_eq!(asks(&mut root, &mut host, &child, CONT, 0), 0);
+    let outcome = emulate::interrupt(&mut child, &mut root.system, &mut host, &at);
+    let Outcome::Go { registers, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    let begins = (receive.rip, receive.rax);
+    assert_eq!(
+        (registers.rip, registers.rax),
+        begins,
+        "A3: it begins again"
+    );
+    let (system, host) = (&mut root.system, &mut host);
+    assert_eq!(returns(&mut child, system, host, &receive), 4);
+}
+
 #[test]
 fn who_ends_traces_nobody_and_ends_those_that_it_said() {
     for (options, kills) in [(0, false), (u64::from(option::EXITKILL), true)] {
