@@ -46,7 +46,6 @@ impl Table {
         if let Some(living) = self.tasks.get_mut(&tid) {
             if !living.stays && (frozen || living.stop().is_ok()) {
                 living.stays = true;
-                living.may_change();
             }
         }
     }
@@ -118,7 +117,7 @@ impl Table {
         };
         let stepping = core::mem::take(&mut debugged.stepping);
         for tid in self.tasks_of(pid) {
-            let Some(living) = self.tasks.get(&tid) else {
+            let Some(living) = self.tasks.get_mut(&tid) else {
                 continue;
             };
             if living.stays {

@@ -264,10 +264,13 @@ impl Table {
     }
 
     /// Stops all threads of a process once more, or none.
-    pub(super) fn stop_all(&self, pid: Pid) -> Result<(), Code> {
+    pub(super) fn stop_all(&mut self, pid: Pid) -> Result<(), Code> {
         let tasks = self.tasks_of(pid);
         for (n, tid) in tasks.iter().enumerate() {
-            let stopped = self.tasks.get(tid).map_or(Ok(()), |living| living.stop());
+            let stopped = self
+                .tasks
+                .get_mut(tid)
+                .map_or(Ok(()), |living| living.stop());
             if stopped.is_err() {
                 for tid in &tasks[..n] {
                     let _ = self.tasks.get(tid).map(|living| living.resume());
@@ -291,9 +294,6 @@ impl Table {
             if let Some(living) = self.tasks.get_mut(&tid) {
                 living.finishes &= held;
                 living.held = held || living.stays || living.traced;
-                if living.held {
-                    living.may_change();
-                }
                 if let Some(native) = &mut living.native {
                     native.hold_still(held);
                 }

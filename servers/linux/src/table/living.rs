@@ -52,18 +52,16 @@ impl Living {
         }
     }
 
-    /// The thread stands still for somebody who may change its registers, or let it go on.
-    pub(super) fn may_change(&mut self) {
-        if let Some(parked) = &mut self.parked {
-            parked.is_stale = true;
-        }
-    }
-
     pub(super) fn thread(&self) -> Result<ThreadAt, abi::Code> {
         self.seat.thread()
     }
 
-    pub(super) fn stop(&self) -> Result<(), abi::Code> {
+    /// Stops the thread once more, for somebody who may change its registers or let it go on. If its call waits, that is made
+    /// again with the registers that it has then.
+    pub(super) fn stop(&mut self) -> Result<(), abi::Code> {
+        if let Some(parked) = &mut self.parked {
+            parked.is_stale = true;
+        }
         self.thread()?.stop()
     }
 

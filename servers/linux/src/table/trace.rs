@@ -17,7 +17,6 @@ impl Living {
             return;
         }
         (self.traced, self.held) = (true, true);
-        self.may_change();
         self.let_be_found(world);
     }
 
@@ -76,7 +75,8 @@ impl Table {
     /// Undoes that, before the process goes on.
     pub(super) fn trace_thaw(&mut self, pid: Pid) {
         for tid in self.tasks_of(pid) {
-            if let Some(living) = self.tasks.get(&tid).filter(|living| living.traced) {
+            let living = self.tasks.get_mut(&tid);
+            if let Some(living) = living.filter(|living| living.traced) {
                 let _ = living.stop();
                 living.let_be_found(&mut self.world);
             }
