@@ -14,6 +14,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::ops::RangeBounds;
 use serde::{Deserialize, Serialize};
 use services::process::Pid;
 
@@ -129,8 +130,6 @@ impl Owner {
 pub trait Owned {
     /// Whose it is.
     fn owner(&self) -> &Owner;
-    /// The same, to be changed.
-    fn owner_mut(&mut self) -> &mut Owner;
 }
 
 /// Things of one kind.
@@ -153,18 +152,43 @@ impl<T> Default for Things<T> {
     }
 }
 
+const fn identifier(turn: u32, index: u32) -> i32 {
+    (turn * INDEXES + index) as i32
+}
+
+/// The one whose state is asked for: by its identifier, by its index, or by its index whatever its permissions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// `IPC_STAT`.
+    ById(i32),
+    /// `SEM_STAT` and its like.
+    ByIndex(i32),
+    /// `SEM_STAT_ANY` and its like.
+    ByIndexToAny(i32),
+}
+
 impl<T: Owned> Things<T> {
-    /// The identifier of the one with this index.
-    #[must_use]
-    pub fn id_at(&self, index: u32) -> Option<i32> {
-        let (turn, _) = self.all.get(&index)?;
-        Some((turn * INDEXES + index) as i32)
+    /// The one whose state is asked for, with its identifier. Errors: `EINVAL`, `EACCES`.
+    pub fn shown(&self, shown: Shown, ids: &Ids) -> Result<(i32, &T), Errno> {
+        let id = match shown {
+            Shown::ById(id) => id,
+            Shown::ByIndex(index) | Shown::ByIndexToAny(index) => {
+                let index = u32::try_from(index).map_err(|_| EINVAL)?;
+                let (turn, _) = self.all.get(&index).ok_or(EINVAL)?;
+                identifier(*turn, index)
+            }
+        };
+        let one = self.get(id)?;
+        if !matches!(shown, Shown::ByIndexToAny(_)) {
+            one.owner().check(ids, flag::READ)?;
+        }
+        Ok((id, one))
     }
 
     /// Identifiers, by rising index.
     pub fn ids(&self) -> impl Iterator<Item = i32> + '_ {
         let all = self.all.iter();
-        all.map(|(index, (turn, _))| (turn * INDEXES + index) as i32)
+        all.map(|(index, (turn, _))| identifier(*turn, *index))
     }
 
     /// All of them.
@@ -211,7 +235,7 @@ impl<T: Owned> Things<T> {
     fn by_key(&self, key: i32) -> Option<i32> {
         let of_key = |(_, (_, one)): &(&u32, &(u32, T))| one.owner().key == key;
         let (index, (turn, _)) = self.all.iter().find(of_key)?;
-        Some((turn * INDEXES + index) as i32)
+        Some(identifier(*turn, *index))
     }
 
     /// The one that a call with this key and these flags means; `None`: a new one is to be made. `fits` says what else an old one must be.
@@ -246,7 +270,7 @@ impl<T: Owned> Things<T> {
         }
         self.last = Some(index);
         self.all.insert(index, (self.turn, one));
-        (self.turn * INDEXES + index) as i32
+        identifier(self.turn, index)
     }
 
     /// Puts one where none was made.
@@ -369,6 +393,9 @@ pub struct Queue {
     /// Who waits for a message, in their order.
     #[serde(skip)]
     queue: BTreeMap<u64, Tid>,
+    /// Who waits for room.
+    #[serde(skip)]
+    senders: BTreeSet<Tid>,
 }
 
 impl Queue {
@@ -405,9 +432,6 @@ macro_rules! things {
         impl Owned for $name {
             fn owner(&self) -> &Owner {
                 &self.owner
-            }
-            fn owner_mut(&mut self) -> &mut Owner {
-                &mut self.owner
             }
         }
     )*};
@@ -497,6 +521,30 @@ impl Wait {
             Wait::Operations { ticket, .. } | Wait::Receive { ticket, .. } => Some(*ticket),
             Wait::Send { .. } => None,
         }
+    }
+
+    /// Whether something has become of it that the call that is made again is told.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        match self {
+            Wait::Operations { done, .. } => done.is_some(),
+            Wait::Receive { done, .. } => done.is_some(),
+            Wait::Send { .. } => false,
+        }
+    }
+
+    /// About how many bytes it is, encoded.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let rest = match self {
+            Wait::Operations { operations, .. } => 8 * operations.len(),
+            Wait::Receive {
+                done: Some(Ok(message)),
+                ..
+            } => message.text.len(),
+            Wait::Receive { .. } | Wait::Send { .. } => 0,
+        };
+        64 + rest as u64
     }
 
     fn is_sound(&self, ipc: &Ipc) -> bool {
@@ -616,6 +664,48 @@ impl Ipc {
             })
     }
 
+    /// A task that waits for this stands in its queue from now on, or does not any more. `None`: that is gone.
+    fn line_up(&mut self, tid: Tid, wait: &Wait, stands: bool) -> Option<()> {
+        let (queue, ticket) = match wait {
+            Wait::Operations { id, ticket, .. } => {
+                (&mut self.sets.get_mut(*id).ok()?.queue, *ticket)
+            }
+            Wait::Receive { id, ticket, .. } => {
+                (&mut self.queues.get_mut(*id).ok()?.queue, *ticket)
+            }
+            Wait::Send { id, .. } => {
+                let senders = &mut self.queues.get_mut(*id).ok()?.senders;
+                match stands {
+                    true => senders.insert(tid),
+                    false => senders.remove(&tid),
+                };
+                return Some(());
+            }
+        };
+        match stands {
+            true => queue.insert(ticket, tid),
+            false => queue.remove(&ticket),
+        };
+        Some(())
+    }
+
+    /// Nothing is to be undone any more of these semaphores of a set: how much was.
+    fn forget_undo(&mut self, id: i32, numbers: impl RangeBounds<usize>) -> usize {
+        let before = self.undo.len();
+        self.undo
+            .retain(|(_, of, number), _| *of != id || !numbers.contains(&usize::from(*number)));
+        before - self.undo.len()
+    }
+
+    /// What is counted for the payer, with so many things to be undone.
+    fn counted(&self, undo: usize) -> [(Thing, usize); 3] {
+        [
+            (Thing::Set, self.sets.count()),
+            (Thing::Queue, self.queues.count()),
+            (Thing::Undo, undo),
+        ]
+    }
+
     /// Whether what a task waits for makes sense.
     #[must_use]
     pub fn wait_is_sound(&self, wait: &Wait) -> bool {
@@ -683,14 +773,6 @@ fn try_operations(
 ) -> Tried {
     let mut done = 0;
     let mut result = Tried::Done;
-    let old: Vec<u16> = operations
-        .iter()
-        .map(|o| {
-            set.semaphores
-                .get(usize::from(o.number))
-                .map_or(0, |s| s.value)
-        })
-        .collect();
     let mut undone: BTreeMap<u16, i32> = BTreeMap::new();
     for (at, operation) in operations.iter().enumerate() {
         let Some(semaphore) = set.semaphores.get_mut(usize::from(operation.number)) else {
@@ -730,8 +812,8 @@ fn try_operations(
         }
         return result;
     }
-    // Backwards, so that a semaphore that is named twice has its first value again: each has the value of before the call.
-    for (operation, _) in operations[..done].iter().zip(&old).rev() {
+    // Each has the value of before the call again.
+    for operation in &operations[..done] {
         if let Some(semaphore) = set.semaphores.get_mut(usize::from(operation.number)) {
             semaphore.value = (i32::from(semaphore.value) - i32::from(operation.add)) as u16;
         }
@@ -844,6 +926,7 @@ impl System {
                 ..Marks::default()
             },
             queue: BTreeMap::new(),
+            senders: BTreeSet::new(),
         }))
     }
 
@@ -858,11 +941,7 @@ impl System {
 
     /// Whether something has become of what a task waits for.
     pub(crate) fn has_outcome(&self, tid: Tid) -> bool {
-        match self.ipcs.wait(tid) {
-            Some(Wait::Operations { done, .. }) => done.is_some(),
-            Some(Wait::Receive { done, .. }) => done.is_some(),
-            Some(Wait::Send { .. }) | None => false,
-        }
+        self.ipcs.wait(tid).is_some_and(Wait::is_done)
     }
 
     /// A task waits from now on.
@@ -870,28 +949,8 @@ impl System {
         let Some(ipc) = self.ipcs.trees.get_mut(&root) else {
             return;
         };
-        match &wait {
-            Wait::Operations {
-                id,
-                ticket,
-                done: None,
-                ..
-            } => {
-                if let Ok(set) = ipc.sets.get_mut(*id) {
-                    set.queue.insert(*ticket, tid);
-                }
-            }
-            Wait::Receive {
-                id,
-                ticket,
-                done: None,
-                ..
-            } => {
-                if let Ok(queue) = ipc.queues.get_mut(*id) {
-                    queue.queue.insert(*ticket, tid);
-                }
-            }
-            _ => {}
+        if !wait.is_done() {
+            ipc.line_up(tid, &wait, true);
         }
         self.ipcs.waits.insert(tid, (root, wait));
     }
@@ -900,19 +959,7 @@ impl System {
     pub(crate) fn leave_ipc(&mut self, tid: Tid) -> Option<Wait> {
         let (root, wait) = self.ipcs.waits.remove(&tid)?;
         if let Some(ipc) = self.ipcs.trees.get_mut(&root) {
-            match &wait {
-                Wait::Operations { id, ticket, .. } => {
-                    if let Ok(set) = ipc.sets.get_mut(*id) {
-                        set.queue.remove(ticket);
-                    }
-                }
-                Wait::Receive { id, ticket, .. } => {
-                    if let Ok(queue) = ipc.queues.get_mut(*id) {
-                        queue.queue.remove(ticket);
-                    }
-                }
-                Wait::Send { .. } => {}
-            }
+            ipc.line_up(tid, &wait, false);
         }
         Some(wait)
     }
@@ -1062,7 +1109,7 @@ impl System {
     }
 
     /// What has become of the operations that a task waits for, whose call is made again: 0, or the error; `None` if it waits on.
-    pub fn outcome(&mut self, (tid, pid): (Tid, Pid), (now, _): (u64, u32)) -> Option<i32> {
+    pub fn outcome(&mut self, (tid, pid): (Tid, Pid), now: u64) -> Option<i32> {
         if self.try_waiter(tid, now) {
             if let Some(Wait::Operations { id, .. }) = self.ipcs.wait(tid) {
                 self.grant_operations(pid, *id, now);
@@ -1104,38 +1151,28 @@ impl System {
         (first, values): (u16, &[u16]),
         (now, by): (u64, u32),
     ) -> Result<(), Errno> {
-        let Ipc {
-            sets, undo, payer, ..
-        } = self.ipc(pid);
-        let set = sets.get_mut(id)?;
-        let places = set.semaphores.iter_mut().skip(usize::from(first));
+        let ipc = self.ipc(pid);
+        let payer = ipc.payer;
+        let set = ipc.sets.get_mut(id)?;
+        let first = usize::from(first);
+        let places = set.semaphores.iter_mut().skip(first);
         for (semaphore, value) in places.zip(values) {
             *semaphore = Semaphore { value: *value, by };
         }
         set.marks.changed = now;
-        let (before, payer) = (undo.len(), *payer);
-        let last = usize::from(first) + values.len();
-        undo.retain(|(_, of, number), _| {
-            *of != id || *number < first || usize::from(*number) >= last
-        });
-        for _ in undo.len()..before {
-            self.uncount_thing(Thing::Undo, payer);
-        }
+        let forgotten = ipc.forget_undo(id, first..first + values.len());
+        self.uncount_things(Thing::Undo, forgotten, payer);
         self.grant_operations(pid, id, now);
         Ok(())
     }
 
     /// Removes a set; who waits is told.
     pub fn remove_set(&mut self, pid: Pid, id: i32) -> Result<(), Errno> {
-        let Ipc {
-            sets, undo, payer, ..
-        } = self.ipc(pid);
-        let set = sets.remove(id).ok_or(EINVAL)?;
-        let (before, payer) = (undo.len(), *payer);
-        undo.retain(|(_, of, _), _| *of != id);
-        for _ in undo.len()..before {
-            self.uncount_thing(Thing::Undo, payer);
-        }
+        let ipc = self.ipc(pid);
+        let payer = ipc.payer;
+        let set = ipc.sets.remove(id).ok_or(EINVAL)?;
+        let forgotten = ipc.forget_undo(id, ..);
+        self.uncount_things(Thing::Undo, forgotten, payer);
         self.uncount_thing(Thing::Set, payer);
         for tid in set.queue.into_values() {
             if let Some((_, Wait::Operations { done, .. })) = self.ipcs.waits.get_mut(&tid) {
@@ -1191,9 +1228,7 @@ impl System {
                 changed.push((*id, then));
             }
         }
-        for _ in &all {
-            self.uncount_thing(Thing::Undo, payer);
-        }
+        self.uncount_things(Thing::Undo, all.len(), payer);
         let mut left = MAX_TRIES;
         for (id, then) in changed {
             self.grant_some(pid, id, then, &mut left);
@@ -1285,24 +1320,17 @@ impl System {
         let message = queue.take(at);
         queue.marks.second = now;
         queue.marks.second_by = by;
-        self.tell_senders(pid, id, false);
+        self.tell_senders(pid, id);
         Ok(message)
     }
 
-    /// Who waits for room in a queue looks again; if it was removed that is what becomes of their messages.
-    pub(crate) fn tell_senders(&mut self, pid: Pid, id: i32, removed: bool) {
-        let root = self.root_of(pid);
-        let mut told = Vec::new();
-        for (tid, (of, wait)) in &mut self.ipcs.waits {
-            match wait {
-                Wait::Send { id: to, is_gone } if *to == id && *of == root => {
-                    *is_gone |= removed;
-                    told.push(*tid);
-                }
-                _ => {}
-            }
-        }
-        told.into_iter().for_each(|tid| self.told(tid));
+    /// Who waits for room in a queue looks again.
+    pub(crate) fn tell_senders(&mut self, pid: Pid, id: i32) {
+        let senders = match self.ipc(pid).queues.get(id) {
+            Ok(queue) => queue.senders.clone(),
+            Err(_) => return,
+        };
+        senders.into_iter().for_each(|tid| self.told(tid));
     }
 
     /// Removes a queue; who waits is told.
@@ -1317,7 +1345,12 @@ impl System {
             }
             self.told(tid);
         }
-        self.tell_senders(pid, id, true);
+        for tid in queue.senders {
+            if let Some((_, Wait::Send { is_gone, .. })) = self.ipcs.waits.get_mut(&tid) {
+                *is_gone = true;
+            }
+            self.told(tid);
+        }
         Ok(())
     }
 
@@ -1332,11 +1365,7 @@ impl System {
         undo: usize,
         uses: &BTreeMap<u64, Rc<Use>>,
     ) -> Result<(), Errno> {
-        let wanted = [
-            (Thing::Set, ipc.sets.count()),
-            (Thing::Queue, ipc.queues.count()),
-            (Thing::Undo, undo),
-        ];
+        let wanted = ipc.counted(undo);
         let has_room = |(thing, count)| count == 0 || self.left_things(thing, payer) >= count;
         if !wanted.into_iter().all(has_room) {
             return Err(ENOSPC);
@@ -1358,14 +1387,8 @@ impl System {
 
     /// What was counted is not used after all.
     pub(crate) fn uncount_ipc(&mut self, ipc: &Ipc, undo: usize) {
-        for (thing, count) in [
-            (Thing::Set, ipc.sets.count()),
-            (Thing::Queue, ipc.queues.count()),
-            (Thing::Undo, undo),
-        ] {
-            for _ in 0..count {
-                self.uncount_thing(thing, ipc.payer);
-            }
+        for (thing, count) in ipc.counted(undo) {
+            self.uncount_things(thing, count, ipc.payer);
         }
     }
 

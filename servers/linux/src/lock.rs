@@ -176,7 +176,7 @@ impl System {
         }
         for done in 0..locks.len() {
             if self.count_thing(Thing::Lock, payer).is_err() {
-                (0..done).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+                self.uncount_things(Thing::Lock, done, payer);
                 return Err(ENOLCK);
             }
         }
@@ -194,7 +194,7 @@ impl System {
         let extra = 1 + usize::from(takes);
         for done in 0..extra {
             if self.count_thing(Thing::Lock, payer).is_err() {
-                (0..done).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+                self.uncount_things(Thing::Lock, done, payer);
                 return Err(ENOLCK);
             }
         }
@@ -211,7 +211,7 @@ impl System {
         let after = self.payers(ino, lock.owner);
         for (payer, counted) in before {
             let now = after.get(&payer).copied().unwrap_or(0);
-            (now..counted).for_each(|_| self.uncount_thing(Thing::Lock, payer));
+            self.uncount_things(Thing::Lock, counted.saturating_sub(now), payer);
         }
         match after.is_empty() {
             true => self.locks.owners.remove(&(lock.owner, ino)),

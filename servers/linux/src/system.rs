@@ -155,9 +155,7 @@ impl Thing {
             Thing::Object => (MAX_OBJECTS, 4 * MAX_OBJECTS),
         }
     }
-}
 
-impl Thing {
     /// Most for one payer.
     pub(crate) const fn most_of_one(self) -> usize {
         self.most().0
@@ -978,12 +976,17 @@ impl System {
 
     /// A thing is gone.
     pub fn uncount_thing(&mut self, thing: Thing, payer: Payer) {
+        self.uncount_things(thing, 1, payer);
+    }
+
+    /// So many things are gone.
+    pub(crate) fn uncount_things(&mut self, thing: Thing, gone: usize, payer: Payer) {
         if let Some(count) = self.things.get_mut(&(thing, payer)) {
-            *count -= 1;
+            *count -= gone;
             if *count == 0 {
                 self.things.remove(&(thing, payer));
             }
-            *self.all_things.entry(thing).or_default() -= 1;
+            *self.all_things.entry(thing).or_default() -= gone;
         }
     }
 

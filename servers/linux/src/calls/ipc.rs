@@ -11,7 +11,7 @@ use crate::errno::{
     Errno, E2BIG, EAGAIN, EFAULT, EFBIG, EIDRM, EINVAL, ENOMEM, ENOSPC, EPERM, ERANGE,
 };
 use crate::ipc::{
-    flag, Marks, Memory, Message, Operation, Owner, Queue, Set, Wait, Wanted, MAX_MESSAGE,
+    flag, Marks, Memory, Message, Operation, Owner, Queue, Set, Shown, Wait, Wanted, MAX_MESSAGE,
     MAX_OPERATIONS, MAX_SEMAPHORES, MAX_THINGS, MAX_VALUE, MOST_QUEUE_BYTES, QUEUE_BYTES,
 };
 use crate::memory::{page_up, Area, Prot, Source, END, EXECUTE, LOWEST, PAGE, READ, WRITE};
@@ -96,6 +96,15 @@ fn read_set(c: &mut Caller, at: u64, size: usize) -> Result<Vec<u8>> {
         return Err(EINVAL.into());
     }
     Ok(raw)
+}
+
+/// Whose state a command asks for; `any` is the one that asks whatever the permissions are.
+fn shown(id: i32, what: u32, any: u32) -> Shown {
+    match what {
+        command::STAT => Shown::ById(id),
+        _ if what == any => Shown::ByIndexToAny(id),
+        _ => Shown::ByIndex(id),
+    }
 }
 
 // --- Shared memory ---
@@ -325,15 +334,9 @@ pub fn shmctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
             Ok(highest)
         }
         STAT | SHM_STAT | SHM_STAT_ANY => {
-            let memories = &c.s.ipc(pid).memories;
-            let found = match what {
-                STAT => id,
-                _ => memories.id_at(id as u32).ok_or(EINVAL)?,
-            };
-            let memory = memories.get(found)?.clone();
-            if what != SHM_STAT_ANY {
-                memory.owner.check(&ids, flag::READ)?;
-            }
+            let shown = shown(id, what, SHM_STAT_ANY);
+            let (found, memory) = c.s.ipc(pid).memories.shown(shown, &ids)?;
+            let memory = memory.clone();
             let attached = attached(&attachments(c), memory.object);
             c.write(at, &shared_state(&memory, found, attached))?;
             Ok(if what == STAT { 0 } else { found as u64 })
@@ -426,8 +429,8 @@ fn park(c: &mut Caller, deadline: Option<u64>) -> Stop {
 pub fn semop(c: &mut Caller, id: i32, at: u64, count: u64, timeout: Option<u64>) -> Result {
     let (tid, pid, ids) = (c.p.task.tid, c.p.task.pid, ids(c));
     if let Some(Wait::Operations { .. }) = waited(c) {
-        let mark = mark(c);
-        let outcome = c.s.outcome((tid, pid), mark);
+        let (now, _) = mark(c);
+        let outcome = c.s.outcome((tid, pid), now);
         let deadline = c.p.task.wait.and_then(|wait| wait.deadline);
         let is_over = deadline.is_some_and(|deadline| c.now() >= deadline);
         if outcome.is_none() && !is_over {
@@ -547,15 +550,8 @@ pub fn semctl(c: &mut Caller, id: i32, number: i32, what: u32, argument: u64) ->
             Ok(highest)
         }
         STAT | SEM_STAT | SEM_STAT_ANY => {
-            let sets = &c.s.ipc(pid).sets;
-            let found = match what {
-                STAT => id,
-                _ => sets.id_at(id as u32).ok_or(EINVAL)?,
-            };
-            let set = sets.get(found)?;
-            if what != SEM_STAT_ANY {
-                set.owner.check(&ids, flag::READ)?;
-            }
+            let shown = shown(id, what, SEM_STAT_ANY);
+            let (found, set) = c.s.ipc(pid).sets.shown(shown, &ids)?;
             let state = set_state(set, found);
             c.write(argument, &state)?;
             Ok(if what == STAT { 0 } else { found as u64 })
@@ -781,15 +777,8 @@ pub fn msgctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
             Ok(highest)
         }
         STAT | MSG_STAT | MSG_STAT_ANY => {
-            let queues = &c.s.ipc(pid).queues;
-            let found = match what {
-                STAT => id,
-                _ => queues.id_at(id as u32).ok_or(EINVAL)?,
-            };
-            let queue = queues.get(found)?;
-            if what != MSG_STAT_ANY {
-                queue.owner.check(&ids, flag::READ)?;
-            }
+            let shown = shown(id, what, MSG_STAT_ANY);
+            let (found, queue) = c.s.ipc(pid).queues.shown(shown, &ids)?;
             let state = queue_state(queue, found);
             c.write(at, &state)?;
             Ok(if what == STAT { 0 } else { found as u64 })
@@ -808,7 +797,7 @@ pub fn msgctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
             let queue = c.s.ipc(pid).queues.get_mut(id)?;
             set_owner(&mut queue.owner, &raw);
             (queue.most, queue.marks.changed) = (most, now);
-            c.s.tell_senders(pid, id, false);
+            c.s.tell_senders(pid, id);
             Ok(0)
         }
         REMOVE => {

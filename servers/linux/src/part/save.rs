@@ -18,7 +18,7 @@ use super::{
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
 use crate::host::Host;
-use crate::ipc::Ipc;
+use crate::ipc::{self, Ipc};
 use crate::lock::Owner;
 use crate::object::SavedObject;
 use crate::outside;
@@ -879,6 +879,9 @@ pub fn save(
         .collect();
     let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
     let watches = epolls.iter().map(|(_, all)| WATCH * all.len() as u64);
+    let waits = tasks
+        .iter()
+        .filter_map(|(_, task)| system.ipcs.wait(task.tid));
     let length = messages.sum::<u64>()
         + watches.sum::<u64>()
         + LOCK * locks.len() as u64
@@ -887,6 +890,7 @@ pub fn save(
         + MEMFD * memfds.len() as u64
         + gathered.size_of_programs()
         + ipc.map_or(0, Ipc::size)
+        + waits.map(ipc::Wait::size).sum::<u64>()
         + things.size()
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
