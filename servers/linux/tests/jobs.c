@@ -10,13 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 static int told, code, ends[2];
 static void child_told(int signal, siginfo_t *info, void *context) { told++, code = info->si_code; }
-
-static void nap(long milliseconds) {
-    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    while (nanosleep(&time, &time)) {}
-}
 
 static int waited(pid_t child, int options) {
     int status = 0;

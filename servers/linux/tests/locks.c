@@ -11,8 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHOW(call) do { errno = 0; long result = (long)(call); printf("%s: %ld", #call, result < 0 ? -1 : result); \
-    if (result < 0) printf(" %s", strerror(errno)); printf("\n"); } while (0)
+#include "common.h"
 
 static int lock(int fd, int command, int type, int whence, long start, long length) {
     struct flock lock = {.l_type = type, .l_whence = whence, .l_start = start, .l_len = length};
@@ -25,17 +24,6 @@ static void in_the_way(int fd, int command, int type, long start, long length) {
     if (fcntl(fd, command, &lock)) printf("F_GETLK: %s\n", strerror(errno));
     else printf("%ld+%ld: %d %d %ld+%ld %s\n", start, length, lock.l_type, lock.l_whence, (long)lock.l_start, (long)lock.l_len,
                 lock.l_pid == -1 ? "a description" : lock.l_pid == getppid() ? "the parent" : lock.l_pid ? "another" : "nobody");
-}
-
-static void nap(long milliseconds) {
-    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    while (nanosleep(&time, &time)) {}
-}
-
-static int ended(pid_t child) {
-    int status;
-    while (waitpid(child, &status, 0) < 0) {}
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 static void one(void) {

@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHOW(call) do { errno = 0; long result = (long)(call); printf("%s: %ld", #call, result < 0 ? -1 : result); \
-    if (result < 0) printf(" %s", strerror(errno)); printf("\n"); } while (0)
+#include "common.h"
 
 static char text[20000];
 static int load(const char *path) {
@@ -164,12 +163,6 @@ static void everything(void) {
     dup2(ends[0], 50), close(ends[0]);
     write(ends[1], "piped", 5), close(ends[1]);
     SHOW(load("/dev/fd/50") < 0 ? 0 : 1);
-}
-
-static int ended(pid_t child) {
-    int status;
-    while (waitpid(child, &status, 0) < 0) {}
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 /* Other processes. */

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHOW(call) do { errno = 0; long result = (long)(call); printf("%s: %ld", #call, result < 0 ? -1 : result); \
-    if (result < 0) printf(" %s", strerror(errno)); printf("\n"); } while (0)
+#include "common.h"
+
 #define MAPS(call) do { errno = 0; void *made = (call); printf("%s: %s\n", #call, made == MAP_FAILED ? strerror(errno) : "mapped"); } while (0)
 #define BOTH (PROT_READ | PROT_WRITE)
 
@@ -209,12 +209,6 @@ static void turns(struct both *both, int own) {
         pthread_cond_broadcast(&both->cond);
         pthread_mutex_unlock(&both->mutex);
     }
-}
-
-static int ended(pid_t child) {
-    int status;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 static void processes(void) {

@@ -14,25 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 /* Shows whether a call succeeds, or its error; identifiers and addresses are others each time. */
 #define DOES(call) do { errno = 0; long result = (long)(call); \
     printf("%s: %s\n", #call, result == -1 ? strerrorname_np(errno) : "done"); } while (0)
-/* Shows what a call returns. */
-#define SHOW(call) do { errno = 0; long result = (long)(call); \
-    if (result == -1 && errno) printf("%s: %s\n", #call, strerrorname_np(errno)); else printf("%s: %ld\n", #call, result); } while (0)
 
 enum { KEY = 0x4645524d, OTHER = 0x4645524e };
-
-static void nap(long milliseconds) {
-    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    while (nanosleep(&time, &time)) {}
-}
-
-static int ended(pid_t child) {
-    int status;
-    while (waitpid(child, &status, 0) < 0) {}
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
 
 static pid_t forks(void) {
     fflush(stdout);
