@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::ffi::{c_int, c_uint, c_void};
 use interface::server::{Event, Visitor};
-use interface::{Error, Server};
+use interface::Error;
 use services::link::{frames, Link, LinkClient, LinkStub, BATCH, FRAME, MOST};
 
 rt::entry!(main);
@@ -112,17 +112,12 @@ fn serve() -> Result<Infallible, Error> {
         rt::log!("{}: error {started}", name());
         return Err(Error::Unsupported);
     }
-    let mut server = Server::new(|visitor: &Visitor| {
+    rt::names::serve("link", |visitor: &Visitor| {
         if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
             return Err(Error::Denied);
         }
         Ok(LinkStub(Client))
-    })?;
-    server.knows(rt::names::job_of);
-    let (_, control) = server.add_door()?;
-    let door = server.door().reference().map_err(rt::error_of)?;
-    rt::names::register_with("link", &door, &control)?;
-    server.run()
+    })
 }
 
 fn name() -> &'static str {

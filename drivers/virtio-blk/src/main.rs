@@ -11,9 +11,8 @@ use core::convert::Infallible;
 use core::ops::Deref;
 use fermata_virtio_blk::{fits, Kind, Requests, Session, Slot};
 use interface::server::{Event, Visitor};
-use interface::{Error, Server};
+use interface::Error;
 use rt::sync::Mutex;
-use rt::thread;
 use services::block::{Block, BlockClient, BlockStub, MOST, OUTSTANDING, SECTOR};
 use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
@@ -317,9 +316,7 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let disk = start(&device)?;
     *DISK.lock() = Some(disk);
-    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
-    let thread = attach().map_err(rt::error_of)?;
-    device.attach(&thread)?;
+    device.interrupts(PRIORITY, serve_interrupts)?;
     let sessions = Rc::new(Cell::new(0));
     let open = move |visitor: &Visitor| {
         if visitor.door != CONTROL || visitor.interface != BlockClient::ID {
@@ -330,12 +327,7 @@ fn serve() -> Result<Infallible, Error> {
             session: sessions.get(),
         }))
     };
-    let mut server = Server::new(open)?;
-    server.knows(rt::names::job_of);
-    let (_, control) = server.add_door()?;
-    let door = server.door().reference().map_err(rt::error_of)?;
-    rt::names::register_with("disk", &door, &control)?;
-    server.run()
+    rt::names::serve("disk", open)
 }
 
 fn main() -> u8 {

@@ -13,9 +13,8 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use fermata_virtio_net::{Slot, Slots};
 use interface::server::{Event, Visitor};
-use interface::{Error, Server};
+use interface::Error;
 use rt::sync::Mutex;
-use rt::thread;
 use services::link::{frames, push, Link, LinkClient, LinkStub, FRAME, MOST};
 use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
@@ -293,20 +292,13 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let card = start(&device)?;
     *CARD.lock() = Some(card);
-    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
-    let thread = attach().map_err(rt::error_of)?;
-    device.attach(&thread)?;
-    let mut server = Server::new(|visitor: &Visitor| {
+    device.interrupts(PRIORITY, serve_interrupts)?;
+    rt::names::serve("link", |visitor: &Visitor| {
         if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
             return Err(Error::Denied);
         }
         Ok(LinkStub(Client))
-    })?;
-    server.knows(rt::names::job_of);
-    let (_, control) = server.add_door()?;
-    let door = server.door().reference().map_err(rt::error_of)?;
-    rt::names::register_with("link", &door, &control)?;
-    server.run()
+    })
 }
 
 fn main() -> u8 {

@@ -14,9 +14,8 @@ use core::cell::Cell;
 use core::convert::Infallible;
 use fermata_virtio_rng::{Nonsense, Place, MOST};
 use interface::server::{Event, Visitor};
-use interface::{Error, Server};
+use interface::Error;
 use rt::sync::Mutex;
-use rt::thread;
 use services::entropy::{Entropy, EntropyClient, EntropyStub};
 use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
@@ -148,9 +147,7 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let source = start(&device)?;
     *SOURCE.lock() = Some(source);
-    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
-    let thread = attach().map_err(rt::error_of)?;
-    device.attach(&thread)?;
+    device.interrupts(PRIORITY, serve_interrupts)?;
     let taken = Rc::new(Cell::new(false));
     let open = move |visitor: &Visitor| {
         let leads_here = visitor.door == CONTROL && visitor.interface == EntropyClient::ID;
@@ -159,12 +156,7 @@ fn serve() -> Result<Infallible, Error> {
         }
         Ok(EntropyStub(Client(Rc::clone(&taken))))
     };
-    let mut server = Server::new(open)?;
-    server.knows(rt::names::job_of);
-    let (_, control) = server.add_door()?;
-    let door = server.door().reference().map_err(rt::error_of)?;
-    rt::names::register_with("entropy", &door, &control)?;
-    server.run()
+    rt::names::serve("entropy", open)
 }
 
 fn main() -> u8 {

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
-use rt::time;
 use rt::window::Window;
+use rt::{thread, time};
 use services::device::{DevicesClient, Function, Place, Reach};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::PciTransport;
@@ -262,15 +262,17 @@ impl Device {
         Ok(arena)
     }
 
-    /// Its interrupts go to this thread, which calls [`acknowledge`] after each of them.
+    /// Its interrupts go to a thread of this priority, which runs `serve` and calls [`acknowledge`] after each of them.
     ///
     /// # Errors
-    /// What the device server says.
-    pub fn attach(&self, thread: &RefAt) -> Result<(), Error> {
+    /// `NoMemory` for the thread, and what the device server says.
+    pub fn interrupts(&self, priority: u64, serve: fn()) -> Result<(), Error> {
+        let thread = thread::spawn_at(priority, serve).and_then(|thread| thread.reference());
+        let thread = thread.map_err(rt::error_of)?;
         // Held, so that the thread cannot miss it after its first interrupt.
         let mut attached = ATTACHED.lock();
         let mut devices = self.0.devices.lock();
-        let line = Line::attach(&mut devices, self.0.function, thread)?;
+        let line = Line::attach(&mut devices, self.0.function, &thread)?;
         drop(devices);
         *attached = Some((line, Arc::clone(&self.0)));
         Ok(())

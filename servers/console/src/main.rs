@@ -14,7 +14,7 @@ use core::convert::Infallible;
 use core::ops::Deref;
 use fermata_console::Console as Terminal;
 use interface::server::{Either, Event, Visitor};
-use interface::{Error, Server};
+use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
 use rt::{sys, thread};
@@ -211,12 +211,7 @@ fn open(
 fn serve(door: RefAt) -> Result<Infallible, Error> {
     // For as long as the server runs.
     let _devices = attach(door)?;
-    let mut server = Server::new(open)?;
-    server.knows(rt::names::job_of);
-    let (_, control) = server.add_door()?;
-    let door = server.door().reference().map_err(rt::error_of)?;
-    rt::names::register_with("console", &door, &control)?;
-    server.run()
+    rt::names::serve("console", open)
 }
 
 fn main() -> u8 {

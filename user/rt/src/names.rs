@@ -1,6 +1,9 @@
 //! Client of the name service.
 use crate::obj::{Port, Ref, RefAt};
 use crate::start::names;
+use core::convert::Infallible;
+use interface::server::{Host, Service};
+use interface::Server;
 use proto::Error;
 use services::names::NamesClient;
 
@@ -35,6 +38,17 @@ pub fn register(name: &str, port: &Port) -> Result<(), Error> {
 /// As [`register`], for a server that has a port by which it is controlled: that goes to init.
 pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Error> {
     init().register_with(port, control, name)
+}
+
+/// Serves for ever, known by that name: at door 0, which everybody finds by it, and at door 1, by which the server is
+/// controlled. Clients are known by their jobs.
+pub fn serve<S: Service, H: Host<S>>(name: &str, host: H) -> Result<Infallible, Error> {
+    let mut server = Server::new(host)?;
+    server.knows(job_of);
+    let (_, control) = server.add_door()?;
+    let door = server.door().reference().map_err(crate::error_of)?;
+    register_with(name, &door, &control)?;
+    server.run()
 }
 
 /// For a server: the port by which another one is controlled that it uses, by the boot manifest.
