@@ -18,6 +18,15 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::error::Error;
 
+/// The text of a file.
+///
+/// # Errors
+/// If it cannot be read, or is no text.
+pub fn read_text(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+}
+
 /// What is built: each has a target, flags and a directory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildTarget {

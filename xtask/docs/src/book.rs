@@ -16,7 +16,7 @@ use pulldown_cmark::{html, CowStr, Event, Options, Parser, Tag, TagEnd};
 use crate::reference;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::project::{finish, BuildTarget, Package, Project};
+use xtask_build::project::{finish, read_text, BuildTarget, Package, Project};
 
 /// The parts of the book: a title, and pages. A directory is all pages in it.
 const PARTS: &[(&str, &[&str])] = &[
@@ -186,8 +186,7 @@ pub fn write(project: &Project) -> Result<u8, Error> {
         save(&book.join(page.path.with_extension("html")), &text)?;
     }
     for path in sources {
-        let text = std::fs::read_to_string(project.root.join(&path))
-            .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+        let text = read_text(&project.root.join(&path))?;
         let name = path.display().to_string();
         let body = format!("<h1>{}</h1>{}", escaped(&name), numbered(&text));
         let text = whole(&name, &contents(&parts, &crates, &path), &body);
@@ -222,8 +221,7 @@ fn pages_at(root: &Path, path: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Reads a page; its title is its first heading.
 fn read(root: &Path, path: PathBuf) -> Result<Page, Error> {
-    let text = std::fs::read_to_string(root.join(&path))
-        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+    let text = read_text(&root.join(&path))?;
     let heading = text.lines().find_map(|line| line.strip_prefix("# "));
     let title = heading.map_or_else(
         || path.display().to_string(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::syscalls::breakdown;
 use crate::test_names;
 use xtask_build::error::Error;
-use xtask_build::project::{rust_files, Project};
+use xtask_build::project::{read_text, rust_files, Project};
 
 /// The page.
 pub const PAGE: &str = "docs/numbers.md";
@@ -155,8 +155,7 @@ fn rooms(root: &Path) -> Result<Vec<(&'static str, Lines)>, Error> {
     for &room in ROOMS.iter().filter(|room| root.join(room).is_dir()) {
         let mut sum = Lines::default();
         for path in rust_files(&root.join(room))? {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            let text = read_text(&path)?;
             let of_file = lines(&text, is_test(path.strip_prefix(root).unwrap_or(&path)));
             sum.code += of_file.code;
             sum.tests += of_file.tests;

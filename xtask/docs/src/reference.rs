@@ -21,7 +21,7 @@ use crate::syscalls;
 use xtask_build::error::Error;
 use xtask_build::header;
 use xtask_build::header::plain;
-use xtask_build::project::Project;
+use xtask_build::project::{read_text, Project};
 
 /// A page of the reference.
 pub struct Page {
@@ -234,8 +234,7 @@ pub fn write(project: &Project) -> Result<u8, Error> {
 /// The source of the example of a page, as it is.
 fn example(project: &Project, page: &Page) -> Result<String, Error> {
     let path = example_path(page);
-    std::fs::read_to_string(project.root.join(&path))
-        .map_err(|error| Error::new(format!("{}: {error}", path.display())))
+    read_text(&project.root.join(&path))
 }
 
 fn example_path(page: &Page) -> PathBuf {

@@ -6,19 +6,19 @@
 use std::path::Path;
 
 use xtask_build::error::Error;
-use xtask_build::project::{rust_files, Package, Project};
+use xtask_build::project::{read_text, rust_files, Package, Project};
 
 /// All of them, a kind after the other.
 pub fn all(project: &Project) -> Result<Vec<String>, Error> {
-    let scenarios = read(&project.root.join("tests/scenarios/mod.rs"))?;
+    let scenarios = read_text(&project.root.join("tests/scenarios/mod.rs"))?;
     let mut known: Vec<String> = scenarios_in(&scenarios)
         .map(|name| format!("scenario/any/{name}"))
         .collect();
     for path in rust_files(&project.root.join("tests/guest/src"))? {
-        let source = read(&path)?;
+        let source = read_text(&path)?;
         known.extend(guest_tests(&source).map(|name| format!("guest/any/{name}")));
     }
-    let machine = read(&project.root.join("hal/examples/machine.rs"))?;
+    let machine = read_text(&project.root.join("hal/examples/machine.rs"))?;
     // The table's rows are (a name, a program, a function of the same name).
     let names = machine.split('"').skip(1).step_by(2);
     let is_test = |name: &&str| machine.contains(&format!("fn {name}("));
@@ -76,7 +76,7 @@ fn host_tests(project: &Project, package: &Package) -> Result<Vec<String>, Error
             continue;
         }
         let module = module_of(inside);
-        for test in functions(&read(&path)?) {
+        for test in functions(&read_text(&path)?) {
             let parts = [module.as_str(), &test].into_iter();
             let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
             found.push(format!("{prefix}{}", parts.join("::")));
@@ -132,11 +132,6 @@ fn functions(source: &str) -> Vec<String> {
         }
     }
     found
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::order;
 use xtask_build::error::Error;
-use xtask_build::project::rust_files;
+use xtask_build::project::{read_text, rust_files};
 use xtask_docs::book::pages;
 
 /// Words that only some files may use.
@@ -212,12 +212,10 @@ const REGISTERS: &[&str] = &[
 /// file, line and remedy.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     let (mut found, mut sources) = (Vec::new(), Vec::new());
-    let machine_page = std::fs::read_to_string(root.join(MACHINE_PAGE))
-        .map_err(|error| Error::new(format!("cannot read {MACHINE_PAGE}: {error}")))?;
+    let machine_page = read_text(&root.join(MACHINE_PAGE))?;
     for directory in KERNEL {
         for path in rust_files(&root.join(directory))? {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            let text = read_text(&path)?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             found.extend(broken_in(&name, &text));
             found.extend(unlisted_in(&name, &text, &machine_page));
@@ -231,27 +229,23 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
             None => vec![root.join(room)],
         };
         for path in paths {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            let text = read_text(&path)?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             found.extend(registers_in(&name, &text));
         }
     }
     for path in rust_files(&root.join(RUNTIME))? {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+        let text = read_text(&path)?;
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
         found.extend(services_in(&name, &text));
     }
     for manifest in files(root, "Cargo.toml")? {
-        let text = std::fs::read_to_string(root.join(&manifest))
-            .map_err(|error| Error::new(format!("cannot read {}: {error}", manifest.display())))?;
+        let text = read_text(&root.join(&manifest))?;
         found.extend(dependencies_in(&manifest.to_string_lossy(), &text));
     }
     let mut tests = Vec::new();
     for path in rust_files(&root.join(GUEST_TESTS))? {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+        let text = read_text(&path)?;
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
         tests.extend(tests_in(&name, &text));
     }
@@ -265,8 +259,7 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
         {
             continue;
         }
-        let text = std::fs::read_to_string(root.join(&page))
-            .map_err(|error| Error::new(format!("cannot read {}: {error}", page.display())))?;
+        let text = read_text(&root.join(&page))?;
         if page != Path::new(HISTORY) {
             let near = root.join(&page);
             let near = near.parent().unwrap_or(root);

@@ -13,7 +13,7 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::{self, Images};
 use xtask_build::packages::{self, Packages};
-use xtask_build::project::{temp_dir, Project};
+use xtask_build::project::{read_text, temp_dir, Project};
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, Add, End, Operator, Options};
 
@@ -288,8 +288,7 @@ fn compare(
 /// The list of this checkout.
 pub(crate) fn list(project: &Project) -> std::result::Result<Vec<Section>, Error> {
     let path = project.root.join(LIST);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    let text = read_text(&path)?;
     read(&text).map_err(|why| Error::new(format!("{}: {why}", path.display())))
 }
 

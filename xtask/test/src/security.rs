@@ -15,11 +15,9 @@
 //! What stands outside the backticks is for people. `./fermata check` sees to it that all of these exist ([`missing`]),
 //! and `./fermata test attack` runs them ([`named`]).
 
-use std::path::Path;
-
 use crate::filter::Name;
 use xtask_build::error::Error;
-use xtask_build::project::{rust_files, Project};
+use xtask_build::project::{read_text, rust_files, Project};
 use xtask_docs::test_names;
 
 /// The page.
@@ -122,12 +120,7 @@ fn group(text: &str) -> Vec<Result<Shown, String>> {
 }
 
 fn page(project: &Project) -> Result<String, Error> {
-    read(&project.root.join(PAGE))
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+    read_text(&project.root.join(PAGE))
 }
 
 /// The tests that the page names.
@@ -146,7 +139,7 @@ pub fn missing(project: &Project, is_command: &dyn Fn(&str) -> bool) -> Result<V
     let known = test_names::all(project)?;
     let mut words = Vec::new();
     for path in rust_files(&project.root.join(SCENARIOS))? {
-        words.extend(literal_words(&read(&path)?));
+        words.extend(literal_words(&read_text(&path)?));
     }
     let wrong = |shown: &Result<Shown, String>| match shown {
         Ok(Shown::Test(name)) if known.iter().any(|test| name.takes(test)) => None,

@@ -11,6 +11,7 @@ use abi::probe::{file_hash, Kind};
 
 use xtask_build::config::Config;
 use xtask_build::error::Error;
+use xtask_build::project::{read_text, rust_files};
 
 const MARK: &str = "#[cfg_attr(fermata_probe, track_caller)]";
 
@@ -47,7 +48,7 @@ impl Registry {
     /// Reads the kernel's source below the root of the checkout.
     pub(super) fn read(root: &Path) -> Result<Self, Error> {
         let mut files = Vec::new();
-        for path in xtask_build::project::rust_files(&root.join("kernel/src"))? {
+        for path in rust_files(&root.join("kernel/src"))? {
             let name = path
                 .strip_prefix(root)
                 .unwrap_or(&path)
@@ -59,8 +60,7 @@ impl Registry {
             if other.iter().any(|part| name.contains(part)) {
                 continue;
             }
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            let text = read_text(&path)?;
             files.push((name, text));
         }
         Ok(Self::of(&files))
