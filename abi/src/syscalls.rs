@@ -952,11 +952,11 @@ calls! {
     124 ServerOverReceiveShort server_over_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// Sends an idempotent request and waits for the reply. After a restart the request is sent
-    /// again.
+    /// again. All of it arrives, its references included, or nothing.
     125 Call call Idempotent Long (port: Object(Type::Reference), send: SendBuffer, receive: ReceiveBuffer) [Ok Dead TooLarge Truncated];
 
     /// Sends an idempotent request and waits for the reply. After a restart the request is sent
-    /// again. Up to 64 bytes travel in registers, each way.
+    /// again. All of it arrives, its references included, or nothing. Up to 64 bytes travel in registers, each way.
     126 CallShort call_short Idempotent Long (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead TooLarge Truncated];
 
     /// Answers an idempotent request, a memory fault (with nothing) or an exception (with a
