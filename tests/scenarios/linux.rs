@@ -371,6 +371,12 @@ pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "jobs", &["all"])
 }
 
+/// What happens to files, told to those who watch them.
+pub(crate) fn inotify(ctx: &mut Ctx) -> Result<(), Failure> {
+    let ways = ["calls", "files", "selves", "lost", "waits", "many"];
+    agrees(ctx, "inotify", &ways)
+}
+
 /// Programs that are traced, and who traces them.
 pub(crate) fn ptrace(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "ptrace", &["all"])

@@ -50,6 +50,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_shared", linux::shared),
     scenario("linux_locks", linux::locks),
     scenario("linux_ptys", linux::ptys),
+    scenario("linux_inotify", linux::inotify),
     scenario("linux_proc", linux::proc),
     scenario("linux_http", linux::http),
     scenario("linux_parallel", linux::parallel),

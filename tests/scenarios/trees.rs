@@ -75,6 +75,7 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("locks", " many"),
         ("shared", " many"),
         ("ptys", " many"),
+        ("inotify", " many"),
         ("ptrace", " all"),
         ("busy", " all"),
         ("sysv", " all"),

@@ -1,10 +1,11 @@
 //! Files that are executed, and files that are open for writing: as in Linux, none is both (`ETXTBSY`).
 //!
 //! A memory holds an [`Executed`] of the file that its program came from, which keeps that open, so that its number is no other file's. The last one that
-//! goes says so by itself, however the process ended. Descriptions that may be written are counted by file. So both questions are one look into a table.
+//! goes says so by itself, however the process ended. Descriptions are counted by file, and those that may be written. So each question is one look into a table.
 //!
 //! Only the program itself is protected, as in Linux: no interpreter, no script, no library once it is mapped.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;
@@ -36,12 +37,31 @@ impl Drop for Executed {
     }
 }
 
+/// Who has a file.
+#[derive(Debug, Default)]
+struct Had {
+    executed: Weak<Executed>,
+    /// How many descriptions it has.
+    open: usize,
+    /// How many of them may be written.
+    written: usize,
+}
+
+impl Had {
+    fn is_executed(&self) -> bool {
+        self.executed.strong_count() > 0
+    }
+
+    fn is_had(&self) -> bool {
+        self.open > 0 || self.is_executed()
+    }
+}
+
 /// What is known of such files.
 #[derive(Debug, Default)]
 pub struct Busy {
-    executed: BTreeMap<u64, Weak<Executed>>,
-    /// How many descriptions of a file may be written; none is not there.
-    written: BTreeMap<u64, usize>,
+    /// Those that somebody has.
+    files: BTreeMap<u64, Had>,
     /// Files that the last one has ceased to execute, each to be closed once.
     ended: Rc<RefCell<Vec<u64>>>,
 }
@@ -50,52 +70,62 @@ impl Busy {
     /// A file, which is open, is executed from now on; and whether it was not before. Then it is closed when nobody executes it any more, and the caller does not
     /// close it.
     pub fn execute(&mut self, ino: u64) -> (Rc<Executed>, bool) {
-        if let Some(executed) = self.executed.get(&ino).and_then(Weak::upgrade) {
+        let had = self.files.entry(ino).or_default();
+        if let Some(executed) = had.executed.upgrade() {
             return (executed, false);
         }
         let executed = Rc::new(Executed {
             ino,
             ended: Rc::clone(&self.ended),
         });
-        self.executed.insert(ino, Rc::downgrade(&executed));
+        had.executed = Rc::downgrade(&executed);
         (executed, true)
     }
 
     /// Whether somebody executes the file.
     #[must_use]
     pub fn is_executed(&self, ino: u64) -> bool {
-        let executed = self.executed.get(&ino);
-        executed.is_some_and(|executed| executed.strong_count() > 0)
+        self.files.get(&ino).is_some_and(Had::is_executed)
     }
 
     /// How many descriptions of the file may be written.
     #[must_use]
     pub fn writers(&self, ino: u64) -> usize {
-        self.written.get(&ino).copied().unwrap_or(0)
+        self.files.get(&ino).map_or(0, |had| had.written)
+    }
+
+    /// Whether a file has a description, or somebody executes it.
+    #[must_use]
+    pub fn is_open(&self, ino: u64) -> bool {
+        self.files.get(&ino).is_some_and(Had::is_had)
     }
 
     /// There is one more description.
     pub fn opened(&mut self, description: &Description) {
-        if let Kind::File { ino } = description.kind {
-            if description.writable() {
-                *self.written.entry(ino).or_default() += 1;
-            }
+        if let Some(ino) = description.ino() {
+            let had = self.files.entry(ino).or_default();
+            had.open += 1;
+            had.written += usize::from(writes_file(description));
         }
     }
 
     /// A description is gone.
     pub fn closed(&mut self, description: &Description) {
-        let Kind::File { ino } = description.kind else {
+        let Some(ino) = description.ino() else {
             return;
         };
-        if let Some(count) = self
-            .written
-            .get_mut(&ino)
-            .filter(|_| description.writable())
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.written.remove(&ino);
+        self.give_up(ino, |had| {
+            had.open -= 1;
+            had.written -= usize::from(writes_file(description));
+        });
+    }
+
+    /// Changes who has a file, which is not known any more if that is nobody.
+    fn give_up(&mut self, ino: u64, change: impl FnOnce(&mut Had)) {
+        if let Entry::Occupied(mut file) = self.files.entry(ino) {
+            change(file.get_mut());
+            if !file.get().is_had() {
+                file.remove();
             }
         }
     }
@@ -109,9 +139,15 @@ impl Busy {
     /// How many files are executed, and how many descriptions may be written.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let executed = self.executed.values().filter(|e| e.strong_count() > 0);
-        (executed.count(), self.written.values().sum())
+        let executed = self.files.values().filter(|had| had.is_executed());
+        let written = self.files.values().map(|had| had.written);
+        (executed.count(), written.sum())
     }
+}
+
+/// Whether somebody can write to a file by it.
+fn writes_file(description: &Description) -> bool {
+    matches!(description.kind, Kind::File { .. }) && description.writable()
 }
 
 impl System {
@@ -130,7 +166,10 @@ impl System {
         let ended = core::mem::take(&mut *self.busy.ended.borrow_mut());
         for ino in ended {
             if !self.busy.is_executed(ino) {
-                self.busy.executed.remove(&ino);
+                self.busy.give_up(ino, |had| had.executed = Weak::new());
+                if !self.inotify.is_unwatched() {
+                    self.let_go(host, ino);
+                }
             }
             let _ = host.fs_now(&Request::Close { ino }, &[], &mut []);
         }

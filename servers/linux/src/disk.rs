@@ -228,6 +228,11 @@ impl Disk {
         self.waits
     }
 
+    /// See [`personality::host::Host::asked`].
+    pub(crate) fn asked(&self) -> Option<&Request> {
+        self.late.asked(self.caller?)
+    }
+
     pub(crate) fn is_unsynced(&self, ino: u64) -> bool {
         self.unsynced.contains(&ino)
     }

@@ -104,6 +104,11 @@ pub trait Host {
         false
     }
 
+    /// What the call that is being made has asked the file system for at this place in its last attempt, if that had come so far.
+    fn asked(&self) -> Option<&crate::files::Request> {
+        None
+    }
+
     /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for from now on is not for the call.
     fn end_call(&mut self) -> bool {
         false

@@ -135,6 +135,13 @@ impl Late {
         }
     }
 
+    /// What the call of this task has asked for at this place in its last attempt, if that had come so far.
+    #[must_use]
+    pub fn asked(&self, tid: Tid) -> Option<&Request> {
+        let call = self.calls.get(&tid)?;
+        call.steps.get(call.at).map(|step| &step.request)
+    }
+
     /// Whether the call of this task does not wait, and has the file that it asks about.
     fn may_ask(&mut self, tid: Tid, request: &Request) -> bool {
         let call = self.calls.entry(tid).or_default();

@@ -10,7 +10,7 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors; [`job`] is job control; [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
+//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors, [`inotify`] who watches which files; [`job`] is job control; [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
 //! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map; [`lock`] has locks on files, [`busy`] knows which ones are executed or written; [`exec`] loads programs, [`native`] has native ones started; [`signal`]
 //!   delivers signals; [`path`], [`special`] and [`proc`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
@@ -30,6 +30,7 @@ pub mod exec;
 pub mod files;
 pub mod futex;
 pub mod host;
+pub mod inotify;
 pub mod ipc;
 pub mod job;
 pub mod late;

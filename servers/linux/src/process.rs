@@ -113,6 +113,11 @@ pub enum Kind {
         /// Its identity, under which it is in the table.
         id: u64,
     },
+    /// An instance of `inotify`.
+    Inotify {
+        /// Its identity, under which it is in the table.
+        id: u64,
+    },
     /// An end of a pseudo-terminal.
     Pty {
         /// Its number.
@@ -153,6 +158,7 @@ impl Kind {
             Kind::Signals { id, .. } => Some(Key::Signals(*id)),
             Kind::Epoll { id } => Some(Key::Epoll(*id)),
             Kind::Socket { id } => Some(Key::Socket(*id)),
+            Kind::Inotify { id } => Some(Key::Inotify(*id)),
             Kind::Pty { id, .. } => Some(Key::Pty(*id)),
             Kind::File { .. }
             | Kind::Directory { .. }
@@ -307,18 +313,28 @@ impl Description {
         self.flags & open_flags::ACCESS != 0 && self.flags & open_flags::PATH == 0
     }
 
+    /// Whether it only names a file (`O_PATH`).
+    #[must_use]
+    pub const fn is_path(&self) -> bool {
+        self.flags & open_flags::PATH != 0
+    }
+
     /// The inode, for a file or directory.
     #[must_use]
     pub fn ino(&self) -> Option<u64> {
         self.kind.ino()
     }
 
-    /// Gives up what it is open on. To be called once, when nobody has the description any more.
-    fn release(self, system: &mut System, host: &mut dyn Host) {
+    /// Gives up what it is open on. To be called once, when nobody has the description any more, which had this address.
+    fn release(self, address: usize, system: &mut System, host: &mut dyn Host) {
         system.busy.closed(&self);
+        if !system.inotify.is_unwatched() {
+            system.closed_watched(host, address, &self);
+        }
         match self.kind {
             Kind::Epoll { id } => system.forget_epoll(id),
             Kind::Socket { id } => system.close_socket(id),
+            Kind::Inotify { id } => system.forget_inotify(host, id),
             Kind::Pty { number, master, .. } => system.close_pty(number, master),
             _ => {}
         }
@@ -472,7 +488,7 @@ pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
         let address = Rc::as_ptr(&gone).addr();
         if let Some(description) = Rc::into_inner(gone) {
             system.forget_watches(address);
-            description.into_inner().release(system, host);
+            description.into_inner().release(address, system, host);
         }
     }
 }

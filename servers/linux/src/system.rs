@@ -22,6 +22,7 @@ use crate::calls::memfd::Memfd;
 use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
+use crate::inotify::Inotifies;
 use crate::ipc::Ipcs;
 use crate::job::News;
 use crate::lock::{Locks, MAX_LOCKS};
@@ -47,6 +48,8 @@ pub const MAX_THREADS: usize = 128;
 const MAX_THREADS_EACH: usize = 256;
 /// Most memory objects of a payer: as many segments a tree may have beside those of its processes.
 const MAX_OBJECTS: usize = services::process::MAX_OBJECTS;
+/// Most files that a payer's instances of `inotify` watch, each as often as one does.
+pub const MAX_MARKS: usize = 1024;
 /// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
 const LARGE_PIPES: usize = 32;
 /// The session of those that the shell starts: the one that has the console.
@@ -69,6 +72,8 @@ pub enum Key {
     Signals(u64),
     /// Something that this instance of `epoll` watches may be ready.
     Epoll(u64),
+    /// Something has happened to a file that this instance of `inotify` watches.
+    Inotify(u64),
     /// Somebody has opened this FIFO.
     Node(u64),
     /// Something has come to this socket, or it can take something.
@@ -131,6 +136,12 @@ pub enum Thing {
     Pty,
     /// What a socket takes of those of the network's server.
     Outside,
+    /// An instance of `inotify`.
+    Inotify,
+    /// A file that such an instance watches.
+    Mark,
+    /// The place of an open file, which is kept for those who watch directories.
+    Place,
     /// A set of semaphores.
     Set,
     /// A queue of messages.
@@ -144,7 +155,9 @@ impl Thing {
     const fn most(self) -> (usize, usize) {
         match self {
             Thing::Pipe => (256, 1024),
-            Thing::Watch => (2048, 8192),
+            Thing::Watch | Thing::Place => (2048, 8192),
+            Thing::Inotify => (128, 512),
+            Thing::Mark => (MAX_MARKS, 4 * MAX_MARKS),
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
             Thing::Lock => (MAX_LOCKS, 4 * MAX_LOCKS),
             Thing::Pty | Thing::Set => (64, 256),
@@ -324,6 +337,8 @@ pub struct System {
     all_things: BTreeMap<Thing, usize>,
     /// All instances of `epoll`.
     pub epolls: Epolls,
+    /// All instances of `inotify`.
+    pub inotify: Inotifies,
     /// Files that are more than files.
     pub nodes: Nodes,
     /// All sockets.

@@ -23,6 +23,7 @@ use services::process::Status;
 use crate::emulate::{self, Outcome};
 use crate::errno::*;
 use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use crate::late::{Late, Told};
 use crate::memory::{Area, Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
 use crate::number as nr;
 use crate::process::{
@@ -35,6 +36,7 @@ use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
 mod files;
+mod inotify;
 mod outside;
 mod shares;
 mod sysv;
@@ -67,6 +69,8 @@ struct Fake {
     children_left: u32,
     /// Whether there is a network.
     network: bool,
+    /// What the call waits for, if files answer late.
+    late: Option<Late>,
 }
 
 impl Fake {
@@ -91,6 +95,7 @@ impl Fake {
             born: Vec::new(),
             children_left: u32::MAX,
             network: false,
+            late: None,
         }
     }
 
@@ -232,7 +237,20 @@ impl Host for Fake {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let (reply, bytes) = files::ask(&self.session, request, bulk)?;
+        let (reply, bytes) = match &mut self.late {
+            Some(late) if !matches!(request, Request::Close { .. }) => {
+                match late.ask(1, request, &mut Vec::new()) {
+                    Told::Answer(answer) => return Ok((answer.clone()?.0, 0)),
+                    Told::Wait => return Err(proto::Error::WouldBlock),
+                    Told::Ask(number) => {
+                        let answer = files::ask(&self.session, request, bulk);
+                        late.answered(number, answer).unwrap();
+                        return Err(proto::Error::WouldBlock);
+                    }
+                }
+            }
+            _ => files::ask(&self.session, request, bulk)?,
+        };
         match (request, &reply) {
             (_, Reply::Opened(_)) => self.opens += 1,
             (Request::Close { .. }, _) => self.opens -= 1,
@@ -240,6 +258,22 @@ impl Host for Fake {
         }
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
+    }
+
+    fn waits(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.waits(1))
+    }
+
+    fn asked(&self) -> Option<&Request> {
+        self.late.as_ref()?.asked(1)
+    }
+
+    fn end_call(&mut self) -> bool {
+        let waits = self.waits();
+        if let Some(late) = &mut self.late {
+            late.end(1);
+        }
+        waits
     }
 
     fn has_network(&mut self) -> bool {

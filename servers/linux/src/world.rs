@@ -1096,6 +1096,10 @@ impl Host for View<'_> {
         self.world.disk.waits()
     }
 
+    fn asked(&self) -> Option<&Request> {
+        self.world.disk.asked()
+    }
+
     fn end_call(&mut self) -> bool {
         self.world.disk.end()
     }

@@ -785,6 +785,13 @@ fn events_agree_with_linux() {
     agrees("events", "one", Status::Exited(0));
 }
 
+#[test]
+fn what_happens_to_files_is_told_as_on_linux() {
+    for way in ["calls", "files", "selves"] {
+        agrees("inotify", way, Status::Exited(0));
+    }
+}
+
 #[cfg(not(test))]
 fn main() {
     println!("These are tests: cargo test -p fermata-linux");

@@ -89,12 +89,8 @@ pub fn is_on_disk(path: &str) -> bool {
 /// path is, and its beginning says where it leads.
 #[must_use]
 pub fn is_plain(path: &str) -> bool {
-    let mut before = 0;
-    path.bytes().all(|byte| {
-        let plain = before != b'/' || byte != b'/' && byte != b'.';
-        before = byte;
-        plain
-    })
+    let mut pairs = path.as_bytes().windows(2);
+    !pairs.any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
 }
 
 /// Type bits of [`Attr::mode`], as Linux has them.

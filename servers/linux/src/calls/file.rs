@@ -127,6 +127,9 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
         }
     };
     let (done, end, goes_on) = move_in(c, from, position.offset(), at.is_none(), ranges)?;
+    if done > 0 && !goes_on {
+        super::inotify::did(c, fd, linux::IN_ACCESS)?;
+    }
     commit(c, fd, position, end)?;
     match goes_on {
         true => Err(c.turn(done)),
@@ -149,6 +152,7 @@ fn read_stream(
         Kind::Signals { id, mask } => {
             super::epoll::read_signals(c, (id, mask), flags, address, length)
         }
+        Kind::Inotify { id } => super::inotify::read(c, id, flags, address, length),
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
         Kind::Pty { number, id, master } => {
             let end = super::pty::End { number, id, master };
@@ -364,7 +368,7 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
             Err(EBADF.into())
         }
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
-        Kind::Signals { .. } | Kind::Epoll { .. } => Err(EINVAL.into()),
+        Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } => Err(EINVAL.into()),
         Kind::Socket { .. } => super::socket::write(c, fd, ranges, total),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Pty { number, id, master } => {
@@ -425,10 +429,14 @@ fn write_to_file(
         }
     }
     c.s.give_chunk(chunk);
+    let turns = goes_on && done < total;
+    if done > 0 && !turns {
+        super::inotify::did(c, fd, linux::IN_MODIFY)?;
+    }
     commit(c, fd, position, end)?;
     match failure {
         Some(stop) if done == 0 => Err(stop),
-        _ if goes_on && done < total => Err(c.turn(done)),
+        _ if turns => Err(c.turn(done)),
         _ => Ok(done),
     }
 }
@@ -550,8 +558,11 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
 fn settle(c: &mut Caller, fd: u32) -> Result<()> {
     let description = c.p.files.fds.get(&fd).map(|fd| &fd.description);
     let last = description.filter(|description| Rc::strong_count(description) == 1);
-    let ino = last.and_then(|description| description.borrow().ino());
-    ino.map_or(Ok(()), |ino| c.settle(ino))
+    let Some(ino) = last.and_then(|description| description.borrow().ino()) else {
+        return Ok(());
+    };
+    c.settle(ino)?;
+    super::inotify::settle(c, fd)
 }
 
 /// The same of all descriptors, before the task ends.
@@ -590,7 +601,9 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
 pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let description = c.p.files.get(fd)?;
     let current = description.offset;
-    if let Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } = description.kind {
+    if let Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } =
+        description.kind
+    {
         return Ok(0);
     }
     if !description.kind.can_seek() {
@@ -781,6 +794,11 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         c.write(argument, &left.to_le_bytes())?;
         return Ok(0);
     }
+    if let (Kind::Inotify { id }, ioctl::FIONREAD) = (&kind, request) {
+        let left = c.s.inotify.queue(*id).map_or(0, |queue| queue.len()) as u32;
+        c.write(argument, &left.to_le_bytes())?;
+        return Ok(0);
+    }
     if let Kind::Pty { number, id, master } = kind {
         let end = super::pty::End { number, id, master };
         return super::pty::ioctl(c, end, request, argument);
@@ -921,6 +939,13 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         }
     }
     c.s.give_chunk(chunk);
+    let turns = goes_on && done < count;
+    if done > 0 && !turns && !c.s.inotify.is_unwatched() {
+        match kind {
+            Kind::File { .. } => super::inotify::did_both(c, from, to)?,
+            _ => super::inotify::did(c, from, linux::IN_ACCESS)?,
+        }
+    }
     from_offset = from_offset.saturating_add(done - before);
     if offset_at == 0 {
         c.p.files.get_mut(from)?.offset = from_offset;
@@ -933,7 +958,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         target.offset = to_offset;
     }
     drop(target);
-    match goes_on && done < count {
+    match turns {
         true => Err(c.turn(done)),
         false => Ok(done),
     }
@@ -951,7 +976,9 @@ fn writable_file(c: &Caller, fd: u32) -> Result<u64> {
 /// `ftruncate`.
 pub fn ftruncate(c: &mut Caller, fd: u32, size: u64) -> Result {
     let ino = writable_file(c, fd)?;
-    set_size(c, ino, size)
+    set_size(c, ino, size)?;
+    super::inotify::did(c, fd, linux::IN_MODIFY)?;
+    Ok(0)
 }
 
 /// Sets the size of a file.
@@ -982,8 +1009,9 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
         .filter(|e| *e <= MAX_OFFSET && length > 0)
         .ok_or(EINVAL)?;
     if mode & KEEP_SIZE == 0 && c.attr(&Request::StatIno { ino })?.size < end {
-        return set_size(c, ino, end);
+        set_size(c, ino, end)?;
     }
+    super::inotify::did(c, fd, linux::IN_MODIFY)?;
     Ok(0)
 }
 
@@ -1095,6 +1123,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
         taken += 1;
     }
     c.write(address, &out.done())?;
+    super::inotify::did(c, fd, linux::IN_ACCESS)?;
     let rest = pending.split_off(taken);
     let mut description = c.p.files.get_mut(fd)?;
     description.kind = Kind::Directory {

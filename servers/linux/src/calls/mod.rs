@@ -1,5 +1,5 @@
 //! The Linux calls, by subject: [`mod@file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! [`signal`], [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`mod@inotify`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
@@ -9,6 +9,7 @@ pub mod counter;
 pub mod epoll;
 pub mod file;
 pub mod futex;
+pub mod inotify;
 pub mod ipc;
 pub mod lock;
 pub mod memfd;
@@ -103,7 +104,10 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::signalfd4
         | nr::epoll_create
         | nr::epoll_create1
-        | nr::epoll_ctl => 4 << 10,
+        | nr::epoll_ctl
+        | nr::inotify_init
+        | nr::inotify_init1
+        | nr::inotify_add_watch => 4 << 10,
         nr::shmget | nr::semget | nr::msgget => 8 << 10,
         nr::semop | nr::semtimedop => 8 << 10,
         nr::msgsnd | nr::msgrcv => 32 << 10,
@@ -147,6 +151,10 @@ pub fn dispatch(c: &mut Caller) -> Result {
         }
         nr::epoll_pwait => epoll::pwait(c, [a, b, d, e, f, g]),
         nr::epoll_pwait2 => epoll::pwait2(c, [a, b, d, e, f, g]),
+        nr::inotify_init => inotify::init(c, 0),
+        nr::inotify_init1 => inotify::init(c, a as u32),
+        nr::inotify_add_watch => inotify::add_watch(c, a as u32, b, d as u32),
+        nr::inotify_rm_watch => inotify::remove_watch(c, a as u32, b as i32),
         nr::socket => socket::socket(c, a as u32, b as u32, d as u32),
         nr::socketpair => socket::socketpair(c, a as u32, b as u32, d as u32, e),
         nr::bind => socket::bind(c, a as u32, b, d as u32),

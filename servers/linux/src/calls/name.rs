@@ -57,6 +57,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
     }
     let exclusive =
         flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
+    let mut is_made = false;
     let kind = match target {
         Target::Special(_) if exclusive => return Err(EEXIST.into()),
         Target::Special(Special::Folder(_)) if flags & open_flags::ACCESS != 0 => {
@@ -92,7 +93,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         Target::Special(
             Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors,
         ) => return Err(ELOOP.into()),
-        Target::Path(path) => open_file(c, path, flags, permissions)?,
+        Target::Path(path) => open_file(c, path, flags, permissions, &mut is_made)?,
     };
     let kept = flags
         & !(open_flags::CREAT
@@ -106,9 +107,18 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         flags: kept | open_flags::LARGEFILE,
         offset: 0,
     };
+    let is_watched = !c.s.inotify.is_unwatched();
+    let place = match is_watched {
+        true => super::inotify::find_opened(c, &description)?,
+        false => None,
+    };
     c.s.busy.opened(&description);
     c.p.files
         .install(fd, description, flags & open_flags::CLOEXEC != 0);
+    if is_watched {
+        let is_cut = flags & open_flags::TRUNC != 0;
+        super::inotify::opened(c, fd, place.as_ref(), (is_made, is_cut));
+    }
     Ok(u64::from(fd))
 }
 
@@ -125,7 +135,14 @@ pub fn follow(c: &Caller, target: Target) -> Target {
     }
 }
 
-fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Result<Kind> {
+/// Opens a file, and says whether that made it, as far as somebody asks for that.
+fn open_file(
+    c: &mut Caller,
+    path: String,
+    flags: u32,
+    permissions: u32,
+    is_made: &mut bool,
+) -> Result<Kind> {
     let writes = flags & open_flags::ACCESS != 0;
     let create = flags & open_flags::CREAT != 0;
     let truncate = flags & open_flags::TRUNC != 0 && flags & open_flags::PATH == 0;
@@ -138,6 +155,7 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
         nofollow: flags & open_flags::NOFOLLOW != 0,
         ..Flags::default()
     };
+    *is_made = super::inotify::is_made(c, &path, how)?;
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
@@ -188,11 +206,14 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
     }
     let path = plain(c, dirfd, address)?;
     let node = node_at(c, &path);
-    c.fs(&if flags != 0 {
-        Request::Rmdir { path }
-    } else {
-        Request::Unlink { path }
-    })?;
+    let looked = super::inotify::look(c, &path)?;
+    let is_directory = flags != 0;
+    let request = match is_directory {
+        true => Request::Rmdir { path: path.clone() },
+        false => Request::Unlink { path: path.clone() },
+    };
+    c.fs(&request)?;
+    super::inotify::removed(c, &path, looked, is_directory)?;
     forget_node(c, node);
     Ok(0)
 }
@@ -234,7 +255,8 @@ pub fn mknod(c: &mut Caller, dirfd: i32, address: u64, mode: u32) -> Result {
                 ..Flags::default()
             };
             let permissions = mode & 0o7777 & !c.p.context.umask;
-            let ino = c.open(path, how, permissions)?.ino;
+            let ino = c.open(path.clone(), how, permissions)?.ino;
+            super::inotify::made(c, &path, false)?;
             c.fs(&Request::Close { ino })?;
         }
         mode::DIRECTORY => return Err(EPERM.into()),
@@ -269,6 +291,7 @@ pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u6
         let _ = c.fs(&Request::Unlink { path });
         return Err(error.into());
     }
+    super::inotify::made(c, &path, false)?;
     Ok(ino)
 }
 
@@ -276,7 +299,12 @@ pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u6
 pub fn mkdir(c: &mut Caller, dirfd: i32, address: u64, permissions: u32) -> Result {
     let path = plain(c, dirfd, address).map_err(exists_if_special)?;
     let mode = permissions & 0o1777 & !c.p.context.umask;
-    c.fs(&Request::Mkdir { path, mode })?;
+    let request = Request::Mkdir {
+        path: path.clone(),
+        mode,
+    };
+    c.fs(&request)?;
+    super::inotify::made(c, &path, true)?;
     Ok(0)
 }
 
@@ -306,7 +334,13 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
         return Err(EEXIST.into());
     }
     let node = node_at(c, &to);
-    c.fs(&within_one(Request::Rename { from, to })?)?;
+    let request = within_one(Request::Rename {
+        from: from.clone(),
+        to: to.clone(),
+    })?;
+    let replaced = super::inotify::look(c, &to)?;
+    c.fs(&request)?;
+    super::inotify::renamed(c, &from, &to, replaced)?;
     forget_node(c, node);
     Ok(0)
 }
@@ -330,7 +364,12 @@ pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Res
     if attr.mode & mode::TYPE == mode::DIRECTORY {
         return Err(EPERM.into());
     }
-    c.fs(&within_one(Request::Link { from: source, to })?)?;
+    let request = within_one(Request::Link {
+        from: source,
+        to: to.clone(),
+    })?;
+    c.fs(&request)?;
+    super::inotify::linked(c, attr.ino, &to)?;
     Ok(0)
 }
 
@@ -349,7 +388,12 @@ pub fn symlink(c: &mut Caller, target: u64, dirfd: i32, address: u64) -> Result 
         return Err(ENOENT.into());
     }
     let path = plain(c, dirfd, address).map_err(exists_if_special)?;
-    c.fs(&Request::Symlink { target, path })?;
+    let request = Request::Symlink {
+        target,
+        path: path.clone(),
+    };
+    c.fs(&request)?;
+    super::inotify::made(c, &path, false)?;
     Ok(0)
 }
 
@@ -392,6 +436,7 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                 Kind::Socket { id } => format!("socket:[{id}]"),
                 Kind::Signals { .. } => String::from("anon_inode:[signalfd]"),
                 Kind::Epoll { .. } => String::from("anon_inode:[eventpoll]"),
+                Kind::Inotify { .. } => String::from("anon_inode:inotify"),
                 Kind::Device(Device::Null) => String::from("/dev/null"),
                 Kind::Device(Device::Zero) => String::from("/dev/zero"),
                 Kind::Device(Device::Full) => String::from("/dev/full"),
@@ -469,7 +514,12 @@ pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
     let path = plain(c, AT_FDCWD, address)?;
     c.with_open(path, true, |c, opened| match opened.mode & mode::TYPE {
         mode::FILE if c.s.busy.is_executed(opened.ino) => Err(ETXTBSY.into()),
-        mode::FILE => super::file::set_size(c, opened.ino, size),
+        mode::FILE => {
+            super::file::set_size(c, opened.ino, size)?;
+            let file = (opened.ino, opened.mode);
+            super::inotify::changed(c, file, linux::IN_MODIFY)?;
+            Ok(0)
+        }
         mode::DIRECTORY => Err(EISDIR.into()),
         _ => Err(EINVAL.into()),
     })

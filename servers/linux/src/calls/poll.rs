@@ -120,6 +120,10 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
             both(is, false)
         }
         Kind::Epoll { id } => both(super::epoll::is_ready(c, *id, changes), false),
+        Kind::Inotify { id } => {
+            let queue = c.s.inotify.queue(*id);
+            both(queue.is_some_and(|queue| !queue.is_empty()), false)
+        }
         Kind::Socket { id } => super::socket::readiness(c, *id),
         Kind::Pty { number, id, master } => {
             let (number, id, master) = (*number, *id, *master);

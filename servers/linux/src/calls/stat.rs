@@ -36,6 +36,8 @@ pub struct Look {
     on: u64,
     /// The path, and whether it was followed to the end, of a file that is not open.
     path: Option<(String, bool)>,
+    /// The descriptor, of one that is open.
+    fd: Option<u32>,
 }
 
 impl Look {
@@ -49,18 +51,24 @@ impl Look {
         (on, services::fs::shown(self.attr.ino))
     }
 
-    /// Changes the file, by its inode number.
-    fn change(&self, c: &mut Caller, request: impl Fn(u64) -> Request) -> Result {
+    /// Changes the file, by its inode number. `event` is of `inotify`.
+    fn change(&self, c: &mut Caller, event: u32, request: impl Fn(u64) -> Request) -> Result {
         // Devices stay as they are.
         if self.on != FILES {
             return Ok(0);
         }
         match &self.path {
             Some((path, follow)) => c.with_open(path.clone(), *follow, |c, opened| {
-                c.fs(&request(opened.ino))
+                c.fs(&request(opened.ino))?;
+                super::inotify::changed(c, (opened.ino, opened.mode), event)
             })?,
-            None => c.fs(&request(self.attr.ino))?,
-        };
+            None => {
+                c.fs(&request(self.attr.ino))?;
+                if let Some(fd) = self.fd.filter(|_| event != 0) {
+                    super::inotify::did(c, fd, event)?;
+                }
+            }
+        }
         Ok(0)
     }
 }
@@ -90,6 +98,7 @@ fn of_file(attr: Attr) -> Look {
         device: (0, 0),
         on: FILES,
         path: None,
+        fd: None,
     }
 }
 
@@ -116,6 +125,7 @@ fn of_device(device: Device) -> Look {
         device: (major, minor),
         on: SPECIALS,
         path: None,
+        fd: None,
     }
 }
 
@@ -141,6 +151,7 @@ fn of_text() -> Look {
         device: (0, 0),
         on: SPECIALS,
         path: None,
+        fd: None,
     }
 }
 
@@ -188,7 +199,7 @@ fn of_socket(id: u64) -> Look {
 
 fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
     let kind = c.p.files.get(fd)?.kind.clone();
-    Ok(match kind {
+    let look = match kind {
         Kind::File { ino } | Kind::Directory { ino, .. } => {
             of_file(c.attr(&Request::StatIno { ino })?)
         }
@@ -206,7 +217,13 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
             let shown = c.s.ptys.shown(number);
             of_terminal((!master).then_some(shown))
         }
-        Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),
+        Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } => {
+            of_counter()
+        }
+    };
+    Ok(Look {
+        fd: Some(fd),
+        ..look
     })
 }
 
@@ -395,7 +412,7 @@ pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
 
 /// Changes the permissions of an inode.
 fn set_mode(c: &mut Caller, look: &Look, permissions: u32) -> Result {
-    look.change(c, |ino| Request::Chmod {
+    look.change(c, linux::IN_ATTRIB, |ino| Request::Chmod {
         ino,
         mode: permissions & 0o7777,
     })
@@ -415,7 +432,11 @@ pub fn fchmod(c: &mut Caller, fd: u32, permissions: u32) -> Result {
 
 fn set_owner(c: &mut Caller, look: &Look, owner: (u32, u32)) -> Result {
     let (uid, gid) = owner;
-    look.change(c, |ino| Request::Chown { ino, uid, gid })
+    let event = match (uid, gid) {
+        (u32::MAX, u32::MAX) => 0,
+        _ => linux::IN_ATTRIB,
+    };
+    look.change(c, event, |ino| Request::Chown { ino, uid, gid })
 }
 
 /// `chown`, `lchown` and `fchownat`.
@@ -433,7 +454,14 @@ pub fn fchown(c: &mut Caller, fd: u32, uid: u32, gid: u32) -> Result {
 fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
     let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
     let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
-    look.change(c, |ino| Request::Utimens {
+    // As if it were read or written at another time.
+    let event = match times {
+        [Some(_), Some(_)] => linux::IN_ATTRIB,
+        [Some(_), None] => linux::IN_ACCESS,
+        [None, Some(_)] => linux::IN_MODIFY,
+        [None, None] => 0,
+    };
+    look.change(c, event, |ino| Request::Utimens {
         ino,
         atime_ns,
         mtime_ns,

@@ -11,6 +11,7 @@ use services::process::{Pid, Status};
 
 use super::check::check;
 use super::file::{self, Opened, SavedFile};
+use super::inotify;
 use super::{
     Bytes, Part, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, SavedWatch,
     DECODED, MAX_FILES, NONSENSE, VERSION,
@@ -122,6 +123,8 @@ pub struct Rebuilding {
     ports: Option<Vec<Port>>,
     /// What is open of the programs that are executed, as far as they were looked for.
     programs: Vec<Option<u64>>,
+    /// What is open of what is watched.
+    watched: inotify::Watched,
 }
 
 /// A port outside that was taken: for which socket of the image, which, and the link that has it.
@@ -164,6 +167,7 @@ impl Rebuilding {
             opened: Opened::default(),
             ports: None,
             programs: Vec::new(),
+            watched: inotify::Watched::default(),
         })
     }
 
@@ -252,7 +256,7 @@ impl Rebuilding {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(self.watched.open(&self.saved.inotifies, host))
     }
 
     /// Closes them, and gives the ports back.
@@ -264,6 +268,7 @@ impl Rebuilding {
         for ino in self.programs.into_iter().flatten() {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
+        self.watched.close(host);
     }
 
     /// Makes the tree, whose root is process `root`, when all files are open.
@@ -277,14 +282,21 @@ impl Rebuilding {
         let payer = system.process(root).payer;
         let ptys = make_ptys(&mut self.saved, root, payer, system);
         let made = ptys.and_then(|ptys| {
-            let pipes = make_pipes(&mut self.saved, payer, system);
-            if pipes.is_err() {
+            let made = inotify::make(&mut self.saved, payer, system, host);
+            let made = made.and_then(|inotifies| {
+                let pipes = make_pipes(&mut self.saved, payer, system);
+                if pipes.is_err() {
+                    inotify::give_up(&inotifies, system, host);
+                }
+                pipes.map(|()| inotifies)
+            });
+            if made.is_err() {
                 give_up_ptys(&ptys, system);
             }
-            pipes.map(|()| ptys)
+            made.map(|inotifies| (ptys, inotifies))
         });
-        let ptys = match made {
-            Ok(ptys) => ptys,
+        let (ptys, inotifies) = match made {
+            Ok(made) => made,
             Err(sentence) => {
                 self.give_up(system, host);
                 return Err(sentence);
@@ -295,6 +307,7 @@ impl Rebuilding {
             opened,
             ports,
             programs,
+            watched,
             ..
         } = self;
         let ports = ports.unwrap_or_default();
@@ -315,6 +328,21 @@ impl Rebuilding {
         }
         let mut objects = BTreeMap::new();
         let (tables, made) = make_files(&mut saved, (&mut objects, &ports), payer, system, host);
+        let made = match made {
+            Ok(()) => {
+                let all = core::mem::take(&mut saved.inotifies);
+                let places = core::mem::take(&mut saved.places);
+                let number = |ino| opened.number(ino);
+                let made = watched.watch_again((all, &inotifies), number, system, host);
+                let places = (places, &inotifies);
+                inotify::place_again(places, &saved.tables, &tables, payer, system, host);
+                made
+            }
+            Err(sentence) => {
+                watched.close(host);
+                Err(sentence)
+            }
+        };
         let made = made.and_then(|()| {
             put_together(
                 saved,

@@ -58,6 +58,7 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
         && locks_are_sound(saved)
         && memfds_are_sound(saved)
         && ptys_are_sound(saved)
+        && super::inotify::are_sound(saved)
         && programs_are_sound(saved)?
         && ipc_is_sound(saved);
     sound.then_some(())
@@ -362,7 +363,7 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
             .binary_search_by_key(id, |epoll| epoll.0)
             .is_ok(),
         // Looked at together.
-        Kind::Socket { .. } | Kind::Pipe { .. } | Kind::Pty { .. } => true,
+        Kind::Socket { .. } | Kind::Pipe { .. } | Kind::Pty { .. } | Kind::Inotify { .. } => true,
         Kind::Folder(folder) => folder.is_sound(),
         Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
     };

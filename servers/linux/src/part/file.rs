@@ -105,7 +105,7 @@ impl SavedFile {
 }
 
 /// Whether it is a path as file systems give them: the one way from the root.
-fn is_path(path: &str) -> bool {
+pub(super) fn is_path(path: &str) -> bool {
     let mut names = path.split('/');
     path::is_sound(path) && names.all(|name| name != "." && name != "..")
 }
@@ -317,7 +317,7 @@ impl Opened {
     }
 }
 
-fn opening(path: &str, flags: Flags, mode: u32) -> Request {
+pub(super) fn opening(path: &str, flags: Flags, mode: u32) -> Request {
     Request::Open {
         path: path.to_string(),
         flags,

@@ -11,11 +11,13 @@
 //!
 //! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together; [`check`]: what an image must obey;
 //! * [`mod@show`]: what is in it, for people;
+//! * [`mod@inotify`]: instances of `inotify`, and what they watch;
 //! * [`mod@file`]: files, which are named by path, since inode numbers mean nothing in another boot.
 
 mod adopt;
 mod check;
 mod file;
+mod inotify;
 mod save;
 mod show;
 #[cfg(test)]
@@ -48,7 +50,7 @@ use crate::trace::Trace;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 19;
+const VERSION: u32 = 20;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -113,6 +115,10 @@ struct Saved {
     /// Paths of the programs that are executed, rising, and of each memory which one it executes, if that has a name.
     programs: Vec<String>,
     executed: Vec<Option<u32>>,
+    /// Instances of `inotify`, by rising identity.
+    inotifies: Vec<inotify::SavedInotify>,
+    /// Names of open files in directories that are watched.
+    places: Vec<inotify::SavedPlace>,
     /// System V IPC, if there was some.
     ipc: Option<Ipc>,
 }

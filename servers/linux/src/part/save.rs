@@ -11,6 +11,7 @@ use services::fs::ON_DISK;
 use services::process::Pid;
 
 use super::file::{SavedFile, MAX_CARRIED};
+use super::inotify;
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
     SavedWatch, ENCODED, MAX_FILES, OUT, VERSION,
@@ -68,6 +69,8 @@ pub struct Gathered {
     carried: u64,
     /// The paths of files that are executed, if they have one.
     programs: BTreeMap<u64, Option<String>>,
+    /// Those of files that are watched.
+    watched: inotify::Paths,
     /// What is still to be gathered: what is open as which file, and whether it is written. The last one comes first.
     order: Vec<(u64, (Kind, bool))>,
     /// What the tasks have, as far as it has been looked at.
@@ -89,9 +92,11 @@ impl Gathered {
         files + things + 100 * self.order.len() as u64 + self.size_of_programs()
     }
 
+    /// That of the paths.
     fn size_of_programs(&self) -> u64 {
-        let paths = self.programs.values().flatten().map(String::len);
-        (64 * self.programs.len() + paths.sum::<usize>()) as u64
+        let paths = self.programs.values().chain(self.watched.values());
+        let count = self.programs.len() + self.watched.len();
+        (64 * count + paths.flatten().map(String::len).sum::<usize>()) as u64
     }
 
     /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be the last one who has it.
@@ -257,6 +262,8 @@ struct Things {
     epolls: Vec<usize>,
     /// As well, of pseudo-terminals.
     ptys: Vec<usize>,
+    /// The instances of `inotify`.
+    inotifies: Vec<u64>,
     /// What is open as which file, and whether it is written.
     files: BTreeMap<u64, (Kind, bool)>,
     /// The memory objects that its memories show, and how many of these show each.
@@ -394,6 +401,7 @@ impl Things {
             pipes: Vec::new(),
             epolls: Vec::new(),
             ptys: Vec::new(),
+            inotifies: Vec::new(),
             files: BTreeMap::new(),
             objects: kept.keys().map(|id| (*id, 0)).collect(),
             loading: kept,
@@ -528,6 +536,7 @@ impl Things {
             Kind::Pty { .. } => self.ptys.push(number),
             Kind::Pipe { .. } => self.pipes.push(number),
             Kind::Epoll { .. } => self.epolls.push(number),
+            Kind::Inotify { id } => self.inotifies.push(*id),
             _ => {}
         }
         let Some(ino) = open.ino() else { return Ok(()) };
@@ -855,6 +864,10 @@ pub fn save(
         .go_on(&tasks, system, left)
         .and_then(|()| things.gather(all_files, gathered, system, host, left))
         .and_then(|()| gathered.find_programs(&things.memories, host))
+        .and_then(|()| {
+            let ids = &things.inotifies;
+            inotify::find_paths(ids, &mut gathered.watched, system, host, left)
+        })
         .and_then(|()| things.are_its_own(system))
         .and_then(|()| things.sockets(system, host));
     let sockets = match found {
@@ -889,6 +902,12 @@ pub fn save(
         + terminals as u64
         + MEMFD * memfds.len() as u64
         + gathered.size_of_programs()
+        + inotify::length(
+            &things.inotifies,
+            &things.descriptions.all,
+            &gathered.watched,
+            system,
+        )
         + ipc.map_or(0, Ipc::size)
         + waits.map(ipc::Wait::size).sum::<u64>()
         + things.size()
@@ -919,6 +938,10 @@ pub fn save(
     put(&mut tree, &system.foregrounds.get(&root))?;
     put(&mut tree, &(locks, memfds, objects, ptys))?;
     put(&mut tree, &gathered.programs(&things.memories))?;
+    let kind = |ino: u64| things.files.get(&ino).map(|(kind, _)| kind);
+    let inotifies = inotify::saved(&things.inotifies, &gathered.watched, kind, system);
+    let places = inotify::saved_places(&things.inotifies, &things.descriptions.all, system);
+    put(&mut tree, &(inotifies, places))?;
     put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files

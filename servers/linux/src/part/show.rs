@@ -199,6 +199,12 @@ impl Shown {
             },
             Kind::Signals { mask, .. } => format!("signalfd of {mask:#x}"),
             Kind::Epoll { .. } => "epoll".to_string(),
+            Kind::Inotify { id } => {
+                let one = self.saved.inotifies.iter().find(|one| one.id == *id);
+                let (watches, bytes) =
+                    one.map_or((0, 0), |one| (one.watches.len(), one.queue.len()));
+                format!("inotify, {watches} files watched, {bytes} bytes in it")
+            }
             Kind::Socket { id } => format!("socket {id}"),
             Kind::Pty {
                 number,

@@ -159,7 +159,9 @@ pub(super) fn doing(living: &Living, state: &ThreadState) -> String {
         text.push_str(match (parked.wake.keys.first(), parked.wake.deadline) {
             (Some(Key::Console), _) => ", waiting for the console",
             (Some(Key::Pipe(_) | Key::Node(_)), _) => ", waiting for a pipe",
-            (Some(Key::Counter(_) | Key::Epoll(_)), _) => ", waiting for an event",
+            (Some(Key::Counter(_) | Key::Epoll(_) | Key::Inotify(_)), _) => {
+                ", waiting for an event"
+            }
             (Some(Key::Socket(_) | Key::Room(_)), _) => ", waiting for a socket",
             (Some(Key::Signals(_)), _) => ", waiting for a signal",
             (Some(Key::Children(_) | Key::Left(_)), _) => ", waiting for a child",

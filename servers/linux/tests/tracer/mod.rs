@@ -546,6 +546,10 @@ impl Host for World {
         self.late.waits(TID)
     }
 
+    fn asked(&self) -> Option<&Request> {
+        self.late.asked(TID)
+    }
+
     fn end_call(&mut self) -> bool {
         self.calls = false;
         let waits = self.waits();

@@ -1,0 +1,439 @@
+//! `inotify`: the calls on instances, and what other calls say of what they have done with files.
+//!
+//! Each kind of change has one function here: what was done by a descriptor ([`did`], [`opened`]; the last close is in [`System::closed_watched`]), to the file
+//! behind a path ([`changed`]), and to names ([`made`], [`linked`], [`removed`], [`renamed`]). Each begins with one look at whether anybody watches
+//! anything at all.
+//!
+//! What is to be found out for that is asked of the file system behind what the call is about and before the call changes anything here, so
+//! that a call that waits for the disk and is made again asks for the same again ([`crate::late`]), whoever has begun or ceased to watch meanwhile. Only
+//! what a name leads to that is about to go has to be asked before ([`look`]).
+//!
+//! [`System::closed_watched`]: crate::system::System::closed_watched
+
+use alloc::rc::Rc;
+use alloc::string::String;
+use linux_raw_sys::general as linux;
+use services::fs::{is_on_disk, mode, Attr, Flags, ON_DISK};
+
+use super::name::follow;
+use crate::emulate::{Caller, Result, Stop, Target, Wake, AT_FDCWD};
+use crate::errno::{EACCES, EAGAIN, EBADF, EINVAL, ENOENT, ENOTDIR};
+use crate::files::Request;
+use crate::inotify::{find_place, split, Place, EVENTS, OF_CHILDREN};
+use crate::memory::WRITE;
+use crate::process::{open_flags, Description, Kind, Shared};
+use crate::system::Key;
+
+/// All bits that a mask can have.
+const ALL: u32 = EVENTS
+    | linux::IN_UNMOUNT
+    | linux::IN_Q_OVERFLOW
+    | linux::IN_IGNORED
+    | linux::IN_ONLYDIR
+    | linux::IN_DONT_FOLLOW
+    | linux::IN_EXCL_UNLINK
+    | linux::IN_MASK_ADD
+    | linux::IN_MASK_CREATE
+    | linux::IN_ISDIR
+    | linux::IN_ONESHOT;
+
+/// `inotify_init` and `inotify_init1`.
+pub fn init(c: &mut Caller, flags: u32) -> Result {
+    if flags & !(linux::IN_CLOEXEC | linux::IN_NONBLOCK) != 0 {
+        return Err(EINVAL.into());
+    }
+    let fd = super::file::free_fd(c)?;
+    let payer = c.process().payer;
+    let id = c.s.new_inotify(payer)?;
+    let description = Description {
+        kind: Kind::Inotify { id },
+        flags: flags & open_flags::NONBLOCK,
+        offset: 0,
+    };
+    let cloexec = flags & open_flags::CLOEXEC != 0;
+    c.p.files.install(fd, description, cloexec);
+    Ok(u64::from(fd))
+}
+
+/// The instance behind a descriptor.
+fn instance(c: &Caller, fd: u32) -> Result<u64> {
+    match c.p.files.get(fd)?.kind {
+        Kind::Inotify { id } => Ok(id),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `inotify_add_watch`.
+pub fn add_watch(c: &mut Caller, fd: u32, path: u64, mask: u32) -> Result {
+    if mask & ALL == 0 || mask & !ALL != 0 {
+        return Err(EINVAL.into());
+    }
+    c.p.files.get(fd)?;
+    if mask & linux::IN_MASK_ADD != 0 && mask & linux::IN_MASK_CREATE != 0 {
+        return Err(EINVAL.into());
+    }
+    let id = instance(c, fd)?;
+    let path = c.path(path)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let follows = mask & linux::IN_DONT_FOLLOW == 0;
+    let mut target = c.target(AT_FDCWD, &path)?;
+    if follows {
+        target = follow(c, target);
+    }
+    // What is no file of a file system does not change by what programs do to files.
+    let Target::Path(path) = target else {
+        return Err(EACCES.into());
+    };
+    let how = Flags {
+        nofollow: !follows,
+        symlink: !follows,
+        ..Flags::default()
+    };
+    let opened = c.open(path, how, 0)?;
+    let is_directory = opened.mode & mode::TYPE == mode::DIRECTORY;
+    let made = match opened.mode & mode::TYPE {
+        _ if mask & linux::IN_ONLYDIR != 0 && !is_directory => Err(ENOTDIR),
+        mode::CHARACTER => Err(EACCES),
+        _ => c.s.watch_file(id, (opened.ino, is_directory), mask),
+    };
+    if !matches!(made, Ok((_, true))) {
+        c.fs(&Request::Close { ino: opened.ino })?;
+    }
+    Ok(made?.0 as u64)
+}
+
+/// `inotify_rm_watch`.
+pub fn remove_watch(c: &mut Caller, fd: u32, wd: i32) -> Result {
+    let id = instance(c, fd)?;
+    c.s.remove_watch_of_file(c.h, id, wd)?;
+    Ok(0)
+}
+
+/// Reads as many records as have room.
+pub fn read(c: &mut Caller, id: u64, flags: u32, address: u64, length: u64) -> Result {
+    let queue = c.s.inotify.queue(id).ok_or(EINVAL)?;
+    if queue.is_empty() {
+        if flags & open_flags::NONBLOCK != 0 {
+            return Err(EAGAIN.into());
+        }
+        return Err(Stop::Park(Wake::on(Key::Inotify(id))));
+    }
+    let fitting = queue.fitting(length).ok_or(EINVAL)?;
+    c.check(address, fitting as u64, WRITE)?;
+    c.h.room(2 * fitting as u64)?;
+    let queue = c.s.inotify.queue_mut(id).ok_or(EINVAL)?;
+    let records = queue.take(fitting);
+    c.write(address, &records)?;
+    Ok(fitting as u64)
+}
+
+// --- What calls have done ---
+
+/// Where an open file is found, if it is.
+fn place_of(c: &mut Caller, ino: u64) -> Result<Option<Place>> {
+    let place = find_place(ino, |request| Ok(c.h.fs(request, &[], &mut [])?.0));
+    match c.h.waits() {
+        true => Err(Stop::Park(Wake::firm())),
+        false => Ok(place),
+    }
+}
+
+/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on.
+fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Result<Option<Place>> {
+    let Some(ino) = description.borrow().ino() else {
+        return Ok(None);
+    };
+    if c.s.inotify.of_children(ino & ON_DISK != 0, events) == 0 {
+        return Ok(None);
+    }
+    let address = Rc::as_ptr(description).addr();
+    if let Some(known) = c.s.inotify.place(address) {
+        return Ok(Some(known.clone()));
+    }
+    let found = place_of(c, ino)?;
+    if let Some(place) = &found {
+        let payer = c.process().payer;
+        c.s.keep_place(c.h, (address, ino), place, payer);
+    }
+    Ok(found)
+}
+
+/// A descriptor was used in a way of which these events tell. To be called before the call changes anything here: it may have to wait.
+#[inline(always)]
+pub fn did(c: &mut Caller, fd: u32, event: u32) -> Result<()> {
+    match c.s.inotify.is_unwatched() {
+        true => Ok(()),
+        false => did_watched(c, fd, event),
+    }
+}
+
+/// The same of two descriptors, the first one read and the other one written.
+pub fn did_both(c: &mut Caller, from: u32, to: u32) -> Result<()> {
+    let both = [(from, linux::IN_ACCESS), (to, linux::IN_MODIFY)];
+    let mut places = [None, None];
+    for ((fd, event), found) in both.iter().zip(&mut places) {
+        let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
+        *found = Some((place(c, &description, *event)?, description));
+    }
+    for ((_, event), (place, description)) in both.iter().zip(places.iter().flatten()) {
+        tell(c, description, *event, place.as_ref());
+    }
+    Ok(())
+}
+
+#[cold]
+fn did_watched(c: &mut Caller, fd: u32, event: u32) -> Result<()> {
+    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let place = place(c, &description, event)?;
+    tell(c, &description, event, place.as_ref());
+    Ok(())
+}
+
+fn tell(c: &mut Caller, description: &Shared<Description>, event: u32, place: Option<&Place>) {
+    let (ino, is_directory) = {
+        let kind = &description.borrow().kind;
+        (kind.ino(), matches!(kind, Kind::Directory { .. }))
+    };
+    if let Some(ino) = ino {
+        let mask = event | if is_directory { linux::IN_ISDIR } else { 0 };
+        c.s.tell_both(c.h, ino, mask, place);
+    }
+}
+
+/// What is found out of a file before it is opened: whether the call makes it.
+pub fn is_made(c: &mut Caller, path: &str, how: Flags) -> Result<bool> {
+    if c.s.inotify.is_unwatched() || !how.create {
+        return Ok(false);
+    }
+    if how.exclusive {
+        return Ok(true);
+    }
+    if c.s.inotify.of_children(is_on_disk(path), linux::IN_CREATE) == 0 {
+        return Ok(false);
+    }
+    let stat = Request::Stat {
+        path: path.into(),
+        follow: !how.nofollow,
+    };
+    let is_there = c.h.fs(&stat, &[], &mut []).is_ok();
+    match c.h.waits() {
+        true => Err(Stop::Park(Wake::firm())),
+        false => Ok(!is_there),
+    }
+}
+
+/// What is opened is found at this place, if somebody asks for that. To be called before it is installed.
+pub fn find_opened(c: &mut Caller, description: &Description) -> Result<Option<Place>> {
+    let Some(ino) = description.ino().filter(|_| !description.is_path()) else {
+        return Ok(None);
+    };
+    let of_children = OF_CHILDREN | linux::IN_CREATE;
+    match c.s.inotify.of_children(ino & ON_DISK != 0, of_children) {
+        0 => Ok(None),
+        _ => place_of(c, ino),
+    }
+}
+
+/// A descriptor has been opened: a file that was made by that, or that was cut.
+pub fn opened(c: &mut Caller, fd: u32, place: Option<&Place>, (made, cut): (bool, bool)) {
+    let Some(description) = c.p.files.fds.get(&fd).map(|fd| Rc::clone(&fd.description)) else {
+        return;
+    };
+    let ino = description.borrow().ino();
+    let Some(ino) = ino.filter(|_| !description.borrow().is_path()) else {
+        return;
+    };
+    if let Some(place) = place {
+        let payer = c.process().payer;
+        let address = Rc::as_ptr(&description).addr();
+        c.s.keep_place(c.h, (address, ino), place, payer);
+        if made {
+            c.s.tell_directory(c.h, (place.directory, &place.name), linux::IN_CREATE, 0);
+        }
+    }
+    tell(c, &description, linux::IN_OPEN, place);
+    if cut && !made {
+        tell(c, &description, linux::IN_MODIFY, place);
+    }
+}
+
+/// Before the last descriptor of a description is closed: its place, if it is on the disk and somebody asks for that.
+#[inline(always)]
+pub fn settle(c: &mut Caller, fd: u32) -> Result<()> {
+    match c.s.inotify.is_unwatched() {
+        true => Ok(()),
+        false => settle_watched(c, fd),
+    }
+}
+
+#[cold]
+fn settle_watched(c: &mut Caller, fd: u32) -> Result<()> {
+    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let (is_on_disk, event) = {
+        let description = description.borrow();
+        let event = match description.writable() {
+            true => linux::IN_CLOSE_WRITE,
+            false => linux::IN_CLOSE_NOWRITE,
+        };
+        let is_on_disk = description.ino().is_some_and(|ino| ino & ON_DISK != 0);
+        (is_on_disk && !description.is_path(), event)
+    };
+    if is_on_disk {
+        place(c, &description, event)?;
+    }
+    Ok(())
+}
+
+/// The file or directory behind a path, which is open meanwhile, was changed.
+pub fn changed(c: &mut Caller, (ino, file_mode): (u64, u32), event: u32) -> Result<()> {
+    if c.s.inotify.is_unwatched() || event == 0 {
+        return Ok(());
+    }
+    let place = match c.s.inotify.of_children(ino & ON_DISK != 0, event) {
+        0 => None,
+        _ => place_of(c, ino)?,
+    };
+    let is_directory = file_mode & mode::TYPE == mode::DIRECTORY;
+    let mask = event | if is_directory { linux::IN_ISDIR } else { 0 };
+    c.s.tell_both(c.h, ino, mask, place.as_ref());
+    Ok(())
+}
+
+/// What a path leads to that is about to lose this name, if anybody watches files there.
+pub fn look(c: &mut Caller, path: &str) -> Result<Option<Attr>> {
+    // A call that is made again looks if it has looked, whoever watches now: what it has done since is not done twice.
+    let looks = match c.h.asked() {
+        Some(request) => matches!(request, Request::Stat { path: its, .. } if its == path),
+        None => c.s.inotify.has_marks(is_on_disk(path)),
+    };
+    if !looks {
+        return Ok(None);
+    }
+    let stat = Request::Stat {
+        path: path.into(),
+        follow: false,
+    };
+    attr(c, &stat)
+}
+
+/// Attributes; nothing of what is not there.
+fn attr(c: &mut Caller, stat: &Request) -> Result<Option<Attr>> {
+    let found = c.attr(stat).ok();
+    match c.h.waits() {
+        true => Err(Stop::Park(Wake::firm())),
+        false => Ok(found),
+    }
+}
+
+/// The directory in which a path names something, and the name, if anybody watches files there.
+fn entry(c: &mut Caller, path: &str) -> Result<Option<(u64, String)>> {
+    if !c.s.inotify.has_marks(is_on_disk(path)) {
+        return Ok(None);
+    }
+    let Some((parent, name)) = split(path) else {
+        return Ok(None);
+    };
+    let stat = Request::Stat {
+        path: parent.into(),
+        follow: true,
+    };
+    Ok(attr(c, &stat)?.map(|attr| (attr.ino, name.into())))
+}
+
+/// A name has been made for something new.
+pub fn made(c: &mut Caller, path: &str, is_directory: bool) -> Result<()> {
+    if c.s.inotify.is_unwatched() {
+        return Ok(());
+    }
+    if let Some((directory, name)) = entry(c, path)? {
+        let mask = linux::IN_CREATE | if is_directory { linux::IN_ISDIR } else { 0 };
+        c.s.tell_directory(c.h, (directory, &name), mask, 0);
+    }
+    Ok(())
+}
+
+/// A file has one more name.
+pub fn linked(c: &mut Caller, ino: u64, path: &str) -> Result<()> {
+    if c.s.inotify.is_unwatched() {
+        return Ok(());
+    }
+    if let Some((directory, name)) = entry(c, path)? {
+        c.s.tell_file(c.h, ino, linux::IN_ATTRIB);
+        c.s.tell_directory(c.h, (directory, &name), linux::IN_CREATE, 0);
+    }
+    Ok(())
+}
+
+/// What has lost a name is told of that, and ends if it was the last one and nobody has it open.
+fn lost(c: &mut Caller, attr: &Attr) {
+    let is_directory = attr.mode & mode::TYPE == mode::DIRECTORY;
+    if is_directory || attr.links <= 1 {
+        c.s.lost_last_name(c.h, attr.ino);
+    }
+}
+
+/// A name is gone. `looked`: what it led to.
+pub fn removed(c: &mut Caller, path: &str, looked: Option<Attr>, is_directory: bool) -> Result<()> {
+    if c.s.inotify.is_unwatched() {
+        return Ok(());
+    }
+    let entry = entry(c, path)?;
+    if let Some(attr) = looked {
+        if !is_directory {
+            c.s.tell_file(c.h, attr.ino, linux::IN_ATTRIB);
+        }
+        if let Some((directory, name)) = &entry {
+            c.s.inotify.lost_name(attr.ino, *directory, name);
+        }
+        lost(c, &attr);
+    }
+    if let Some((directory, name)) = entry {
+        let mask = linux::IN_DELETE | if is_directory { linux::IN_ISDIR } else { 0 };
+        c.s.tell_directory(c.h, (directory, &name), mask, 0);
+    }
+    Ok(())
+}
+
+/// A name was exchanged for another one. `replaced`: what that led to before.
+pub fn renamed(c: &mut Caller, from: &str, to: &str, replaced: Option<Attr>) -> Result<()> {
+    if c.s.inotify.is_unwatched() {
+        return Ok(());
+    }
+    let Some(old) = entry(c, from)? else {
+        return Ok(());
+    };
+    let Some(new) = entry(c, to)? else {
+        return Ok(());
+    };
+    let stat = Request::Stat {
+        path: to.into(),
+        follow: false,
+    };
+    let Some(moved) = attr(c, &stat)? else {
+        return Ok(());
+    };
+    if replaced.is_some_and(|replaced| replaced.ino == moved.ino) {
+        // Both were names of one file, and still are.
+        return Ok(());
+    }
+    let is_directory = moved.mode & mode::TYPE == mode::DIRECTORY;
+    let kind = if is_directory { linux::IN_ISDIR } else { 0 };
+    let cookie = c.s.inotify.new_cookie();
+    let (from, to) = ((old.0, old.1.as_str()), (new.0, new.1.as_str()));
+    if let Some(replaced) = &replaced {
+        c.s.inotify.lost_name(replaced.ino, to.0, to.1);
+    }
+    c.s.inotify.renamed(moved.ino, from, to);
+    c.s.tell_directory(c.h, from, linux::IN_MOVED_FROM | kind, cookie);
+    c.s.tell_directory(c.h, to, linux::IN_MOVED_TO | kind, cookie);
+    if let Some(replaced) = &replaced {
+        c.s.tell_file(c.h, replaced.ino, linux::IN_ATTRIB);
+    }
+    c.s.tell_file(c.h, moved.ino, linux::IN_MOVE_SELF);
+    if let Some(replaced) = &replaced {
+        lost(c, replaced);
+    }
+    Ok(())
+}

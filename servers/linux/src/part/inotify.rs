@@ -1,0 +1,429 @@
+//! Instances of `inotify` in an image: what they watch, and what has not been read.
+//!
+//! Files that are watched are named by their paths, as others are; those without a name that somebody of the tree has open by that. What is not there any more
+//! when the tree is restored has been removed meanwhile: who watched it is told so, as if that had happened before its eyes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+use services::fs::{mode, Flags, ON_DISK};
+
+use super::file::{is_path, opening};
+use super::{Refusal, Saved};
+use crate::files::{Reply, Request};
+use crate::host::Host;
+use crate::inotify::{Place, Queue, Watch, EVENTS, HOW};
+use crate::process::{Description, Files, Kind, Shared};
+use crate::system::{Payer, System, MAX_MARKS};
+
+/// What a file that is watched takes while its tree is saved, in descriptors.
+const MARK: usize = 32;
+
+/// An instance.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedInotify {
+    pub(super) id: u64,
+    /// The last number of a watch.
+    last: i32,
+    /// The last number that told one renaming from others: those that come are other ones.
+    cookie: u32,
+    /// What is to be read.
+    pub(super) queue: Vec<u8>,
+    /// By rising number.
+    pub(super) watches: Vec<SavedMark>,
+}
+
+/// A file that it watches.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedMark {
+    wd: i32,
+    asks: u32,
+    file: Found,
+}
+
+/// Where the file is found.
+#[derive(Serialize, Deserialize)]
+enum Found {
+    Path(String),
+    /// It has no name, and is open: its inode number, as descriptions name it, and whether it is a directory.
+    Open(u64, bool),
+    /// Nowhere.
+    Gone,
+}
+
+/// The name that an open file has, or had last, in a directory that is watched: when it loses that, who watches is still told of the file.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedPlace {
+    /// The number of the description, rising.
+    description: u32,
+    /// Instance and number of a watch of the directory.
+    directory: (u64, i32),
+    name: String,
+    /// It has no name there any more.
+    is_gone: bool,
+}
+
+impl SavedMark {
+    const fn watch(&self) -> Watch {
+        Watch {
+            wd: self.wd,
+            asks: self.asks,
+        }
+    }
+}
+
+/// The paths of files that are watched, as far as they were looked for; nothing for those without one.
+pub(super) type Paths = BTreeMap<u64, Option<String>>;
+
+/// Looks for the paths of what these instances watch.
+pub(super) fn find_paths(
+    ids: &[u64],
+    paths: &mut Paths,
+    system: &System,
+    host: &mut dyn Host,
+    left: &mut usize,
+) -> Result<(), Refusal> {
+    for id in ids {
+        for (ino, _, has_no_name) in system.inotify.watches(*id).0 {
+            if has_no_name || paths.contains_key(&ino) {
+                continue;
+            }
+            if *left == 0 {
+                return Err(Refusal::Turn);
+            }
+            *left = left.saturating_sub(MARK);
+            let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
+                Ok((Reply::Path(path), _)) => Some(path),
+                _ => None,
+            };
+            if host.waits() {
+                return Err(Refusal::Later);
+            }
+            paths.insert(ino, path);
+            if ino & ON_DISK != 0 {
+                // What it was asked for need not be kept for the next one.
+                return Err(Refusal::Later);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The instances of a tree. `kind` says as what files are open that are in the image.
+pub(super) fn saved<'a>(
+    ids: &[u64],
+    paths: &Paths,
+    kind: impl Fn(u64) -> Option<&'a Kind>,
+    system: &System,
+) -> Vec<SavedInotify> {
+    let ids: BTreeSet<u64> = ids.iter().copied().collect();
+    let saved = ids.into_iter().map(|id| {
+        let (watches, last) = system.inotify.watches(id);
+        let watches = watches.into_iter().map(|(ino, watch, _)| SavedMark {
+            wd: watch.wd,
+            asks: watch.asks,
+            file: match (paths.get(&ino), kind(ino)) {
+                (Some(Some(path)), _) => Found::Path(path.clone()),
+                (_, Some(kind)) => Found::Open(ino, is_directory(kind)),
+                (_, None) => Found::Gone,
+            },
+        });
+        SavedInotify {
+            id,
+            last,
+            cookie: system.inotify.cookie(),
+            queue: system
+                .inotify
+                .queue(id)
+                .map_or_else(Vec::new, Queue::to_bytes),
+            watches: watches.collect(),
+        }
+    });
+    saved.collect()
+}
+
+/// The names of the open files of a tree of which these instances are told.
+pub(super) fn saved_places(
+    ids: &[u64],
+    descriptions: &[Shared<Description>],
+    system: &System,
+) -> Vec<SavedPlace> {
+    let mut directories = BTreeMap::new();
+    for id in ids {
+        for (ino, watch, _) in system.inotify.watches(*id).0 {
+            directories.insert(ino, (*id, watch.wd));
+        }
+    }
+    let saved = (0u32..).zip(descriptions).filter_map(|(number, one)| {
+        let place = place_of(one, system)?;
+        Some(SavedPlace {
+            description: number,
+            directory: *directories.get(&place.directory)?,
+            name: place.name.to_string(),
+            is_gone: place.is_gone,
+        })
+    });
+    saved.collect()
+}
+
+/// The place of a description, if it is known.
+fn place_of<'a>(description: &Shared<Description>, system: &'a System) -> Option<&'a Place> {
+    system.inotify.place(Rc::as_ptr(description).addr())
+}
+
+/// About how long they are, encoded.
+pub(super) fn length(
+    ids: &[u64],
+    descriptions: &[Shared<Description>],
+    paths: &Paths,
+    system: &System,
+) -> u64 {
+    if ids.is_empty() {
+        return 0;
+    }
+    let path = |ino: u64| {
+        let path = paths.get(&ino).and_then(Option::as_ref);
+        path.map_or(0, String::len)
+    };
+    let lengths = ids.iter().map(|id| {
+        let (watches, _) = system.inotify.watches(*id);
+        let watches = watches.iter().map(|(ino, ..)| 24 + path(*ino));
+        system.inotify.queue(*id).map_or(0, Queue::len) + 24 + watches.sum::<usize>()
+    });
+    let places = descriptions.iter().filter_map(|one| place_of(one, system));
+    let names = places.map(|place| 24 + place.name.len());
+    (lengths.sum::<usize>() + names.sum::<usize>()) as u64
+}
+
+/// Whether each instance has one description, and is as there can be one.
+pub(super) fn are_sound(saved: &Saved) -> bool {
+    let ids = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Inotify { id } => Some(id),
+        _ => None,
+    });
+    let mut ids: Vec<u64> = ids.collect();
+    ids.sort_unstable();
+    let open = saved.descriptions.iter().map(|d| &d.kind);
+    let open = open.filter_map(|kind| Some((kind.ino()?, is_directory(kind))));
+    let open: BTreeMap<u64, bool> = open.collect();
+    let all = &saved.inotifies;
+    let marks: usize = all.iter().map(|one| one.watches.len()).sum();
+    ids.windows(2).all(|w| w[0] < w[1])
+        && ids.iter().eq(all.iter().map(|one| &one.id))
+        && marks <= MAX_MARKS
+        && all.iter().all(|one| is_sound(&open, one))
+        && places_are_sound(saved)
+}
+
+/// The same of names. The instances are sound.
+fn places_are_sound(saved: &Saved) -> bool {
+    let (places, all) = (&saved.places, &saved.inotifies);
+    let is_watched = |(id, wd): (u64, i32)| {
+        let one = all.binary_search_by_key(&id, |one| one.id);
+        let mark = one.map(|one| all[one].watches.binary_search_by_key(&wd, |mark| mark.wd));
+        matches!(mark, Ok(Ok(_)))
+    };
+    places
+        .windows(2)
+        .all(|w| w[0].description < w[1].description)
+        && places.iter().all(|place| {
+            let description = saved.descriptions.get(place.description as usize);
+            let name = &place.name;
+            description.is_some_and(|description| description.ino().is_some())
+                && is_watched(place.directory)
+                && (1..=255).contains(&name.len())
+                && !name.contains(['/', '\0'])
+        })
+}
+
+/// Whether an instance is as there can be one. `open` has the files that are open, and whether they are directories.
+fn is_sound(open: &BTreeMap<u64, bool>, one: &SavedInotify) -> bool {
+    let mut inos = BTreeSet::new();
+    let mut is_found = |file: &Found| match file {
+        Found::Path(path) => is_path(path),
+        Found::Open(ino, is_directory) => open.get(ino) == Some(is_directory) && inos.insert(*ino),
+        Found::Gone => true,
+    };
+    Queue::from_bytes(&one.queue).is_some()
+        && one.watches.windows(2).all(|w| w[0].wd < w[1].wd)
+        && one.watches.first().is_none_or(|first| first.wd > 0)
+        && one.watches.last().map_or(0, |last| last.wd) <= one.last
+        && one
+            .watches
+            .iter()
+            .all(|mark| mark.asks & !(EVENTS | HOW) == 0 && is_found(&mark.file))
+}
+
+/// Files that are watched again, open once for that: as many as were looked for, and whether each is a directory.
+#[derive(Default)]
+pub(super) struct Watched {
+    files: Vec<Option<(u64, bool)>>,
+}
+
+impl Watched {
+    /// Opens them, as far as the host does not have to wait: whether all are.
+    pub(super) fn open(&mut self, all: &[SavedInotify], host: &mut dyn Host) -> bool {
+        let marks = all.iter().flat_map(|one| &one.watches);
+        for mark in marks.skip(self.files.len()) {
+            let found = match &mark.file {
+                Found::Path(path) => open_itself(host, path),
+                Found::Open(..) | Found::Gone => None,
+            };
+            if host.waits() {
+                return false;
+            }
+            self.files.push(found);
+            if found.is_some_and(|(ino, _)| ino & ON_DISK != 0) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Closes them.
+    pub(super) fn close(self, host: &mut dyn Host) {
+        for (ino, _) in self.files.into_iter().flatten() {
+            let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+        }
+    }
+
+    /// Has the instances watch what they watched. `new` are their identities, `number` is what an inode number of the image is here.
+    pub(super) fn watch_again(
+        mut self,
+        (all, new): (Vec<SavedInotify>, &BTreeMap<u64, u64>),
+        number: impl Fn(u64) -> Option<u64>,
+        system: &mut System,
+        host: &mut dyn Host,
+    ) -> Result<(), String> {
+        let mut files = core::mem::take(&mut self.files).into_iter();
+        for one in all {
+            let Some(id) = new.get(&one.id).copied() else {
+                continue;
+            };
+            // The part was looked at.
+            let queue = Queue::from_bytes(&one.queue).unwrap_or_default();
+            system.restore_inotify(id, queue, (one.last, one.cookie));
+            for mark in one.watches {
+                let found = files.next().flatten();
+                let file = match (found, &mark.file) {
+                    (Some((ino, is_directory)), _) => Some((ino, is_directory, false)),
+                    (None, Found::Open(old, is_directory)) => {
+                        number(*old).map(|ino| (ino, *is_directory, true))
+                    }
+                    (None, _) => None,
+                };
+                // One that has two paths is watched once.
+                let Some(file) = file.filter(|file| !system.watches_file(id, file.0)) else {
+                    if let Some((ino, _)) = found {
+                        let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+                    }
+                    system.lost_meanwhile(host, id, mark.watch());
+                    continue;
+                };
+                let made = system.add_watch(id, file, mark.watch());
+                if let (Some((ino, _)), Err(_) | Ok(false)) = (found, &made) {
+                    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+                }
+                if made.is_err() {
+                    self.files = files.collect();
+                    self.close(host);
+                    return Err("there are too many files that are watched".to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Descriptions have the names again that they had. `of` are the tables of the image, `tables` those that were made of them.
+pub(super) fn place_again(
+    (places, new): (Vec<SavedPlace>, &BTreeMap<u64, u64>),
+    of: &[Vec<(u32, bool, u32)>],
+    tables: &[Shared<Files>],
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) {
+    if places.is_empty() {
+        return;
+    }
+    let mut descriptions = BTreeMap::new();
+    for (entries, table) in of.iter().zip(tables) {
+        for (fd, _, number) in entries {
+            if let Some(fd) = table.borrow().fds.get(fd) {
+                descriptions.insert(*number, fd.description.clone());
+            }
+        }
+    }
+    for SavedPlace {
+        description,
+        directory: (id, wd),
+        name,
+        is_gone,
+    } in places
+    {
+        let directory = new.get(&id).and_then(|id| system.inotify.watched(*id, wd));
+        let description = descriptions.get(&description);
+        let ino = description.and_then(|description| description.borrow().ino());
+        if let (Some(directory), Some(description), Some(ino)) = (directory, description, ino) {
+            let place = Place {
+                directory,
+                name: name.into(),
+                is_gone,
+            };
+            let address = Rc::as_ptr(description).addr();
+            system.keep_place(host, (address, ino), &place, payer);
+        }
+    }
+}
+
+const fn is_directory(kind: &Kind) -> bool {
+    matches!(kind, Kind::Directory { .. })
+}
+
+/// Opens what a path names, a symbolic link itself: its inode number, and whether it is a directory.
+fn open_itself(host: &mut dyn Host, path: &str) -> Option<(u64, bool)> {
+    let flags = Flags {
+        nofollow: true,
+        symlink: true,
+        ..Flags::default()
+    };
+    match host.fs(&opening(path, flags, 0), &[], &mut []) {
+        Ok((Reply::Opened(opened), _)) => {
+            Some((opened.ino, opened.mode & mode::TYPE == mode::DIRECTORY))
+        }
+        _ => None,
+    }
+}
+
+/// Makes the instances, with nothing in them: the new identities by the old ones. Upon an error there are none.
+pub(super) fn make(
+    saved: &mut Saved,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<BTreeMap<u64, u64>, String> {
+    let mut made = BTreeMap::new();
+    for one in &saved.inotifies {
+        let Ok(new) = system.new_inotify(payer) else {
+            give_up(&made, system, host);
+            return Err("there are too many instances of inotify".to_string());
+        };
+        made.insert(one.id, new);
+    }
+    for description in &mut saved.descriptions {
+        if let Kind::Inotify { id } = &mut description.kind {
+            *id = made.get(id).copied().unwrap_or(0);
+        }
+    }
+    Ok(made)
+}
+
+/// Gives them up again.
+pub(super) fn give_up(made: &BTreeMap<u64, u64>, system: &mut System, host: &mut dyn Host) {
+    for id in made.values() {
+        system.forget_inotify(host, *id);
+    }
+}
