@@ -289,11 +289,12 @@ fn what_is_given_is_not_lost_by_a_signal() {
             panic!("{outcome:?}")
         };
         assert_eq!(at.rip, 0x5000);
+        let rule = "S3: nothing is handed to a call that a signal has ended";
+        assert!(system.ipcs.wait(child.tid).is_none(), "{rule}");
         let mut frame = [0; 1024];
         host.read_memory(at.rsp, &mut frame).unwrap();
         let mut words = frame.chunks(8).map(|word| word.try_into().unwrap());
         assert!(words.any(|word| i64::from_le_bytes(word) == interrupted));
-        assert!(system.ipcs.wait(child.tid).is_none());
         assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
         assert_eq!(done(&mut root.task, system, &mut host, &all), Some(4));
     }
