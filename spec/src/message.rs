@@ -261,20 +261,24 @@ impl System {
     /// The same for a message that goes in one piece: no byte and no reference is moved before all pages and all
     /// references have been found, nor, but for `part`, if the receiver has no room for all of it.
     pub(crate) fn transfer_whole(&mut self, from: &mut Side, to: &mut Side, part: bool) -> Moved {
-        match self.references(&mut { *from }, &mut { *to }, |_, _, _| {}) {
-            Some(Moved::Full) if part => {}
+        let ended = match self.references(&mut { *from }, &mut { *to }, |_, _, _| {}) {
+            Some(Moved::Full) if part => Moved::Full,
             Some(ended) => return ended,
             None => match self.pieces(&mut { *from }, &mut { *to }, Extent::Whole, |_, _, _, _| {})
             {
                 Moved::Full if !part => return Moved::Full,
-                Moved::All | Moved::Full => {}
+                Moved::All | Moved::Full => self.pieces(from, to, Extent::Whole, System::copy),
                 stopped => return stopped,
             },
+        };
+        // What was copied may have written over the lists that say where it goes.
+        match ended {
+            Moved::All => {}
+            Moved::Full if part => {}
+            stopped => return stopped,
         }
-        match self.references(from, to, System::point) {
-            Some(ended) => ended,
-            None => self.pieces(from, to, Extent::Whole, System::copy),
-        }
+        self.references(from, to, System::point);
+        ended
     }
 
     /// Goes along both sides, as far as both have bytes.

@@ -590,10 +590,14 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     // If the reply met an absent page, the server would have to be asked again.
     Sink::fresh(t, stages, space).find_segment(k)?;
     let mut refused = 0;
-    while let Some(s) = waiting_server(port) {
+    loop {
         if is_turn_over(k, t, &mut refused) {
             return Err(Stop::Again);
         }
+        // Not before, since a server that has waited long enough goes on during a pause.
+        let Some(s) = waiting_server(port) else {
+            break;
+        };
         match deliver(k, s, port, Source::of(t, stages, space), Code::Call) {
             Ok(Ok(())) => {
                 s.wake(k);

@@ -585,6 +585,7 @@ fn pump_memory(
         copies: Copying {
             holder: Holder::Registers(from),
             thread: into,
+            entries: 0,
         },
         moved: 0,
         entries: 0,
@@ -687,9 +688,6 @@ fn pump_found(
     if !part && !all {
         return Ok(false);
     }
-    if has_refs {
-        probe::again(|| pump_refs(k, spaces, &mut source.refs, &mut sink.refs))?;
-    }
     match seen.last {
         None => {}
         Some((from, into, n)) if seen.count == 1 => {
@@ -706,8 +704,12 @@ fn pump_found(
             let ends = (&mut source.cursor, &mut sink.cursor);
             // All pages that were found are found again.
             let (copied, _) = probe::again(|| along(k, spaces, ends, limit, copies));
+            // Not so if what was copied has written over the lists that say where it goes.
             all = matches!(copied?, Pumped::Exhausted);
         }
+    }
+    if has_refs && (all || part) {
+        probe::again(|| pump_refs(k, spaces, &mut source.refs, &mut sink.refs))?;
     }
     Ok(all)
 }
@@ -789,6 +791,8 @@ impl Visit for Looking<'_> {
 struct Copying<'a> {
     holder: Holder<'a>,
     thread: &'static Thread,
+    /// List entries read so far, of a message that must arrive whole.
+    entries: u64,
 }
 
 impl<'a> Copying<'a> {
@@ -796,6 +800,7 @@ impl<'a> Copying<'a> {
         Copying {
             holder: source.holder,
             thread: sink.thread,
+            entries: 0,
         }
     }
 
@@ -825,10 +830,11 @@ impl Visit for Copying<'_> {
         true
     }
 
-    /// The walk that looked at the message has counted them.
+    /// They are counted again: what is copied may have written over the lists.
     #[inline(always)]
-    fn entries(&mut self, _: u64) -> bool {
-        true
+    fn entries(&mut self, n: u64) -> bool {
+        self.entries += n;
+        self.entries <= MAX_ENTRIES
     }
 
     const RESUMES: bool = false;

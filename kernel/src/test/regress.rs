@@ -1057,3 +1057,59 @@ fn references_of_a_request_that_does_not_arrive() {
         );
     }
 }
+
+/// A message that wrote over the list of places for it was refused when half of it had arrived, and its reference had; and nothing
+/// bounded how much of a list was read that its own bytes had made longer.
+#[test]
+fn a_request_that_writes_over_its_lists() {
+    // Entries of the list that are empty behind the one that the message makes empty, and whether there is room behind them.
+    for (empty, room) in [(0, false), (100, true)] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (message, lists, buffer, result) = (w.page(), w.page(), w.page(), w.page());
+        let (from, to) = (
+            w.create(Call::ReferenceCreate),
+            w.create(Call::ReferenceCreate),
+        );
+        let m = w.create(Call::MutexCreate);
+        w.ok(Call::MutexReference, &[m, from]);
+        for (word, value) in [
+            (0, buffer),
+            (1, 64),
+            (2 * empty + 2, buffer),
+            (2 * empty + 3, 64),
+        ] {
+            w.poke(lists + 8 * word, value);
+        }
+        let entries = if room { empty + 2 } else { 1 };
+        let receive = [(A0, set), (A6, lists), (A7, 16), (A8, lists), (A9, entries)];
+        let p = Program::new().call(
+            Call::ServerWaitReceive,
+            &[&receive[..], &[(A10, ref_list(to, 1))]].concat(),
+        );
+        let server = w.thread(0, p.end(), 9);
+        w.run();
+        // Sixteen zeros, which make the first entry an empty one, and sixteen bytes more.
+        let send = [
+            (A0, port),
+            (A1, message),
+            (A2, 32),
+            (A4, 0),
+            (A5, ref_list(from, 1)),
+        ];
+        let p = Program::new().call(
+            Call::Call,
+            &[&send[..], &[(A7, 0), (A9, 0), (A10, 0)]].concat(),
+        );
+        w.thread(0, p.keep(result, RESULT).end(), 8);
+        w.run();
+        let rule = "a request leaves no reference with a server to which it does not come";
+        assert_eq!(
+            w.peek(result) & 0xff,
+            Code::TooLarge as u64,
+            "at most so many entries"
+        );
+        assert_ne!(w.sys(Call::ReferenceCheck, &[to]), Code::Ok, "{rule}");
+        w.ok(Call::ThreadDestroy, &[server, 0]);
+    }
+}

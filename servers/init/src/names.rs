@@ -265,6 +265,9 @@ impl System for Power {
 
     fn register(&self, port: &RefAt, name: &str) -> Result<(), Error> {
         let port = port.copy().map_err(rt::error_of)?;
+        if !is_port(&port) {
+            return Err(Error::Invalid);
+        }
         TABLE.lock().remove(name);
         register(name, port, None, 0, 0)
     }

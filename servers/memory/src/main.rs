@@ -327,7 +327,7 @@ impl Memory {
             Err(code) => {
                 // Nobody has seen it: it goes at once.
                 self.destroy(id)?;
-                self.reap();
+                self.ended();
                 Err(error_of(code).into())
             }
         }

@@ -77,11 +77,10 @@ impl interfaces::Processes for AnyOne {
             None => load(&path, &mut new).await,
         };
         let started = loaded.and_then(|loading| new.finish(loading));
-        let pid = started.map_err(|(error, why)| {
+        started.map_err(|(error, why)| {
             slow::log(&[&path, ": ", why].concat());
             error
-        })?;
-        Ok((pid, self.0.with(|manager| manager.control(pid))?))
+        })
     }
 
     fn adopt(&self, owner: &RefAt) -> Result<(u32, Vec<Ref>), Error> {

@@ -13,7 +13,7 @@ use process::Process;
 use proto::Error;
 use rt::fs;
 use rt::memory::Limits;
-use rt::obj::RefAt;
+use rt::obj::{Ref, RefAt};
 use services::process::{Pid, Start, Status};
 
 /// How to start a program.
@@ -94,7 +94,7 @@ impl Manager {
     pub(crate) fn launch(&mut self, launch: &Launch<'_>, file: &[u8]) -> Result<Pid, Why> {
         let new = self.begin(launch)?;
         match new.load(file) {
-            Ok(loading) => self.finish(new, loading),
+            Ok(loading) => Ok(self.finish(new, loading)?.0),
             Err(why) => {
                 self.give_up(new);
                 Err(why)
@@ -177,19 +177,26 @@ impl Manager {
         })
     }
 
-    /// Lets a new process run whose program is loaded.
-    pub(super) fn finish(&mut self, new: New, loading: Loading) -> Result<Pid, Why> {
+    /// Lets a new process run whose program is loaded: its number, and a reference to its control port.
+    pub(super) fn finish(&mut self, new: New, loading: Loading) -> Result<(Pid, Ref), Why> {
         let pid = new.pid;
         let wanted = self.is_wanted(pid).map_err(plain);
         let plan = loading.done().ok_or_else(|| plain(Error::BadFormat));
         let mut new = new;
-        let started = wanted
-            .and(plan)
-            .and_then(|plan| native::start(&mut new.process, &plan, new.priority).map_err(plain));
-        if let Err(why) = started {
-            self.give_up(new);
-            return Err(why);
-        }
+        let control = new.entry.control.reference.copy();
+        // A program runs only if its control port can be told.
+        let started = wanted.and(plan).and_then(|plan| {
+            let control = control.map_err(|code| plain(rt::error_of(code)))?;
+            native::start(&mut new.process, &plan, new.priority).map_err(plain)?;
+            Ok(control)
+        });
+        let control = match started {
+            Ok(control) => control,
+            Err(why) => {
+                self.give_up(new);
+                return Err(why);
+            }
+        };
         let New {
             process,
             own,
@@ -205,7 +212,7 @@ impl Manager {
         });
         self.coming.remove(&pid);
         self.entries.insert(pid, entry);
-        Ok(pid)
+        Ok((pid, control))
     }
 
     /// Whether a new process is still wanted: [`Error::Ended`] if its owner has ended.
@@ -241,7 +248,7 @@ impl Starting {
         self.new.as_ref().ok_or_else(|| plain(Error::Ended))
     }
 
-    pub(super) fn finish(&mut self, loading: Loading) -> Result<Pid, Why> {
+    pub(super) fn finish(&mut self, loading: Loading) -> Result<(Pid, Ref), Why> {
         let new = self.new.take().ok_or_else(|| plain(Error::Ended))?;
         self.processes.with(|manager| manager.finish(new, loading))
     }
