@@ -705,7 +705,7 @@ impl System {
         };
         if !description.is_path() {
             let mut place = placed.map(|placed| placed.place);
-            // Nobody can wait for a disk here: what is there was looked for before ([`crate::calls::inotify::settle`]).
+            // Nobody can wait for a disk here: what is there was looked for when it was opened ([`crate::calls::inotify::find_opened`]).
             if place.is_none() && ino & ON_DISK == 0 && self.inotify.of_children(false, mask) != 0 {
                 place = find_place(ino, |request| Ok(host.fs_now(request, &[], &mut [])?.0));
             }

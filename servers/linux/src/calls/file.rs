@@ -127,8 +127,8 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
         }
     };
     let (done, end, goes_on) = move_in(c, from, position.offset(), at.is_none(), ranges)?;
-    if done > 0 && !goes_on {
-        super::inotify::did(c, fd, linux::IN_ACCESS)?;
+    if done > 0 {
+        super::inotify::did(c, fd, linux::IN_ACCESS);
     }
     commit(c, fd, position, end)?;
     match goes_on {
@@ -430,8 +430,8 @@ fn write_to_file(
     }
     c.s.give_chunk(chunk);
     let turns = goes_on && done < total;
-    if done > 0 && !turns {
-        super::inotify::did(c, fd, linux::IN_MODIFY)?;
+    if done > 0 {
+        super::inotify::did(c, fd, linux::IN_MODIFY);
     }
     commit(c, fd, position, end)?;
     match failure {
@@ -561,8 +561,7 @@ fn settle(c: &mut Caller, fd: u32) -> Result<()> {
     let Some(ino) = last.and_then(|description| description.borrow().ino()) else {
         return Ok(());
     };
-    c.settle(ino)?;
-    super::inotify::settle(c, fd)
+    c.settle(ino)
 }
 
 /// The same of all descriptors, before the task ends.
@@ -585,13 +584,15 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
         return Err(EINVAL.into());
     }
     let fds: Vec<u32> = c.p.files.fds.range(first..=last).map(|(n, _)| *n).collect();
+    if flags & CLOEXEC == 0 {
+        // A call that waits is made again from its beginning: all that has to be waited for comes before the first one is closed.
+        fds.iter().try_for_each(|fd| settle(c, *fd))?;
+    }
     for fd in fds {
-        if flags & CLOEXEC != 0 {
-            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
-                entry.cloexec = true;
-            }
-        } else {
-            close(c, fd)?;
+        if flags & CLOEXEC == 0 {
+            c.p.files.close(c.s, c.h, fd)?;
+        } else if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+            entry.cloexec = true;
         }
     }
     Ok(0)
@@ -940,10 +941,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     }
     c.s.give_chunk(chunk);
     let turns = goes_on && done < count;
-    if done > 0 && !turns && !c.s.inotify.is_unwatched() {
-        match kind {
-            Kind::File { .. } => super::inotify::did_both(c, from, to)?,
-            _ => super::inotify::did(c, from, linux::IN_ACCESS)?,
+    if done > 0 {
+        super::inotify::did(c, from, linux::IN_ACCESS);
+        if let Kind::File { .. } = kind {
+            super::inotify::did(c, to, linux::IN_MODIFY);
         }
     }
     from_offset = from_offset.saturating_add(done - before);
@@ -977,7 +978,7 @@ fn writable_file(c: &Caller, fd: u32) -> Result<u64> {
 pub fn ftruncate(c: &mut Caller, fd: u32, size: u64) -> Result {
     let ino = writable_file(c, fd)?;
     set_size(c, ino, size)?;
-    super::inotify::did(c, fd, linux::IN_MODIFY)?;
+    super::inotify::did(c, fd, linux::IN_MODIFY);
     Ok(0)
 }
 
@@ -1011,7 +1012,7 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
     if mode & KEEP_SIZE == 0 && c.attr(&Request::StatIno { ino })?.size < end {
         set_size(c, ino, end)?;
     }
-    super::inotify::did(c, fd, linux::IN_MODIFY)?;
+    super::inotify::did(c, fd, linux::IN_MODIFY);
     Ok(0)
 }
 
@@ -1123,7 +1124,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
         taken += 1;
     }
     c.write(address, &out.done())?;
-    super::inotify::did(c, fd, linux::IN_ACCESS)?;
+    super::inotify::did(c, fd, linux::IN_ACCESS);
     let rest = pending.split_off(taken);
     let mut description = c.p.files.get_mut(fd)?;
     description.kind = Kind::Directory {

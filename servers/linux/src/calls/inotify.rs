@@ -4,9 +4,10 @@
 //! behind a path ([`changed`]), and to names ([`made`], [`linked`], [`removed`], [`renamed`]). Each begins with one look at whether anybody watches
 //! anything at all.
 //!
-//! What is to be found out for that is asked of the file system behind what the call is about and before the call changes anything here, so
-//! that a call that waits for the disk and is made again asks for the same again ([`crate::late`]), whoever has begun or ceased to watch meanwhile. Only
-//! what a name leads to that is about to go has to be asked before ([`look`]).
+//! What a descriptor was used for is told at once: the place of an open file is known since it was opened ([`find_opened`]), or, for files in memory, asked for
+//! without waiting. What else is to be found out is asked of the file system behind what the call is about, and where the call changes
+//! something here before that ([`look`], [`find_before`]); a call that waits for the disk and is made again asks for the same again ([`crate::late`]), whoever has begun
+//! or ceased to watch meanwhile.
 //!
 //! [`System::closed_watched`]: crate::system::System::closed_watched
 
@@ -17,7 +18,7 @@ use services::fs::{is_on_disk, mode, Attr, Flags, ON_DISK};
 
 use super::name::follow;
 use crate::emulate::{Caller, Result, Stop, Target, Wake, AT_FDCWD};
-use crate::errno::{EACCES, EAGAIN, EBADF, EINVAL, ENOENT, ENOTDIR};
+use crate::errno::{EACCES, EAGAIN, EINVAL, ENOENT, ENOTDIR};
 use crate::files::Request;
 use crate::inotify::{find_place, split, Place, EVENTS, OF_CHILDREN};
 use crate::memory::WRITE;
@@ -36,6 +37,9 @@ const ALL: u32 = EVENTS
     | linux::IN_MASK_CREATE
     | linux::IN_ISDIR
     | linux::IN_ONESHOT;
+
+/// Events for which the place of what is opened has to be known.
+pub const OF_OPENED: u32 = OF_CHILDREN | linux::IN_CREATE;
 
 /// `inotify_init` and `inotify_init1`.
 pub fn init(c: &mut Caller, flags: u32) -> Result {
@@ -140,55 +144,41 @@ fn place_of(c: &mut Caller, ino: u64) -> Result<Option<Place>> {
     }
 }
 
-/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on.
-fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Result<Option<Place>> {
-    let Some(ino) = description.borrow().ino() else {
-        return Ok(None);
-    };
+/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on. Of a file on the disk it is known
+/// or not: what the call has done would be done again if it waited.
+fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Option<Place> {
+    let ino = description.borrow().ino()?;
     if c.s.inotify.of_children(ino & ON_DISK != 0, events) == 0 {
-        return Ok(None);
+        return None;
     }
     let address = Rc::as_ptr(description).addr();
     if let Some(known) = c.s.inotify.place(address) {
-        return Ok(Some(known.clone()));
+        return Some(known.clone());
     }
-    let found = place_of(c, ino)?;
-    if let Some(place) = &found {
-        let payer = c.process().payer;
-        c.s.keep_place(c.h, (address, ino), place, payer);
+    if ino & ON_DISK != 0 {
+        return None;
     }
-    Ok(found)
+    let found = find_place(ino, |request| Ok(c.h.fs_now(request, &[], &mut [])?.0))?;
+    let payer = c.process().payer;
+    c.s.keep_place(c.h, (address, ino), &found, payer);
+    Some(found)
 }
 
-/// A descriptor was used in a way of which these events tell. To be called before the call changes anything here: it may have to wait.
+/// A descriptor was used in a way of which these events tell.
 #[inline(always)]
-pub fn did(c: &mut Caller, fd: u32, event: u32) -> Result<()> {
-    match c.s.inotify.is_unwatched() {
-        true => Ok(()),
-        false => did_watched(c, fd, event),
+pub fn did(c: &mut Caller, fd: u32, event: u32) {
+    if !c.s.inotify.is_unwatched() {
+        did_watched(c, fd, event);
     }
-}
-
-/// The same of two descriptors, the first one read and the other one written.
-pub fn did_both(c: &mut Caller, from: u32, to: u32) -> Result<()> {
-    let both = [(from, linux::IN_ACCESS), (to, linux::IN_MODIFY)];
-    let mut places = [None, None];
-    for ((fd, event), found) in both.iter().zip(&mut places) {
-        let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
-        *found = Some((place(c, &description, *event)?, description));
-    }
-    for ((_, event), (place, description)) in both.iter().zip(places.iter().flatten()) {
-        tell(c, description, *event, place.as_ref());
-    }
-    Ok(())
 }
 
 #[cold]
-fn did_watched(c: &mut Caller, fd: u32, event: u32) -> Result<()> {
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
-    let place = place(c, &description, event)?;
-    tell(c, &description, event, place.as_ref());
-    Ok(())
+fn did_watched(c: &mut Caller, fd: u32, event: u32) {
+    if let Some(fd) = c.p.files.fds.get(&fd) {
+        let description = Rc::clone(&fd.description);
+        let place = place(c, &description, event);
+        tell(c, &description, event, place.as_ref());
+    }
 }
 
 fn tell(c: &mut Caller, description: &Shared<Description>, event: u32, place: Option<&Place>) {
@@ -229,8 +219,7 @@ pub fn find_opened(c: &mut Caller, description: &Description) -> Result<Option<P
     let Some(ino) = description.ino().filter(|_| !description.is_path()) else {
         return Ok(None);
     };
-    let of_children = OF_CHILDREN | linux::IN_CREATE;
-    match c.s.inotify.of_children(ino & ON_DISK != 0, of_children) {
+    match c.s.inotify.of_children(ino & ON_DISK != 0, OF_OPENED) {
         0 => Ok(None),
         _ => place_of(c, ino),
     }
@@ -259,46 +248,38 @@ pub fn opened(c: &mut Caller, fd: u32, place: Option<&Place>, (made, cut): (bool
     }
 }
 
-/// Before the last descriptor of a description is closed: its place, if it is on the disk and somebody asks for that.
-#[inline(always)]
-pub fn settle(c: &mut Caller, fd: u32) -> Result<()> {
-    match c.s.inotify.is_unwatched() {
-        true => Ok(()),
-        false => settle_watched(c, fd),
-    }
-}
-
-#[cold]
-fn settle_watched(c: &mut Caller, fd: u32) -> Result<()> {
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
-    let (is_on_disk, event) = {
-        let description = description.borrow();
-        let event = match description.writable() {
-            true => linux::IN_CLOSE_WRITE,
-            false => linux::IN_CLOSE_NOWRITE,
-        };
-        let is_on_disk = description.ino().is_some_and(|ino| ino & ON_DISK != 0);
-        (is_on_disk && !description.is_path(), event)
+/// The place of a file that is open, if somebody asks for these events, before the call changes something here that would be changed again
+/// if it waited behind that. A call that is made again asks if it has asked, whoever watches now.
+pub fn find_before(c: &mut Caller, ino: u64, events: u32) -> Result<Option<Place>> {
+    let asks = match c.h.asked() {
+        Some(request) => matches!(request, Request::PathOf { ino: its } if *its == ino),
+        None => c.s.inotify.of_children(ino & ON_DISK != 0, events) != 0,
     };
-    if is_on_disk {
-        place(c, &description, event)?;
+    match asks {
+        true => place_of(c, ino),
+        false => Ok(None),
     }
-    Ok(())
 }
 
 /// The file or directory behind a path, which is open meanwhile, was changed.
-pub fn changed(c: &mut Caller, (ino, file_mode): (u64, u32), event: u32) -> Result<()> {
+pub fn changed(c: &mut Caller, file: (u64, u32), event: u32) -> Result<()> {
     if c.s.inotify.is_unwatched() || event == 0 {
         return Ok(());
     }
+    let (ino, _) = file;
     let place = match c.s.inotify.of_children(ino & ON_DISK != 0, event) {
         0 => None,
         _ => place_of(c, ino)?,
     };
+    changed_at(c, file, event, place.as_ref());
+    Ok(())
+}
+
+/// The same of one whose place is known, as far as it is wanted.
+pub fn changed_at(c: &mut Caller, (ino, file_mode): (u64, u32), event: u32, place: Option<&Place>) {
     let is_directory = file_mode & mode::TYPE == mode::DIRECTORY;
     let mask = event | if is_directory { linux::IN_ISDIR } else { 0 };
-    c.s.tell_both(c.h, ino, mask, place.as_ref());
-    Ok(())
+    c.s.tell_both(c.h, ino, mask, place);
 }
 
 /// What a path leads to that is about to lose this name, if anybody watches files there.

@@ -7,6 +7,7 @@ use alloc::string::String;
 use linux_raw_sys::general as linux;
 
 use crate::files::Request;
+use crate::inotify::Place;
 use services::fs::{mode, Flags};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
@@ -57,7 +58,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
     }
     let exclusive =
         flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
-    let mut is_made = false;
+    let mut found = FoundOut::default();
     let kind = match target {
         Target::Special(_) if exclusive => return Err(EEXIST.into()),
         Target::Special(Special::Folder(_)) if flags & open_flags::ACCESS != 0 => {
@@ -93,7 +94,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         Target::Special(
             Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors,
         ) => return Err(ELOOP.into()),
-        Target::Path(path) => open_file(c, path, flags, permissions, &mut is_made)?,
+        Target::Path(path) => open_file(c, path, flags, permissions, &mut found)?,
     };
     let kept = flags
         & !(open_flags::CREAT
@@ -108,16 +109,16 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         offset: 0,
     };
     let is_watched = !c.s.inotify.is_unwatched();
+    let is_cut = flags & open_flags::TRUNC != 0;
     let place = match is_watched {
-        true => super::inotify::find_opened(c, &description)?,
-        false => None,
+        true if !is_cut => super::inotify::find_opened(c, &description)?,
+        _ => found.place,
     };
     c.s.busy.opened(&description);
     c.p.files
         .install(fd, description, flags & open_flags::CLOEXEC != 0);
     if is_watched {
-        let is_cut = flags & open_flags::TRUNC != 0;
-        super::inotify::opened(c, fd, place.as_ref(), (is_made, is_cut));
+        super::inotify::opened(c, fd, place.as_ref(), (found.is_made, is_cut));
     }
     Ok(u64::from(fd))
 }
@@ -135,13 +136,20 @@ pub fn follow(c: &Caller, target: Target) -> Target {
     }
 }
 
-/// Opens a file, and says whether that made it, as far as somebody asks for that.
+/// What is found out of a file while it is opened, as far as somebody asks for that: whether that made it, and, if it was cut, its place.
+#[derive(Default)]
+struct FoundOut {
+    is_made: bool,
+    place: Option<Place>,
+}
+
+/// Opens a file.
 fn open_file(
     c: &mut Caller,
     path: String,
     flags: u32,
     permissions: u32,
-    is_made: &mut bool,
+    found: &mut FoundOut,
 ) -> Result<Kind> {
     let writes = flags & open_flags::ACCESS != 0;
     let create = flags & open_flags::CREAT != 0;
@@ -155,7 +163,7 @@ fn open_file(
         nofollow: flags & open_flags::NOFOLLOW != 0,
         ..Flags::default()
     };
-    *is_made = super::inotify::is_made(c, &path, how)?;
+    found.is_made = super::inotify::is_made(c, &path, how)?;
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
@@ -175,13 +183,17 @@ fn open_file(
         }
         _ if flags & open_flags::DIRECTORY != 0 => Some(ENOTDIR),
         mode::FILE if (writes || truncate) && is_protected(c, ino, flags) => Some(ETXTBSY),
-        mode::FILE => match truncate.then(|| super::file::set_size(c, ino, 0)) {
-            None | Some(Ok(_)) => return Ok(Kind::File { ino }),
-            Some(Err(stop)) => {
-                c.fs(&Request::Close { ino })?;
-                return Err(stop);
+        mode::FILE if !truncate => return Ok(Kind::File { ino }),
+        mode::FILE => {
+            found.place = super::inotify::find_before(c, ino, super::inotify::OF_OPENED)?;
+            match super::file::set_size(c, ino, 0) {
+                Ok(_) => return Ok(Kind::File { ino }),
+                Err(stop) => {
+                    c.fs(&Request::Close { ino })?;
+                    return Err(stop);
+                }
             }
-        },
+        }
         mode::SYMLINK => Some(ELOOP),
         _ => None,
     };
@@ -515,9 +527,10 @@ pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
     c.with_open(path, true, |c, opened| match opened.mode & mode::TYPE {
         mode::FILE if c.s.busy.is_executed(opened.ino) => Err(ETXTBSY.into()),
         mode::FILE => {
+            let place = super::inotify::find_before(c, opened.ino, linux::IN_MODIFY)?;
             super::file::set_size(c, opened.ino, size)?;
             let file = (opened.ino, opened.mode);
-            super::inotify::changed(c, file, linux::IN_MODIFY)?;
+            super::inotify::changed_at(c, file, linux::IN_MODIFY, place.as_ref());
             Ok(0)
         }
         mode::DIRECTORY => Err(EISDIR.into()),

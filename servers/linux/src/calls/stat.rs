@@ -65,7 +65,7 @@ impl Look {
             None => {
                 c.fs(&request(self.attr.ino))?;
                 if let Some(fd) = self.fd.filter(|_| event != 0) {
-                    super::inotify::did(c, fd, event)?;
+                    super::inotify::did(c, fd, event);
                 }
             }
         }

@@ -427,10 +427,16 @@ fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
         && files
             .iter()
             .all(|(ino, file)| kinds[ino].iter().all(|kind| file.fits(kind)))
-        && saved.memfds.iter().all(|(ino, _)| {
-            let at = files.binary_search_by_key(ino, |file| file.0);
+        && nameless(saved).all(|ino| {
+            let at = files.binary_search_by_key(&ino, |file| file.0);
             at.is_ok_and(|at| matches!(files[at].1, SavedFile::Unlinked { .. }))
         })
+}
+
+/// Files of which an image says that they have no name: those of `memfd_create`, and those that are watched while they are open.
+fn nameless(saved: &Saved) -> impl Iterator<Item = u64> + '_ {
+    let memfds = saved.memfds.iter().map(|(ino, _)| *ino);
+    memfds.chain(saved.inotifies.iter().flat_map(|one| one.nameless()))
 }
 
 /// Makes the sockets: the new identities by the old ones. Upon an error there are none.

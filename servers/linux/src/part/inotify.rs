@@ -47,8 +47,8 @@ pub(super) struct SavedMark {
 #[derive(Serialize, Deserialize)]
 enum Found {
     Path(String),
-    /// It has no name, and is open: its inode number, as descriptions name it, and whether it is a directory.
-    Open(u64, bool),
+    /// It is a file that has no name, and is open: its inode number, as descriptions name it.
+    Open(u64),
     /// Nowhere.
     Gone,
 }
@@ -63,6 +63,16 @@ pub(super) struct SavedPlace {
     name: String,
     /// It has no name there any more.
     is_gone: bool,
+}
+
+impl SavedInotify {
+    /// Files that it watches which have no name.
+    pub(super) fn nameless(&self) -> impl Iterator<Item = u64> + '_ {
+        self.watches.iter().filter_map(|mark| match mark.file {
+            Found::Open(ino) => Some(ino),
+            Found::Path(_) | Found::Gone => None,
+        })
+    }
 }
 
 impl SavedMark {
@@ -111,11 +121,11 @@ pub(super) fn find_paths(
     Ok(())
 }
 
-/// The instances of a tree. `kind` says as what files are open that are in the image.
-pub(super) fn saved<'a>(
+/// The instances of a tree. `is_nameless` says of which files the image has the content, since they have no name.
+pub(super) fn saved(
     ids: &[u64],
     paths: &Paths,
-    kind: impl Fn(u64) -> Option<&'a Kind>,
+    is_nameless: impl Fn(u64) -> bool,
     system: &System,
 ) -> Vec<SavedInotify> {
     let ids: BTreeSet<u64> = ids.iter().copied().collect();
@@ -124,10 +134,10 @@ pub(super) fn saved<'a>(
         let watches = watches.into_iter().map(|(ino, watch, _)| SavedMark {
             wd: watch.wd,
             asks: watch.asks,
-            file: match (paths.get(&ino), kind(ino)) {
-                (Some(Some(path)), _) => Found::Path(path.clone()),
-                (_, Some(kind)) => Found::Open(ino, is_directory(kind)),
-                (_, None) => Found::Gone,
+            file: match paths.get(&ino) {
+                Some(Some(path)) => Found::Path(path.clone()),
+                _ if is_nameless(ino) => Found::Open(ino),
+                _ => Found::Gone,
             },
         });
         SavedInotify {
@@ -205,15 +215,12 @@ pub(super) fn are_sound(saved: &Saved) -> bool {
     });
     let mut ids: Vec<u64> = ids.collect();
     ids.sort_unstable();
-    let open = saved.descriptions.iter().map(|d| &d.kind);
-    let open = open.filter_map(|kind| Some((kind.ino()?, is_directory(kind))));
-    let open: BTreeMap<u64, bool> = open.collect();
     let all = &saved.inotifies;
     let marks: usize = all.iter().map(|one| one.watches.len()).sum();
     ids.windows(2).all(|w| w[0] < w[1])
         && ids.iter().eq(all.iter().map(|one| &one.id))
         && marks <= MAX_MARKS
-        && all.iter().all(|one| is_sound(&open, one))
+        && all.iter().all(is_sound)
         && places_are_sound(saved)
 }
 
@@ -238,12 +245,12 @@ fn places_are_sound(saved: &Saved) -> bool {
         })
 }
 
-/// Whether an instance is as there can be one. `open` has the files that are open, and whether they are directories.
-fn is_sound(open: &BTreeMap<u64, bool>, one: &SavedInotify) -> bool {
+/// Whether an instance is as there can be one.
+fn is_sound(one: &SavedInotify) -> bool {
     let mut inos = BTreeSet::new();
     let mut is_found = |file: &Found| match file {
         Found::Path(path) => is_path(path),
-        Found::Open(ino, is_directory) => open.get(ino) == Some(is_directory) && inos.insert(*ino),
+        Found::Open(ino) => inos.insert(*ino),
         Found::Gone => true,
     };
     Queue::from_bytes(&one.queue).is_some()
@@ -309,9 +316,7 @@ impl Watched {
                 let found = files.next().flatten();
                 let file = match (found, &mark.file) {
                     (Some((ino, is_directory)), _) => Some((ino, is_directory, false)),
-                    (None, Found::Open(old, is_directory)) => {
-                        number(*old).map(|ino| (ino, *is_directory, true))
-                    }
+                    (None, Found::Open(old)) => number(*old).map(|ino| (ino, false, true)),
                     (None, _) => None,
                 };
                 // One that has two paths is watched once.
@@ -377,10 +382,6 @@ pub(super) fn place_again(
             system.keep_place(host, (address, ino), &place, payer);
         }
     }
-}
-
-const fn is_directory(kind: &Kind) -> bool {
-    matches!(kind, Kind::Directory { .. })
 }
 
 /// Opens what a path names, a symbolic link itself: its inode number, and whether it is a directory.

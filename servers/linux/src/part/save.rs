@@ -938,8 +938,9 @@ pub fn save(
     put(&mut tree, &system.foregrounds.get(&root))?;
     put(&mut tree, &(locks, memfds, objects, ptys))?;
     put(&mut tree, &gathered.programs(&things.memories))?;
-    let kind = |ino: u64| things.files.get(&ino).map(|(kind, _)| kind);
-    let inotifies = inotify::saved(&things.inotifies, &gathered.watched, kind, system);
+    let files = &gathered.files;
+    let is_nameless = |ino| matches!(files.get(&ino), Some(SavedFile::Unlinked { .. }));
+    let inotifies = inotify::saved(&things.inotifies, &gathered.watched, is_nameless, system);
     let places = inotify::saved_places(&things.inotifies, &things.descriptions.all, system);
     put(&mut tree, &(inotifies, places))?;
     put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
