@@ -751,6 +751,13 @@ trait Visit {
     const RESUMES: bool;
 }
 
+/// Notes that `n` list entries more of a message that must arrive whole have been read: whether it may have so many.
+#[inline(always)]
+fn are_few(entries: &mut u64, n: u64) -> bool {
+    *entries += n;
+    *entries <= MAX_ENTRIES
+}
+
 /// Looks at a message without moving it: counts pieces and entries, and keeps the last piece, and as many of the first as there is room for. Both ends of all pieces are of one
 /// kind each.
 struct Looking<'a> {
@@ -779,8 +786,7 @@ impl Visit for Looking<'_> {
 
     #[inline(always)]
     fn entries(&mut self, n: u64) -> bool {
-        self.entries += n;
-        self.entries <= MAX_ENTRIES
+        are_few(&mut self.entries, n)
     }
 
     const RESUMES: bool = false;
@@ -833,8 +839,7 @@ impl Visit for Copying<'_> {
     /// They are counted again: what is copied may have written over the lists.
     #[inline(always)]
     fn entries(&mut self, n: u64) -> bool {
-        self.entries += n;
-        self.entries <= MAX_ENTRIES
+        are_few(&mut self.entries, n)
     }
 
     const RESUMES: bool = false;
