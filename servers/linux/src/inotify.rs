@@ -3,7 +3,8 @@
 //! * A [`Mark`] is a file that somebody watches, by inode. It keeps the file open as long as it has a name, so that its path can be asked for.
 //! * An [`Instance`] has a [`Queue`] of records as programs read them, byte for byte.
 //! * A [`Place`] is where an open file is found, its directory and its name there: who watches a directory is told of what happens to what is in it. It is looked
-//!   for when something first happens to a description while anybody watches directories for that, and then kept ([`crate::calls::inotify`]).
+//!   for when a description is opened while anybody watches directories, or, of a file in memory, when something first happens to it, and then kept
+//!   ([`crate::calls::inotify`]).
 //!
 //! While nobody watches anything all of it is one look at an empty table ([`Inotifies::is_unwatched`]). What happens is told of where calls do it
 //! ([`crate::calls::inotify`]) and where descriptions end ([`System::closed_watched`]).
@@ -707,7 +708,7 @@ impl System {
             let mut place = placed.map(|placed| placed.place);
             // Nobody can wait for a disk here: what is there was looked for when it was opened ([`crate::calls::inotify::find_opened`]).
             if place.is_none() && ino & ON_DISK == 0 && self.inotify.of_children(false, mask) != 0 {
-                place = find_place(ino, |request| Ok(host.fs_now(request, &[], &mut [])?.0));
+                place = find_place_now(host, ino);
             }
             let directory = matches!(description.kind, Kind::Directory { .. });
             let mask = mask | if directory { linux::IN_ISDIR } else { 0 };
@@ -738,6 +739,11 @@ pub fn find_place(
         }),
         _ => None,
     }
+}
+
+/// The same of a file in memory, for which nobody waits.
+pub fn find_place_now(host: &mut dyn Host, ino: u64) -> Option<Place> {
+    find_place(ino, |request| Ok(host.fs_now(request, &[], &mut [])?.0))
 }
 
 /// The directory of an absolute path, and the name there.

@@ -731,6 +731,16 @@ fn calls_that_are_not_there_are_not_kept_without_an_end() {
     assert!(One::adopt(&saved, 0, &mut host).is_ok());
 }
 
+/// A part with up to three of its bytes altered.
+fn altered(saved: &[u8], random: &mut Rng) -> Vec<u8> {
+    let mut altered = saved.to_vec();
+    for _ in 0..1 + random.u64(..3) {
+        let at = random.u64(..altered.len() as u64) as usize;
+        altered[at] = random.u64(..256) as u8;
+    }
+    altered
+}
+
 #[test]
 fn altered_parts_are_refused_or_sound() {
     let mut host = Fake::new();
@@ -752,11 +762,7 @@ fn altered_parts_are_refused_or_sound() {
     let mut random = Rng::with_seed(3);
     let mut taken = 0;
     for _ in 0..30_000 {
-        let mut altered = saved.clone();
-        for _ in 0..1 + random.u64(..3) {
-            let at = random.u64(..altered.len() as u64) as usize;
-            altered[at] = random.u64(..256) as u8;
-        }
+        let altered = altered(&saved, &mut random);
         if let Ok(mut process) = One::adopt(&altered, 0, &mut host) {
             taken += 1;
             assert!(process.memory().areas.is_sound());

@@ -20,19 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHOW(call) do { errno = 0; long result = (long)(call); printf("%s: %ld", #call, result < 0 ? -1 : result); \
-    if (result < 0) printf(" %s", strerror(errno)); printf("\n"); } while (0)
-
-static void nap(long milliseconds) {
-    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-    while (nanosleep(&time, &time)) {}
-}
-
-static int ended(pid_t child) {
-    int status;
-    while (waitpid(child, &status, 0) < 0) {}
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
+#include "common.h"
 
 static const struct { unsigned bit; const char *name; } names[] = {
     {IN_ACCESS, "ACCESS"}, {IN_MODIFY, "MODIFY"}, {IN_ATTRIB, "ATTRIB"}, {IN_CLOSE_WRITE, "CLOSE_WRITE"},

@@ -429,14 +429,13 @@ fn write_to_file(
         }
     }
     c.s.give_chunk(chunk);
-    let turns = goes_on && done < total;
     if done > 0 {
         super::inotify::did(c, fd, linux::IN_MODIFY);
     }
     commit(c, fd, position, end)?;
     match failure {
         Some(stop) if done == 0 => Err(stop),
-        _ if turns => Err(c.turn(done)),
+        _ if goes_on && done < total => Err(c.turn(done)),
         _ => Ok(done),
     }
 }
@@ -558,10 +557,8 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
 fn settle(c: &mut Caller, fd: u32) -> Result<()> {
     let description = c.p.files.fds.get(&fd).map(|fd| &fd.description);
     let last = description.filter(|description| Rc::strong_count(description) == 1);
-    let Some(ino) = last.and_then(|description| description.borrow().ino()) else {
-        return Ok(());
-    };
-    c.settle(ino)
+    let ino = last.and_then(|description| description.borrow().ino());
+    ino.map_or(Ok(()), |ino| c.settle(ino))
 }
 
 /// The same of all descriptors, before the task ends.
@@ -940,7 +937,6 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         }
     }
     c.s.give_chunk(chunk);
-    let turns = goes_on && done < count;
     if done > 0 {
         super::inotify::did(c, from, linux::IN_ACCESS);
         if let Kind::File { .. } = kind {
@@ -959,7 +955,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         target.offset = to_offset;
     }
     drop(target);
-    match turns {
+    match goes_on && done < count {
         true => Err(c.turn(done)),
         false => Ok(done),
     }

@@ -20,7 +20,7 @@ use super::name::follow;
 use crate::emulate::{Caller, Result, Stop, Target, Wake, AT_FDCWD};
 use crate::errno::{EACCES, EAGAIN, EINVAL, ENOENT, ENOTDIR};
 use crate::files::Request;
-use crate::inotify::{find_place, split, Place, EVENTS, OF_CHILDREN};
+use crate::inotify::{find_place, find_place_now, split, Place, EVENTS, OF_CHILDREN};
 use crate::memory::WRITE;
 use crate::process::{open_flags, Description, Kind, Shared};
 use crate::system::Key;
@@ -158,7 +158,7 @@ fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Opti
     if ino & ON_DISK != 0 {
         return None;
     }
-    let found = find_place(ino, |request| Ok(c.h.fs_now(request, &[], &mut [])?.0))?;
+    let found = find_place_now(c.h, ino)?;
     let payer = c.process().payer;
     c.s.keep_place(c.h, (address, ino), &found, payer);
     Some(found)
@@ -207,11 +207,7 @@ pub fn is_made(c: &mut Caller, path: &str, how: Flags) -> Result<bool> {
         path: path.into(),
         follow: !how.nofollow,
     };
-    let is_there = c.h.fs(&stat, &[], &mut []).is_ok();
-    match c.h.waits() {
-        true => Err(Stop::Park(Wake::firm())),
-        false => Ok(!is_there),
-    }
+    Ok(attr(c, &stat)?.is_none())
 }
 
 /// What is opened is found at this place, if somebody asks for that. To be called before it is installed.

@@ -308,11 +308,7 @@ fn altered_parts_with_watches_are_refused_or_sound() {
     let mut random = Rng::with_seed(5);
     let mut taken = 0;
     for _ in 0..10_000 {
-        let mut altered = saved.clone();
-        for _ in 0..1 + random.u64(..3) {
-            let at = random.u64(..altered.len() as u64) as usize;
-            altered[at] = random.u64(..256) as u8;
-        }
+        let altered = altered(&saved, &mut random);
         if let Ok(mut process) = One::adopt(&altered, 0, &mut host) {
             taken += 1;
             for fd in 3..8 {

@@ -377,11 +377,7 @@ fn altered_trees_are_refused_or_sound() {
     let mut random = Rng::with_seed(5);
     let mut taken = 0;
     for _ in 0..10_000 {
-        let mut altered = saved.clone();
-        for _ in 0..1 + random.u64(..3) {
-            let at = random.u64(..altered.len() as u64) as usize;
-            altered[at] = random.u64(..256) as u8;
-        }
+        let altered = altered(&saved, &mut random);
         let Ok((mut system, mut adopted)) = adopt(&altered, 2, &mut host) else {
             continue;
         };
