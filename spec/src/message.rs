@@ -1,8 +1,8 @@
 //! Messages: what is moved from a sender to a receiver, in which order, and what is left.
 //!
 //! A frame describes each side: a current segment, a list of further ones, a list of references;
-//! or eight registers. References go first. What has been moved is taken off both descriptions, so
-//! that at every moment the frames say what is left (rule A3).
+//! or eight registers. References go first, but last in a message that goes in one piece. What has been
+//! moved is taken off both descriptions, so that at every moment the frames say what is left (rule A3).
 
 use crate::memory::word_aligned;
 use crate::object::Target;
@@ -371,7 +371,7 @@ impl System {
         }
     }
 
-    /// Goes along the references of both sides, which come before any bytes. What ended it, unless it came to their end.
+    /// Goes along the references of both sides. What ended it, unless it came to their end.
     fn references(
         &mut self,
         from: &mut Side,

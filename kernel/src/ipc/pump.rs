@@ -666,7 +666,7 @@ fn pump_found(
     let limit = Some(MAX_IDEMPOTENT);
     let spaces = (source.space, sink.space);
     let has_refs = source.refs & MAX_LIST_REFS > 0;
-    if has_refs && matches!(find_refs(k, spaces, source.refs, sink.refs)?, Pumped::Full) {
+    if has_refs && !find_refs(k, spaces, source.refs, sink.refs)? {
         if part {
             probe::again(|| pump_refs(k, spaces, &mut source.refs, &mut sink.refs))?;
         }
@@ -980,8 +980,8 @@ fn settle<V: Visit>(
     }
 }
 
-/// Finds the references of a message that must arrive whole, and the places for as many as there are. Moves none. Returns
-/// `Full` if the sink has too few places.
+/// Finds the references of a message that must arrive whole, and the places for them, as many as there are. Moves none.
+/// Returns whether all have a place.
 #[cold]
 #[inline(never)]
 fn find_refs(
@@ -989,20 +989,18 @@ fn find_refs(
     (here, there): (&'static Space, &'static Space),
     from: u64,
     into: u64,
-) -> Result<Pumped, Trouble> {
+) -> Result<bool, Trouble> {
     let (sent, room) = (from & MAX_LIST_REFS, into & MAX_LIST_REFS);
     for n in 0..sent.min(room) {
         let at = |list: u64| (list & !MAX_LIST_REFS).wrapping_add(n * OBJECT_SIZE);
         handle::target_at(k, here, at(from)).map_err(Trouble::Source)?;
         handle::find::<Reference>(k, there, at(into)).map_err(Trouble::Sink)?;
     }
-    Ok(match sent > room {
-        true => Pumped::Full,
-        false => Pumped::Exhausted,
-    })
+    Ok(sent <= room)
 }
 
-/// Moves the references, which come before any bytes. Returns `Full` if the sink has too few places.
+/// Moves the references, which come before any bytes but in a message that must arrive whole. Returns `Full` if the sink has
+/// too few places.
 fn pump_refs(
     k: K,
     (here, there): (&'static Space, &'static Space),
