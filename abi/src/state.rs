@@ -76,8 +76,11 @@ pub mod port_flags {
     /// or space whose keeper it is, hears [`crate::Code::Unreferenced`] with the port's alias. The flag is
     /// then cleared: a server that goes on with the port sets it again. (Mach's no-senders notification.)
     pub const NOTIFY_UNREFERENCED: u64 = 2;
+    /// Who calls the port or connects to it waits, until this is no longer set: no server takes a client of it. Notices
+    /// come all the same, so that a server that lets a client wait hears when that client has ended.
+    pub const HOLD_CLIENTS: u64 = 4;
     /// All of them.
-    pub const ALL: u64 = 3;
+    pub const ALL: u64 = 7;
 }
 
 /// Flags of a space.

@@ -320,7 +320,7 @@ fn queues(k: K) {
         assert!(!idle, "clients and servers wait for each other");
     }
     for p in k.ports.iter() {
-        if p.portset().is_none() {
+        if p.meets_at().is_none() {
             check(p.client_queue(), Waiting::Port);
         }
     }

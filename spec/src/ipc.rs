@@ -9,7 +9,7 @@
 
 use crate::memory::Missing;
 use crate::message::{Moved, Side};
-use crate::object::{Answer, Body, End};
+use crate::object::{Answer, Body, End, Port};
 use crate::wait::{reliable, Asked, Meets, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
@@ -224,7 +224,8 @@ impl System {
 
     /// A server that waits for clients of the port.
     pub(crate) fn waiting_server(&self, port: Id) -> Option<Id> {
-        let set = self.live(self.port(port).portset, Type::Portset)?;
+        let Port { holds, portset, .. } = *self.port(port);
+        let set = self.live(portset.filter(|_| !holds), Type::Portset)?;
         self.first(self.open(set).ok()?, Waiting::Portset)
     }
 
@@ -498,7 +499,9 @@ impl System {
             let t = self.thread(*id);
             let port = t.at.and_then(|port| self.objects.contains_key(&port).then_some(port));
             t.status == Status::Waiting(Waiting::Port)
-                && port.is_some_and(|port| self.port(port).portset == Some(set))
+                && port
+                    .map(|port| self.port(port))
+                    .is_some_and(|p| p.portset == Some(set) && !p.holds)
         };
         let all: Vec<Id> = self.threads().map(|(id, _)| id).filter(here).collect();
         let highest = all.iter().map(|&id| self.thread(id).priority).max()?;

@@ -107,6 +107,8 @@ pub struct Port {
     pub calls_only: bool,
     /// A server is to hear when nothing names it.
     pub notify: bool,
+    /// Its clients wait, whoever waits for clients.
+    pub holds: bool,
     /// Where its clients are received.
     pub portset: Option<Id>,
 }

@@ -80,7 +80,8 @@ impl System {
                 let portset = (self.receiver(c, c.c)?, self.plain(p.portset));
                 let flag = |on, flag| if on { flag } else { 0 };
                 let flags = flag(p.calls_only, port_flags::CALLS_ONLY)
-                    | flag(p.notify, port_flags::NOTIFY_UNREFERENCED);
+                    | flag(p.notify, port_flags::NOTIFY_UNREFERENCED)
+                    | flag(p.holds, port_flags::HOLD_CLIENTS);
                 (vec![p.alias, flags], [portset, none, none])
             }
             Body::Space(s) => {
@@ -139,6 +140,7 @@ impl System {
                 (port.alias, port.portset) = (alias, portset);
                 port.calls_only = flags & port_flags::CALLS_ONLY != 0;
                 port.notify = flags & port_flags::NOTIFY_UNREFERENCED != 0;
+                port.holds = flags & port_flags::HOLD_CLIENTS != 0;
             }
             Type::Space => self.set_space(c, id)?,
             Type::Thread => self.set_thread(c, id)?,

@@ -241,6 +241,7 @@ echo alive
 /// the memory server or the checkpointer, and nothing of it remains.
 pub(crate) fn remains(ctx: &mut Ctx) -> Result<(), Failure> {
     let round = "\
+/test/attack frozen
 /test/attack hollow
 /test/attack vacant-exit
 /test/attack vacant > /tmp/out &
@@ -257,6 +258,9 @@ ps > /tmp/ps
     let text = output.text();
     let lines: Vec<&str> = text.lines().collect();
     let expected = [
+        "frozen: before: true",
+        "frozen: it stands still: true",
+        "frozen: it goes on: true",
         "hollow: Killed(9)",
         "vacant: Ok",
         "checkpoint: /test/attack vacant has a reference",

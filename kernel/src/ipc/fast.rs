@@ -326,7 +326,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
         .references
         .probe(t.straight(), t.ctx.parameter(0).get())?;
     let port = reference.port()?.active()?;
-    let set = port.portset.get().active()?;
+    let set = port.meets_at.get().active()?;
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == F::WAITS as u8
         && (IDEMPOTENT || t.client().stage.get() == Stage::None && !port.calls_only.get())
@@ -404,7 +404,7 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
 /// Takes the server that waits at the port in this call out of its queue, if the scheduler would run it next.
 #[inline(always)]
 fn ready_server(k: K, port: &'static Port, call: Call) -> Option<&'static Thread> {
-    let set = port.portset.get().active()?;
+    let set = port.meets_at.get().active()?;
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == call as u8
         && !k.cpu().sched.somebody_above(s)
@@ -444,7 +444,7 @@ pub(crate) fn exception_whole(
     detail: u64,
 ) -> Option<&'static Thread> {
     let port = Port::named(t.space()?.keeper.get())?.active()?;
-    let set = port.portset.get().active()?;
+    let set = port.meets_at.get().active()?;
     let content = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);
     let message = Message {
         content: &content,

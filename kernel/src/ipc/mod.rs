@@ -240,7 +240,7 @@ fn wait_for_server(t: &'static Thread, port: &'static Port, purpose: PortWait) {
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
-    port.portset()
+    port.meets_at()
         .filter(|set| set.head().open().is_ok())?
         .servers
         .first()

@@ -22,11 +22,16 @@ pub(crate) struct Port {
     pub(crate) alias: Cell<u64>,
     /// It takes calls only, no connections.
     pub(crate) calls_only: Cell<bool>,
-    pub(crate) portset: Cell<Link<Portset>>,
-    /// Waiting clients, while the port has no portset.
+    /// Where its notices go.
+    portset: Cell<Link<Portset>>,
+    /// Where its clients meet servers: its portset, or none while they are held.
+    pub(crate) meets_at: Cell<Link<Portset>>,
+    /// Waiting clients, while they meet nobody.
     clients: WaitQueue,
     /// A notice is due when nothing names the port: see [`port_flags::NOTIFY_UNREFERENCED`].
     pub(crate) notify: Cell<bool>,
+    /// No server takes its clients: see [`port_flags::HOLD_CLIENTS`].
+    holds: Cell<bool>,
     /// Number of references to this identity, and of regions and spaces whose keeper it is.
     named_by: Cell<u32>,
     /// The portset in whose list of unreferenced ports it is, if any.
@@ -117,17 +122,23 @@ impl Naming {
 }
 
 impl Port {
-    pub(crate) fn portset(&self) -> Option<&'static Portset> {
-        self.portset.get().get()
+    /// The portset of its state.
+    pub(crate) fn portset(&self) -> Link<Portset> {
+        self.portset.get()
+    }
+
+    /// The portset at which its clients meet servers.
+    pub(crate) fn meets_at(&self) -> Option<&'static Portset> {
+        self.meets_at.get().get()
     }
 
     /// The queue in which a client of this port waits for a server.
     pub(crate) fn client_queue(&'static self) -> &'static WaitQueue {
-        self.portset().map_or(&self.clients, |set| &set.clients)
+        self.meets_at().map_or(&self.clients, |set| &set.clients)
     }
 
     /// Wakes the clients that wait at it, before a call of `t` moves it to this portset and gives it these
-    /// flags, if that concerns them: they try again at the new portset, or their connect fails with `Denied`.
+    /// flags, if that concerns them: they try again where servers are met now, or their connect fails with `Denied`.
     pub(crate) fn disperse_for(
         &'static self,
         k: K,
@@ -136,7 +147,7 @@ impl Port {
         flags: u64,
     ) -> Result<(), Stop> {
         let refuses = flags & port_flags::CALLS_ONLY != 0 && !self.calls_only.get();
-        if refuses || self.portset.get() != portset {
+        if refuses || self.meets_at.get() != meeting(portset, flags) {
             self.client_queue().wake_all_or_again(k, t)?;
         }
         Ok(())
@@ -147,12 +158,17 @@ impl Port {
         let flag = |on: bool, flag| if on { flag } else { 0 };
         flag(self.calls_only.get(), port_flags::CALLS_ONLY)
             | flag(self.notify.get(), port_flags::NOTIFY_UNREFERENCED)
+            | flag(self.holds.get(), port_flags::HOLD_CLIENTS)
     }
 
-    pub(crate) fn set_flags(&self, flags: u64) {
+    /// Sets its portset and its flags, after [`Port::disperse_for`].
+    pub(crate) fn set(&self, portset: Link<Portset>, flags: u64) {
+        self.portset.set(portset);
+        self.meets_at.set(meeting(portset, flags));
         self.calls_only.set(flags & port_flags::CALLS_ONLY != 0);
         self.notify
             .set(flags & port_flags::NOTIFY_UNREFERENCED != 0);
+        self.holds.set(flags & port_flags::HOLD_CLIENTS != 0);
     }
 
     /// Counts one more name, or one less (`u32::MAX`).
@@ -167,7 +183,7 @@ impl Port {
     /// other.
     pub(crate) fn list(&'static self, k: K) {
         let tells = self.head.is_open() && self.notify.get() && self.named_by.get() == 0;
-        let set = self.portset().filter(|_| tells);
+        let set = self.portset.get().get().filter(|_| tells);
         let same = match (set, self.listed_at.get()) {
             (Some(set), Some(listed)) => core::ptr::eq(set, listed),
             (None, None) => true,
@@ -216,6 +232,14 @@ impl Port {
     }
 }
 
+/// Where the clients of a port with this portset and these flags meet servers.
+fn meeting(portset: Link<Portset>, flags: u64) -> Link<Portset> {
+    match flags & port_flags::HOLD_CLIENTS {
+        0 => portset,
+        _ => Link::NONE,
+    }
+}
+
 impl Portset {
     /// The first port for which a notice is due.
     #[inline(always)]
@@ -243,8 +267,10 @@ impl Object for Port {
             alias: Cell::new(0),
             calls_only: Cell::new(false),
             portset: Cell::new(Link::NONE),
+            meets_at: Cell::new(Link::NONE),
             clients: WaitQueue::new(),
             notify: Cell::new(false),
+            holds: Cell::new(false),
             named_by: Cell::new(0),
             listed_at: NarrowCell::none(),
             next_listed: NarrowCell::none(),
@@ -262,9 +288,7 @@ impl Object for Port {
     }
     fn open(&'static self, _: K) {
         self.alias.set(0);
-        self.calls_only.set(false);
-        self.notify.set(false);
-        self.portset.set(Link::NONE);
+        self.set(Link::NONE, 0);
     }
     fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
         self.client_queue().wake_all_or_again(k, t)
@@ -273,7 +297,7 @@ impl Object for Port {
         self.client_queue().wake_all(k);
         self.clients.wake_all(k);
         self.unlist();
-        self.portset.set(Link::NONE);
+        self.set(Link::NONE, self.flags());
     }
     fn end(&'static self, _: K) {
         // References to it are dead from now on.
@@ -288,7 +312,7 @@ impl Port {
         use crate::queue::same;
         assert_eq!(self.named_by.get(), named_by, "who names a port");
         let tells = self.head.is_open() && self.notify.get() && named_by == 0;
-        let set = self.portset().filter(|_| tells);
+        let set = self.portset.get().get().filter(|_| tells);
         assert!(
             same(self.listed_at.get(), set),
             "an unreferenced port in the wrong list"

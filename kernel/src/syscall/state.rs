@@ -207,8 +207,7 @@ pub(super) fn port_get(a: Args) -> Handled {
     let port = handle::find_body::<Port>(a.k, a.space, a.a())?;
     let portset = place(a, a.c())?;
     room(a, 2)?.write(&[port.alias.get(), port.flags()]);
-    let set = port.portset.get();
-    give(a, portset, Target::of(set));
+    give(a, portset, Target::of(port.portset()));
     a.done()
 }
 
@@ -223,8 +222,7 @@ pub(super) fn port_set(a: Args) -> Handled {
     port.disperse_for(a.k, a.t, portset, flags)?;
     object::opening(a.k, a.t, port.head())?;
     port.alias.set(alias);
-    port.portset.set(portset);
-    port.set_flags(flags);
+    port.set(portset, flags);
     object::opened(a.k, port.head());
     port.list(a.k);
     a.done()

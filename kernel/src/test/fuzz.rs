@@ -582,7 +582,9 @@ impl Generator {
             Type::Mutex => vec![self.random.below(9) / 4],
             Type::Cond | Type::Portset => Vec::new(),
             Type::Port => {
-                let flags = self.random.one_of(&[0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 3, 4]);
+                let flags = self
+                    .random
+                    .one_of(&[0, 0, 0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 6, 7, 8]);
                 vec![self.random.below(1000), flags]
             }
             Type::Reference => vec![self.random.below(13)],

@@ -950,3 +950,71 @@ fn the_papers_example() {
     assert_eq!(w.peek(state), 0);
     assert_eq!(w.read(into, 8192), bytes[0x1800..0x3800]);
 }
+
+/// A port that holds its clients lets them wait, those that it had and those that come, before any server; its notice comes all the
+/// same. When it holds them no longer they are served.
+#[test]
+fn a_port_that_holds_its_clients() {
+    use abi::state::port_flags::{HOLD_CLIENTS, NOTIFY_UNREFERENCED};
+    for (early, connects) in [(true, false), (false, false), (true, true), (false, true)] {
+        let w = World::with_frames(48);
+        let set = w.create(Call::PortsetCreate);
+        let (port, reference) = w.port(set, 7);
+        let (state, result, came) = (w.page(), w.page(), w.page());
+        let to_set = w.reference(Call::PortsetReference, set);
+        let hold = |flags| {
+            w.words(state, &[7, flags]);
+            w.ok(Call::PortSetState, &[port, state, to_set]);
+        };
+        w.poke(result, u64::MAX);
+        let client = match connects {
+            true => Program::new().call(Call::ClientConnect, &[(A0, reference)]),
+            false => Program::new().call_short(Call::CallShort, 1, &[(A0, reference)]),
+        };
+        let client = client.keep(result, RESULT).end();
+        if early {
+            w.thread(0, client, 9);
+            w.run();
+            hold(HOLD_CLIENTS | NOTIFY_UNREFERENCED);
+        } else {
+            hold(HOLD_CLIENTS | NOTIFY_UNREFERENCED);
+            w.thread(0, client, 9);
+        }
+        let server = || {
+            Program::new()
+                .call(Call::ServerWaitReceiveShort, &[(A0, set), (A10, 0)])
+                .keep(came, RESULT)
+                .keep(came + 8, A0)
+                .end()
+        };
+        let received = w.thread(0, server(), 10);
+        w.run();
+        let waits = w.thread_at(received).waits_for(Waiting::Portset);
+        assert!(waits, "a server takes no client that is held");
+        w.ok(Call::PortGetState, &[port, state, 0]);
+        assert_eq!(w.peek(state + 8), HOLD_CLIENTS | NOTIFY_UNREFERENCED);
+        hold(NOTIFY_UNREFERENCED);
+        w.run();
+        assert!(
+            !w.thread_at(received).waits_for(Waiting::Portset),
+            "who was held is served"
+        );
+        if connects {
+            assert_eq!(Code::from_word(w.peek(result)), Code::Ok, "connected");
+            continue;
+        }
+        assert_eq!(Code::from_word(w.peek(came)), Code::Call);
+        // Nobody names the port any more, and a server hears of it.
+        hold(HOLD_CLIENTS | NOTIFY_UNREFERENCED);
+        w.thread(0, server(), 10);
+        w.run();
+        w.ok(Call::ReferenceDestroy, &[reference, 0]);
+        w.run();
+        let heard = (Code::from_word(w.peek(came)), w.peek(came + 8));
+        assert_eq!(
+            heard,
+            (Code::Unreferenced, 7),
+            "notices of a port that holds its clients come"
+        );
+    }
+}

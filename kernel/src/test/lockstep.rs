@@ -11,7 +11,7 @@ use crate::object::{self, Header, Link, Object, Phase, Target};
 use crate::queue;
 use crate::K;
 use abi::ipc::Plan;
-use abi::state::{Stage, Waiting};
+use abi::state::{port_flags, Stage, Waiting};
 use abi::{RefKind, PAGE_SIZE};
 use hal::Trap;
 use spec::object as model;
@@ -183,11 +183,12 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
             }
             Target::Port(p) => {
                 let p = p.link().get().expect("it lives");
-                let portset = id(at(p.portset.get()));
+                let portset = id(at(p.portset()));
                 Body::Port(model::Port {
                     alias: p.alias.get(),
                     calls_only: p.calls_only.get(),
                     notify: p.notify.get(),
+                    holds: p.flags() & port_flags::HOLD_CLIENTS != 0,
                     portset,
                 })
             }
@@ -674,7 +675,9 @@ impl<'w> Lockstep<'w> {
                 same("alias", p.alias.get(), model.alias)?;
                 same("calls only", p.calls_only.get(), model.calls_only)?;
                 same("notify", p.notify.get(), model.notify)?;
-                same("portset", at(p.portset.get()), self.lives(model.portset))
+                let holds = p.flags() & port_flags::HOLD_CLIENTS != 0;
+                same("holds", holds, model.holds)?;
+                same("portset", at(p.portset()), self.lives(model.portset))
             }
             (Body::Space(model), Target::Space(s)) => {
                 let s = s.get().ok_or("gone")?;

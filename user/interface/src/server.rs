@@ -5,11 +5,11 @@
 //! alias that names the session. What a session holds is the value that implements the interface: it
 //! is dropped when the session ends, and everything that it holds with it.
 //!
-//! **A request that has to wait** is a future that is kept with its session. The session's port leaves
-//! the portset and the server goes on without having answered. By the rules of the idempotent form the
+//! **A request that has to wait** is a future that is kept with its session. The session's port holds
+//! its client from then on, and the server goes on without having answered. By the rules of the idempotent form the
 //! client's call thereupon begins again, and waits at the port, where it costs nothing and can be
-//! stopped, saved or ended like every other wait. When the future is ready, the port comes back to
-//! the portset, the request arrives once more with the same number, and is given the reply.
+//! stopped, saved or ended like every other wait; the server hears when it has ended. When the future is ready, the
+//! port holds its client no longer, the request arrives once more with the same number, and is given the reply.
 //!
 //! **A client is known** by its own port at init, which it presents when it opens a session. A server that is
 //! told how to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each
@@ -379,7 +379,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Quick::Invalid => return Some(Next::invalid().apart()),
             Quick::Done => return Some(slot.done.next().apart()),
             Quick::Later(future) => {
-                slot.wait(came.alias, number, future);
+                slot.wait(came.alias, self.portset_ref.handle(), number, future);
                 return Some(Next::wait());
             }
         };
@@ -619,7 +619,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         };
         let beside = match answer {
             Answer::Later(future) => {
-                slot.wait(alias, number, future);
+                slot.wait(alias, self.portset_ref.handle(), number, future);
                 return Out::Nothing;
             }
             Answer::Done => {
@@ -883,9 +883,11 @@ impl<S> Slot<S> {
     /// Lets the request with this number wait: the client's call waits at the port from the server's next wait on.
     #[cold]
     #[inline(never)]
-    fn wait(&mut self, alias: u64, number: u64, future: Later) {
+    fn wait(&mut self, alias: u64, portset: u64, number: u64, future: Later) {
         self.waiting = Some(Waiting { number, future });
-        let _ = self.port.set_state(&session(alias), 0);
+        let mut holds = session(alias);
+        holds.flags |= port_flags::HOLD_CLIENTS;
+        let _ = self.port.set_state(&holds, portset);
     }
 
     /// Keeps the reply to a request that must not be repeated. One that waited is given up by its client.

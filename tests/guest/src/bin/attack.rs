@@ -43,7 +43,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 29] = [
+const WAYS: [Way; 32] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -55,6 +55,9 @@ const WAYS: [Way; 29] = [
     way("console-power", console_power),
     way("console-read", console_read),
     way("console-sessions", console_sessions),
+    way("counts", counts),
+    way("freezes", freezes),
+    way("frozen", frozen),
     way("hollow", hollow),
     way("inside", inside),
     way("keeper-calls", keeper_calls),
@@ -230,6 +233,51 @@ fn again(way: &str) -> Result<Process, Error> {
         ..Start::default()
     };
     Client::new("native")?.spawn("/test/attack", &start, &[])
+}
+
+/// Where `counts` counts.
+const COUNT: &str = "/tmp/count";
+
+/// Counts in a file.
+fn counts() -> Done {
+    for count in 0u64.. {
+        rt::fs::write_all(COUNT, &count.to_le_bytes(), 0o644)?;
+        time::sleep(1_000_000);
+    }
+    Ok(())
+}
+
+/// Freezes the process that was passed to it, and waits in that session until it ends.
+fn freezes() -> Done {
+    let port = rt::start::passed(0).ok_or(Error::NotFound)?;
+    let mut session = Process::at(0, port.copy().map_err(code)?).open()?;
+    session.freeze(false, &mut [0; ROOM])?;
+    session.ended().map(drop)
+}
+
+/// A process that stands still for another one goes on when that is gone, whatever it was waiting for.
+fn frozen() -> Done {
+    let counts = || {
+        let before = rt::fs::read_all(COUNT).unwrap_or_default();
+        time::sleep(100_000_000);
+        Ok::<_, Error>(rt::fs::read_all(COUNT)? != before)
+    };
+    let is_seen = |wanted| (0..50).any(|_| counts() == Ok(wanted));
+    let counter = again("counts")?;
+    println!("frozen: before: {}", is_seen(true));
+    let start = Start {
+        args: ["attack", "freezes"].map(ToString::to_string).to_vec(),
+        stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+        ..Start::default()
+    };
+    let holder = Client::new("native")?.spawn("/test/attack", &start, &[counter.port()])?;
+    // So that no session is opened later, which is when a server looks who has ended.
+    holder.status()?;
+    println!("frozen: it stands still: {}", is_seen(false));
+    holder.kill()?;
+    println!("frozen: it goes on: {}", is_seen(true));
+    holder.reap()?;
+    end(&counter).map(drop)
 }
 
 /// Starts this program again until it is refused: why.
