@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use super::linux_program;
+use super::{elf, linux_program};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::{Path, PathBuf};
+use xtask_build::linux::Program;
 use xtask_build::project::temp_dir;
 use xtask_machine::disk::{self, check, Disk};
 
@@ -456,6 +457,38 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> 
     let host = std::fs::read(&disk).map_err(|error| error.to_string())?;
     assert!(host == all, "what the host finds");
     Ok(())
+}
+
+/// A disk whose driver is started and never offers it is no machine without a disk: its files are not looked for in memory, and the
+/// boot goes on.
+pub(crate) fn absent(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; MEGABYTE]).map_err(|error| error.to_string())?;
+    let call = abi::Call::ThreadWaitInterrupt as u8;
+    // mov eax, call; syscall; jmp back
+    let waits = elf(&[0xb8, call, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7]);
+    let driver = Program {
+        name: "absent",
+        device: "",
+        service: "disk",
+        line: "sbin/absent disk pci=1af4:1001 pci=1af4:1042 dma=400000\n".into(),
+        elf: waits,
+    };
+    let run = Run::script("cat /disk/file\necho made > /disk/file\ncat /tmp/file\n")
+        .disk(&disk)
+        .driver(Some(driver));
+    let output = ctx.run(run)?;
+    let text = output.text();
+    let late = "does not answer sensibly";
+    let lines: Vec<&str> = text.lines().collect();
+    let fits = lines.contains(&"init: disk has not started")
+        && lines.iter().filter(|line| line.ends_with(late)).count() == 2
+        && lines.last() == Some(&"cat: /tmp/file: no such file or directory");
+    match fits {
+        true => Ok(()),
+        false => Err(text),
+    }
 }
 
 /// A disk whose server never answers holds up nobody who starts a program from memory. Who waits for a program of the disk is

@@ -107,6 +107,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),
     scenario("disk_silent", disk::silent),
+    once("disk_absent", disk::absent),
     scenario("disk_slow", disk::slow),
     scenario("disk_kills", disk::kills),
     scenario("disk_files", disk::files),

@@ -46,6 +46,8 @@ impl Drivers for System {
                 Err(Error::NotFound | Error::Broken) if time::now() < deadline => {
                     time::sleep(PAUSE);
                 }
+                // There is a disk, and nobody drives it.
+                Err(Error::NotFound) => return Err(Error::Broken),
                 session => return session,
             }
         }

@@ -139,7 +139,10 @@ pub(crate) fn start(
             }
             match starter.launch(number) {
                 Ok(()) if driver.system => {}
-                Ok(()) => started.push(driver.name()),
+                Ok(()) => {
+                    names::expect(driver.name()).map_err(|error| error.text())?;
+                    started.push(driver.name());
+                }
                 Err(why) => slow::say(why),
             }
         }

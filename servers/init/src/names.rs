@@ -70,7 +70,7 @@ pub(crate) static ORIGIN: Lazy<u64> = Lazy::new();
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
-/// A copy of what is known by the name. `Broken` if its server has ended and is to be started anew.
+/// A copy of what is known by the name. `Broken` if its server is being started, for the first time or anew.
 pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
@@ -121,6 +121,19 @@ pub(crate) fn forget(owner: Pid) {
         }
         others || is_kept_alive(name)
     });
+}
+
+/// Notes that the server of that name is started. Until it has registered, its clients wait for it as for one that has ended:
+/// one that looks while the machine starts must not take it for a service that the machine does not have.
+pub(crate) fn expect(name: &str) -> Result<(), Error> {
+    let expected = Known {
+        port: Ref::new().map_err(rt::error_of)?,
+        supervisor: None,
+        owner: 0,
+        job: 0,
+    };
+    TABLE.lock().entry(name.to_string()).or_insert(expected);
+    Ok(())
 }
 
 /// Forgets the name of a server that is not started any more.

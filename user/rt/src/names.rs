@@ -12,7 +12,8 @@ pub(crate) fn init() -> NamesClient {
     NamesClient::at(names())
 }
 
-/// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server has ended, and is started anew.
+/// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server is being
+/// started, for the first time or anew.
 pub fn lookup(name: &str) -> Result<Ref, Error> {
     init().lookup(name)
 }

@@ -32,7 +32,7 @@ pub trait Names {
     /// frozen. Errors: `WouldBlock`, for that. May be repeated.
     fn exit(&self, status: u8) -> Result<(), Error>;
     /// The port of that name, for example `fs`, `console`, `linux`, `native`, `checkpoint`. Errors: `NotFound`; `Broken` if
-    /// its server has ended and is started anew. May be repeated.
+    /// its server is being started, for the first time or anew. May be repeated.
     fn lookup(&self, name: &str) -> Result<Ref, Error>;
     /// Makes the port known by that name. The name is free again when the process ends. Errors: `Exists` if it is
     /// taken by another port, `Denied` if it is reserved, `Limit` if the job has [`MAX_JOB_NAMES`], `NameTooLong`,
