@@ -258,7 +258,14 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     };
-    let kernel = write("kernel", images.kernel_of(options.config, options.counting))?;
+    let kernel = images.kernel_of(options.config, options.counting);
+    if kernel.is_empty() {
+        return Err(Error::new(format!(
+            "the kernel of {} is not among those that were built: --config {0} builds it",
+            options.config.name()
+        )));
+    }
+    let kernel = write("kernel", kernel)?;
     let content = archive(images, options)?;
     check_memory(content.len() as u64, options.memory)?;
     let archive = write("archive", &content)?;

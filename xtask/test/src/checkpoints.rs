@@ -184,7 +184,7 @@ fn run_machine(
     script: String,
     disk: Option<&Path>,
 ) -> Result<String, Error> {
-    let mut options = section.machine(files, RUNNER.into());
+    let mut options = section.machine(images, files, RUNNER.into());
     options.memory = 1024 + u32::try_from(files.bytes() >> 19).unwrap_or(0);
     options.script = Some(script.into_bytes());
     options.disk = disk.map(Path::to_path_buf);

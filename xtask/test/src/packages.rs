@@ -40,8 +40,8 @@ pub(crate) struct Section {
 
 impl Section {
     /// A machine with the packages, whose files these are, and with the command lines at `/lines`: by number, and what runs them as `run`.
-    pub(crate) fn machine(&self, files: &Archive, run: String) -> Options {
-        let mut options = Options::new(Config::DEFAULT);
+    pub(crate) fn machine(&self, images: &Images, files: &Archive, run: String) -> Options {
+        let mut options = Options::new(images.usual());
         options.packages = Some(files.clone());
         options
             .adds
@@ -192,7 +192,7 @@ fn guest(
     section: &Section,
     files: &Archive,
 ) -> std::result::Result<Vec<u8>, Error> {
-    let mut options = section.machine(files, script(section));
+    let mut options = section.machine(images, files, script(section));
     options.memory = 768 + u32::try_from(files.bytes() >> 20).unwrap_or(0);
     options.script = Some(b"sh /lines/run\n".to_vec());
     options.gets.push("/tmp/out.tar".into());
