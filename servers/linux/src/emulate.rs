@@ -8,7 +8,7 @@
 //! [`Wait`], which only the very same call finds again.
 
 use abi::message::ExceptionMessage;
-use abi::state::initial_fpu;
+use abi::state::{initial_fpu, FpuState};
 use abi::{Exception, Registers};
 use alloc::boxed::Box;
 use alloc::format;
@@ -579,7 +579,7 @@ pub fn execute(
     let path = prepared.path().to_string();
     match exec::commit(task, system, host, prepared) {
         Ok(registers) => {
-            let fpu = Some(Box::new(initial_fpu()));
+            let fpu = Some(Box::new(FpuState(initial_fpu())));
             if system.is_traced(task.tid) {
                 return executed_traced(task, system, host, registers, fpu);
             }

@@ -10,6 +10,7 @@ use crate::errno::{Errno, ESRCH};
 use crate::memory::Area;
 use crate::process::Task;
 use crate::system::Tid;
+use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 
 /// There is no physical memory left for what the process wants to touch.
@@ -17,7 +18,7 @@ use abi::Registers;
 pub struct OutOfMemory;
 
 /// FPU state in the layout of `fxsave64`.
-pub type Fpu = Box<[u8; 512]>;
+pub type Fpu = Box<FpuState>;
 
 /// A task that is to be started.
 pub struct Start {
@@ -150,7 +151,7 @@ pub trait Host {
     /// The processor's feature word (`cpuid` leaf 1, `edx`).
     fn hardware_capabilities(&mut self) -> u64;
     /// The FPU state of the thread whose call is being emulated.
-    fn fpu(&mut self) -> Fpu;
+    fn fpu(&mut self, into: &mut [u8; FPU_BYTES]);
     /// Writes a sentence about the process to the console.
     fn log(&mut self, sentence: &str);
     /// The same, if somebody wants to know what programs only try.

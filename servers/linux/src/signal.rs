@@ -5,14 +5,16 @@
 //! where the personality holds the thread's registers anyway: at the end of a call, at an
 //! exception, or after stopping the thread.
 
+use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{self, Areas};
-use crate::wire::{u32_at, u64_at, Writer};
+use crate::wire::{u32_at, u64_at};
 
 /// Number of signals; they count from 1.
 pub const SIGNALS: u32 = 64;
@@ -129,8 +131,8 @@ pub struct Actions(BTreeMap<u32, Action>);
 pub struct Pending {
     /// Which, bit `n - 1` for signal `n`.
     set: u64,
-    /// Where they came from, as far as that is known.
-    origins: BTreeMap<u32, Origin>,
+    /// Where they came from, as far as that is known, by their numbers.
+    origins: SmallVec<[(u32, Origin); 1]>,
     /// How many have ever been sent.
     sent: u64,
 }
@@ -139,7 +141,9 @@ impl Pending {
     /// Whether signals from a checkpoint make sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.origins.keys().all(|s| *s >= 1 && *s <= SIGNALS)
+        let is_pending = |signal| (1..=SIGNALS).contains(signal) && self.set & bit(*signal) != 0;
+        self.origins.iter().all(|(signal, _)| is_pending(signal))
+            && self.origins.is_sorted_by(|(a, _), (b, _)| a < b)
     }
 
     /// Which signals, bit `n - 1` for signal `n`.
@@ -159,14 +163,15 @@ impl Pending {
         self.sent = self.sent.wrapping_add(1);
         if self.set & bit(signal) == 0 {
             self.set |= bit(signal);
-            self.origins.insert(signal, origin);
+            let place = self.origins.partition_point(|(known, _)| *known < signal);
+            self.origins.insert(place, (signal, origin));
         }
     }
 
     /// Takes all of these signals out.
     pub fn take_all(&mut self, which: u64) {
         self.set &= !which;
-        self.origins.retain(|signal, _| which & bit(*signal) == 0);
+        self.origins.retain(|(signal, _)| which & bit(*signal) == 0);
     }
 
     /// Takes a signal out: where it came from, if it was pending.
@@ -175,7 +180,8 @@ impl Pending {
             return None;
         }
         self.set &= !bit(signal);
-        Some(self.origins.remove(&signal).unwrap_or_default())
+        let place = self.origins.iter().position(|(known, _)| *known == signal);
+        Some(place.map_or_else(Origin::default, |place| self.origins.remove(place).1))
     }
 }
 
@@ -217,14 +223,31 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The fields of `siginfo` behind the code.
+    /// `siginfo` of this signal.
     #[must_use]
-    pub fn details(&self) -> Vec<u8> {
-        match self.address {
-            0 => Writer::new().u32(self.pid).u32(self.uid).u32(self.status),
-            address => Writer::new().u64(address),
-        }
-        .done()
+    pub fn info(&self, signal: u32) -> [u8; INFO] {
+        let details = match self.address {
+            0 => [self.pid, self.uid, self.status],
+            address => [address as u32, (address >> 32) as u32, 0],
+        };
+        let [a, b, c] = details;
+        let mut info = [0; INFO];
+        put(
+            &mut info,
+            0,
+            &[signal, 0, self.code as u32, 0, a, b, c].map(u32::to_le_bytes),
+        );
+        info
+    }
+}
+
+/// Bytes of `siginfo`.
+pub const INFO: usize = 128;
+
+/// Puts these pieces into `into`, one behind the other, from `at` on.
+fn put<const N: usize>(into: &mut [u8], at: usize, pieces: &[[u8; N]]) {
+    for (piece, room) in pieces.iter().zip(into[at..].chunks_exact_mut(N)) {
+        room.copy_from_slice(piece);
     }
 }
 
@@ -428,9 +451,9 @@ impl Signals {
         if action.flags & flag::ONSTACK != 0 && self.stack.size != 0 && !on_stack {
             top = self.stack.base.wrapping_add(self.stack.size);
         }
-        let fpu_at = top.wrapping_sub(512) & !63;
+        let fpu_at = top.wrapping_sub(FPU_BYTES as u64) & !63;
         let frame_at = (fpu_at.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
-        let whole = fpu_at.wrapping_add(512).wrapping_sub(frame_at);
+        let whole = fpu_at.wrapping_add(FPU_BYTES as u64).wrapping_sub(frame_at);
         if action.flags & flag::RESTORER == 0
             || action.handler >= abi::USER_END
             || frame_at > fpu_at
@@ -438,44 +461,55 @@ impl Signals {
         {
             return Ok(Delivery::End(sig::SEGV));
         }
-        let fpu = host.fpu();
-        host.write_memory(fpu_at, &fpu[..])?;
-        let stack_flags = if self.stack.size == 0 {
-            2
-        } else {
-            u32::from(on_stack)
+        let stack_flags = match self.stack.size {
+            0 => 2,
+            _ => u64::from(on_stack),
         };
         let r = *registers;
         let mask = self.saved_mask.take().unwrap_or(self.mask);
-        let frame = Writer::with_room(FRAME)
-            .u64(action.restorer)
-            // struct ucontext
-            .u64(0)
-            .u64(0)
-            .u64(self.stack.base)
-            .u32(stack_flags)
-            .u32(0)
-            .u64(self.stack.size)
-            .words(&[r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15])
-            .words(&[
-                r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.rflags,
-            ])
-            .u16(0x33)
-            .u16(0)
-            .u16(0)
-            .u16(0x2b)
-            .words(&[0, 0, mask, origin.address, fpu_at])
-            .pad_to(8 + UCONTEXT - 8)
-            .u64(mask)
-            // struct siginfo
-            .u32(signal)
-            .u32(0)
-            .u32(origin.code as u32)
-            .u32(0)
-            .bytes(&origin.details())
-            .pad_to(FRAME)
-            .done();
-        host.write_memory(frame_at, &frame)?;
+        let segments = 0x33 | 0x2b << 48;
+        // The address to return to, and `struct ucontext`.
+        let context: [u64; 1 + UCONTEXT / 8 - 9] = [
+            action.restorer,
+            0,
+            0,
+            self.stack.base,
+            stack_flags,
+            self.stack.size,
+            r.r8,
+            r.r9,
+            r.r10,
+            r.r11,
+            r.r12,
+            r.r13,
+            r.r14,
+            r.r15,
+            r.rdi,
+            r.rsi,
+            r.rbp,
+            r.rbx,
+            r.rdx,
+            r.rax,
+            r.rcx,
+            r.rsp,
+            r.rip,
+            r.rflags,
+            segments,
+            0,
+            0,
+            mask,
+            origin.address,
+            fpu_at,
+        ];
+        let mut frame = [0; WHOLE];
+        put(&mut frame, 0, &context.map(u64::to_le_bytes));
+        put(&mut frame, UCONTEXT, &[mask.to_le_bytes()]);
+        frame[8 + UCONTEXT..FRAME].copy_from_slice(&origin.info(signal));
+        let frame = &mut frame[..whole as usize];
+        if let Some(fpu) = frame.last_chunk_mut() {
+            host.fpu(fpu);
+        }
+        host.write_memory(frame_at, frame)?;
 
         self.mask |= action.mask & !UNBLOCKABLE;
         if action.flags & flag::NODEFER == 0 {
@@ -521,24 +555,18 @@ impl Signals {
         let mut fpu = None;
         let fpu_at = word(23);
         if fpu_at != 0 {
-            if !areas.allows(fpu_at, 512, memory::READ) {
+            if !areas.allows(fpu_at, FPU_BYTES as u64, memory::READ) {
                 return Ok(None);
             }
-            let mut area = alloc::boxed::Box::new([0; 512]);
-            host.read_memory(fpu_at, &mut area[..])?;
+            let mut area = Box::new(FpuState([0; FPU_BYTES]));
+            host.read_memory(fpu_at, &mut area.0)?;
             // A program may not set reserved bits of MXCSR: loading them would fault.
-            let mxcsr = u32_at(&area[..], 24) & 0xffbf;
-            area[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+            let mxcsr = u32_at(&area.0, 24) & 0xffbf;
+            area.0[24..28].copy_from_slice(&mxcsr.to_le_bytes());
             fpu = Some(area);
         }
         self.mask = u64_at(&uc, UCONTEXT - 8) & !UNBLOCKABLE;
         Ok(Some((r, fpu)))
-    }
-}
-
-impl Writer {
-    fn words(self, words: &[u64]) -> Self {
-        words.iter().fold(self, |w, word| w.u64(*word))
     }
 }
 
@@ -547,7 +575,9 @@ const CONTEXT_REGISTERS: usize = 40;
 /// Bytes of `struct ucontext` with the kernel's signal mask.
 const UCONTEXT: usize = CONTEXT_REGISTERS + 256 + 8;
 /// Bytes of the frame: return address, context, `siginfo`.
-const FRAME: usize = 8 + UCONTEXT + 128;
+const FRAME: usize = 8 + UCONTEXT + INFO;
+/// Most bytes of the frame, of what lies between it and the FPU's state, and of that.
+const WHOLE: usize = FRAME + 15 + 8 + FPU_BYTES;
 /// Flags that a handler starts without.
 const DIRECTION_AND_TRAP: u64 = 0x500;
 /// Flags that a program can set.

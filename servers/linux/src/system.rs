@@ -16,6 +16,7 @@ use core::mem::take;
 use proto::MAX_BULK;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
+use smallvec::SmallVec;
 
 use crate::busy::Busy;
 use crate::calls::memfd::Memfd;
@@ -773,9 +774,9 @@ impl System {
     }
 
     /// The processes that another one means.
-    pub fn those(&self, of: Pid, which: Which) -> Vec<Pid> {
+    pub fn those(&self, of: Pid, which: Which) -> SmallVec<[Pid; 1]> {
         let Some(own) = self.find(of) else {
-            return Vec::new();
+            return SmallVec::new();
         };
         match which {
             Which::Number(number) => {
@@ -788,7 +789,7 @@ impl System {
                 let all = (own.namespace, group, 0)..=(own.namespace, group, Pid::MAX);
                 self.groups.range(all).map(|(.., pid)| *pid).collect()
             }
-            Which::All => self.tree(own.root),
+            Which::All => self.tree(own.root).into(),
         }
     }
 

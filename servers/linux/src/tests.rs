@@ -3,7 +3,6 @@
 
 extern crate std;
 
-use std::boxed::Box;
 use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,7 +21,7 @@ use services::process::Status;
 
 use crate::emulate::{self, Outcome};
 use crate::errno::*;
-use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use crate::host::{Host, MemoryUsage, OutOfMemory, Start};
 use crate::late::{Late, Told};
 use crate::memory::{Area, Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
 use crate::number as nr;
@@ -315,8 +314,8 @@ impl Host for Fake {
         0
     }
 
-    fn fpu(&mut self) -> Fpu {
-        Box::new(abi::state::initial_fpu())
+    fn fpu(&mut self, into: &mut [u8; abi::state::FPU_BYTES]) {
+        *into = abi::state::initial_fpu();
     }
 
     fn log(&mut self, sentence: &str) {
@@ -1870,7 +1869,10 @@ fn numbers_that_are_taken_are_another_namespaces() {
     // What it starts has a number that it can name, and others have not.
     let child = system.fork(again.pid, 17).unwrap();
     let of_child = system.find(child).unwrap().number;
-    assert_eq!(system.those(again.pid, Which::Number(of_child)), [child]);
+    assert_eq!(
+        system.those(again.pid, Which::Number(of_child))[..],
+        [child]
+    );
     assert!(system
         .those(process.task.pid, Which::Number(of_child))
         .is_empty());

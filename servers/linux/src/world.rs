@@ -1,7 +1,7 @@
 //! The emulation's host over Fermata: memory through the process's window, files and console
 //! through their servers.
 
-use abi::state::{space_flags, MappingState, SpaceState, ThreadState};
+use abi::state::{space_flags, FpuState, MappingState, SpaceState, ThreadState, FPU_BYTES};
 use abi::{access, Code, Registers, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -323,6 +323,8 @@ pub(crate) struct World {
     pub(crate) trace: bool,
     /// What makes the machine's clock.
     clock: Option<(u64, u64)>,
+    /// What a thread's state is read into of which only a part is wanted.
+    state: Box<ThreadState>,
     /// Memory for what is being done. Cleared before the server waits.
     pub(crate) room: Hold,
 }
@@ -347,6 +349,7 @@ impl World {
             clock: told_clock(),
             verbose: is_told("verbose"),
             trace: is_told("trace"),
+            state: Box::default(),
             room: Hold::default(),
         }
     }
@@ -1167,10 +1170,14 @@ impl Host for View<'_> {
         self.world.capabilities
     }
 
-    fn fpu(&mut self) -> Fpu {
-        let seat = self.seat.as_deref();
-        let state = seat.and_then(|seat| seat.thread().and_then(|t| t.get_state(0, 0, 0)).ok());
-        Box::new(state.map_or_else(abi::state::initial_fpu, |state| state.fpu))
+    fn fpu(&mut self, into: &mut [u8; FPU_BYTES]) {
+        let thread = self.seat.as_deref().and_then(|seat| seat.thread().ok());
+        let state = &mut self.world.state;
+        let known = thread.is_some_and(|thread| thread.read_state(state, 0, 0, 0).is_ok());
+        *into = match known {
+            true => state.fpu,
+            false => abi::state::initial_fpu(),
+        };
     }
 
     fn log(&mut self, sentence: &str) {
@@ -1211,7 +1218,7 @@ impl Host for View<'_> {
                 rflags: registers.rflags & !SINGLE_STEP,
                 ..registers
             },
-            fpu: *fpu,
+            fpu: fpu.0,
             tag: u64::from(task.tid),
             priority: PRIORITY_PROGRAM,
             ..ThreadState::default()
@@ -1244,7 +1251,7 @@ impl Host for View<'_> {
         let (memory, thread) = self.world.peer(tid)?;
         let thread = memory.borrow().body.thread_at(thread).map_err(|_| ESRCH)?;
         let state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
-        Ok((state.registers, Box::new(state.fpu)))
+        Ok((state.registers, Box::new(FpuState(state.fpu))))
     }
 
     fn set_peer_state(&mut self, tid: Tid, registers: &Registers, fpu: &Fpu) -> Result<(), Errno> {
@@ -1252,7 +1259,7 @@ impl Host for View<'_> {
         let memory = memory.borrow();
         let thread = memory.body.thread_at(thread).map_err(|_| ESRCH)?;
         let mut state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
-        (state.registers, state.fpu) = (*registers, **fpu);
+        (state.registers, state.fpu) = (*registers, fpu.0);
         let space = memory.body.space_ref().handle();
         thread.set_state(&state, space, 0, 0).map_err(|_| EIO)
     }

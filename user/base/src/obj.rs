@@ -290,10 +290,21 @@ impl ThreadAt {
         server_end: u64,
     ) -> Result<ThreadState, Code> {
         let mut state = ThreadState::default();
-        done(sys::thread_get_state(
-            self.0, &mut state, space, client_end, server_end,
-        ))?;
+        self.read_state(&mut state, space, client_end, server_end)?;
         Ok(state)
+    }
+
+    /// As [`ThreadAt::get_state`], into memory that is there already.
+    pub fn read_state(
+        self,
+        into: &mut ThreadState,
+        space: u64,
+        client_end: u64,
+        server_end: u64,
+    ) -> Result<(), Code> {
+        done(sys::thread_get_state(
+            self.0, into, space, client_end, server_end,
+        ))
     }
 
     /// Sets the state of a stopped thread; a space of 0 is the caller's own, ends of 0 are none.

@@ -1,5 +1,7 @@
 //! Starting processes, waiting for them, and their groups and sessions.
 
+use abi::state::{FpuState, FPU_BYTES};
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -11,10 +13,10 @@ use crate::host::Start;
 use crate::memory::WRITE;
 use crate::proc::Seen;
 use crate::process::{shared, Context, Files, Memory, Shares, Task};
-use crate::signal::{sig, Actions, Origin, Stack, SIGNALS};
+use crate::signal::{sig, Actions, Origin, Stack, INFO, SIGNALS};
 use crate::system::{code_and_status, Key, Tid, Which};
 use crate::trace::{event, option, Stop as TraceStop, TraceNews, TRAPPED};
-use crate::wire::{u64_at, Writer};
+use crate::wire::u64_at;
 
 /// Flags of `clone` that are understood. Those of namespaces are not.
 const KNOWN: u64 = (linux::CLONE_VM
@@ -265,6 +267,8 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
     }
     let tid_at = request.has(linux::CLONE_CHILD_SETTID)
         && c.p.memory.areas.allows(request.child_tid, 4, WRITE);
+    let mut fpu = Box::new(FpuState([0; FPU_BYTES]));
+    c.h.fpu(&mut fpu.0);
     let child = Start {
         task: Task {
             tid,
@@ -286,7 +290,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
             shares,
         },
         registers,
-        fpu: c.h.fpu(),
+        fpu,
         in_memory: request.has(linux::CLONE_VM),
         tid_at: tid_at.then_some(request.child_tid),
     };
@@ -515,17 +519,10 @@ pub fn waitid(
     let (exits, wait) = (options & linux::WEXITED != 0, options & linux::WNOHANG == 0);
     let told = told(c, which, exits, &codes, wait)?;
     let result = told.as_ref().map(|told| told.info);
-    let info = result.map_or(Writer::new(), |result| {
-        Writer::new()
-            .u32(sig::CHLD)
-            .u32(0)
-            .u32(result.code as u32)
-            .u32(0)
-            .bytes(&result.details())
-    });
+    let info = result.map_or([0; INFO], |result| result.info(sig::CHLD));
     if info_at != 0 {
         // Only the fields that mean something are written.
-        c.write(info_at, &info.pad_to(28).done())
+        c.write(info_at, &info[..28])
             .map_err(|_| Stop::Errno(EFAULT))?;
     }
     c.write_optional(usage_at, &[0; RUSAGE])?;

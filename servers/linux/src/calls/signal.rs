@@ -148,13 +148,7 @@ pub fn rt_sigtimedwait(c: &mut Caller, set: u64, info: u64, timeout: u64, size: 
         }
         let of_process = &mut c.s.process(c.p.task.pid).pending;
         let origin = c.p.task.signals.take(of_process, signal);
-        let raw = Writer::new()
-            .u32(signal)
-            .u32(0)
-            .u32(origin.code as u32)
-            .u32(0);
-        let raw = raw.bytes(&origin.details()).pad_to(128).done();
-        c.write_optional(info, &raw)?;
+        c.write_optional(info, &origin.info(signal))?;
         return Ok(u64::from(signal));
     }
     let deadline = match time {

@@ -121,7 +121,7 @@ pub fn ptrace(c: &mut Caller, request: u64, number: i32, address: u64, data: u64
         }
         GETFPREGS => {
             let (_, fpu) = c.h.peer_state(tid)?;
-            c.write(data, &fpu[..])?;
+            c.write(data, &fpu.0)?;
             Ok(0)
         }
         SETFPREGS => {
@@ -146,7 +146,7 @@ pub fn ptrace(c: &mut Caller, request: u64, number: i32, address: u64, data: u64
             let code = change(c, tid)?.code();
             let number = u64::from(c.p.task.number);
             let info = match stop {
-                Stop::Signal(signal, origin) => info(signal, &origin),
+                Stop::Signal(signal, origin) => origin.info(signal),
                 Stop::Group(_) => return Err(EINVAL.into()),
                 Stop::Enter | Stop::Exit | Stop::Event(_) => {
                     let origin = Origin {
@@ -154,7 +154,7 @@ pub fn ptrace(c: &mut Caller, request: u64, number: i32, address: u64, data: u64
                         pid: number as u32,
                         ..Origin::default()
                     };
-                    info(sig::TRAP, &origin)
+                    origin.info(sig::TRAP)
                 }
             };
             c.write(data, &info)?;
@@ -295,9 +295,9 @@ fn from_bytes(raw: &[u8]) -> [u64; WORDS] {
 
 fn set_floats(c: &mut Caller, tid: Tid, raw: &[u8]) -> Result {
     let (registers, mut fpu): (Registers, Fpu) = c.h.peer_state(tid)?;
-    fpu[..raw.len()].copy_from_slice(raw);
+    fpu.0[..raw.len()].copy_from_slice(raw);
     // Loading reserved bits of MXCSR would fault; the kernel knows those that this processor has.
-    let mxcsr = u32_at(&fpu[..], 24);
+    let mxcsr = u32_at(&fpu.0, 24);
     if mxcsr & !0xffff != 0 {
         return Err(EINVAL.into());
     }
@@ -311,7 +311,7 @@ fn register_set(c: &mut Caller, tid: Tid, set: bool, which: u64, vector: u64) ->
     let (at, room) = (u64_at(&raw, 0), u64_at(&raw, 8));
     let whole = match which {
         NT_PRSTATUS => bytes(&words(c, tid)?),
-        NT_PRFPREG => c.h.peer_state(tid)?.1.to_vec(),
+        NT_PRFPREG => c.h.peer_state(tid)?.1 .0.to_vec(),
         0x202 => return Err(ENODEV.into()),
         _ => return Err(EINVAL.into()),
     };
@@ -333,16 +333,6 @@ fn register_set(c: &mut Caller, tid: Tid, set: bool, which: u64, vector: u64) ->
     }
     c.write(vector + 8, &(length as u64).to_le_bytes())?;
     Ok(0)
-}
-
-/// `siginfo` of a signal.
-fn info(signal: u32, origin: &Origin) -> Vec<u8> {
-    let head = Writer::new()
-        .u32(signal)
-        .u32(0)
-        .u32(origin.code as u32)
-        .u32(0);
-    head.bytes(&origin.details()).pad_to(128).done()
 }
 
 /// `PTRACE_GET_SYSCALL_INFO`: how many bytes it has, of which as many are written as there is room for.

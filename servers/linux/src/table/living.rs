@@ -1,7 +1,7 @@
 //! A task that lives, and its thread.
 
 use abi::message::ExceptionMessage;
-use abi::state::{FpuState, ThreadState};
+use abi::state::ThreadState;
 use abi::{Exception, Registers, Type};
 use personality::emulate::{self, Outcome};
 use personality::host::Fpu;
@@ -134,7 +134,7 @@ impl Living {
             }
             let state = ThreadState {
                 registers: *registers,
-                fpu: fpu.map_or_else(abi::state::initial_fpu, |fpu| *fpu),
+                fpu: fpu.map_or_else(abi::state::initial_fpu, |fpu| fpu.0),
                 tag: u64::from(self.task.tid),
                 priority: PRIORITY_PROGRAM,
                 ..ThreadState::default()
@@ -144,8 +144,7 @@ impl Living {
             return started.map_err(|_| abi::Code::Invalid);
         }
         let thread = self.thread()?;
-        let state = fpu.as_deref().map(|fpu| FpuState(*fpu));
-        match thread.answer(registers, state.as_ref()) {
+        match thread.answer(registers, fpu.as_deref()) {
             Err(abi::Code::WrongStage) => {}
             answered => return answered,
         }
@@ -154,7 +153,7 @@ impl Living {
             state.registers = *registers;
             state.exception_delivered = 0;
             if let Some(fpu) = fpu {
-                state.fpu = *fpu;
+                state.fpu = fpu.0;
             }
             let memory = self.seat.memory.borrow();
             thread.set_state(&state, memory.body.space_ref().handle(), 0, 0)

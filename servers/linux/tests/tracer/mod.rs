@@ -632,13 +632,11 @@ impl Host for World {
         u64::from(std::arch::x86_64::__cpuid(1).edx)
     }
 
-    fn fpu(&mut self) -> Fpu {
-        let mut fpu = Box::new([0u8; 512]);
-        let at = fpu.as_mut_ptr();
+    fn fpu(&mut self, into: &mut [u8; abi::state::FPU_BYTES]) {
+        let at = into.as_mut_ptr();
         // SAFETY: the call writes 512 bytes.
         let result = unsafe { libc::ptrace(libc::PTRACE_GETFPREGS, self.child, 0, at) };
         check(result, "PTRACE_GETFPREGS");
-        fpu
     }
 
     fn log(&mut self, sentence: &str) {
@@ -787,7 +785,7 @@ pub(crate) fn run(
         parks: 0,
         seen: BTreeMap::new(),
     };
-    let mut fpu = Some(Box::new(abi::state::initial_fpu()));
+    let mut fpu = Some(Box::new(abi::state::FpuState(abi::state::initial_fpu())));
     let mut next = registers;
     let mut exceptions = 0;
     loop {
@@ -963,7 +961,7 @@ fn message(world: &World, signal: i32, registers: Registers) -> ExceptionMessage
 
 fn resume(world: &World, r: &Registers, fpu: Option<Fpu>) {
     if let Some(fpu) = fpu {
-        world.trace(libc::PTRACE_SETFPREGS, fpu.as_ptr() as usize);
+        world.trace(libc::PTRACE_SETFPREGS, fpu.0.as_ptr() as usize);
     }
     let mut u = world.registers();
     (u.rax, u.rbx, u.rcx, u.rdx) = (r.rax, r.rbx, r.rcx, r.rdx);
