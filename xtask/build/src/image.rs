@@ -38,14 +38,6 @@ impl Images {
         }
     }
 
-    /// The default configuration, if its kernel was built; else the first whose was.
-    pub fn usual(&self) -> Config {
-        let is_built = |wanted: &Config| self.kernels.iter().any(|(config, _)| config == wanted);
-        let first = self.kernels.first().map(|(config, _)| *config);
-        let default = Some(Config::DEFAULT).filter(is_built);
-        default.or(first).unwrap_or(Config::DEFAULT)
-    }
-
     /// The kernel for `config`.
     pub fn kernel(&self, config: Config) -> &[u8] {
         self.kernel_of(config, false)

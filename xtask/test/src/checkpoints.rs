@@ -178,13 +178,13 @@ impl Operator for Shown {
 
 /// A machine with the packages and command lines of a section, which runs a script: what its console showed.
 fn run_machine(
-    images: &Images,
+    (images, config): (&Images, Config),
     section: &Section,
     files: &Archive,
     script: String,
     disk: Option<&Path>,
 ) -> Result<String, Error> {
-    let mut options = section.machine(images, files, RUNNER.into());
+    let mut options = section.machine(config, files, RUNNER.into());
     options.memory = 1024 + u32::try_from(files.bytes() >> 19).unwrap_or(0);
     options.script = Some(script.into_bytes());
     options.disk = disk.map(Path::to_path_buf);
@@ -211,23 +211,23 @@ fn run_machine(
 /// Cuts all command lines of a section in one machine, and has each go on in another one.
 fn cut(
     project: &Project,
-    images: &Images,
+    machine: (&Images, Config),
     section: &Section,
     (seed, cuts): (u64, u64),
 ) -> Result<Vec<Came>, Error> {
     let files = Packages::get(project, &section.packages)?.unpacked()?;
     let count = section.lines.len();
-    let text = run_machine(images, section, &files, cutting(count, seed, cuts), None)?;
+    let text = run_machine(machine, section, &files, cutting(count, seed, cuts), None)?;
     let mut all = read(&text, count);
 
     let scratch = temp_dir()?;
     let disk = scratch.path().join("disk");
     machine::disk::make(&disk, DISK, None)?;
-    let text = run_machine(images, section, &files, leaving(count, seed), Some(&disk))?;
+    let text = run_machine(machine, section, &files, leaving(count, seed), Some(&disk))?;
     let left = parts(&text, count);
     let is_left = |said: &Option<&str>| said.is_some_and(|said| said.contains("left in an image"));
     let lines: Vec<bool> = left.iter().map(is_left).collect();
-    let then = run_machine(images, section, &files, going_on(&lines), Some(&disk))?;
+    let then = run_machine(machine, section, &files, going_on(&lines), Some(&disk))?;
     let then = parts(&then, count);
     for (number, came) in all.iter_mut().enumerate() {
         let said = match (left[number], then[number]) {
@@ -282,11 +282,14 @@ impl Found {
 }
 
 /// The short sections, as a test: how many checkpoints, how many of these in another machine, of how many command lines. An error says what went wrong.
-pub(crate) fn short(project: &Project, images: &Images) -> Result<(u64, u64, usize), String> {
+pub(crate) fn short(
+    project: &Project,
+    machine: (&Images, Config),
+) -> Result<(u64, u64, usize), String> {
     let mut found = Found::default();
     let sections = list(project).map_err(|error| error.message)?;
     for section in sections.iter().filter(|section| section.short) {
-        let all = cut(project, images, section, (1, CUTS_IN_SUITE));
+        let all = cut(project, machine, section, (1, CUTS_IN_SUITE));
         found.add(section, 1, &all.map_err(|error| error.message)?);
     }
     match found.failures.is_empty() {
@@ -379,7 +382,8 @@ pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) ->
                         section.lines.len(),
                         name(section)
                     );
-                    let all = cut(project, &images, section, (seed, CUTS))?;
+                    let machine = (&images, Config::DEFAULT);
+                    let all = cut(project, machine, section, (seed, CUTS))?;
                     journal.add(key, all.clone())?;
                     all
                 }

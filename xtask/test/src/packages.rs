@@ -40,8 +40,8 @@ pub(crate) struct Section {
 
 impl Section {
     /// A machine with the packages, whose files these are, and with the command lines at `/lines`: by number, and what runs them as `run`.
-    pub(crate) fn machine(&self, images: &Images, files: &Archive, run: String) -> Options {
-        let mut options = Options::new(images.usual());
+    pub(crate) fn machine(&self, config: Config, files: &Archive, run: String) -> Options {
+        let mut options = Options::new(config);
         options.packages = Some(files.clone());
         options
             .adds
@@ -188,11 +188,11 @@ impl Operator for Taker {
 
 /// Runs a section in the guest.
 fn guest(
-    images: &Images,
+    (images, config): (&Images, Config),
     section: &Section,
     files: &Archive,
 ) -> std::result::Result<Vec<u8>, Error> {
-    let mut options = section.machine(images, files, script(section));
+    let mut options = section.machine(config, files, script(section));
     options.memory = 768 + u32::try_from(files.bytes() >> 20).unwrap_or(0);
     options.script = Some(b"sh /lines/run\n".to_vec());
     options.gets.push("/tmp/out.tar".into());
@@ -260,13 +260,13 @@ fn host(
 /// Runs a section on both.
 fn compare(
     project: &Project,
-    images: &Images,
+    (images, config): (&Images, Config),
     section: Section,
 ) -> std::result::Result<Vec<Result>, Error> {
     let files = Packages::get(project, &section.packages)?.unpacked()?;
     let (guest, host) = std::thread::scope(|scope| {
         let host = scope.spawn(|| host(images, &section, &files));
-        let guest = guest(images, &section, &files);
+        let guest = guest((images, config), &section, &files);
         let host = host.join();
         (
             guest,
@@ -346,11 +346,14 @@ pub fn fetch(project: &Project) -> std::result::Result<(), Error> {
 }
 
 /// The short sections, as a test: how many lines. An error says what differs.
-pub(crate) fn short(project: &Project, images: &Images) -> std::result::Result<usize, String> {
+pub(crate) fn short(
+    project: &Project,
+    machine: (&Images, Config),
+) -> std::result::Result<usize, String> {
     let mut count = 0;
     let sections = list(project).map_err(|error| error.message)?;
     for section in sections.into_iter().filter(|section| section.short) {
-        let results = compare(project, images, section).map_err(|error| error.message)?;
+        let results = compare(project, machine, section).map_err(|error| error.message)?;
         count += results.len();
         let wrong = wrong(&results);
         if !wrong.is_empty() {
@@ -370,7 +373,7 @@ pub fn run(project: &Project, filter: Option<&str>) -> std::result::Result<u8, E
             continue;
         }
         eprintln!("fermata: {} command lines with {name}", section.lines.len());
-        let results = compare(project, &images, section)?;
+        let results = compare(project, (&images, Config::DEFAULT), section)?;
         let wrong = wrong(&results);
         print!("{wrong}");
         all &= wrong.is_empty();
