@@ -226,6 +226,7 @@ impl Starter {
                     ));
                 }
                 if let Err(why) = self.launch(number) {
+                    names::give_up(name);
                     slow::say(why);
                 }
             }

@@ -132,6 +132,7 @@ impl Busy {
 
     /// Whether a file is to be closed that nobody executes any more.
     #[must_use]
+    #[inline]
     pub fn is_due(&self) -> bool {
         !self.ended.borrow().is_empty()
     }

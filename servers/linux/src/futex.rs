@@ -207,6 +207,7 @@ impl Futexes {
 
     /// Whether there are tasks whose waits are over.
     #[must_use]
+    #[inline]
     pub fn has_granted(&self) -> bool {
         !self.granted.is_empty()
     }

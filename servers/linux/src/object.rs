@@ -254,6 +254,7 @@ impl Object {
 impl Objects {
     /// Whether something is to be written back, or to go: [`System::settle_objects`] is called when programs have had a turn.
     #[must_use]
+    #[inline]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty() || !self.unused.borrow().is_empty()
     }

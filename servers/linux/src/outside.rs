@@ -271,6 +271,7 @@ pub struct Outside {
 impl Outside {
     /// Whether nothing is to be done.
     #[must_use]
+    #[inline]
     pub fn is_settled(&self) -> bool {
         self.due.is_empty() && self.requests.is_empty() && self.rebuilt.is_empty()
     }

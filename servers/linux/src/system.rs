@@ -934,12 +934,14 @@ impl System {
 
     /// Whether nothing is to be done for others.
     #[must_use]
+    #[inline]
     pub fn is_settled(&self) -> bool {
         self.woken.is_empty() && self.is_quiet()
     }
 
     /// Whether nothing is to be done for others but that calls may be made again.
     #[must_use]
+    #[inline]
     pub fn is_quiet(&self) -> bool {
         self.sent.is_empty()
             && self.gone.is_empty()

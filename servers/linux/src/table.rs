@@ -453,7 +453,21 @@ impl Table {
         self.system.wake(Key::Console);
     }
 
+    /// Whether nothing at all is due, as after most calls.
+    #[inline(always)]
+    fn is_idle(&self) -> bool {
+        self.timers.is_empty()
+            && self.signalled.is_empty()
+            && self.halting.is_empty()
+            && self.ending.is_empty()
+            && self.saving.is_empty()
+            && !self.system.busy.is_due()
+            && !self.system.objects.is_due()
+            && self.is_settled()
+    }
+
     /// Whether nothing is due, timers aside.
+    #[inline(always)]
     fn is_settled(&self) -> bool {
         self.due.is_empty() && self.is_settled_but_for_retries()
     }
@@ -464,13 +478,22 @@ impl Table {
     }
 
     /// Does everything that is due: what calls did to other tasks, parked calls, timers.
+    #[inline(always)]
     pub(crate) fn settle(&mut self) {
+        self.closes = CLOSES;
+        if !self.is_idle() {
+            self.settle_all();
+        }
+        self.world.room.clear();
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self) {
         // These threads have received their replies by now.
         let mut signalled = core::mem::take(&mut self.signalled);
         for pid in core::mem::take(&mut self.halting) {
             self.halt(pid);
         }
-        self.closes = CLOSES;
         if self.system.busy.is_due() {
             let (root, seat, world) = (0, None, &mut self.world);
             self.system.settle_executed(&mut View { root, seat, world });
@@ -516,7 +539,6 @@ impl Table {
                 break;
             }
         }
-        self.world.room.clear();
     }
 
     /// Whether there is no news but that calls may be made again: most calls leave nothing else.

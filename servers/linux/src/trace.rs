@@ -476,6 +476,7 @@ impl System {
         take(&mut self.traces.goes)
     }
 
+    #[inline]
     pub(crate) fn are_traces_settled(&self) -> bool {
         self.traces.halts.is_empty() && self.traces.goes.is_empty()
     }

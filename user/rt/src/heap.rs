@@ -204,6 +204,7 @@ impl Hold {
     }
 
     /// Holds nothing any more.
+    #[inline]
     pub fn clear(&mut self) {
         let bytes = core::mem::take(&mut self.0);
         if bytes != 0 {

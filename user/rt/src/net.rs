@@ -33,7 +33,7 @@ pub struct Counters {
 pub struct Network(NetworkClient);
 
 impl Network {
-    /// Opens a session. Errors: `NotFound` if the machine has no network.
+    /// Opens a session. Errors: `NotFound` if the machine has no network, `Broken` while its server is being started.
     pub fn open() -> Result<Self, Error> {
         // Whoever has the name now: the one before it may have died.
         let door = crate::names::lookup("net")?;

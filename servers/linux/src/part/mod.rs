@@ -56,7 +56,8 @@ pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
 const MAX_FILES: u32 = crate::process::MAX_FDS;
 /// A tree takes at most so many times its encoded length, lists that grow included: what takes most is a description,
-/// a byte for each of its words.
+/// a byte for each of its words. A list that claims more elements than there are bytes left is believed for so many, and
+/// only one at a time can.
 const DECODED: u64 = 80;
 /// What it takes to encode something, in times of its length, and to read it in pieces.
 const ENCODED: u64 = 4;
