@@ -506,12 +506,13 @@ fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) 
     }
 }
 
-/// The rest of the range that byte `at` of several ranges is in.
+/// The rest of the range that byte `at` of several ranges is in. They may be others than when the call began, and anywhere: whoever
+/// uses it asks whether it may.
 pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
     let mut skip = at;
     ranges.iter().find_map(|(address, length)| {
         if skip < *length {
-            return Some((*address + skip, *length - skip));
+            return Some((address.wrapping_add(skip), *length - skip));
         }
         skip -= *length;
         None

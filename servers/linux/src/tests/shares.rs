@@ -325,3 +325,92 @@ fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
         }
     }
 }
+
+/// What a call that waits was told of where its message goes can be written over meanwhile, also by the message: a sum of an address and
+/// of what had come before ended the personality.
+#[test]
+fn ranges_that_change_while_a_message_waits() {
+    const HEADER: u64 = 0x10_0100;
+    const RANGES: u64 = 0x10_0200;
+    const WAITALL: u64 = 0x100;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let pair = [1, 1, 0, 0x10_0000];
+    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
+    let mut fds = [0; 8];
+    host.read_memory(0x10_0000, &mut fds).unwrap();
+    let fd = |n: usize| u64::from(crate::wire::u32_at(&fds, 4 * n));
+    let words = |host: &mut Fake, at: u64, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        host.write_memory(at, &bytes).unwrap();
+    };
+    words(&mut host, HEADER, &[0, 0, RANGES, 1, 0, 0, 0]);
+    words(&mut host, RANGES, &[RANGES, 0x800]);
+    words(&mut host, 0x10_0020, &[0xffff_ffff_ffff_fff8, 0x7000_0000]);
+    let receive = registers(nr::recvmsg, &[fd(0), HEADER, WAITALL]);
+    let sends = |process: &mut One, host: &mut Fake, length: u64| {
+        let outcome = process.call(host, &receive);
+        assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+        let sent = process.result_beside(host, nr::write, &[fd(1), 0x10_0020, length]);
+        assert_eq!(sent, length as i64);
+    };
+    sends(&mut process, &mut host, 16);
+    sends(&mut process, &mut host, 1);
+    let outcome = process.call(&mut host, &receive);
+    assert!(
+        matches!(outcome, Outcome::Go { .. }),
+        "a range that is nowhere is refused: {outcome:?}"
+    );
+}
+
+/// What was sent of a message of several, when it waited, was taken for sent of the next one, too.
+#[test]
+fn each_of_several_messages_is_sent_whole() {
+    const HEADERS: u64 = 0x10_0100;
+    const FIRST: u64 = 0x10_0400;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let pair = [1, 1 | 0o4000, 0, 0x10_0000];
+    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
+    let mut fds = [0; 8];
+    host.read_memory(0x10_0000, &mut fds).unwrap();
+    let fd = |n: usize| u64::from(crate::wire::u32_at(&fds, 4 * n));
+    let mut filled = 0;
+    while let sent @ 1.. = process.result(&mut host, nr::write, &[fd(1), FIRST, 1024]) {
+        filled += sent;
+    }
+    // Room for a part of the first message.
+    let read = |process: &mut One, host: &mut Fake, length: u64| {
+        process.result_beside(host, nr::read, &[fd(0), 0x10_0800, length])
+    };
+    assert_eq!(process.result(&mut host, nr::fcntl, &[fd(1), 4, 0]), 0);
+    filled -= read(&mut process, &mut host, 100);
+    let words = |host: &mut Fake, at: u64, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        host.write_memory(at, &bytes).unwrap();
+    };
+    for n in 0..2 {
+        let vector = 0x10_0200 + 16 * n;
+        words(&mut host, HEADERS + 64 * n, &[0, 0, vector, 1, 0, 0, 0, 0]);
+    }
+    words(&mut host, 0x10_0200, &[FIRST, 300, FIRST + 300, 5]);
+    let content: Vec<u8> = (0..305u32).map(|n| n as u8).collect();
+    host.write_memory(FIRST, &content).unwrap();
+    let send = registers(nr::sendmmsg, &[fd(1), HEADERS, 2, 0]);
+    let outcome = process.call(&mut host, &send);
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    while filled > 0 {
+        filled -= read(&mut process, &mut host, 512.min(filled as u64));
+    }
+    let Outcome::Go { registers, .. } = process.call(&mut host, &send) else {
+        panic!("it waits on");
+    };
+    assert_eq!(registers.rax, 2);
+    let mut all = Vec::new();
+    while let came @ 1.. = read(&mut process, &mut host, 512) {
+        let mut bytes = vec![0; came as usize];
+        host.read_memory(0x10_0800, &mut bytes).unwrap();
+        all.extend(bytes);
+    }
+    assert_eq!(all, content, "each message is sent once, and whole");
+}

@@ -347,7 +347,13 @@ pub fn several(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32, receive
             (false, _) => sendmsg(c, fd, one, flags),
         };
         match moved {
-            Ok(length) => c.write(one + 56, &(length as u32).to_le_bytes())?,
+            Ok(length) => {
+                // What was kept of this one is nothing of the next.
+                if let Some(wait) = &mut c.p.task.wait {
+                    wait.progress = 0;
+                }
+                c.write(one + 56, &(length as u32).to_le_bytes())?;
+            }
             Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
             Err(stop) => return Err(stop),
         }
