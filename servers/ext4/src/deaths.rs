@@ -321,3 +321,66 @@ fn a_server_that_dies_is_a_slow_one() {
     }
     assert!(deaths > 500, "{deaths}");
 }
+
+/// What was written and cannot be written again when the server has died is lost, and whoever syncs is told so, once.
+#[test]
+fn what_is_lost_with_a_server_is_told() {
+    let mut user = User::new(1, None);
+    let (file, ..) = user
+        .files
+        .open_file(CREATE.bits(), 0o644, "/disk/a")
+        .unwrap();
+    user.files.write(file, 0, &[7; 10_000]).unwrap();
+    user.machine.borrow_mut().die();
+    // Others fill the disk before it is written again.
+    {
+        let machine = user.machine.borrow_mut();
+        let mut volume = machine.shared.borrow_mut();
+        let volume = volume.as_mut().expect("a volume");
+        let (other, ..) = volume.open("/disk/b", CREATE, 0o644).unwrap();
+        let mut end = 0;
+        while volume.write(other, Some(end), &[1; 60_000]).is_ok() {
+            end += 60_000;
+        }
+        while volume.write(other, Some(end), &[1; 4_000]).is_ok() {
+            end += 4_000;
+        }
+        volume.close(other).unwrap();
+    }
+    let lost = Err(Error::NoMemory);
+    assert_eq!(
+        user.files.sync(file),
+        lost,
+        "who syncs is told what is lost"
+    );
+    assert_eq!(user.files.sync(file), Ok(()), "once");
+    assert_eq!(user.files.close(file), Ok(()), "it is open");
+}
+
+/// That a file was cut is durable at once: it is not cut again after others have written to it.
+#[test]
+fn what_others_have_written_since_is_not_cut() {
+    let mut user = User::new(1, None);
+    let (file, ..) = user
+        .files
+        .open_file(CREATE.bits(), 0o644, "/disk/a")
+        .unwrap();
+    user.files.write(file, 0, &[7; 1000]).unwrap();
+    user.files.truncate(file, 0).unwrap();
+    {
+        let machine = user.machine.borrow_mut();
+        let mut volume = machine.shared.borrow_mut();
+        let volume = volume.as_mut().expect("a volume");
+        let (other, ..) = volume.open("/disk/a", CREATE, 0o644).unwrap();
+        volume.write(other, Some(0), &[9; 500]).unwrap();
+        volume.close(other).unwrap();
+    }
+    user.machine.borrow_mut().die();
+    let mut content = [0; 600];
+    let length = user.files.read(file, 0, &mut content).unwrap();
+    assert_eq!(
+        (length, content[0]),
+        (500, 9),
+        "what others have synced stays"
+    );
+}

@@ -122,17 +122,26 @@ pub(crate) fn fresh() -> (Memory, Volume<Memory>) {
     (disk, volume)
 }
 
+/// A program of the package e2fsprogs.
+fn tool_of_host(name: &str) -> String {
+    let mut places = ["/usr/sbin", "/sbin"].into_iter();
+    places
+        .find_map(|place| {
+            Some(text!("{place}/{name}")).filter(|path| std::path::Path::new(path).exists())
+        })
+        .unwrap_or_else(|| panic!("{name} is not there: install the package e2fsprogs"))
+}
+
 /// What `e2fsck` finds wrong when it has replayed the journal, if it finds something.
 pub(crate) fn complaint(content: &[u8]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), content).expect("an image");
-    let places = ["/usr/sbin/e2fsck", "/sbin/e2fsck"];
-    let found = places
-        .iter()
-        .find(|path| std::path::Path::new(path).exists())
-        .expect("e2fsck is not there: install the package e2fsprogs");
+    let found = tool_of_host("e2fsck");
     for arguments in ["-p", "-fn"] {
-        let output = Command::new(found).arg(arguments).arg(file.path()).output();
+        let output = Command::new(&found)
+            .arg(arguments)
+            .arg(file.path())
+            .output();
         let output = output.expect("e2fsck");
         // With -p 1 says that the journal was replayed.
         if !(output.status.success() || arguments == "-p" && output.status.code() == Some(1)) {
@@ -703,4 +712,95 @@ fn a_path_leads_through_a_bounded_number_of_names() {
     assert_eq!(volume.stat(&links, true).err(), Some(Error::Loop));
     let short = ["/disk/", &"a/../".repeat(400), "a"].concat();
     assert!(volume.stat(&short, true).is_ok(), "801 names");
+}
+
+/// Who opens files and takes their names holds nobody up: to let one such go the library goes through all of them.
+#[test]
+fn files_without_a_name_are_bounded() {
+    let (disk, mut volume) = fresh();
+    let path = |n: usize| text!("/disk/{n}");
+    let mut open = Vec::new();
+    let mut gone = 0;
+    for n in 0..300 {
+        write(&mut volume, &path(n), b"x").unwrap();
+        open.push(volume.open(&path(n), Flags::default(), 0).unwrap().0);
+        match volume.unlink(&path(n)) {
+            Ok(()) => gone += 1,
+            Err(error) => assert_eq!(error, Error::Limit, "{n}"),
+        }
+    }
+    assert_eq!(gone, 96, "a disk is nobody's to hold up");
+    write(&mut volume, "/disk/new", b"new").unwrap();
+    let replaced = volume.rename("/disk/new", &path(299));
+    assert_eq!(
+        replaced,
+        Err(Error::Limit),
+        "nor by a name that is replaced"
+    );
+    // What nobody has open goes, and so does what has another name.
+    assert_eq!(volume.unlink("/disk/new"), Ok(()));
+    volume.link(&path(299), "/disk/other").unwrap();
+    assert_eq!(volume.unlink("/disk/other"), Ok(()));
+    for file in open {
+        volume.close(file).unwrap();
+    }
+    assert_eq!(volume.unlink(&path(299)), Ok(()));
+    drop(volume);
+    assert_eq!(complaint(&disk.content.borrow()), None);
+}
+
+/// Sizes that a disk claims: a symbolic link of gigabytes, and a file with more blocks than have numbers.
+#[test]
+fn sizes_that_a_disk_claims() {
+    let (disk, mut volume) = fresh();
+    write(&mut volume, "/disk/file", &[7; 5_000]).unwrap();
+    let long = "a".repeat(200);
+    volume.symlink("file", "/disk/short").unwrap();
+    volume.symlink(&long, "/disk/long").unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let image = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(image.path(), disk.content()).expect("an image");
+    // What is in the journal comes first: it would undo the changes.
+    for (tool, arguments) in [
+        ("e2fsck", &["-p"][..]),
+        (
+            "debugfs",
+            &["-w", "-R", "set_inode_field /short size 4026531840"],
+        ),
+        (
+            "debugfs",
+            &["-w", "-R", "set_inode_field /long size 4026531840"],
+        ),
+        (
+            "debugfs",
+            &["-w", "-R", "set_inode_field /file size 35184372088832"],
+        ),
+    ] {
+        let status = Command::new(tool_of_host(tool))
+            .args(arguments)
+            .arg(image.path())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .expect(tool);
+        assert!(matches!(status.code(), Some(0 | 1)), "{arguments:?}");
+    }
+    let broken = Memory::new(std::fs::read(image.path()).expect("an image"));
+    let mut volume = mount(&broken).unwrap();
+    for link in ["/disk/short", "/disk/long"] {
+        let refused = volume.readlink(link).err();
+        assert_eq!(refused, Some(Error::BadFormat), "{link}");
+        assert_eq!(
+            volume.stat(link, true).err(),
+            Some(Error::BadFormat),
+            "{link}"
+        );
+    }
+    let (file, _, size) = volume.open("/disk/file", Flags::default(), 0).unwrap();
+    assert_eq!(size, 1 << 45);
+    for offset in [1 << 42, 1 << 44, (1 << 44) + 100, (1 << 45) - 10] {
+        let came = volume.read(file, offset, 4096);
+        let nothing = came.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+        assert!(nothing, "at {offset}");
+    }
 }

@@ -32,6 +32,11 @@ const RESERVE_MOST: u64 = 1024;
 const RESERVE_INODES: u32 = 4;
 /// Most bytes of a file: what 32 bits of blocks of 4 KB can name.
 const MAX_SIZE: u64 = 1 << 43;
+/// Most files without a name that are open. To let one go, or another one lose its name, `rsext4` goes through all of them, which is quick
+/// as long as it remembers them: 128 inodes.
+const MAX_NAMELESS: usize = 96;
+/// How many entries of a directory are read at a time that are passed over.
+const PASSED_OVER: u64 = 256;
 /// Who makes files.
 const MAKER: MutationContext = MutationContext::new(0, 0, 0, 0);
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -195,7 +200,11 @@ impl<D: BlockIo> Volume<D> {
 
     /// What a symbolic link says.
     fn target(&mut self, link: &InodeInfo) -> Result<String> {
-        let mut text = vec![0; usize::try_from(link.size).unwrap_or(MAX_PATH).min(MAX_PATH)];
+        // `rsext4` would make room for as much as it says.
+        if link.size >= MAX_PATH as u64 {
+            return Err(Error::BadFormat);
+        }
+        let mut text = vec![0; link.size as usize];
         let length = self.ext4.read_inode(link.number, 0, &mut text);
         text.truncate(length.map_err(error)?);
         String::from_utf8(text).map_err(|_| Error::BadFormat)
@@ -318,6 +327,17 @@ impl<D: BlockIo> Volume<D> {
     fn number_of(&self, inode: InodeNumber) -> Option<Ino> {
         let mut open = self.open.iter();
         open.find(|(_, open)| open.inode == inode).map(|(n, _)| *n)
+    }
+
+    /// Refuses to take the last name of something that is open while too many of these have none.
+    fn check_nameless(&self, info: &InodeInfo) -> Result<()> {
+        let stays = !info.is_directory() && info.links > 1;
+        if stays || self.number_of(info.number).is_none() {
+            return Ok(());
+        }
+        let nameless = self.open.values().filter(|open| open.unlinked).count();
+        let may = nameless < MAX_NAMELESS;
+        may.then_some(()).ok_or(Error::Limit)
     }
 
     /// Opens: number, mode and size.
@@ -457,7 +477,9 @@ impl<D: BlockIo> Volume<D> {
     /// Reads at most so many bytes.
     pub fn read(&mut self, file: Ino, offset: u64, room: usize) -> Result<Vec<u8>> {
         let info = self.file(file)?;
-        let left = info.size.saturating_sub(offset).min(room as u64);
+        // Behind the last block that has a number there is nothing, whatever a disk says.
+        let end = info.size.min(self.ext4.statfs().block_size << 32);
+        let left = end.saturating_sub(offset).min(room as u64);
         let mut bytes = vec![0; left as usize];
         if left > 0 {
             let read = self.ext4.read_inode(info.number, offset, &mut bytes);
@@ -485,14 +507,18 @@ impl<D: BlockIo> Volume<D> {
         Ok((bytes.len() as u32, offset))
     }
 
-    /// Cuts or lengthens.
+    /// Cuts or lengthens, and that is on the disk then: done again after others have written it would take from them.
     pub fn truncate(&mut self, file: Ino, size: u64) -> Result<()> {
         let info = self.file(file)?;
         if size > MAX_SIZE {
             return Err(Error::Invalid);
         }
-        self.opened(file)?.dirty = true;
-        self.cut(info.number, size)
+        self.cut(info.number, size)?;
+        match size < info.size {
+            // `cut` has done so.
+            true => Ok(()),
+            false => self.sync(),
+        }
     }
 
     /// Entries from the cookie on, and the next cookie.
@@ -507,7 +533,7 @@ impl<D: BlockIo> Volume<D> {
         let mut entries = Vec::new();
         loop {
             let wanted = match at < cookie {
-                true => (cookie - at).min(MAX_ENTRIES as u64) as usize,
+                true => (cookie - at).min(PASSED_OVER) as usize,
                 false => MAX_ENTRIES - entries.len(),
             };
             if wanted == 0 {
@@ -558,6 +584,7 @@ impl<D: BlockIo> Volume<D> {
         if info.is_directory() {
             return Err(Error::IsDirectory);
         }
+        self.check_nameless(&info)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.unlink(found.parent, name).map_err(error)?;
         match outcome.requires_reap() {
@@ -576,6 +603,7 @@ impl<D: BlockIo> Volume<D> {
         if found.name.is_empty() {
             return Err(Error::Denied);
         }
+        self.check_nameless(&info)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.remove_empty_directory(found.parent, name);
         let outcome = outcome.map_err(error)?;
@@ -607,6 +635,9 @@ impl<D: BlockIo> Volume<D> {
                 return Err(Error::NotDirectory)
             }
             _ => {}
+        }
+        if let Some(replaced) = &new.inode {
+            self.check_nameless(replaced)?;
         }
         self.check_room(0)?;
         let old_name = FileName::new(old.name.as_bytes()).map_err(error)?;

@@ -121,7 +121,6 @@ pub trait Servers {
 #[derive(Debug)]
 enum Change {
     Write(u64, Vec<u8>),
-    Size(u64),
     Mode(u32),
     Owner(u32, u32),
     Times(u64, u64),
@@ -141,7 +140,6 @@ impl Change {
     fn redo(&self, session: &mut impl Session, file: Ino) -> Result<(), Error> {
         match self {
             Change::Write(offset, bytes) => session.write(file, *offset, bytes).map(drop),
-            Change::Size(size) => session.truncate(file, *size),
             Change::Mode(mode) => session.chmod(file, *mode),
             Change::Owner(uid, gid) => session.chown(file, *uid, *gid),
             Change::Times(atime, mtime) => session.utimens(file, *atime, *mtime),
@@ -159,6 +157,8 @@ struct Held {
     /// Where the file ends, as far as this client knows.
     end: u64,
     changes: Vec<Change>,
+    /// What was written before the server died could not be written again, for this reason. Who syncs or closes it hears so, once.
+    lost: Option<Error>,
 }
 
 /// Files of a service whose server may die.
@@ -222,13 +222,22 @@ impl<S: Servers> Lasting<S> {
     /// Opens a session, in which all is open that was. Whether it was lost again meanwhile.
     fn begin(&mut self) -> Result<bool, Error> {
         let (mut session, died) = self.servers.open()?;
-        let mut gone = Vec::new();
+        let (mut gone, mut lost) = (Vec::new(), Vec::new());
         for (file, held) in &self.open {
             match reopen(&mut session, *file, held, died) {
-                Ok(true) => {}
+                Ok(Reopened::Whole) => {}
                 _ if session.is_gone() => return Ok(false),
+                Ok(Reopened::Undone(error)) => lost.push((*file, error)),
+                // It passes, and nothing is lost yet: the next request begins anew.
+                Err(error @ (Error::NoMemory | Error::Limit | Error::Broken)) => return Err(error),
                 // It is somebody else's by now, or nobody's: whoever asks about it is told that it is not open.
-                _ => gone.push(*file),
+                Ok(Reopened::Another) | Err(_) => gone.push(*file),
+            }
+        }
+        for (file, error) in lost {
+            self.forget(file);
+            if let Some(held) = self.open.get_mut(&file) {
+                held.lost = Some(error);
             }
         }
         for file in gone {
@@ -280,30 +289,44 @@ impl<S: Servers> Lasting<S> {
         let Some(held) = self.open.get_mut(&file) else {
             return;
         };
-        match &change {
-            Change::Write(offset, bytes) => held.end = held.end.max(offset + bytes.len() as u64),
-            Change::Size(size) => held.end = *size,
-            _ => {}
+        if let Change::Write(offset, bytes) = &change {
+            held.end = held.end.max(offset + bytes.len() as u64);
         }
         self.kept += change.cost();
         held.changes.push(change);
     }
 }
 
+/// What became of a file that was open.
+enum Reopened {
+    /// It is open, and is as it was.
+    Whole,
+    /// It is open, and something that was done to it cannot be done again.
+    Undone(Error),
+    /// Its path leads to another one.
+    Another,
+}
+
 /// Opens a file again as often as it was open, if its path leads to the same one. `redo`: and does again what may be lost.
-fn reopen(session: &mut impl Session, file: Ino, held: &Held, redo: bool) -> Result<bool, Error> {
+fn reopen(
+    session: &mut impl Session,
+    file: Ino,
+    held: &Held,
+    redo: bool,
+) -> Result<Reopened, Error> {
     for _ in 0..held.times {
         let (number, ..) = session.open_file(held.flags.bits(), 0, &held.path)?;
         if number != file {
             session.close(number)?;
-            return Ok(false);
+            return Ok(Reopened::Another);
         }
     }
-    let changes = held.changes.iter().filter(|_| redo);
-    for change in changes {
-        change.redo(session, file)?;
+    for change in held.changes.iter().filter(|_| redo) {
+        if let Err(error) = change.redo(session, file) {
+            return Ok(Reopened::Undone(error));
+        }
     }
-    Ok(true)
+    Ok(Reopened::Whole)
 }
 
 /// The result of a request, or that it was done before.
@@ -383,6 +406,7 @@ impl<S: Servers> Lasting<S> {
             times: 0,
             end: 0,
             changes: Vec::new(),
+            lost: None,
         });
         held.times += 1;
         if kind & mode::TYPE == mode::FILE {
@@ -395,13 +419,23 @@ impl<S: Servers> Lasting<S> {
         let closed = self.ask(|session, _| session.close(file));
         // What was written is on the disk now.
         self.forget(file);
+        let lost = self.told(file);
         if let Some(held) = self.open.get_mut(&file) {
             held.times -= 1;
             if held.times == 0 {
                 self.open.remove(&file);
             }
         }
-        closed
+        closed.and(lost)
+    }
+
+    /// Says once that something of a file was lost.
+    fn told(&mut self, file: Ino) -> Result<(), Error> {
+        let held = self.open.get_mut(&file);
+        match held.and_then(|held| held.lost.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     pub fn write(&mut self, file: Ino, offset: u64, bytes: &[u8]) -> Result<u32, Error> {
@@ -432,9 +466,12 @@ impl<S: Servers> Lasting<S> {
     }
 
     pub fn truncate(&mut self, file: Ino, size: u64) -> Result<(), Error> {
-        self.make_room(file, &[])?;
         self.ask(|session, _| session.truncate(file, size))?;
-        self.keep(file, Change::Size(size));
+        // It is durable, and so is what was written before.
+        if let Some(held) = self.open.get_mut(&file) {
+            held.end = size;
+        }
+        self.forget_all();
         Ok(())
     }
 
@@ -515,6 +552,6 @@ impl<S: Servers> Lasting<S> {
     pub fn sync(&mut self, file: Ino) -> Result<(), Error> {
         self.ask(|session, _| session.sync(file))?;
         self.forget_all();
-        Ok(())
+        self.told(file)
     }
 }
