@@ -215,15 +215,29 @@ fn serve(
         let most = first.min().unwrap_or(rt::net::ALWAYS);
         let (readable, writable) = net.wait(readable, writable, most)?;
         if readable & 1 << listening != 0 {
-            let (socket, _) = net.accept(listening)?;
-            if let Some(n) = makes_room(connections.iter().map(|c| c.deadline)) {
-                net.close(connections.swap_remove(n).socket)?;
+            match net.try_accept(listening) {
+                Ok((socket, _)) => {
+                    if let Some(n) = makes_room(connections.iter().map(|c| c.deadline)) {
+                        net.close(connections.swap_remove(n).socket)?;
+                    }
+                    connections.push(Connection {
+                        socket,
+                        stage: Stage::Reads(Vec::new()),
+                        deadline: time::now().saturating_add(PATIENCE),
+                    });
+                }
+                // Who came has gone.
+                Err(Error::WouldBlock) => {}
+                // Others have all that there is. What this program has is enough for one at a time.
+                Err(Error::Limit | Error::NoMemory) => {
+                    let all = connections.iter().enumerate();
+                    match all.min_by_key(|(_, c)| c.deadline).map(|(n, _)| n) {
+                        Some(n) => net.close(connections.swap_remove(n).socket)?,
+                        None => time::sleep(PAUSE),
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            connections.push(Connection {
-                socket,
-                stage: Stage::Reads(Vec::new()),
-                deadline: time::now().saturating_add(PATIENCE),
-            });
         }
         let now = time::now();
         let ready = readable | writable;

@@ -2,10 +2,13 @@
 
 use crate::segments::Segments;
 use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use services::link::{frames, BATCH, FRAME, MOST};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetFrame, EthernetProtocol, Ipv4Packet, Ipv6Packet};
+use smoltcp::wire::{
+    ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet,
+};
 
 /// Frames that the stack takes and makes.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(crate) struct Queue {
     /// What is to leave, and how many frames these are.
     leaves: Vec<u8>,
     count: usize,
+    /// The machine's addresses here: nobody else has them.
+    pub(crate) own: Vec<IpAddress>,
     /// Looks at what passes.
     pub(crate) segments: Segments,
     /// Frames that came, and those of them that make no sense; that left, and that there was no room for.
@@ -46,6 +51,7 @@ impl Queue {
             at: 0,
             leaves: Vec::new(),
             count: 0,
+            own: Vec::new(),
             segments: Segments::default(),
             counters: [0; 4],
         }
@@ -93,16 +99,27 @@ impl Queue {
     }
 }
 
-/// Whether a frame of the wire claims to come from this very machine's addresses for itself, which nobody outside has.
-fn is_forged(frame: &[u8]) -> bool {
+/// Whether a frame of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one for itself, or is for
+/// one of the latter. An IPv4 address in the form of IPv6 is on no wire (RFC 4291, section 2.5.5.2), and would be taken for that one.
+fn is_forged(frame: &[u8], own: &[IpAddress]) -> bool {
     let Ok(frame) = EthernetFrame::new_checked(frame) else {
         return false;
     };
     match frame.ethertype() {
-        EthernetProtocol::Ipv4 => Ipv4Packet::new_checked(frame.payload())
-            .is_ok_and(|packet| packet.src_addr().is_loopback() || packet.dst_addr().is_loopback()),
-        EthernetProtocol::Ipv6 => Ipv6Packet::new_checked(frame.payload())
-            .is_ok_and(|packet| packet.src_addr().is_loopback() || packet.dst_addr().is_loopback()),
+        EthernetProtocol::Ipv4 => Ipv4Packet::new_checked(frame.payload()).is_ok_and(|packet| {
+            let (from, to) = (packet.src_addr(), packet.dst_addr());
+            from.is_loopback() || to.is_loopback() || own.contains(&from.into())
+        }),
+        EthernetProtocol::Ipv6 => Ipv6Packet::new_checked(frame.payload()).is_ok_and(|packet| {
+            let (from, to) = (packet.src_addr(), packet.dst_addr());
+            let is_none =
+                |address: Ipv6Addr| address.is_loopback() || address.to_ipv4_mapped().is_some();
+            is_none(from) || is_none(to) || own.contains(&from.into())
+        }),
+        EthernetProtocol::Arp => ArpPacket::new_checked(frame.payload()).is_ok_and(|packet| {
+            let from: Option<[u8; 4]> = packet.source_protocol_addr().try_into().ok();
+            from.is_some_and(|from| own.contains(&Ipv4Addr::from(from).into()))
+        }),
         _ => false,
     }
 }
@@ -118,7 +135,7 @@ impl phy::Device for Queue {
             self.at = place.end;
             self.counters[0] += 1;
             let frame = &mut self.came[place.clone()];
-            let is_forged = self.medium == Medium::Ethernet && is_forged(frame);
+            let is_forged = self.medium == Medium::Ethernet && is_forged(frame, &self.own);
             if !is_forged && self.segments.came(self.medium, frame) {
                 break &self.came[place];
             }

@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
 use proto::Error;
 use rt::obj::RefAt;
-use services::net::{Kind, Place};
+use services::net::{Kind, Place, DATAGRAM};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::Medium;
 use smoltcp::socket::{dhcpv4, dns, icmp, tcp, udp};
@@ -317,6 +317,11 @@ fn stream() -> tcp::Socket<'static> {
     socket
 }
 
+/// Whether the longest datagram fits into so much room of a ring, wherever the ring's end is.
+const fn fits(room: usize) -> bool {
+    room >= 2 * DATAGRAM
+}
+
 impl Stack {
     /// A stack without sockets.
     #[must_use]
@@ -384,6 +389,7 @@ impl Stack {
 
     /// The machine's addresses on the wire are these; the machine itself reaches them, too.
     fn set_addresses(&mut self, addresses: &[IpCidr]) {
+        self.wire.queue.own = addresses.iter().map(IpCidr::address).collect();
         self.wire.interface.update_ip_addrs(|all| {
             all.clear();
             all.extend(addresses.iter().copied());
@@ -693,8 +699,9 @@ impl Stack {
                     let socket = self.udp(at);
                     socket.register_recv_waker(waker);
                     socket.register_send_waker(waker);
+                    let room = socket.payload_send_capacity() - socket.send_queue();
                     can.0 |= socket.can_recv();
-                    can.1 &= socket.can_send() || !socket.is_open();
+                    can.1 &= socket.can_send() && fits(room) || !socket.is_open();
                 }
                 can
             }
@@ -705,8 +712,9 @@ impl Stack {
                     let socket = self.icmp(at);
                     socket.register_recv_waker(waker);
                     socket.register_send_waker(waker);
+                    let room = socket.payload_send_capacity() - socket.send_queue();
                     can.0 |= socket.can_recv();
-                    can.1 &= socket.can_send() || !socket.is_open();
+                    can.1 &= socket.can_send() && fits(room) || !socket.is_open();
                 }
                 can
             }

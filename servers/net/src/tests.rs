@@ -1310,6 +1310,10 @@ fn nobody_outside_is_the_machine_itself() {
         "to the machine itself"
     );
     assert!(!comes([10, 0, 3, 9], [10, 0, 3, 7]), "to another one");
+    assert!(
+        !comes([10, 0, 3, 1], [10, 0, 3, 1]),
+        "from the machine's own address"
+    );
 }
 
 #[test]

@@ -122,6 +122,12 @@ impl Network {
         Ok((new, Place::from_words(high, low, port)?))
     }
 
+    /// As [`Network::accept`]; `WouldBlock` if there is none.
+    pub fn try_accept(&mut self, socket: Socket) -> Result<(Socket, Place), Error> {
+        let (new, high, low, port) = self.ask(|net| net.accept(socket))?;
+        Ok((new, Place::from_words(high, low, port)?))
+    }
+
     /// Reads what has come over a connection, at least a byte; 0 at its end.
     pub fn read(&mut self, socket: Socket, to: &mut [u8]) -> Result<usize, Error> {
         let most = to.len().min(MAX_BULK);
