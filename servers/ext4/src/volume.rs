@@ -425,14 +425,11 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Sets the size of a file. That it is shorter is on the disk before its blocks can be used again.
+    /// Sets the size of a file. That is on the disk then: before blocks that it had can be used again, and before others write to it, for done
+    /// again after that it would take from them.
     fn cut(&mut self, inode: InodeNumber, size: u64) -> Result<()> {
-        let was = self.info(inode)?.size;
         self.ext4.truncate_inode(inode, size).map_err(error)?;
-        match size < was {
-            true => self.sync(),
-            false => Ok(()),
-        }
+        self.sync()
     }
 
     fn attributes_of(&self, info: &InodeInfo) -> Attr {
@@ -507,18 +504,13 @@ impl<D: BlockIo> Volume<D> {
         Ok((bytes.len() as u32, offset))
     }
 
-    /// Cuts or lengthens, and that is on the disk then: done again after others have written it would take from them.
+    /// Cuts or lengthens.
     pub fn truncate(&mut self, file: Ino, size: u64) -> Result<()> {
         let info = self.file(file)?;
         if size > MAX_SIZE {
             return Err(Error::Invalid);
         }
-        self.cut(info.number, size)?;
-        match size < info.size {
-            // `cut` has done so.
-            true => Ok(()),
-            false => self.sync(),
-        }
+        self.cut(info.number, size)
     }
 
     /// Entries from the cookie on, and the next cookie.

@@ -169,6 +169,8 @@ pub struct Lasting<S: Servers> {
     open: BTreeMap<Ino, Held>,
     /// Bytes of all changes.
     kept: usize,
+    /// A server has died, and what may be lost with it has not been done again.
+    died: bool,
 }
 
 impl<S: Servers> Lasting<S> {
@@ -179,6 +181,7 @@ impl<S: Servers> Lasting<S> {
             session: None,
             open: BTreeMap::new(),
             kept: 0,
+            died: false,
         }
     }
 
@@ -222,9 +225,10 @@ impl<S: Servers> Lasting<S> {
     /// Opens a session, in which all is open that was. Whether it was lost again meanwhile.
     fn begin(&mut self) -> Result<bool, Error> {
         let (mut session, died) = self.servers.open()?;
+        self.died |= died;
         let (mut gone, mut lost) = (Vec::new(), Vec::new());
         for (file, held) in &self.open {
-            match reopen(&mut session, *file, held, died) {
+            match reopen(&mut session, *file, held, self.died) {
                 Ok(Reopened::Whole) => {}
                 _ if session.is_gone() => return Ok(false),
                 Ok(Reopened::Undone(error)) => lost.push((*file, error)),
@@ -244,7 +248,7 @@ impl<S: Servers> Lasting<S> {
             self.forget(file);
             self.open.remove(&file);
         }
-        if !died {
+        if !core::mem::take(&mut self.died) {
             // What this program wrote before it was saved was written then.
             self.forget_all();
         }
