@@ -45,15 +45,17 @@ pub(crate) struct Memory {
     events: Rc<RefCell<Vec<Event>>>,
     recording: Rc<Cell<bool>>,
     flushes: Rc<Cell<usize>>,
+    reads: Rc<Cell<usize>>,
 }
 
 impl Memory {
-    fn new(content: Vec<u8>) -> Self {
+    pub(crate) fn new(content: Vec<u8>) -> Self {
         Memory {
             content: Rc::new(RefCell::new(content)),
             events: Rc::default(),
             recording: Rc::default(),
             flushes: Rc::default(),
+            reads: Rc::default(),
         }
     }
 
@@ -65,6 +67,11 @@ impl Memory {
     /// How often it was flushed.
     pub(crate) fn flushes(&self) -> usize {
         self.flushes.get()
+    }
+
+    /// How often it was read.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.get()
     }
 
     fn event(&self, event: Event) {
@@ -84,6 +91,7 @@ impl BlockIo for Memory {
     }
     fn read(&mut self, buffer: &mut [u8], sector: SectorId, count: u32) -> Ext4Result<()> {
         assert_eq!(buffer.len(), count as usize * SECTOR);
+        self.reads.set(self.reads.get() + 1);
         let at = sector.raw() as usize * SECTOR;
         buffer.copy_from_slice(&self.content.borrow()[at..at + buffer.len()]);
         Ok(())
@@ -123,7 +131,7 @@ pub(crate) fn fresh() -> (Memory, Volume<Memory>) {
 }
 
 /// A program of the package e2fsprogs.
-fn tool_of_host(name: &str) -> String {
+pub(crate) fn tool_of_host(name: &str) -> String {
     let mut places = ["/usr/sbin", "/sbin"].into_iter();
     places
         .find_map(|place| {
@@ -151,7 +159,7 @@ pub(crate) fn complaint(content: &[u8]) -> Option<String> {
     None
 }
 
-fn write(volume: &mut Volume<Memory>, path: &str, content: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(volume: &mut Volume<Memory>, path: &str, content: &[u8]) -> Result<(), Error> {
     let flags = Flags {
         truncate: true,
         ..CREATE
@@ -162,14 +170,14 @@ fn write(volume: &mut Volume<Memory>, path: &str, content: &[u8]) -> Result<(), 
     written.map(drop)
 }
 
-fn read(volume: &mut Volume<Memory>, path: &str) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(volume: &mut Volume<Memory>, path: &str) -> Result<Vec<u8>, Error> {
     let (file, _, size) = volume.open(path, Flags::default(), 0)?;
     let content = volume.read(file, 0, size as usize);
     volume.close(file)?;
     content
 }
 
-fn names(volume: &mut Volume<Memory>, path: &str) -> Result<Vec<String>, Error> {
+pub(crate) fn names(volume: &mut Volume<Memory>, path: &str) -> Result<Vec<String>, Error> {
     let (file, ..) = volume.open(path, Flags::default(), 0)?;
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
@@ -754,6 +762,7 @@ fn files_without_a_name_are_bounded() {
 fn sizes_that_a_disk_claims() {
     let (disk, mut volume) = fresh();
     write(&mut volume, "/disk/file", &[7; 5_000]).unwrap();
+    write(&mut volume, "/disk/larger", &[7; 5_000]).unwrap();
     let long = "a".repeat(200);
     volume.symlink("file", "/disk/short").unwrap();
     volume.symlink(&long, "/disk/long").unwrap();
@@ -774,7 +783,11 @@ fn sizes_that_a_disk_claims() {
         ),
         (
             "debugfs",
-            &["-w", "-R", "set_inode_field /file size 35184372088832"],
+            &["-w", "-R", "set_inode_field /file size 17592186040320"],
+        ),
+        (
+            "debugfs",
+            &["-w", "-R", "set_inode_field /larger size 17592186044416"],
         ),
     ] {
         let status = Command::new(tool_of_host(tool))
@@ -797,10 +810,11 @@ fn sizes_that_a_disk_claims() {
         );
     }
     let (file, _, size) = volume.open("/disk/file", Flags::default(), 0).unwrap();
-    assert_eq!(size, 1 << 45);
-    for offset in [1 << 42, 1 << 44, (1 << 44) + 100, (1 << 45) - 10] {
+    assert_eq!(size, (1 << 44) - 4096);
+    for offset in [1 << 42, size - 4096, size - 10, size, 1 << 44] {
         let came = volume.read(file, offset, 4096);
         let nothing = came.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
         assert!(nothing, "at {offset}");
     }
+    assert_eq!(read(&mut volume, "/disk/larger"), Err(Error::BadFormat));
 }

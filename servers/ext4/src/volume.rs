@@ -1,5 +1,7 @@
 //! A file system on a disk.
 
+use crate::check::{Check, ROOM_BLOCK};
+use crate::tap::Tap;
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,6 +15,7 @@ use rsext4::{
     MkfsOptions, MountOptions, MountServices, MountedServices, MutationContext, NoopObserver,
     RenameOptions,
 };
+use rt::heap::Hold;
 use services::fs::{mode, on_disk, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ON_DISK};
 
 /// Most symbolic links on the way of a path.
@@ -37,6 +40,10 @@ const MAX_SIZE: u64 = 1 << 43;
 const MAX_NAMELESS: usize = 96;
 /// How many entries of a directory are read at a time that are passed over.
 const PASSED_OVER: u64 = 256;
+/// Most bytes of a file without a name that is open. To let it go the library keeps where each of its blocks is.
+const MOST_NAMELESS: u64 = 1 << 30;
+/// In these an inode counts its blocks.
+const COUNTED: u64 = 512;
 /// Who makes files.
 const MAKER: MutationContext = MutationContext::new(0, 0, 0, 0);
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -97,9 +104,14 @@ struct Found {
     path: String,
 }
 
+/// `rsext4` on a disk.
+type Library<D> = Ext4<Tap<D>, MountedServices<(), NoopObserver>>;
+
 /// A mounted file system.
 pub struct Volume<D: BlockIo> {
-    pub(crate) ext4: Ext4<D, MountedServices<(), NoopObserver>>,
+    pub(crate) ext4: Library<D>,
+    disk: Tap<D>,
+    check: Check<D>,
     /// By the number that its openers know.
     open: BTreeMap<Ino, Open>,
     salt: u32,
@@ -154,16 +166,58 @@ pub fn format<D: BlockIo, C: Clock + Send + 'static>(device: D, clock: C) -> Res
     rsext4::format(device, clock, MkfsOptions::default()).map_err(error)
 }
 
+fn library<D: BlockIo, C: Clock + Send + 'static>(disk: &Tap<D>, clock: C) -> Result<Library<D>> {
+    let services = MountServices::new(clock, (), NoopObserver);
+    disk.refill();
+    Ext4::mount(disk.clone(), services, MountOptions::read_write()).map_err(error)
+}
+
+/// No time: nothing is dated while a log is replayed.
+struct Never;
+
+impl Clock for Never {
+    fn now(&self) -> rsext4::Ext4Result<Ext4Timestamp> {
+        Ok(Ext4Timestamp::new(0, 0))
+    }
+}
+
+/// Has the log replayed if there is one, and nothing else: a log may change all that was looked at before, and the library would go on
+/// with it unseen. So it is given no disk any more when it has said in the journal that the log is done; what is left then is looked at.
+fn replayed<D: BlockIo>(disk: &Tap<D>) -> Result<Check<D>> {
+    let check = Check::new(disk.clone())?;
+    let Some(journal) = check.log() else {
+        return Ok(check);
+    };
+    let _room = check.room()?;
+    disk.close_after(journal);
+    let stopped = library(disk, Never);
+    disk.reopen();
+    disk.refill();
+    let check = Check::new(disk.clone())?;
+    match (check.log(), stopped) {
+        (None, _) => Ok(check),
+        (Some(_), Err(error)) => Err(error),
+        (Some(_), Ok(_)) => Err(Error::BadFormat),
+    }
+}
+
 impl<D: BlockIo> Volume<D> {
     /// Mounts what is on a device. Numbers of files differ between boots if `salt` does.
     pub fn mount<C: Clock + Send + 'static>(mut device: D, clock: C, salt: u32) -> Result<Self> {
         if !is_ext4(&mut device)? {
             return Err(Error::BadFormat);
         }
-        let services = MountServices::new(clock, (), NoopObserver);
-        let ext4 = Ext4::mount(device, services, MountOptions::read_write()).map_err(error)?;
+        let disk = Tap::new(device);
+        let mut check = replayed(&disk)?;
+        check.begin()?;
+        let _room = check.room()?;
+        let ext4 = library(&disk, clock)?;
+        // What a mount writes is on the disk, and of inodes that were looked at.
+        disk.forget_written();
         Ok(Volume {
             ext4,
+            disk,
+            check,
             open: BTreeMap::new(),
             salt,
             group: None,
@@ -180,6 +234,7 @@ impl<D: BlockIo> Volume<D> {
         if self.group == Some(true) {
             return Ok(());
         }
+        self.disk.refill();
         self.ext4.sync().map_err(error)?;
         self.group = self.group.map(|_| true);
         self.open.values_mut().for_each(|open| open.dirty = false);
@@ -191,7 +246,12 @@ impl<D: BlockIo> Volume<D> {
             return Err(Error::NameTooLong);
         }
         let name = FileName::new(name.as_bytes()).map_err(error)?;
-        self.ext4.lookup_child(directory, name).map_err(error)
+        let child = self.ext4.lookup_child(directory, name).map_err(error)?;
+        // From here on the library may walk through it.
+        if let Some(info) = &child {
+            self.check.inode(directory, info.number)?;
+        }
+        Ok(child)
     }
 
     fn info(&mut self, inode: InodeNumber) -> Result<InodeInfo> {
@@ -212,6 +272,7 @@ impl<D: BlockIo> Volume<D> {
 
     /// Finds what a path leads to. `follow`: and not to a symbolic link in the last place.
     fn find(&mut self, path: &str, follow: bool) -> Result<Found> {
+        self.disk.refill();
         if path.len() > MAX_PATH {
             return Err(Error::NameTooLong);
         }
@@ -306,6 +367,7 @@ impl<D: BlockIo> Volume<D> {
 
     /// A new inode has no extended attributes, also if one had some that had its number before.
     fn clear_attributes(&mut self, inode: InodeNumber) -> Result<()> {
+        self.check.made(inode)?;
         for name in self.ext4.list_xattrs(inode).map_err(error)? {
             let removed = self.ext4.remove_xattr(inode, name.namespace, &name.name);
             removed.map_err(error)?;
@@ -314,6 +376,7 @@ impl<D: BlockIo> Volume<D> {
     }
 
     fn opened(&mut self, file: Ino) -> Result<&mut Open> {
+        self.disk.refill();
         self.open.get_mut(&file).ok_or(Error::NotFound)
     }
 
@@ -329,15 +392,26 @@ impl<D: BlockIo> Volume<D> {
         open.find(|(_, open)| open.inode == inode).map(|(n, _)| *n)
     }
 
-    /// Refuses to take the last name of something that is open while too many of these have none.
-    fn check_nameless(&self, info: &InodeInfo) -> Result<()> {
+    /// Before something loses a name. Refuses to take the last one of something that is open while too many of these have none, or that is
+    /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go.
+    fn check_loss(&self, info: &InodeInfo) -> Result<()> {
         let stays = !info.is_directory() && info.links > 1;
-        if stays || self.number_of(info.number).is_none() {
+        if stays {
             return Ok(());
         }
+        if self.number_of(info.number).is_none() {
+            return self.room_to_let_go(info).map(drop);
+        }
         let nameless = self.open.values().filter(|open| open.unlinked).count();
-        let may = nameless < MAX_NAMELESS;
+        let may = nameless < MAX_NAMELESS && info.blocks * COUNTED <= MOST_NAMELESS;
         may.then_some(()).ok_or(Error::Limit)
+    }
+
+    /// Memory to let a file go.
+    fn room_to_let_go(&self, info: &InodeInfo) -> Result<Hold> {
+        let block = self.ext4.statfs().block_size.max(COUNTED);
+        let blocks = info.blocks / (block / COUNTED);
+        Hold::new(blocks.saturating_mul(ROOM_BLOCK))
     }
 
     /// Opens: number, mode and size.
@@ -410,6 +484,8 @@ impl<D: BlockIo> Volume<D> {
     /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again.
     fn reap(&mut self, inode: InodeNumber) -> Result<()> {
         self.sync()?;
+        let info = self.info(inode)?;
+        let _room = self.room_to_let_go(&info)?;
         self.ext4.reap_unlinked_inode(inode).map_err(error)?;
         self.sync()
     }
@@ -496,6 +572,10 @@ impl<D: BlockIo> Volume<D> {
         if bytes.is_empty() {
             return Ok((0, offset));
         }
+        // It could not be let go.
+        if end.is_some_and(|end| end > MOST_NAMELESS) && self.opened(file)?.unlinked {
+            return Err(Error::Limit);
+        }
         // What is overwritten takes no room, but what takes none is not known before.
         self.check_room(bytes.len() as u64)?;
         self.opened(file)?.dirty = true;
@@ -576,7 +656,7 @@ impl<D: BlockIo> Volume<D> {
         if info.is_directory() {
             return Err(Error::IsDirectory);
         }
-        self.check_nameless(&info)?;
+        self.check_loss(&info)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.unlink(found.parent, name).map_err(error)?;
         match outcome.requires_reap() {
@@ -595,7 +675,7 @@ impl<D: BlockIo> Volume<D> {
         if found.name.is_empty() {
             return Err(Error::Denied);
         }
-        self.check_nameless(&info)?;
+        self.check_loss(&info)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.remove_empty_directory(found.parent, name);
         let outcome = outcome.map_err(error)?;
@@ -629,7 +709,7 @@ impl<D: BlockIo> Volume<D> {
             _ => {}
         }
         if let Some(replaced) = &new.inode {
-            self.check_nameless(replaced)?;
+            self.check_loss(replaced)?;
         }
         self.check_room(0)?;
         let old_name = FileName::new(old.name.as_bytes()).map_err(error)?;
