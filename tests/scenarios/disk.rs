@@ -144,6 +144,11 @@ fn expect_clean(disk: &Path) -> Result<(), Failure> {
 /// A blank disk gets a file system, and files of native and Linux programs outlive the machine, which is switched off without
 /// a word.
 pub(crate) fn files(ctx: &mut Ctx) -> Result<(), Failure> {
+    files_of(ctx, None)
+}
+
+/// The same with this driver of the disk.
+pub(crate) fn files_of(ctx: &mut Ctx, driver: Option<Program>) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
     std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
@@ -174,7 +179,8 @@ cat /disk/../disk/text
     let first = Run::script(first)
         .add("/tmp/new", content.clone())
         .add("/tmp/moved", "moved\n")
-        .get("/tmp/back");
+        .get("/tmp/back")
+        .driver(driver.clone());
     let output = ctx.run(first.disk(&disk))?;
     output.expect_status(0)?.expect_stdout(
         "d\nh2\nhard\nlink\nlost+found\nmoved\ntext\n\
@@ -196,7 +202,8 @@ busybox ls -i /disk/text | busybox sed 's/ *\\([0-9]*\\).*/\\1 on 22/' | busybox
 ";
     let second = Run::script(second)
         .add("/tmp/new", content)
-        .get("/disk/d/linux");
+        .get("/disk/d/linux")
+        .driver(driver);
     let output = ctx.run(second.disk(&disk))?;
     output.expect_status(0)?.expect_stdout(
         "/disk:\nd\nh2\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\nnumber\n\
@@ -208,7 +215,15 @@ busybox ls -i /disk/text | busybox sed 's/ *\\([0-9]*\\).*/\\1 on 22/' | busybox
 
 /// Programs write and read files while the driver is killed at seeded instants: they notice nothing.
 pub(crate) fn files_kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    const KILLS: u64 = 100;
+    files_kills_of(ctx, None, 100)
+}
+
+/// The same with this driver of the disk, so many times.
+pub(crate) fn files_kills_of(
+    ctx: &mut Ctx,
+    driver: Option<Program>,
+    kills: u64,
+) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
     std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
@@ -219,10 +234,11 @@ busybox cmp /bin/busybox /disk/kept
 cp /disk/kept /tmp/back
 cmp /tmp/back /bin/busybox
 ";
-    let killer = format!("trust /test/disks kill 5 {KILLS} virtio-blk > /tmp/killer &\n");
+    let whom = driver.as_ref().map_or("virtio-blk", |driver| driver.name);
+    let killer = format!("trust /test/disks kill 5 {kills} {whom} > /tmp/killer &\n");
     let script = format!("{killer}{}wait\ncat /tmp/killer\n", round.repeat(6));
-    let output = ctx.run(Run::script(script).disk(&disk).timeout(300))?;
-    let expected = format!("done: {KILLS} kills\n");
+    let output = ctx.run(Run::script(script).disk(&disk).driver(driver).timeout(600))?;
+    let expected = format!("done: {kills} kills\n");
     output.expect_status(0)?.expect_stdout(&expected)?;
     expect_clean(&disk)
 }
@@ -438,11 +454,22 @@ pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// The same from a seed, so many times.
 pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
+    kill_of(ctx, None, seed, kills)
+}
+
+/// The same with this driver of the disk.
+pub(crate) fn kill_of(
+    ctx: &mut Ctx,
+    driver: Option<Program>,
+    seed: u64,
+    kills: u64,
+) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, 4 * MEGABYTE)?;
-    let script = format!("trust /test/disks {seed} {kills}\ntrust disk size\n");
-    let run = Run::script(script).get("/tmp/model");
-    let output = ctx.run(run.disk(&disk).timeout(300))?;
+    let whom = driver.as_ref().map_or("virtio-blk", |driver| driver.name);
+    let script = format!("trust /test/disks {seed} {kills} {whom}\ntrust disk size\n");
+    let run = Run::script(script).get("/tmp/model").driver(driver);
+    let output = ctx.run(run.disk(&disk).timeout(600))?;
     output.expect_status(0)?;
     let text = output.text();
     let requests = text

@@ -1,6 +1,6 @@
 //! Linux's drivers, unmodified, as programs.
 
-use super::net;
+use super::{disk, net};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::Path;
 use xtask_build::linux::{self, Driver, Program};
@@ -43,6 +43,33 @@ pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Linux's drivers of disks.
+const DISKS: &[&str] = &["sym53c8xx"];
+
+/// A blank disk gets a file system, and files outlive the machine.
+pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
+    for name in DISKS {
+        disk::files_of(ctx, Some(build(name)?)).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// The driver is killed at seeded instants while requests are open, and while programs write files: no request ends with an error, every read
+/// has what was written before it, and in the end the host finds what was written last.
+pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    for name in DISKS {
+        let told = |why| format!("{name}: {why}");
+        disk::kill_of(ctx, Some(build(name)?), 20_261_128, 50).map_err(told)?;
+        disk::files_kills_of(ctx, Some(build(name)?), 30).map_err(told)?;
+    }
+    Ok(())
+}
+
+/// Sectors under load, from a seed, so many kills.
+pub(crate) fn kill_disk(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
+    disk::kill_of(ctx, Some(build("sym53c8xx")?), seed, count)
+}
+
 /// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended, by a sentence that says which
 /// function of it did what. One that was ended again and again is given up, and the machine goes on.
 pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -67,6 +94,7 @@ pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
             service: "link",
             grants: "pci=8086:1229 dma=140000",
             sources: &[],
+            parameter: "",
         };
         let source = Path::new("drivers/linux/tests")
             .join(file)

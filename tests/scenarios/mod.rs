@@ -142,6 +142,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("legacy_kills", legacy::kills),
     once("legacy_flood", legacy::flood),
     once("legacy_wild", legacy::wild),
+    once("legacy_disks", legacy::disks),
+    once("legacy_disk_kills", legacy::disk_kills),
     scenario("attack_power", attack::power),
     scenario("attack_placed", attack::placed),
     scenario("attack_priority", attack::priority),
@@ -178,12 +180,13 @@ pub(crate) const ALL: &[Scenario] = &[
 pub(crate) type Kills = fn(&mut Ctx, u64, u64) -> Result<(), Failure>;
 
 /// For each driver that can be started anew.
-pub(crate) const KILLS: [(&str, Kills); 5] = [
+pub(crate) const KILLS: [(&str, Kills); 6] = [
     ("edu", driver::kill),
     ("virtio-blk", disk::kill),
     ("virtio-net", net::kill_driver),
     ("virtio-rng", entropy::kill),
     ("e100", legacy::kill),
+    ("sym53c8xx", legacy::kill_disk),
 ];
 
 /// A scenario that is run.

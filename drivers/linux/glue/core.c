@@ -8,6 +8,7 @@
 #include <linux/jiffies.h>
 #include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -277,6 +278,42 @@ unsigned long msleep_interruptible(unsigned int msecs)
 	return 0;
 }
 
+/* Completions. One thread waits for them, the process-level thread. */
+
+static struct sleeper *waiting;
+
+void __init_swait_queue_head(struct swait_queue_head *queue, const char *name,
+			     struct lock_class_key *key)
+{
+}
+
+void complete(struct completion *completion)
+{
+	int was = um_set_signals(0);
+
+	completion->done++;
+	if (waiting)
+		osenv_wakeup(&waiting->record);
+	um_set_signals(was);
+}
+
+unsigned long wait_for_completion_timeout(struct completion *completion, unsigned long timeout)
+{
+	struct sleeper s = {};
+
+	if (in_interrupt())
+		osenv_panic("it sleeps in a handler, or with softirqs disabled");
+	osenv_sleep_init(&s.record);
+	waiting = &s;
+	while (!completion->done && timeout)
+		timeout = sleep(&s, timeout);
+	waiting = NULL;
+	if (!completion->done)
+		return 0;
+	completion->done--;
+	return timeout ? timeout : 1;
+}
+
 unsigned long __msecs_to_jiffies(const unsigned int m)
 {
 	return DIV_ROUND_UP((unsigned long)m * HZ, MSEC_PER_SEC);
@@ -500,6 +537,12 @@ int _printk(const char *format, ...)
 	return 0;
 }
 
+/* Lines are never held back here. */
+int __printk_ratelimit(const char *function)
+{
+	return 1;
+}
+
 void panic(const char *format, ...)
 {
 	va_list list;
@@ -532,6 +575,46 @@ void lx_missing(const char *name)
 
 /* Start. */
 
+/* Parameters of a driver's module that are numbers can be set, by the build; others stay as they are. */
+static unsigned long number(const char *text)
+{
+	unsigned long value = 0;
+
+	while (*text >= '0' && *text <= '9')
+		value = value * 10 + *text++ - '0';
+	return value;
+}
+
+static int set_byte(const char *text, const struct kernel_param *parameter)
+{
+	*(u8 *)parameter->arg = number(text);
+	return 0;
+}
+
+static int set_int(const char *text, const struct kernel_param *parameter)
+{
+	*(int *)parameter->arg = number(text);
+	return 0;
+}
+
+const struct kernel_param_ops param_ops_byte = { .set = set_byte };
+const struct kernel_param_ops param_ops_int = { .set = set_int };
+
+/* Where the driver has none there are neither of these. */
+extern const struct kernel_param __start___param[] __weak, __stop___param[] __weak;
+
+/* Sets the parameter that lx_parameter names, as "driver.name=value". */
+static void set_parameter(void)
+{
+	for (const struct kernel_param *p = __start___param; p < __stop___param; p++) {
+		size_t length = strlen(p->name);
+
+		if (strlen(lx_parameter) > length && !memcmp(p->name, lx_parameter, length) &&
+		    lx_parameter[length] == '=' && p->ops->set)
+			p->ops->set(lx_parameter + length + 1, p);
+	}
+}
+
 /* The linker's: module_init functions, whose section the build has renamed. */
 extern initcall_t __start_lx_initcalls[], __stop_lx_initcalls[];
 
@@ -539,6 +622,7 @@ int lx_initcalls(void)
 {
 	int error = 0;
 
+	set_parameter();
 	for (initcall_t *call = __start_lx_initcalls; call < __stop_lx_initcalls && !error; call++)
 		error = (*call)();
 	return error;

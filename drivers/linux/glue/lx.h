@@ -37,8 +37,10 @@ struct lx_symbol {
 };
 extern const struct lx_symbol lx_symbols[];
 extern const unsigned long lx_symbols_count;
+/* A parameter of its module and its value, or nothing. */
+extern const char lx_parameter[];
 
-/* The server, ../src/lib.rs. */
+/* The server, ../src: something has come or is done, and frames can be sent again. */
 void lx_came(void);
 void lx_room(void);
 

@@ -147,6 +147,8 @@ static const struct reset {
 	{ PCI_VENDOR_ID_AMD, 0x2000, 0, 0x14, 2, 0, 0 },	/* and with 16 */
 	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0x40 },	/* ISTAT: SRST, */
 	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0 },	/* which stays */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x40, 1, 1, 0 },	/* DMA: idle */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 2 },	/* command: reset the chip */
 };
 
 /* Nanoseconds that a reset takes. */
@@ -235,6 +237,24 @@ int __pci_register_driver(struct pci_driver *driver, struct module *owner, const
 			return driver->probe(own, id);
 		}
 	return -ENODEV;
+}
+
+/* There is no other function on the bus. */
+struct pci_dev *pci_get_slot(struct pci_bus *bus, unsigned int devfn)
+{
+	return NULL;
+}
+
+void pci_dev_put(struct pci_dev *dev)
+{
+}
+
+/* The bus has the processor's addresses. */
+void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
+			     struct resource *r)
+{
+	region->start = r->start;
+	region->end = r->end;
 }
 
 int pci_enable_device(struct pci_dev *dev)
@@ -506,6 +526,15 @@ void dma_pool_free(struct dma_pool *pool, void *block, dma_addr_t handle)
 }
 
 /* Lines about devices. */
+void _dev_printk(const char *level, const struct device *dev, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	lx_print(printk_get_level(level) - '0', "", format, list);
+	va_end(list);
+}
+
 #define DEV_LINE(name, level)                                                                     \
 	void name(const struct device *dev, const char *format, ...)                              \
 	{                                                                                         \

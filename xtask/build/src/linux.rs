@@ -49,8 +49,10 @@ pub struct Driver {
     pub service: &'static str,
     /// What it may ask the device server for (servers/device/src/manifest.rs).
     pub grants: &'static str,
-    /// Its files in Linux's sources.
+    /// Its files in Linux's sources, in the order in which they begin.
     pub sources: &'static [&'static str],
+    /// A parameter of its module: `name=value`, or nothing.
+    pub parameter: &'static str,
 }
 
 /// All that there are.
@@ -61,6 +63,7 @@ pub const DRIVERS: &[Driver] = &[
         service: "link",
         grants: "pci=8086:1229 pci=8086:1209 dma=140000",
         sources: &["drivers/net/ethernet/intel/e100.c"],
+        parameter: "",
     },
     Driver {
         name: "ne2k-pci",
@@ -71,6 +74,7 @@ pub const DRIVERS: &[Driver] = &[
             "drivers/net/ethernet/8390/ne2k-pci.c",
             "drivers/net/ethernet/8390/8390.c",
         ],
+        parameter: "",
     },
     Driver {
         name: "pcnet32",
@@ -78,6 +82,7 @@ pub const DRIVERS: &[Driver] = &[
         service: "link",
         grants: "pci=1022:2000 dma=140000",
         sources: &["drivers/net/ethernet/amd/pcnet32.c"],
+        parameter: "",
     },
     Driver {
         name: "8139cp",
@@ -85,11 +90,59 @@ pub const DRIVERS: &[Driver] = &[
         service: "link",
         grants: "pci=10ec:8139 dma=140000",
         sources: &["drivers/net/ethernet/realtek/8139cp.c"],
+        parameter: "",
+    },
+    Driver {
+        name: "sym53c8xx",
+        device: "lsi53c895a",
+        service: "disk",
+        grants: "pci=1000:0012 dma=300000",
+        sources: &[
+            "drivers/scsi/sym53c8xx_2/sym_fw.c",
+            "drivers/scsi/sym53c8xx_2/sym_glue.c",
+            "drivers/scsi/sym53c8xx_2/sym_hipd.c",
+            "drivers/scsi/sym53c8xx_2/sym_malloc.c",
+            "drivers/scsi/sym53c8xx_2/sym_nvram.c",
+        ],
+        // Emulated devices are there at once after a reset of their bus.
+        parameter: "settle=0",
+    },
+    Driver {
+        name: "am53c974",
+        device: "am53c974",
+        service: "disk",
+        grants: "pci=1022:2020 dma=300000",
+        sources: &["drivers/scsi/esp_scsi.c", "drivers/scsi/am53c974.c"],
+        // Emulated devices are there at once after a reset of their bus.
+        parameter: "esp_bus_reset_settle=0",
     },
 ];
 
-/// Files of Linux's that do one thing and need nothing: they are part of the glue.
-const LEAVES: &[&str] = &["drivers/net/mii.c", "lib/bitrev.c"];
+/// A service of drivers.
+struct Service {
+    name: &'static str,
+    /// Its file of the glue, beside those of all drivers.
+    glue: &'static str,
+    /// Files of Linux's that do one thing and need nothing: they are part of the glue.
+    leaves: &'static [&'static str],
+    /// Bytes of memory that a device and its driver share; drivers have a grant for it.
+    memory: u64,
+}
+
+const SERVICES: &[Service] = &[
+    Service {
+        name: "link",
+        glue: "net.c",
+        leaves: &["drivers/net/mii.c", "lib/bitrev.c"],
+        memory: 0x14_0000,
+    },
+    Service {
+        name: "disk",
+        glue: "scsi.c",
+        leaves: &[],
+        memory: 0x30_0000,
+    },
+];
 
 /// Flags of the compiler for Linux's files: those of Linux's own build, but for code that can lie anywhere, and nothing that a
 /// program of this system cannot do.
@@ -391,14 +444,15 @@ impl<'a> Tree<'a> {
         Ok((program, facts))
     }
 
-    /// The objects of the glue, and the library in Rust that they are linked with.
-    fn glue(&self) -> Result<(Vec<PathBuf>, PathBuf), Error> {
+    /// The objects of the glue of a service, and the library in Rust that they are linked with.
+    fn glue(&self, service: &Service) -> Result<(Vec<PathBuf>, PathBuf), Error> {
         let root = &self.project.root;
+        let glue = root.join("drivers/linux/glue");
         let mut objects = Vec::new();
-        for file in crate::c::sources(&root.join("drivers/linux/glue"))? {
-            objects.push(self.compile(&file, "lx")?);
+        for file in ["core.c", "pci.c", service.glue] {
+            objects.push(self.compile(&glue.join(file), "lx")?);
         }
-        for file in LEAVES {
+        for file in service.leaves {
             objects.push(self.compile(&self.source.join(file), "lx")?);
         }
         objects.push(self.compile_own(&root.join("drivers/kit/c/format.c"))?);
@@ -419,7 +473,9 @@ impl<'a> Tree<'a> {
 
     /// Makes a program of a driver's objects.
     fn link(&self, driver: &Driver, objects: &[PathBuf]) -> Result<(Program, Facts), Error> {
-        let (glue, library) = self.glue()?;
+        let service = SERVICES.iter().find(|known| known.name == driver.service);
+        let service = service.ok_or_else(|| Error::new("there is no glue for this service"))?;
+        let (glue, library) = self.glue(service)?;
         let directory = self.root.join("programs");
         make_directory(&directory)?;
         let at = |end: &str| directory.join(format!("{}{end}", driver.name));
@@ -462,6 +518,9 @@ impl<'a> Tree<'a> {
             "__stop_lx_initcalls",
             "lx_symbols",
             "lx_symbols_count",
+            "lx_parameter",
+            "__start___param",
+            "__stop___param",
             "_GLOBAL_OFFSET_TABLE_",
         ];
         let stubs: BTreeSet<String> = needs
@@ -469,7 +528,9 @@ impl<'a> Tree<'a> {
             .filter(|name| !have.contains(name) && !linker.contains(&&**name))
             .collect();
         let (stub, made) = (at(".stubs.S"), at(".stubs.o"));
-        write(&stub, assembly(&symbols.functions, &stubs).as_bytes())?;
+        let mut text = assembly(&symbols.functions, &stubs);
+        text.push_str(&facts_of(driver, service));
+        write(&stub, text.as_bytes())?;
         tool(Command::new("cc").arg("-c").arg("-o").arg(&made).arg(&stub))?;
 
         let program = at("");
@@ -596,6 +657,22 @@ fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
     }
     text.push_str(".section .note.GNU-stack, \"\", @progbits\n");
     text
+}
+
+/// What the program is told of itself.
+fn facts_of(driver: &Driver, service: &Service) -> String {
+    let module = driver.name.replace('-', "_");
+    let parameter = match driver.parameter {
+        "" => String::new(),
+        parameter => format!("{module}.{parameter}"),
+    };
+    let (offered, memory) = (service.name, service.memory);
+    format!(
+        ".text\n.globl lx_serve\n.hidden lx_serve\nlx_serve: jmp lx_serve_{offered}\n\
+         .section .rodata\n.globl lx_parameter, lx_memory\n.hidden lx_parameter, lx_memory\n\
+         lx_parameter: .asciz \"{parameter}\"\n\
+         .balign 8\nlx_memory: .quad {memory}\n"
+    )
 }
 
 /// A name for what is made of these parts.

@@ -455,7 +455,16 @@ fn qemu(
     if let Some(disk) = &options.disk {
         let drive = format!("file={},format=raw,if=none,id=disk", quoted(disk));
         command.args(["-drive", &drive]);
-        command.args(["-device", "virtio-blk-pci,drive=disk"]);
+        match &options.driver {
+            Some(driver) if driver.service == "disk" && !driver.device.is_empty() => {
+                let adapter = format!("{},id=scsi", driver.device);
+                command.args(["-device", &adapter]);
+                command.args(["-device", "scsi-hd,drive=disk,bus=scsi.0"]);
+            }
+            _ => {
+                command.args(["-device", "virtio-blk-pci,drive=disk"]);
+            }
+        }
     }
     let card = match &options.driver {
         Some(driver) if driver.service == "link" => driver.device,

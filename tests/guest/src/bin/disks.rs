@@ -1,4 +1,4 @@
-//! `disks SEED KILLS`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or another server, is killed again and again, at instants that follow
+//! `disks SEED KILLS [DRIVER]`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or another server, is killed again and again, at instants that follow
 //! from the seed. Needs the system port (`trust`).
 //!
 //! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
@@ -25,9 +25,9 @@ rt::entry!(main);
 
 /// Sectors that are written to.
 const SECTORS: u64 = 4096;
-/// The driver of the disk.
+/// The driver of the disk, if no other one is said.
 const DRIVER: &str = "virtio-blk";
-/// Longest time between two kills, in nanoseconds: of the driver, and of others, which take longer to begin.
+/// Longest time between two kills, in nanoseconds: of that driver, and of others, which take longer to begin.
 const PAUSE: u64 = 8_000_000;
 const PAUSE_OTHERS: u64 = 60_000_000;
 /// Requests that are open at a time.
@@ -94,13 +94,14 @@ impl Load {
         }
     }
 
-    fn run(&mut self, seed: u64, kills: u64) -> Result<(), String> {
+    fn run(&mut self, driver: &'static str, seed: u64, kills: u64) -> Result<(), String> {
         let size = (SECTORS * SECTOR) as usize;
         self.disk
             .write(0, &vec![0; size])
             .map_err(|error| error.text())?;
         // What is submitted from here on is told apart by its ticket.
-        thread::spawn(move || killer::run(DRIVER, seed, kills, PAUSE)).map_err(|_| "no thread")?;
+        let pause = pause(driver);
+        thread::spawn(move || killer::run(driver, seed, kills, pause)).map_err(|_| "no thread")?;
         // The kills come by the clock: on a slow host there may be few requests in between.
         while !killer::is_done() || self.done <= kills {
             while self.expected.len() < OPEN {
@@ -237,9 +238,10 @@ fn main() -> u8 {
             .and_then(|text| text.parse::<u64>().ok())
     };
     let (Some(seed), Some(kills)) = (number(1), number(2)) else {
-        rt::eprintln!("usage: disks SEED KILLS");
+        rt::eprintln!("usage: disks SEED KILLS [DRIVER]");
         return 2;
     };
+    let driver = rt::start().args.get(3).map_or(DRIVER, String::as_str);
     let disk = match SystemDisk::open() {
         Ok(disk) => disk,
         Err(error) => {
@@ -254,7 +256,7 @@ fn main() -> u8 {
         expected: BTreeMap::new(),
         done: 0,
     };
-    let ran = load.run(seed, kills);
+    let ran = load.run(driver, seed, kills);
     let killed = killer::killed();
     if let Err(why) = ran.and_then(|()| keep(&load.model).map_err(|error| error.text().into())) {
         println!("disks: seed {seed}, {killed} kills: {why}");

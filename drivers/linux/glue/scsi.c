@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Disks on a SCSI bus: requests between the server (../src/disk.rs) and Linux's driver of one host adapter. Linux's block layer and its middle
+ * layer of SCSI are not here: commands are made and their outcome is judged below. They are given to the driver in process context, or by the
+ * timer. */
+#include <asm/unaligned.h>
+#include <linux/blk-mq.h>
+#include <linux/completion.h>
+#include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+#include <linux/timer.h>
+#include <scsi/scsi.h>
+#include <scsi/scsi_cmnd.h>
+#include <scsi/scsi_dbg.h>
+#include <scsi/scsi_device.h>
+#include <scsi/scsi_host.h>
+#include <scsi/scsi_tcq.h>
+#include <scsi/scsi_transport.h>
+#include <scsi/scsi_transport_spi.h>
+
+#include "lx.h"
+
+/* The adapter, the target and its unit 0. There is one of each. */
+static struct Scsi_Host *host;
+static struct scsi_target *target;
+static struct scsi_device *disk;
+
+/* The adapter. */
+
+struct Scsi_Host *scsi_host_alloc(struct scsi_host_template *template, int private)
+{
+	struct Scsi_Host *made = kzalloc(sizeof(*made) + private, GFP_KERNEL);
+
+	if (!made)
+		return NULL;
+	made->hostt = template;
+	made->host_lock = &made->default_lock;
+	made->this_id = template->this_id;
+	made->can_queue = template->can_queue;
+	made->cmd_per_lun = template->cmd_per_lun;
+	made->sg_tablesize = template->sg_tablesize;
+	made->max_id = 8;
+	made->max_lun = 8;
+	made->shost_data = kzalloc(sizeof(struct spi_host_attrs), GFP_KERNEL);
+	return made;
+}
+
+/* Adapters stay. */
+void scsi_host_put(struct Scsi_Host *gone)
+{
+}
+
+void scsi_remove_host(struct Scsi_Host *gone)
+{
+	host = NULL;
+}
+
+int scsi_add_host_with_dma(struct Scsi_Host *added, struct device *device, struct device *dma)
+{
+	added->shost_gendev.parent = device;
+	host = added;
+	return 0;
+}
+
+/* Later, by lx_scsi_start(). */
+void scsi_scan_host(struct Scsi_Host *added)
+{
+}
+
+int scsi_is_host_device(const struct device *device)
+{
+	return host && device == &host->shost_gendev;
+}
+
+/* What is agreed with a target about its transfers: nothing (no domain validation), so they are asynchronous and narrow. Emulated buses have no
+ * other speed. */
+
+static struct scsi_transport_template transport;
+
+struct scsi_transport_template *spi_attach_transport(struct spi_function_template *functions)
+{
+	return &transport;
+}
+
+void spi_release_transport(struct scsi_transport_template *gone)
+{
+}
+
+void spi_dv_device(struct scsi_device *device)
+{
+}
+
+void spi_display_xfer_agreement(struct scsi_target *of)
+{
+}
+
+int spi_populate_tag_msg(unsigned char *message, struct scsi_cmnd *cmd)
+{
+	if (!(cmd->flags & SCMD_TAGGED))
+		return 0;
+	message[0] = SIMPLE_QUEUE_TAG;
+	message[1] = scsi_cmd_to_rq(cmd)->tag;
+	return 2;
+}
+
+/* Messages by which drivers answer a target that wants to agree on something after all: the same as Linux's. */
+
+static int extended(unsigned char *message, int size, const unsigned char *bytes)
+{
+	message[0] = EXTENDED_MESSAGE;
+	message[1] = size;
+	memcpy(message + 2, bytes, size);
+	return 2 + size;
+}
+
+int spi_populate_width_msg(unsigned char *message, int width)
+{
+	return extended(message, 2, (unsigned char[]){ EXTENDED_WDTR, width });
+}
+
+int spi_populate_sync_msg(unsigned char *message, int period, int offset)
+{
+	return extended(message, 3, (unsigned char[]){ EXTENDED_SDTR, period, offset });
+}
+
+int spi_populate_ppr_msg(unsigned char *message, int period, int offset, int width, int options)
+{
+	return extended(message, 6,
+			(unsigned char[]){ EXTENDED_PPR, period, 0, offset, width, options });
+}
+
+/* Drivers print messages that they did not expect. The number of bytes that this one has. */
+int spi_print_msg(const unsigned char *message)
+{
+	printk("message %#x ", message[0]);
+	if (message[0] == EXTENDED_MESSAGE)
+		return 2 + (message[1] ? message[1] : 256);
+	return message[0] >= 0x20 && message[0] <= 0x2f ? 2 : 1;
+}
+
+void scmd_printk(const char *level, const struct scsi_cmnd *cmd, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	lx_print(printk_get_level(level) - '0', "", format, list);
+	va_end(list);
+}
+
+/* How many commands the unit can have. */
+int scsi_change_queue_depth(struct scsi_device *device, int depth)
+{
+	device->queue_depth = clamp(depth, 1, host->can_queue);
+	return device->queue_depth;
+}
+
+/* The unit has said that it has no room for more than so many: those that it refused are given to it again. */
+int scsi_track_queue_full(struct scsi_device *device, int depth)
+{
+	return scsi_change_queue_depth(device, depth);
+}
+
+struct scsi_device *__scsi_device_lookup_by_target(struct scsi_target *of, u64 lun)
+{
+	return disk && of == target && lun == disk->lun ? disk : NULL;
+}
+
+/* Commands. */
+
+/* Most that there are, and bytes of data of each. */
+#define COMMANDS 40
+#define DATA 65536
+/* How often one is given to the device that has said "later" or "again" to it. */
+#define TRIES 10
+/* Jiffies after which a device does not answer any more. */
+#define PATIENCE (30 * HZ)
+
+/* As Linux has it: the driver finds one by the other (blk_mq_rq_from_pdu, scsi_cmd_priv). */
+struct pair {
+	struct request request;
+	struct scsi_cmnd cmd;
+};
+
+static struct command {
+	/* In one of the lists below, if anybody wants it. */
+	struct list_head link;
+	struct pair *pair;
+	void *data;
+	struct scatterlist piece;
+	unsigned long due;
+	int tries;
+	/* The device has less to read than it was asked for, and that is no error. */
+	bool may_be_short;
+	bool failed;
+} commands[COMMANDS];
+
+static int count;
+/* Those that no driver has, those that the driver has, and those that it is done with. */
+static LIST_HEAD(waiting);
+static LIST_HEAD(started);
+static LIST_HEAD(ended);
+static int in_driver;
+/* Jiffies until which the device is left alone: it has asked for it more than once. */
+static unsigned long pause;
+/* Something has ended. */
+static DECLARE_COMPLETION(came);
+
+/* Gives the driver what it takes. Interrupts are disabled. */
+static void start_waiting(void);
+
+/* Starts what the driver could not take before, and looks whether it still works. */
+static void look(struct timer_list *timer)
+{
+	struct list_head *list = in_driver ? &started : &waiting;
+	struct command *first = list_first_entry_or_null(list, struct command, link);
+
+	if (first && time_after(jiffies, first->due))
+		osenv_panic("the disk has not answered a request for %d s", PATIENCE / HZ);
+	start_waiting();
+}
+
+static DEFINE_TIMER(looker, look);
+
+static void start_waiting(void)
+{
+	struct command *c;
+	bool refused = time_before(jiffies, pause);
+
+	while (!refused && in_driver < disk->queue_depth &&
+	       (c = list_first_entry_or_null(&waiting, struct command, link))) {
+		list_move_tail(&c->link, &started);
+		in_driver++;
+		c->due = jiffies + PATIENCE;
+		refused = host->hostt->queuecommand(host, &c->pair->cmd) != 0;
+		if (refused) {
+			list_move(&c->link, &waiting);
+			in_driver--;
+		}
+	}
+	if (refused && !list_empty(&waiting))
+		mod_timer(&looker, jiffies + 1);
+	else if (in_driver && !timer_pending(&looker))
+		mod_timer(&looker, jiffies + HZ);
+}
+
+static struct command *command_of(struct scsi_cmnd *cmd)
+{
+	return &commands[scsi_cmd_to_rq(cmd)->tag];
+}
+
+/* From the driver, in any context. */
+void scsi_done(struct scsi_cmnd *cmd)
+{
+	int was = um_set_signals(0);
+
+	list_move_tail(&command_of(cmd)->link, &ended);
+	in_driver--;
+	complete(&came);
+	um_set_signals(was);
+	lx_came();
+}
+
+int scsi_dma_map(struct scsi_cmnd *cmd)
+{
+	struct scatterlist *piece = scsi_sglist(cmd);
+
+	if (!scsi_bufflen(cmd))
+		return 0;
+	sg_dma_address(piece) = sg_phys(piece);
+	return 1;
+}
+
+void scsi_dma_unmap(struct scsi_cmnd *cmd)
+{
+}
+
+/* There is one piece. */
+struct scatterlist *sg_next(struct scatterlist *piece)
+{
+	return NULL;
+}
+
+void *scsi_kmap_atomic_sg(struct scatterlist *piece, int pieces, size_t *offset, size_t *length)
+{
+	return sg_virt(piece);
+}
+
+void scsi_kunmap_atomic_sg(void *address)
+{
+}
+
+/* Has the driver do a command. */
+static void give(struct command *c, const u8 *bytes, int size, enum dma_data_direction direction,
+		 unsigned int data)
+{
+	struct scsi_cmnd *cmd = &c->pair->cmd;
+	int was;
+
+	memset(cmd->cmnd, 0, sizeof(cmd->cmnd));
+	memcpy(cmd->cmnd, bytes, size);
+	cmd->cmd_len = size;
+	cmd->sc_data_direction = direction;
+	cmd->device = disk;
+	cmd->flags = disk->simple_tags ? SCMD_TAGGED : 0;
+	cmd->sdb.length = data;
+	cmd->sdb.table.nents = data ? 1 : 0;
+	cmd->sdb.table.sgl = &c->piece;
+	/* As sg_init_one(). */
+	memset(&c->piece, 0, sizeof(c->piece));
+	sg_mark_end(&c->piece);
+	sg_set_buf(&c->piece, c->data, data);
+	c->due = jiffies + PATIENCE;
+	c->tries = 0;
+	c->failed = false;
+	c->may_be_short = false;
+
+	was = um_set_signals(0);
+	cmd->result = 0;
+	cmd->resid_len = 0;
+	memset(cmd->sense_buffer, 0, SCSI_SENSE_BUFFERSIZE);
+	list_add_tail(&c->link, &waiting);
+	start_waiting();
+	um_set_signals(was);
+}
+
+/* What has become of a command. */
+enum outcome { GOOD, BAD, AGAIN };
+
+/* What the device says of a command that it could not do. */
+static enum outcome judge_sense(struct scsi_cmnd *cmd)
+{
+	const u8 *sense = cmd->sense_buffer;
+
+	/* Fixed format, or descriptors. */
+	switch ((sense[0] & 0x7f) < 0x72 ? sense[2] & 0xf : sense[1] & 0xf) {
+	case NO_SENSE:
+	case RECOVERED_ERROR:
+		return GOOD;
+	/* After a reset, or in the middle of something. */
+	case NOT_READY:
+	case UNIT_ATTENTION:
+	case ABORTED_COMMAND:
+		return AGAIN;
+	case ILLEGAL_REQUEST:
+		/* It has no cache. */
+		return cmd->cmnd[0] == SYNCHRONIZE_CACHE ? GOOD : BAD;
+	default:
+		return BAD;
+	}
+}
+
+static enum outcome judge(struct command *c)
+{
+	struct scsi_cmnd *cmd = &c->pair->cmd;
+
+	switch (host_byte(cmd->result)) {
+	case DID_OK:
+		break;
+	case DID_NO_CONNECT:
+	case DID_BAD_TARGET:
+		return BAD;
+	default:
+		return AGAIN;
+	}
+	switch (get_status_byte(cmd)) {
+	case SAM_STAT_GOOD:
+		return scsi_get_resid(cmd) && !c->may_be_short ? BAD : GOOD;
+	case SAM_STAT_CHECK_CONDITION:
+		return judge_sense(cmd);
+	case SAM_STAT_BUSY:
+	case SAM_STAT_TASK_SET_FULL:
+	case SAM_STAT_TASK_ABORTED:
+		return AGAIN;
+	default:
+		return BAD;
+	}
+}
+
+/* A command that is over: those that are to be done again are not. NULL: none. Starts others in its place. */
+static struct command *next_ended(void)
+{
+	int was = um_set_signals(0);
+	struct command *c;
+
+	while ((c = list_first_entry_or_null(&ended, struct command, link))) {
+		enum outcome outcome = judge(c);
+
+		list_del_init(&c->link);
+		if (outcome == AGAIN && ++c->tries < TRIES) {
+			c->pair->cmd.result = 0;
+			c->pair->cmd.resid_len = 0;
+			if (c->tries > 1)
+				pause = jiffies + c->tries * HZ / 10;
+			list_add(&c->link, &waiting);
+			continue;
+		}
+		c->failed = outcome != GOOD;
+		break;
+	}
+	start_waiting();
+	um_set_signals(was);
+	return c;
+}
+
+/* Memory for a command: false if there is none. */
+static bool make(struct command *c)
+{
+	size_t private = host->hostt->cmd_size;
+
+	INIT_LIST_HEAD(&c->link);
+	c->pair = kzalloc(sizeof(*c->pair) + private, GFP_KERNEL);
+	c->data = __kmalloc(DATA, GFP_KERNEL);
+	if (c->pair)
+		c->pair->cmd.sense_buffer = kzalloc(SCSI_SENSE_BUFFERSIZE, GFP_KERNEL);
+	if (!c->pair || !c->data || !c->pair->cmd.sense_buffer) {
+		kfree(c->pair ? c->pair->cmd.sense_buffer : NULL);
+		kfree(c->pair);
+		kfree(c->data);
+		return false;
+	}
+	c->pair->request.tag = c - commands;
+	return true;
+}
+
+/* Finding the disk. */
+
+/* Does the command whose bytes these are, before there are others. Its data goes to the first one's. */
+static int ask(const u8 *bytes, int size, unsigned int data, bool may_be_short)
+{
+	struct command *c = &commands[0];
+
+	memset(c->data, 0, data);
+	give(c, bytes, size, data ? DMA_FROM_DEVICE : DMA_NONE, data);
+	c->may_be_short = may_be_short;
+	while (next_ended() != c)
+		wait_for_completion_timeout(&came, HZ);
+	return c->failed ? -EIO : 0;
+}
+
+/* The target with this number and its unit 0, for the driver. */
+static int make_device(unsigned int id)
+{
+	size_t more = sizeof(struct spi_transport_attrs);
+
+	target = kzalloc(sizeof(*target) + more, GFP_KERNEL);
+	disk = kzalloc(sizeof(*disk), GFP_KERNEL);
+	if (!target || !disk)
+		return -ENOMEM;
+	target->id = id;
+	target->dev.parent = &host->shost_gendev;
+	disk->host = host;
+	disk->id = id;
+	disk->sdev_target = target;
+	disk->sdev_gendev.parent = &target->dev;
+	disk->queue_depth = 1;
+	if (host->hostt->target_alloc && host->hostt->target_alloc(target))
+		return -ENODEV;
+	if (host->hostt->slave_alloc && host->hostt->slave_alloc(disk)) {
+		if (host->hostt->target_destroy)
+			host->hostt->target_destroy(target);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+static void forget_device(void)
+{
+	if (host->hostt->slave_destroy)
+		host->hostt->slave_destroy(disk);
+	if (host->hostt->target_destroy)
+		host->hostt->target_destroy(target);
+	kfree(disk);
+	kfree(target);
+}
+
+/* Whether unit 0 of a target is a disk. */
+static bool is_disk(void)
+{
+	static const u8 inquiry[6] = { INQUIRY, 0, 0, 0, 36 };
+	const u8 *said = commands[0].data;
+
+	if (ask(inquiry, sizeof(inquiry), 36, true) || said[0] != TYPE_DISK)
+		return false;
+	disk->type = TYPE_DISK;
+	disk->scsi_level = said[2] & 7;
+	disk->tagged_supported = disk->simple_tags = said[7] >> 1 & 1;
+	return true;
+}
+
+/* What is known of the disk. */
+static u64 sectors;
+static bool writable;
+
+/* Bytes of a sector, or 0. */
+static u32 read_capacity(void)
+{
+	static const u8 capacity10[10] = { READ_CAPACITY };
+	static const u8 capacity16[16] = { SERVICE_ACTION_IN_16, SAI_READ_CAPACITY_16, [13] = 32 };
+	const u8 *said = commands[0].data;
+
+	if (ask(capacity10, sizeof(capacity10), 8, false))
+		return 0;
+	sectors = (u64)get_unaligned_be32(said) + 1;
+	if (sectors <= U32_MAX)
+		return get_unaligned_be32(said + 4);
+	if (ask(capacity16, sizeof(capacity16), 32, true) ||
+	    scsi_get_resid(&commands[0].pair->cmd) > 32 - 12)
+		return 0;
+	sectors = get_unaligned_be64(said) + 1;
+	return get_unaligned_be32(said + 8);
+}
+
+/* The server's. */
+
+/* Most sectors of a disk: bytes can be counted. */
+#define MOST_SECTORS (1ULL << 54)
+
+/* Starts the driver, and finds the first disk of its bus: 0, or an error. */
+int lx_scsi_start(void);
+int lx_scsi_start(void)
+{
+	static const u8 ready[6] = { TEST_UNIT_READY };
+	static const u8 mode[6] = { MODE_SENSE, 8, 0x3f, 0, 4 };
+	int error = lx_pci_find();
+	u32 size;
+
+	if (error)
+		return error;
+	lx_begin();
+	error = lx_pci_begin();
+	if (!error)
+		error = lx_initcalls();
+	if (error)
+		return error;
+	if (!host || !make(&commands[0]))
+		return -ENODEV;
+	for (unsigned int id = 0; !disk && id < host->max_id; id++) {
+		if (id == host->this_id)
+			continue;
+		if (!make_device(id) && !is_disk())
+			forget_device();
+		else if (disk->type == TYPE_DISK)
+			break;
+		disk = NULL;
+		target = NULL;
+	}
+	if (!disk)
+		return -ENODEV;
+	if (host->hostt->slave_configure && host->hostt->slave_configure(disk))
+		return -ENODEV;
+	if (ask(ready, sizeof(ready), 0, false))
+		return -EIO;
+	size = read_capacity();
+	if (size != SECTOR_SIZE || sectors - 1 >= MOST_SECTORS)
+		return -EMEDIUMTYPE;
+	/* The bit for "write protected", if it has that. */
+	writable = ask(mode, sizeof(mode), 4, true) || !(((u8 *)commands[0].data)[2] & 0x80);
+	for (count = 1; count < COMMANDS && make(&commands[count]); count++)
+		;
+	/* Some memory is the driver's. */
+	for (int spare = 2; count < COMMANDS && count > 1 && spare; spare--)
+		kfree(commands[--count].data);
+	return 0;
+}
+
+/* How many commands there can be at a time. */
+int lx_scsi_commands(void);
+int lx_scsi_commands(void)
+{
+	return count;
+}
+
+unsigned long lx_scsi_sectors(void);
+unsigned long lx_scsi_sectors(void)
+{
+	return sectors;
+}
+
+int lx_scsi_is_writable(void);
+int lx_scsi_is_writable(void)
+{
+	return writable;
+}
+
+/* Where the data of a command stands. */
+void *lx_scsi_data(int number);
+void *lx_scsi_data(int number)
+{
+	return commands[number].data;
+}
+
+/* Has a command read (0) or written (1). What the server asks for the disk has. */
+void lx_scsi_transfer(int number, int write, unsigned long sector, unsigned int bytes);
+void lx_scsi_transfer(int number, int write, unsigned long sector, unsigned int bytes)
+{
+	unsigned int length = bytes / SECTOR_SIZE;
+	u8 cdb[16] = {};
+	int size = 10;
+
+	if (sector + length <= U32_MAX) {
+		cdb[0] = write ? WRITE_10 : READ_10;
+		put_unaligned_be32(sector, cdb + 2);
+		put_unaligned_be16(length, cdb + 7);
+	} else {
+		size = 16;
+		cdb[0] = write ? WRITE_16 : READ_16;
+		put_unaligned_be64(sector, cdb + 2);
+		put_unaligned_be32(length, cdb + 10);
+	}
+	give(&commands[number], cdb, size, write ? DMA_TO_DEVICE : DMA_FROM_DEVICE, bytes);
+}
+
+/* Has the disk write what is in its cache. */
+void lx_scsi_flush(int number);
+void lx_scsi_flush(int number)
+{
+	static const u8 cdb[10] = { SYNCHRONIZE_CACHE };
+
+	give(&commands[number], cdb, sizeof(cdb), DMA_NONE, 0);
+}
+
+/* The number of a command that is over, and whether it has failed; -1: none. */
+int lx_scsi_ended(int *failed);
+int lx_scsi_ended(int *failed)
+{
+	struct command *c = next_ended();
+
+	if (!c)
+		return -1;
+	*failed = c->failed;
+	return c - commands;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A network card, as `services::link`. Frames come in when a client takes them: only then is the driver polled (NAPI), so that what
+//! comes faster stays in the card, which drops it, and interrupts stay off meanwhile.
+
+use crate::{failed, CAME, CONTROL};
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::ffi::{c_int, c_uint, c_void};
+use interface::server::{Event, Visitor};
+use interface::Error;
+use services::link::{frames, Link, LinkClient, LinkStub, BATCH, FRAME, MOST};
+
+// `glue/net.c`. All are called in the driver, by the process-level thread.
+extern "C" {
+    /// Starts Linux's driver and its card: 0, or the number of the error.
+    fn lx_net_start() -> c_int;
+    fn lx_net_address() -> u64;
+    fn lx_net_send(frame: *const c_void, size: c_uint) -> c_int;
+    fn lx_net_has_room() -> c_int;
+    fn lx_net_is_pending() -> c_int;
+    fn lx_net_receive(batch: *mut c_void, most: c_uint) -> usize;
+}
+
+/// There is room to send.
+static ROOM: Event = Event::new();
+
+/// There is room again.
+#[no_mangle]
+extern "C" fn lx_room() {
+    kit::later(|| ROOM.happened());
+}
+
+/// A client's session.
+struct Client;
+
+impl Link for Client {
+    fn address(&self) -> Result<u64, Error> {
+        // SAFETY: as said above; the driver has started.
+        Ok(kit::inside(|| unsafe { lx_net_address() }))
+    }
+
+    fn send(&self, batch: &[u8]) -> Result<u64, Error> {
+        let mut taken = 0;
+        for frame in frames(batch) {
+            if frame.is_empty() || frame.len() > FRAME {
+                return Err(Error::Invalid);
+            }
+            // SAFETY: as above; so many bytes are there.
+            let sent = kit::inside(|| unsafe {
+                lx_net_send(frame.as_ptr().cast(), frame.len() as c_uint)
+            });
+            if sent == 0 {
+                break;
+            }
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    async fn room(&self) -> Result<(), Error> {
+        // SAFETY: as above.
+        let room = || kit::inside(|| unsafe { lx_net_has_room() } != 0);
+        ROOM.until(|| room().then_some(Ok(()))).await
+    }
+
+    async fn receive(&self, room: usize) -> Result<Vec<u8>, Error> {
+        let most = (room / (2 + FRAME)).min(MOST);
+        if most == 0 {
+            return Err(Error::Invalid);
+        }
+        let came = || {
+            // SAFETY: as above.
+            if kit::inside(|| unsafe { lx_net_is_pending() }) == 0 {
+                return None;
+            }
+            let mut batch: Vec<u8> = Vec::with_capacity(BATCH);
+            // SAFETY: as above; so many frames of the greatest size fit.
+            let length = kit::inside(|| unsafe {
+                lx_net_receive(batch.as_mut_ptr().cast(), most as c_uint)
+            });
+            // SAFETY: they were written, and are no more than fit.
+            unsafe { batch.set_len(length) };
+            (!batch.is_empty()).then_some(Ok(batch))
+        };
+        CAME.until(came).await
+    }
+}
+
+fn serve() -> Result<Infallible, Error> {
+    // SAFETY: called once, first.
+    let started = kit::inside(|| unsafe { lx_net_start() });
+    if started != 0 {
+        return Err(failed(started));
+    }
+    rt::names::serve("link", |visitor: &Visitor| {
+        if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
+            return Err(Error::Denied);
+        }
+        Ok(LinkStub(Client))
+    })
+}
+
+/// Offers the card, and ends when it cannot any more.
+#[no_mangle]
+extern "C" fn lx_serve_link() {
+    crate::ended(serve());
+}
