@@ -189,6 +189,8 @@ static struct command {
 	struct scatterlist piece;
 	unsigned long due;
 	int tries;
+	/* The device has no other command beside it. */
+	bool alone;
 	/* The device has less to read than it was asked for, and that is no error. */
 	bool may_be_short;
 	bool failed;
@@ -205,7 +207,6 @@ static unsigned long pause;
 /* Something has ended. */
 static DECLARE_COMPLETION(came);
 
-/* Gives the driver what it takes. Interrupts are disabled. */
 static void start_waiting(void);
 
 /* Starts what the driver could not take before, and looks whether it still works. */
@@ -221,13 +222,22 @@ static void look(struct timer_list *timer)
 
 static DEFINE_TIMER(looker, look);
 
+/* Whether the device has room for this one beside those that it has. */
+static bool has_room(const struct command *c)
+{
+	const struct command *first = list_first_entry_or_null(&started, struct command, link);
+
+	return !first || (in_driver < disk->queue_depth && !c->alone && !first->alone);
+}
+
+/* Gives the driver what it takes, in order. Interrupts are disabled. */
 static void start_waiting(void)
 {
 	struct command *c;
 	bool refused = time_before(jiffies, pause);
 
-	while (!refused && in_driver < disk->queue_depth &&
-	       (c = list_first_entry_or_null(&waiting, struct command, link))) {
+	while (!refused && (c = list_first_entry_or_null(&waiting, struct command, link)) &&
+	       has_room(c)) {
 		list_move_tail(&c->link, &started);
 		in_driver++;
 		c->due = jiffies + PATIENCE;
@@ -312,6 +322,8 @@ static void give(struct command *c, const u8 *bytes, int size, enum dma_data_dir
 	c->due = jiffies + PATIENCE;
 	c->tries = 0;
 	c->failed = false;
+	/* QEMU's 53c895a takes the end of a command that has no data, and takes its time, for that of another one. */
+	c->alone = !data;
 	c->may_be_short = false;
 
 	was = um_set_signals(0);
@@ -331,6 +343,9 @@ static enum outcome judge_sense(struct scsi_cmnd *cmd)
 {
 	const u8 *sense = cmd->sense_buffer;
 
+	/* It was not said. */
+	if (!sense[0])
+		return AGAIN;
 	/* Fixed format, or descriptors. */
 	switch ((sense[0] & 0x7f) < 0x72 ? sense[2] & 0xf : sense[1] & 0xf) {
 	case NO_SENSE:
@@ -364,7 +379,7 @@ static enum outcome judge(struct command *c)
 	}
 	switch (get_status_byte(cmd)) {
 	case SAM_STAT_GOOD:
-		return scsi_get_resid(cmd) && !c->may_be_short ? BAD : GOOD;
+		return scsi_get_resid(cmd) && !c->may_be_short ? AGAIN : GOOD;
 	case SAM_STAT_CHECK_CONDITION:
 		return judge_sense(cmd);
 	case SAM_STAT_BUSY:
