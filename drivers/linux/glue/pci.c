@@ -148,7 +148,10 @@ static const struct reset {
 	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0x40 },	/* ISTAT: SRST, */
 	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0 },	/* which stays */
 	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x40, 1, 1, 0 },	/* DMA: idle */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 2 },	/* command: reset the chip */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x20, 1, 1, 0x40 },	/* no interrupt for a reset of the bus */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 3 },	/* command: reset the bus, which ends what the disk does, */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 2 },	/* and reset the chip */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x54, 4, 0, 0 },	/* status of DMA: reading clears it */
 };
 
 /* Nanoseconds that a reset takes. */
