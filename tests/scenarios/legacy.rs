@@ -4,7 +4,7 @@ use super::{disk, net};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::Path;
 use xtask_build::linux::{self, Driver, Program};
-use xtask_build::project::Project;
+use xtask_build::project::{temp_dir, Project};
 use xtask_machine::net::Net;
 
 /// Builds a driver.
@@ -66,6 +66,65 @@ pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
 /// Sectors under load, from a seed, so many kills.
 pub(crate) fn kill_disk(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
     disk::kill_of(ctx, Some(build("sym53c8xx")?), seed, count)
+}
+
+/// Disks that answer as disks should not: what was asked for ends with an error, and what can be done again is done again. One that is no disk
+/// for this system, or does not answer when it is looked for, is not offered.
+pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
+    let project = Project::find().map_err(|error| error.message)?;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let file = directory.path().join("disk");
+    std::fs::write(&file, vec![0; 1 << 20]).map_err(|error| error.to_string())?;
+    let mut script = String::from("trust disk size\n");
+    for sector in 100..=107 {
+        script += &format!("trust disk read {sector} 1 > /tmp/{sector}\n");
+    }
+    script += "trust disk flush\nbusybox cmp /tmp/100 /tmp/107 && echo on\n";
+    // The time in which a disk is late flies.
+    let mut run = |parameter, script: &str, flies: bool| {
+        let driver = Driver {
+            name: "wild",
+            device: "lsi53c895a",
+            service: "disk",
+            grants: "pci=1000:0012 dma=300000",
+            sources: &[],
+            parameter,
+        };
+        let program = linux::build_own(&project, &driver, Path::new("drivers/linux/tests/disk.c"));
+        let program = program.map_err(|error| error.message)?;
+        let run = Run::script(script).disk(&file).driver(Some(program));
+        let output = ctx.run(if flies { run.deterministic() } else { run })?;
+        let text = output.text();
+        let counted = text.find("instructions: ").unwrap_or(text.len());
+        Ok::<_, Failure>(text[..counted].to_string())
+    };
+    let text = run("", &script, true)?;
+    let failed = "disk: the server does not answer sensibly\n";
+    let late = "wild: the disk has not answered for 30 s, and is reset\n";
+    let expected = format!(
+        "4096 sectors of 512 bytes\n{}{late}{late}{failed}on\n",
+        failed.repeat(5)
+    );
+    assert_eq!(text, expected);
+
+    let error = "wild: error -5\n";
+    let large = "wild: the disk has 4096 sectors of 4096 bytes\n";
+    for (parameter, said) in [
+        ("mode=1", error.to_string()),
+        ("mode=2", large.to_string()),
+        ("mode=3", error.to_string()),
+        ("mode=4", format!("{late}{late}{error}")),
+    ] {
+        let flies = parameter == "mode=4";
+        let wait = if flies { "busybox sleep 70\n" } else { "" };
+        let script = format!("{wait}trust disk size\necho on\n");
+        let text = run(parameter, &script, flies)?;
+        // A disk that is still looked for is one that does not answer.
+        let offered = text.contains("sectors of 512 bytes");
+        assert!(text.contains(&said) && !offered, "{parameter}: {text}");
+        assert!(text.ends_with("\non\n"), "{parameter}: {text}");
+    }
+    Ok(())
 }
 
 /// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended, by a sentence that says which

@@ -144,6 +144,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("legacy_wild", legacy::wild),
     once("legacy_disks", legacy::disks),
     once("legacy_disk_kills", legacy::disk_kills),
+    once("legacy_disk_errors", legacy::disk_errors),
     scenario("attack_power", attack::power),
     scenario("attack_placed", attack::placed),
     scenario("attack_priority", attack::priority),

@@ -170,10 +170,11 @@ struct scsi_device *__scsi_device_lookup_by_target(struct scsi_target *of, u64 l
 /* Most that there are, and bytes of data of each. */
 #define COMMANDS 40
 #define DATA 65536
-/* How often one is given to the device that has said "later" or "again" to it. */
+/* How often one is given to the device that has said "later" or "again" to it, or has not done all of it. */
 #define TRIES 10
-/* Jiffies after which a device does not answer any more. */
+/* Jiffies after which the device is reset that has not answered. It counts as so many tries. */
 #define PATIENCE (30 * HZ)
+#define LATE (TRIES / 2)
 
 /* As Linux has it: the driver finds one by the other (blk_mq_rq_from_pdu, scsi_cmd_priv). */
 struct pair {
@@ -189,6 +190,8 @@ static struct command {
 	struct scatterlist piece;
 	unsigned long due;
 	int tries;
+	/* The driver has it. */
+	bool given;
 	/* The device has no other command beside it. */
 	bool alone;
 	/* The device has less to read than it was asked for, and that is no error. */
@@ -204,7 +207,9 @@ static LIST_HEAD(ended);
 static int in_driver;
 /* Jiffies until which the device is left alone: it has asked for it more than once. */
 static unsigned long pause;
-/* Something has ended. */
+/* One that was not answered in time, which the process-level thread is to take care of. */
+static struct command *late;
+/* Something has ended, or is late. */
 static DECLARE_COMPLETION(came);
 
 static void start_waiting(void);
@@ -215,8 +220,11 @@ static void look(struct timer_list *timer)
 	struct list_head *list = in_driver ? &started : &waiting;
 	struct command *first = list_first_entry_or_null(list, struct command, link);
 
-	if (first && time_after(jiffies, first->due))
-		osenv_panic("the disk has not answered a request for %d s", PATIENCE / HZ);
+	if (first && !late && time_after(jiffies, first->due)) {
+		late = first;
+		complete(&came);
+		lx_came();
+	}
 	start_waiting();
 }
 
@@ -240,16 +248,18 @@ static void start_waiting(void)
 	       has_room(c)) {
 		list_move_tail(&c->link, &started);
 		in_driver++;
+		c->given = true;
 		c->due = jiffies + PATIENCE;
 		refused = host->hostt->queuecommand(host, &c->pair->cmd) != 0;
 		if (refused) {
 			list_move(&c->link, &waiting);
 			in_driver--;
+			c->given = false;
 		}
 	}
 	if (refused && !list_empty(&waiting))
 		mod_timer(&looker, jiffies + 1);
-	else if (in_driver && !timer_pending(&looker))
+	else if (!list_empty(&started) && !timer_pending(&looker))
 		mod_timer(&looker, jiffies + HZ);
 }
 
@@ -261,9 +271,13 @@ static struct command *command_of(struct scsi_cmnd *cmd)
 /* From the driver, in any context. */
 void scsi_done(struct scsi_cmnd *cmd)
 {
+	struct command *c = command_of(cmd);
 	int was = um_set_signals(0);
 
-	list_move_tail(&command_of(cmd)->link, &ended);
+	if (!c->given)
+		osenv_panic("a command has ended that the driver does not have");
+	c->given = false;
+	list_move_tail(&c->link, &ended);
 	in_driver--;
 	complete(&came);
 	um_set_signals(was);
@@ -299,6 +313,17 @@ void scsi_kunmap_atomic_sg(void *address)
 {
 }
 
+/* Before each try. */
+static void prepare(struct command *c)
+{
+	struct scsi_cmnd *cmd = &c->pair->cmd;
+
+	cmd->result = 0;
+	cmd->resid_len = 0;
+	memset(cmd->sense_buffer, 0, SCSI_SENSE_BUFFERSIZE);
+	c->due = jiffies + PATIENCE;
+}
+
 /* Has the driver do a command. */
 static void give(struct command *c, const u8 *bytes, int size, enum dma_data_direction direction,
 		 unsigned int data)
@@ -319,7 +344,6 @@ static void give(struct command *c, const u8 *bytes, int size, enum dma_data_dir
 	memset(&c->piece, 0, sizeof(c->piece));
 	sg_mark_end(&c->piece);
 	sg_set_buf(&c->piece, c->data, data);
-	c->due = jiffies + PATIENCE;
 	c->tries = 0;
 	c->failed = false;
 	/* QEMU's 53c895a takes the end of a command that has no data, and takes its time, for that of another one. */
@@ -327,9 +351,7 @@ static void give(struct command *c, const u8 *bytes, int size, enum dma_data_dir
 	c->may_be_short = false;
 
 	was = um_set_signals(0);
-	cmd->result = 0;
-	cmd->resid_len = 0;
-	memset(cmd->sense_buffer, 0, SCSI_SENSE_BUFFERSIZE);
+	prepare(c);
 	list_add_tail(&c->link, &waiting);
 	start_waiting();
 	um_set_signals(was);
@@ -391,19 +413,42 @@ static enum outcome judge(struct command *c)
 	}
 }
 
+/* Has the driver reset its device because of one that is late: it gives all back. The next driver resets the device of one that does not. */
+static void recover(void)
+{
+	struct scsi_cmnd *cmd = &late->pair->cmd;
+	int (*reset)(struct scsi_cmnd *) = host->hostt->eh_host_reset_handler;
+
+	osenv_log(OSENV_LOG_WARNING, "the disk has not answered for %d s, and is reset", PATIENCE / HZ);
+	late->tries += LATE;
+	if (!reset || reset(cmd) != SUCCESS || late->given)
+		osenv_panic("the disk does not answer");
+	um_set_signals(0);
+	/* One that the driver did not want to have. */
+	if (late->tries >= TRIES && !cmd->result) {
+		set_host_byte(cmd, DID_TIME_OUT);
+		list_move_tail(&late->link, &ended);
+	}
+	late->due = jiffies + PATIENCE;
+	late = NULL;
+	um_set_signals(1);
+}
+
 /* A command that is over: those that are to be done again are not. NULL: none. Starts others in its place. */
 static struct command *next_ended(void)
 {
-	int was = um_set_signals(0);
 	struct command *c;
+	int was;
 
+	if (late)
+		recover();
+	was = um_set_signals(0);
 	while ((c = list_first_entry_or_null(&ended, struct command, link))) {
 		enum outcome outcome = judge(c);
 
 		list_del_init(&c->link);
 		if (outcome == AGAIN && ++c->tries < TRIES) {
-			c->pair->cmd.result = 0;
-			c->pair->cmd.resid_len = 0;
+			prepare(c);
 			if (c->tries > 1)
 				pause = jiffies + c->tries * HZ / 10;
 			list_add(&c->link, &waiting);
@@ -503,7 +548,7 @@ static bool is_disk(void)
 }
 
 /* What is known of the disk. */
-static u64 sectors;
+static unsigned long sectors;
 static bool writable;
 
 /* Bytes of a sector, or 0. */
@@ -566,8 +611,12 @@ int lx_scsi_start(void)
 	if (ask(ready, sizeof(ready), 0, false))
 		return -EIO;
 	size = read_capacity();
-	if (size != SECTOR_SIZE || sectors - 1 >= MOST_SECTORS)
+	if (!size)
+		return -EIO;
+	if (size != SECTOR_SIZE || sectors - 1 >= MOST_SECTORS) {
+		osenv_log(OSENV_LOG_ERR, "the disk has %lu sectors of %u bytes", sectors, size);
 		return -EMEDIUMTYPE;
+	}
 	/* The bit for "write protected", if it has that. */
 	writable = ask(mode, sizeof(mode), 4, true) || !(((u8 *)commands[0].data)[2] & 0x80);
 	for (count = 1; count < COMMANDS && make(&commands[count]); count++)
