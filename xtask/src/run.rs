@@ -59,7 +59,7 @@ pub(crate) struct RunOptions {
     /// be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
-    /// Drive the network card by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
+    /// Drive the network card, or the disk, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
     /// Give the machine a device: virtio-rng, which has random numbers of the host's

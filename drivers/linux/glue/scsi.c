@@ -199,7 +199,6 @@ static struct command {
 	bool failed;
 } commands[COMMANDS];
 
-static int count;
 /* Those that no driver has, those that the driver has, and those that it is done with. */
 static LIST_HEAD(waiting);
 static LIST_HEAD(started);
@@ -547,12 +546,8 @@ static bool is_disk(void)
 	return true;
 }
 
-/* What is known of the disk. */
-static unsigned long sectors;
-static bool writable;
-
-/* Bytes of a sector, or 0. */
-static u32 read_capacity(void)
+/* Bytes of a sector, or 0, and how many sectors there are. */
+static u32 read_capacity(unsigned long *sectors)
 {
 	static const u8 capacity10[10] = { READ_CAPACITY };
 	static const u8 capacity16[16] = { SERVICE_ACTION_IN_16, SAI_READ_CAPACITY_16, [13] = 32 };
@@ -560,13 +555,13 @@ static u32 read_capacity(void)
 
 	if (ask(capacity10, sizeof(capacity10), 8, false))
 		return 0;
-	sectors = (u64)get_unaligned_be32(said) + 1;
-	if (sectors <= U32_MAX)
+	*sectors = get_unaligned_be32(said) + 1UL;
+	if (*sectors <= U32_MAX)
 		return get_unaligned_be32(said + 4);
 	if (ask(capacity16, sizeof(capacity16), 32, true) ||
 	    scsi_get_resid(&commands[0].pair->cmd) > 32 - 12)
 		return 0;
-	sectors = get_unaligned_be64(said) + 1;
+	*sectors = get_unaligned_be64(said) + 1;
 	return get_unaligned_be32(said + 8);
 }
 
@@ -575,14 +570,15 @@ static u32 read_capacity(void)
 /* Most sectors of a disk: bytes can be counted. */
 #define MOST_SECTORS (1ULL << 54)
 
-/* Starts the driver, and finds the first disk of its bus: 0, or an error. */
-int lx_scsi_start(void);
-int lx_scsi_start(void)
+/* Starts the driver, and finds the first disk of its bus: how many sectors it has, whether they can be written, and how many commands there
+ * can be at a time; or an error. */
+int lx_scsi_start(unsigned long *size, int *writable);
+int lx_scsi_start(unsigned long *size, int *writable)
 {
 	static const u8 ready[6] = { TEST_UNIT_READY };
 	static const u8 mode[6] = { MODE_SENSE, 8, 0x3f, 0, 4 };
-	int error = lx_pci_find();
-	u32 size;
+	int error = lx_pci_find(), count;
+	u32 bytes;
 
 	if (error)
 		return error;
@@ -610,40 +606,21 @@ int lx_scsi_start(void)
 		return -ENODEV;
 	if (ask(ready, sizeof(ready), 0, false))
 		return -EIO;
-	size = read_capacity();
-	if (!size)
+	bytes = read_capacity(size);
+	if (!bytes)
 		return -EIO;
-	if (size != SECTOR_SIZE || sectors - 1 >= MOST_SECTORS) {
-		osenv_log(OSENV_LOG_ERR, "the disk has %lu sectors of %u bytes", sectors, size);
+	if (bytes != SECTOR_SIZE || *size - 1 >= MOST_SECTORS) {
+		osenv_log(OSENV_LOG_ERR, "the disk has %lu sectors of %u bytes", *size, bytes);
 		return -EMEDIUMTYPE;
 	}
 	/* The bit for "write protected", if it has that. */
-	writable = ask(mode, sizeof(mode), 4, true) || !(((u8 *)commands[0].data)[2] & 0x80);
+	*writable = ask(mode, sizeof(mode), 4, true) || !(((u8 *)commands[0].data)[2] & 0x80);
 	for (count = 1; count < COMMANDS && make(&commands[count]); count++)
 		;
 	/* Some memory is the driver's. */
 	for (int spare = 2; count < COMMANDS && count > 1 && spare; spare--)
 		kfree(commands[--count].data);
-	return 0;
-}
-
-/* How many commands there can be at a time. */
-int lx_scsi_commands(void);
-int lx_scsi_commands(void)
-{
 	return count;
-}
-
-unsigned long lx_scsi_sectors(void);
-unsigned long lx_scsi_sectors(void)
-{
-	return sectors;
-}
-
-int lx_scsi_is_writable(void);
-int lx_scsi_is_writable(void)
-{
-	return writable;
 }
 
 /* Where the data of a command stands. */

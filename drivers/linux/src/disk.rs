@@ -16,11 +16,8 @@ use services::block::{Block, BlockClient, BlockStub, SECTOR};
 
 // `glue/scsi.c`. All are called in the driver, by the process-level thread.
 extern "C" {
-    /// Starts Linux's driver and finds its disk: 0, or the number of the error.
-    fn lx_scsi_start() -> c_int;
-    fn lx_scsi_commands() -> c_int;
-    fn lx_scsi_sectors() -> c_ulong;
-    fn lx_scsi_is_writable() -> c_int;
+    /// Starts Linux's driver and finds its disk, its sectors and whether they can be written: how many commands it takes, or less than 0.
+    fn lx_scsi_start(sectors: *mut c_ulong, writable: *mut c_int) -> c_int;
     fn lx_scsi_data(number: c_int) -> *mut c_void;
     fn lx_scsi_transfer(number: c_int, write: c_int, sector: c_ulong, bytes: c_uint);
     fn lx_scsi_flush(number: c_int);
@@ -153,18 +150,14 @@ impl Block for Client {
 
 /// Starts the driver.
 fn start() -> Result<Disk, Error> {
-    // SAFETY: called once, first.
-    let started = kit::inside(|| unsafe { lx_scsi_start() });
-    if started != 0 {
-        return Err(failed(started));
-    }
-    // SAFETY: as said above; the driver has started.
-    let (commands, sectors, writable) =
-        kit::inside(|| unsafe { (lx_scsi_commands(), lx_scsi_sectors(), lx_scsi_is_writable()) });
+    let (mut sectors, mut writable) = (0, 0);
+    // SAFETY: called once, first; both are there.
+    let commands = kit::inside(|| unsafe { lx_scsi_start(&mut sectors, &mut writable) });
+    let commands = usize::try_from(commands).map_err(|_| failed(commands))?;
     Ok(Disk {
         sectors,
         writable: writable != 0,
-        requests: RefCell::new(Requests::new(commands as usize)),
+        requests: RefCell::new(Requests::new(commands)),
     })
 }
 
