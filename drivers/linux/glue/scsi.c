@@ -165,6 +165,13 @@ struct scsi_device *__scsi_device_lookup_by_target(struct scsi_target *of, u64 l
 	return disk && of == target && lun == disk->lun ? disk : NULL;
 }
 
+void __starget_for_each_device(struct scsi_target *of, void *data,
+			       void (*function)(struct scsi_device *, void *))
+{
+	if (disk && of == target)
+		function(disk, data);
+}
+
 /* Commands. */
 
 /* Most that there are, and bytes of data of each. */
@@ -420,7 +427,10 @@ static void recover(void)
 
 	osenv_log(OSENV_LOG_WARNING, "the disk has not answered for %d s, and is reset", PATIENCE / HZ);
 	late->tries += LATE;
-	if (!reset || reset(cmd) != SUCCESS || late->given)
+	/* What it says is not asked: sym53c8xx gives back, and then waits for what it has given back. */
+	if (reset)
+		reset(cmd);
+	if (late->given)
 		osenv_panic("the disk does not answer");
 	um_set_signals(0);
 	/* One that the driver did not want to have. */
