@@ -391,10 +391,15 @@ pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
+    hostile_of(ctx, None)
+}
+
+/// The same with this driver of the disk.
+pub(crate) fn hostile_of(ctx: &mut Ctx, driver: Option<Program>) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, MEGABYTE)?;
     let script = "trust /test/disks hostile\ntrust disk size\n";
-    let output = ctx.run(Run::script(script).disk(&disk))?;
+    let output = ctx.run(Run::script(script).disk(&disk).driver(driver))?;
     let line = |(what, said): (&str, &str)| format!("hostile: {what}: {said}\n");
     let (invalid, none) = ("invalid argument", "not supported");
     let doors = [

@@ -43,10 +43,12 @@ pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A blank disk gets a file system, and files outlive the machine.
+/// A blank disk gets a file system, and files outlive the machine. A client that asks for nonsense gets what `virtio-blk` gives it.
 pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
     for name in ["sym53c8xx", "am53c974"] {
-        disk::files_of(ctx, Some(build(name)?)).map_err(|why| format!("{name}: {why}"))?;
+        let told = |why| format!("{name}: {why}");
+        disk::files_of(ctx, Some(build(name)?)).map_err(told)?;
+        disk::hostile_of(ctx, Some(build(name)?)).map_err(told)?;
     }
     Ok(())
 }
