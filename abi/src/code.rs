@@ -1,8 +1,8 @@
 //! Result codes and exception codes.
 //!
 //! A *result code* tells of a condition that a correct program can meet. It stands in the low
-//! byte of the word of the call ([`crate::registers`]) when a call completes. Wrong use (no object at a handle, an object of another
-//! type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
+//! byte of the word of the call ([`crate::registers`]) when a call completes. Wrong use (no object at the handle of what is to be used, an object
+//! of another type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
 //! [`Exception`] to the keeper of the thread's space.
 
 use crate::table::numbered;
@@ -53,6 +53,9 @@ numbered! {
         /// Received: nothing names the port with this alias any more
         /// ([`crate::state::port_flags::NOTIFY_UNREFERENCED`]).
         Unreferenced = 19,
+        /// What the call manages is not there: at the handle is no object of its type, or no page that may hold
+        /// objects. Who manages what belongs to others meets this when they take it away.
+        NoObject = 20,
     }
 }
 

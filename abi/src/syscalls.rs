@@ -153,15 +153,6 @@ const fn one(n: usize) -> Carriers {
     (&EACH[n], &NAMES[n])
 }
 
-/// What a call does to a thread whose handles or buffers are wrong. (What is in registers is never
-/// misaligned, nor is a list of references.)
-const WRONG_USE: [Exception; 4] = [
-    Exception::Memory,
-    Exception::NoObject,
-    Exception::WrongType,
-    Exception::Misaligned,
-];
-
 impl Syscall {
     const fn carriers(&self, index: usize) -> Carriers {
         const SEND: [&str; 5] = registers::names(registers::SEND);
@@ -230,22 +221,34 @@ impl Syscall {
     }
 
     /// The exceptions that wrong use of this call raises, to the keeper of the caller's space. Any
-    /// call at all raises [`Exception::ForeignCall`] in a foreign space.
+    /// call at all raises [`Exception::ForeignCall`] in a foreign space. That what a call manages is not there is
+    /// a code, [`Code::NoObject`].
     #[must_use]
     pub const fn exceptions(&self) -> &'static [Exception] {
-        let (mut lists, mut i) = (false, 0);
+        let (mut handles, mut lists, mut memory, mut manages) = (false, false, false, false);
+        let mut i = 0;
         while i < self.params.len() {
             match self.params[i].1 {
                 Param::Unused | Param::Word | Param::Rights | Param::Deadline => {}
                 Param::ShortBuffer => lists = true,
-                _ => return &WRONG_USE,
+                Param::Fresh | Param::State | Param::Registers | Param::OptFpu => memory = true,
+                _ if self.manages(i) => manages = true,
+                _ => handles = true,
             }
             i += 1;
         }
-        if lists {
-            WRONG_USE.split_at(3).0
-        } else {
-            &[]
+        match (handles, lists, memory, manages) {
+            (true, ..) => &[
+                Exception::Memory,
+                Exception::NoObject,
+                Exception::WrongType,
+                Exception::Misaligned,
+            ],
+            // What is in registers is never misaligned, nor is a list of references.
+            (_, true, ..) => &[Exception::Memory, Exception::NoObject, Exception::WrongType],
+            (_, _, true, _) => &[Exception::Memory, Exception::Misaligned],
+            (_, _, _, true) => &[Exception::Misaligned],
+            _ => &[],
         }
     }
 
@@ -290,7 +293,8 @@ impl Syscall {
     }
 
     /// Whether the call manages the object at the handle in this parameter, in contrast to one that uses
-    /// it. Who manages is never made to wait by what somebody else left vacant: such a call says
+    /// it. The object may be somebody else's, who may take it away, or its page, at any time: such a call says
+    /// [`Code::NoObject`]. And who manages is never made to wait by what somebody else left vacant: then it says
     /// [`Code::Vacant`], and `destroy` ends the identity. References are used to look through, and to be
     /// pointed at something, but by the common calls on themselves.
     #[must_use]
@@ -342,6 +346,7 @@ impl Syscall {
     #[must_use]
     pub const fn dead(&self, party: Party) -> Fate {
         match (party, self.call) {
+            (Party::Handle(index), _) if self.manages(index) => Fate::Returns(Code::NoObject),
             (Party::Handle(_), _) => Fate::Raises(Exception::NoObject),
             // A reference to what has ended is a reference still.
             (Party::Named(_), Call::ReferenceSetState) => Fate::Returns(Code::Ok),
@@ -511,21 +516,21 @@ calls! {
     /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok Vacant];
+    2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
-    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied Vacant];
+    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mutex.
-    4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok Vacant];
+    4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the mutex: whether it is locked. References that are not wanted are 0.
     /// Never changes the mutex.
-    5 MutexGetState mutex_get_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Vacant];
+    5 MutexGetState mutex_get_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Vacant NoObject];
 
     /// Sets the state of the mutex: whether it is locked. A vacant identity with a new body opens
     /// with this call.
-    6 MutexSetState mutex_set_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Invalid Vacant];
+    6 MutexSetState mutex_set_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Invalid Vacant NoObject];
 
     /// Creates a cond at the address in its first parameter. With an `identity` kept by
     /// `cond_destroy`, the cond gets that identity, which stays vacant until the first
@@ -535,19 +540,19 @@ calls! {
     /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok Vacant];
+    8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
-    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied Vacant];
+    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the cond.
-    10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok Vacant];
+    10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Does nothing but find the cond: a condition has no state of its own.
-    11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant];
+    11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant NoObject];
 
     /// Opens a vacant identity with a new body; a condition has no state of its own.
-    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant];
+    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant NoObject];
 
     /// Creates a mapping at the address in its first parameter. With an `identity` kept by
     /// `mapping_destroy`, the mapping gets that identity, which stays vacant until the first
@@ -557,21 +562,21 @@ calls! {
     /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok Vacant];
+    14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
-    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied Vacant];
+    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mapping.
-    16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok Vacant];
+    16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the mapping: its range, offset and rights, its region and space.
     /// References that are not wanted are 0. Never changes the mapping.
-    17 MappingGetState mapping_get_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Vacant];
+    17 MappingGetState mapping_get_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the mapping: its range, offset and rights, its region and space. A
     /// reference of 0 stands for none; for the space it stands for the caller's own.
-    18 MappingSetState mapping_set_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Invalid Dead InUse Vacant];
+    18 MappingSetState mapping_set_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Invalid Dead InUse Vacant NoObject];
 
     /// Creates a region at the address in its first parameter. With an `identity` kept by
     /// `region_destroy`, the region gets that identity, which stays vacant until the first
@@ -581,21 +586,21 @@ calls! {
     /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok Vacant];
+    20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the region to another address of the caller's. Nobody who refers to it notices.
-    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied Vacant];
+    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the region.
-    22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok Vacant];
+    22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the region: its range and rights, its space and keeper. References that
     /// are not wanted are 0. Never changes the region.
-    23 RegionGetState region_get_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Vacant];
+    23 RegionGetState region_get_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the region: its range and rights, its space and keeper. A reference of 0
     /// stands for none; for the space it stands for the caller's own.
-    24 RegionSetState region_set_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Invalid Dead Vacant];
+    24 RegionSetState region_set_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Invalid Dead Vacant NoObject];
 
     /// Creates a port at the address in its first parameter. With an `identity` kept by
     /// `port_destroy`, the port gets that identity, which stays vacant until the first
@@ -605,20 +610,20 @@ calls! {
     /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok Vacant];
+    26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the port to another address of the caller's. Nobody who refers to it notices.
-    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied Vacant];
+    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the port.
-    28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok Vacant];
+    28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the port: its alias, flags and portset. References that are not wanted are 0.
     /// Never changes the port.
-    29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Vacant];
+    29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the port: its alias, flags and portset. A reference of 0 stands for none.
-    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Invalid Dead Vacant];
+    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Invalid Dead Vacant NoObject];
 
     /// Creates a portset at the address in its first parameter. With an `identity` kept by
     /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
@@ -628,19 +633,19 @@ calls! {
     /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok Vacant];
+    32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
-    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied Vacant];
+    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the portset.
-    34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok Vacant];
+    34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Does nothing but find the portset: a portset has no state of its own.
-    35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant];
+    35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant NoObject];
 
     /// Opens a vacant identity with a new body; a portset has no state of its own.
-    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant];
+    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant NoObject];
 
     /// Creates a space at the address in its first parameter. With an `identity` kept by
     /// `space_destroy`, the space gets that identity, which stays vacant until the first
@@ -650,21 +655,21 @@ calls! {
     /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok Vacant];
+    38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the space to another address of the caller's. Nobody who refers to it notices.
-    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied Vacant];
+    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the space.
-    40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok Vacant];
+    40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the space: its flags, quota, use, clock and ceiling, and its keeper. References
     /// that are not wanted are 0. Never changes the space.
-    41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Vacant];
+    41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the space: its flags, quota, use, clock and ceiling, and its keeper. A reference of
     /// 0 stands for none.
-    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory Denied Vacant];
+    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory Denied Vacant NoObject];
 
     /// Creates a thread at the address in its first parameter. With an `identity` kept by
     /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
@@ -674,22 +679,22 @@ calls! {
     /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok Vacant];
+    44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok Vacant NoObject];
 
     /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
-    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied Vacant];
+    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the thread.
-    46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
+    46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. References that are not wanted are 0. Never changes the thread.
-    47 ThreadGetState thread_get_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Vacant];
+    47 ThreadGetState thread_get_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. A reference of 0 stands for none; for the space it stands for the caller's
     /// own.
-    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Denied Vacant];
+    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Denied Vacant NoObject];
 
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
@@ -699,20 +704,20 @@ calls! {
     /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, calls that use it wait, and it ends when the reference does.
     /// Of an identity that is vacant already, the identity ends.
-    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid Vacant];
+    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid Vacant NoObject];
 
     /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
-    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied Vacant];
+    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the other reference at the first one, as an identity that can be kept.
-    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok Vacant];
+    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Writes the state of the reference: what it names. References that are not wanted are 0.
     /// Never changes the reference.
-    53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Vacant];
+    53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Vacant NoObject];
 
     /// Sets the state of the reference: what it names. A reference of 0 stands for none.
-    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid Vacant];
+    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid Vacant NoObject];
 
     /// Locks the mutex, waiting while it is locked.
     55 MutexLock mutex_lock Mutex Long (mutex: Object(Type::Mutex)) [Ok];
@@ -740,10 +745,10 @@ calls! {
     61 CondBroadcast cond_broadcast Cond Short (cond: Object(Type::Cond)) [Ok];
 
     /// Changes the rights of the mapping.
-    62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid Vacant];
+    62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid Vacant NoObject];
 
     /// Changes the most that mappings of the region can allow.
-    63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid Vacant];
+    63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid Vacant NoObject];
 
     /// Looks in the range `offset..end` of the region for the next object whose type is in `kinds`
     /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `offset` is where
@@ -761,10 +766,10 @@ calls! {
 
     /// Adds one to the thread's stop count. When the call returns the thread is stopped and its
     /// state is complete.
-    68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok Vacant];
+    68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok Vacant NoObject];
 
     /// Takes one from the thread's stop count; at 0 it goes on. `Invalid` when it is not stopped.
-    69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid Vacant];
+    69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid Vacant NoObject];
 
     /// Makes an interrupt pending for the thread.
     70 ThreadInterrupt thread_interrupt Thread Short (thread: Object(Type::Reference)) [Ok Dead];
@@ -778,13 +783,13 @@ calls! {
 
     /// Sets the scheduling priority. `Denied` above the ceiling of the caller's space or of the
     /// thread's.
-    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Denied Vacant];
+    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Denied Vacant NoObject];
 
     /// Points the reference at the client end of the thread: the right to be its server.
-    74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
+    74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Points the reference at the server end of the thread: the right to be its client.
-    75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
+    75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
     /// Tells whether the reference names a living (or vacant) object; returns its kind.
     76 ReferenceCheck reference_check Reference Short (reference: Object(Type::Reference)) [Ok Dead];
@@ -806,7 +811,7 @@ calls! {
 
     /// Makes the region export device memory at a physical address. `Invalid` for memory that is not a
     /// device's, and for addresses that the processor does not have.
-    81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant];
+    81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant NoObject];
 
     /// The client connects to the port. `Denied` if that is for calls only.
     82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage Denied];
@@ -1008,7 +1013,7 @@ calls! {
     /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread goes on
     /// with these registers, a stopped one when it is resumed, and with its FPU's state or another one. `WrongStage`: no exception of the thread has been received.
     /// `Invalid`: no thread can have these registers.
-    138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers, fpu: OptFpu) [Ok Invalid WrongStage Vacant];
+    138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers, fpu: OptFpu) [Ok Invalid WrongStage Vacant NoObject];
 }
 
 #[cfg(test)]

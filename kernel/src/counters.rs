@@ -64,7 +64,7 @@ impl Counters {
     /// begins.
     #[inline(always)]
     pub(crate) fn abandon(&self, t: &'static Thread, stop: &Stop) {
-        if CONFIG.counters && matches!(stop, Stop::Fault(_)) {
+        if CONFIG.counters && matches!(stop, Stop::Fault(_) | Stop::Absent(_)) {
             self.abandoned.set(Some(t));
             event(Kind::Restart, ABANDONED);
         }

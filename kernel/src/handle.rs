@@ -53,6 +53,24 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     Ok(object)
 }
 
+/// As [`look_up`], for a call that manages the object: whose it is may take it away, or its page, at any time, so that nothing there is the
+/// code `NoObject`. A page that is only absent is asked for.
+#[inline]
+#[cfg_attr(fermata_probe, track_caller)]
+fn look_up_managed<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    look_up::<T>(k, space, handle).map_err(|stop| match stop {
+        Stop::Exception(Exception::NoObject | Exception::WrongType, _) => {
+            Stop::Code(Code::NoObject)
+        }
+        Stop::Fault(fault) => Stop::Absent(fault),
+        stop => stop,
+    })
+}
+
 /// The object at a handle, for a call that uses it. A vacant identity makes the caller wait.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
@@ -79,7 +97,7 @@ pub(crate) fn find_identity<T: Object>(
     space: &'static Space,
     handle: u64,
 ) -> Result<&'static T, Stop> {
-    look_up::<T>(k, space, handle)
+    look_up_managed::<T>(k, space, handle)
 }
 
 /// The object at a handle, for a call that manages it: also one whose body has not been opened yet. A vacant
@@ -90,7 +108,7 @@ pub(crate) fn find_body<T: Object>(
     space: &'static Space,
     handle: u64,
 ) -> Result<&'static T, Stop> {
-    let object = look_up::<T>(k, space, handle)?;
+    let object = look_up_managed::<T>(k, space, handle)?;
     match object.head().phase() {
         Phase::Active | Phase::Fresh => Ok(object),
         _ => Err(Stop::Code(Code::Vacant)),
@@ -105,7 +123,7 @@ pub(crate) fn find_open<T: Object>(
     space: &'static Space,
     handle: u64,
 ) -> Result<&'static T, Stop> {
-    open_now(look_up::<T>(k, space, handle)?)
+    open_now(look_up_managed::<T>(k, space, handle)?)
 }
 
 fn open_now<T: Object>(object: &'static T) -> Result<&'static T, Stop> {

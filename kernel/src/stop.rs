@@ -10,6 +10,8 @@ use abi::{access, Code, Exception};
 pub(crate) enum Stop {
     /// A page is absent: its region's keeper is asked.
     Fault(Fault),
+    /// The page of what a call manages is absent: its region's keeper is asked, and without one the call's result is `NoObject`.
+    Absent(Fault),
     /// The kernel would have to access device memory for the program: address and access.
     Device(u64, Access),
     /// Wrong use: an exception, with its address, for the keeper of the thread's space.

@@ -139,7 +139,7 @@ impl System {
     /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. A vacant
     /// identity ends, whoever keeps it; it cannot be given to another keeper.
     fn destroy_call(&mut self, c: Caller, ty: Type) -> Handled {
-        let id = self.look_up(c.space, c.a, ty)?;
+        let id = self.look_up_managed(c.space, c.a, ty)?;
         let mut keeper = None;
         if c.b != 0 {
             keeper = Some(self.find(c.space, c.b, Type::Reference)?);

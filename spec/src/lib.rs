@@ -150,6 +150,8 @@ pub enum Stop {
     Exception(Exception, u64),
     /// A page is not there.
     Fault(memory::Fault),
+    /// The page of what the call manages is not there.
+    Absent(memory::Fault),
     /// Memory of a device, for an access, which the kernel does not touch.
     Device(u64, u64),
     /// This identity is vacant.
@@ -235,6 +237,7 @@ impl System {
             Stop::Again => {}
             Stop::Vacant(met) => self.wait(t, Waiting::Vacant, Some(met)),
             Stop::Fault(fault) => self.fault(t, fault),
+            Stop::Absent(fault) => self.ask_or(t, fault, |system| system.finish(t, Code::NoObject)),
             Stop::Device(page, need) => self.exception(t, Exception::Memory, page, need),
             Stop::Exception(exception, address) => self.exception(t, exception, address, 0),
         }
@@ -252,9 +255,16 @@ impl System {
         }
     }
 
-    /// A page that is not there: the keeper of the region where the walk failed hears of it. With no
-    /// keeper, or when the keeper's answer to this very fault resolved nothing, it is an exception.
+    /// A page that is not there, for which no keeper can be asked, is an exception.
     pub(crate) fn fault(&mut self, t: Id, fault: memory::Fault) {
+        self.ask_or(t, fault, |system| {
+            system.exception(t, Exception::Memory, fault.address, fault.access);
+        });
+    }
+
+    /// A page that is not there: the keeper of the region where the walk failed hears of it. `otherwise` is
+    /// what happens with no keeper, or when the keeper's answer to this very fault resolved nothing.
+    fn ask_or(&mut self, t: Id, fault: memory::Fault, otherwise: impl FnOnce(&mut System)) {
         let page = memory::page(fault.address);
         let refused = self.thread_mut(t).meets.take() == Some(Meets::Refused(page));
         let keeper = fault.at.filter(|_| !refused).and_then(|(region, offset)| {
@@ -262,7 +272,7 @@ impl System {
             Some((keeper, region, offset))
         });
         let Some((port, region, offset)) = keeper else {
-            return self.exception(t, Exception::Memory, fault.address, fault.access);
+            return otherwise(self);
         };
         let start = self.region(region).start;
         let words =

@@ -413,6 +413,18 @@ impl System {
         }
     }
 
+    /// The object at a handle, in whatever phase, for its manager: that there is none is a result, since it
+    /// may be somebody else's.
+    pub(crate) fn look_up_managed(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
+        match self.look_up(space, handle, ty) {
+            Err(Stop::Exception(Exception::NoObject | Exception::WrongType, _)) => {
+                Err(Stop::Code(Code::NoObject))
+            }
+            Err(Stop::Fault(fault)) => Err(Stop::Absent(fault)),
+            other => other,
+        }
+    }
+
     /// The object at a handle, for an operation on it.
     pub(crate) fn find(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
         self.look_up(space, handle, ty).and_then(|id| self.open(id))
@@ -421,7 +433,7 @@ impl System {
     /// The object at a handle, for its manager: also one that has not been opened yet. A manager
     /// never waits for a body.
     pub(crate) fn find_body(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
-        let id = self.look_up(space, handle, ty)?;
+        let id = self.look_up_managed(space, handle, ty)?;
         match self.objects[&id].phase {
             Phase::Vacant => Err(Stop::Code(Code::Vacant)),
             _ => Ok(id),
@@ -430,7 +442,7 @@ impl System {
 
     /// The open object at a handle, for a call that manages.
     pub(crate) fn find_open(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
-        self.look_up(space, handle, ty).and_then(|id| self.open_now(id))
+        self.look_up_managed(space, handle, ty).and_then(|id| self.open_now(id))
     }
 
     fn open_now(&self, id: Id) -> Result<Id, Stop> {

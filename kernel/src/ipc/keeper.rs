@@ -17,7 +17,7 @@ use crate::stop::{Access, Fault, Stop};
 use crate::{Kernel, K};
 use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
-use abi::{access, Exception, PAGE_SIZE};
+use abi::{access, Code, Exception, PAGE_SIZE};
 
 /// Handles a page fault of an instruction of the running thread. Returns the thread to resume.
 pub(crate) fn page(
@@ -227,7 +227,11 @@ impl Kernel {
             Stop::Code(code) => t.finish(code),
             Stop::Again | Stop::Cut => {}
             Stop::Vacant(met) => t.wait_vacant(self, met),
-            Stop::Fault(fault) => {
+            Stop::Absent(fault) if keeper_of(t, &fault).is_none() => {
+                t.hint.set(Hint::None);
+                t.finish(Code::NoObject);
+            }
+            Stop::Fault(fault) | Stop::Absent(fault) => {
                 if let Some(next) = ask_keeper(self, t, &fault) {
                     return next;
                 }

@@ -16,7 +16,7 @@ use abi::{
 use std::vec::Vec;
 
 /// A page in the first space on which objects cannot be made.
-fn plain_page(w: &World) -> u64 {
+pub(super) fn plain_page(w: &World) -> u64 {
     let (mapping, state) = (w.create(Call::MappingCreate), w.page());
     let at = 0x6000_0000;
     w.words(
@@ -36,12 +36,12 @@ fn plain_page(w: &World) -> u64 {
 }
 
 /// Makes a thread do a call that is wrong. Returns the exception that it meets.
-fn wrong(w: &World, call: Call, registers: &[(R, u64)]) -> (u64, u64) {
+fn wrong(w: &World, call: Call, registers: &[(R, u64)]) -> u64 {
     let t = w.thread(0, Program::new().call(call, registers).end(), 5);
     w.run();
     let t = w.thread_at(t);
     assert_eq!(t.run.get(), Run::Stopped, "{} is not wrong", call.name());
-    (u64::from(t.exception.get()), t.exception_address.get())
+    u64::from(t.exception.get())
 }
 
 /// The six common calls of a type.
@@ -63,10 +63,7 @@ fn common(met: &mut Met, ty: Type) {
     met.is(&w, Common::Create.of(ty), &[b, 0], Code::Ok);
     met.is(&w, Common::Move.of(ty), &[a, b], Code::InUse);
     met.is(&w, Common::Move.of(ty), &[a, c], Code::Ok);
-    assert_eq!(
-        wrong(&w, Common::Reference.of(ty), &[(A0, a), (A1, r[0])]),
-        no_object(a)
-    );
+    met.is(&w, Common::Reference.of(ty), &[a, r[0]], Code::NoObject);
     met.is(&w, Common::Move.of(ty), &[c, a], Code::Ok);
 
     // The object is taken apart and made again, there and elsewhere; the reference still names it.
@@ -170,10 +167,6 @@ fn common(met: &mut Met, ty: Type) {
             .and_then(|s| s.account.get())
             .map(|a| a.used())
     );
-}
-
-fn no_object(at: u64) -> (u64, u64) {
-    (Exception::NoObject as u64, at)
 }
 
 pub(super) fn mutex(met: &mut Met) {
@@ -336,7 +329,7 @@ pub(super) fn region(met: &mut Met) {
     w.ok(Call::RegionProtect, &[r, access::READ]);
     let mutex = w.create(Call::MutexCreate);
     let write = [(A0, mutex), (A1, 0x7000_0000)];
-    let met_with = wrong(&w, Call::MutexGetState, &write).0;
+    let met_with = wrong(&w, Call::MutexGetState, &write);
     assert_eq!(met_with, Exception::Memory as u64, "a right is gained");
     w.ok(Call::RegionProtect, &[r, access::ALL]);
     met.is(&w, Call::RegionSearch, &[to, 0, all, 1], Code::Ok);
@@ -460,6 +453,20 @@ fn answers(met: &mut Met, w: &World, t: u64, state: u64) {
     w.poke(answer + PC_WORD as u64 * 8, 1 << 47);
     met.is(w, Call::ThreadAnswer, &[t, answer, 0], Code::Invalid);
     w.poke(answer + PC_WORD as u64 * 8, CODE + 64);
+    for (wrong, what) in [
+        (0x5555_5000, Exception::Memory),
+        (answer + 4, Exception::Misaligned),
+    ] {
+        let out = w.page();
+        w.poke(out, u64::MAX);
+        let registers = [(A0, t), (A1, wrong)];
+        let p = Program::new()
+            .call(Call::ThreadAnswer, &registers)
+            .keep(out, RESULT);
+        let caller = w.thread(0, p.end(), 10);
+        w.run();
+        met.raised(Call::ThreadAnswer, outcome(w, caller, out), what, wrong);
+    }
     let fpu = answer + 512;
     let mut bytes = abi::state::initial_fpu();
     bytes[160..168].copy_from_slice(&77u64.to_le_bytes());
@@ -582,7 +589,7 @@ pub(super) fn thread(met: &mut Met) {
     assert_eq!(w.thread_at(n).ctx.call().get(), 0);
     met.is(&w, Call::ThreadResume, &[n], Code::Ok);
     w.run();
-    assert_eq!(wrong(&w, Call::ThreadStop, &[(A0, n)]), no_object(n));
+    met.is(&w, Call::ThreadStop, &[n], Code::NoObject);
 }
 
 pub(super) fn reference(met: &mut Met) {
@@ -990,7 +997,27 @@ pub(super) fn parties(met: &mut Met, call: Call) {
             let mut ready = Ready::new(call);
             let (what, wrong) = wrong_handles(&ready.w, ready.party(party).0)[n];
             ready.args[index] = wrong;
-            met.raised(call, ready.outcome(ready.start()), what, wrong);
+            let outcome = ready.outcome(ready.start());
+            if call.row().manages(index) && what != Exception::Misaligned {
+                let none = Outcome::Returned(Code::NoObject);
+                assert_eq!(outcome, none, "{} manages nothing", call.name());
+                met.returned(call, Code::NoObject, Code::NoObject);
+            } else {
+                met.raised(call, outcome, what, wrong);
+            }
+        }
+    }
+    for (index, (_, kind)) in call.row().params.iter().enumerate() {
+        if matches!(kind, Param::Fresh | Param::State) {
+            for what in [Exception::Memory, Exception::Misaligned] {
+                let mut ready = Ready::new(call);
+                let wrong = match what {
+                    Exception::Memory => 0x5555_5000,
+                    _ => ready.args[index] + 4,
+                };
+                ready.args[index] = wrong;
+                met.raised(call, ready.outcome(ready.start()), what, wrong);
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of mistakes that have been corrected.
 
+use super::calls::{self, plain_page};
+use super::conformance::Outcome;
 use super::world::*;
 use crate::object::thread::{Hint, Run};
 use crate::stop::Access;
@@ -505,6 +507,54 @@ fn a_second_server() {
     w.poke(out + 8, 99);
     w.run();
     assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));
+}
+
+/// Who managed objects of others had an exception when they were taken away in the same moment, and so had to be sure that nobody else ran.
+#[test]
+fn what_is_managed_and_gone_is_a_code() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (got, out) = (w.page(), w.page());
+    // A page that its keeper does not supply.
+    let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, port);
+    w.map(0, 0x50_0000, PAGE_SIZE, region, 0);
+    let receive = [(A0, set), (A6, got + 512), (A7, 64), (A9, 0), (A10, 0)];
+    let reply = [(A2, 0), (A4, 0), (A5, 0)];
+    let keeper = Program::new().call(Call::ServerWaitReceive, &receive);
+    w.thread(
+        0,
+        keeper.keep(got, RESULT).call(Call::Reply, &reply).end(),
+        9,
+    );
+    w.run();
+    let manages = |call, handle, word| {
+        w.poke(out, u64::MAX);
+        let p = Program::new().call(call, &[(A0, handle), (A1, word)]);
+        let t = w.thread(0, p.keep(out, RESULT).end(), 10);
+        w.run();
+        calls::outcome(&w, t, out)
+    };
+    let gone = Outcome::Returned(Code::NoObject);
+    assert_eq!(
+        (manages(Call::ThreadStop, 0x50_0000, 0), w.peek(got) & 0xff),
+        (gone, Code::Fault as u64),
+        "S4: what is managed is asked for, and if it is gone that is a code"
+    );
+    // A handle of another type, of no page, and of pages that hold no objects.
+    let mutex = w.create(Call::MutexCreate);
+    for handle in [mutex, 0, 0x5555_5000, plain_page(&w), abi::USER_END] {
+        assert_eq!(
+            manages(Call::ThreadSetPriority, handle, 1),
+            gone,
+            "S4: what is managed and not there is a code: {handle:#x}"
+        );
+    }
+    // Who uses what is not there does something wrong.
+    let wrong = manages(Call::MutexLock, out, 0);
+    assert!(
+        matches!(wrong, Outcome::Raised(..)),
+        "S4: what is used and not there is wrong use: {wrong:?}"
+    );
 }
 
 /// Programs that the kernel and its specification disagreed about (see `fuzz`), and why.

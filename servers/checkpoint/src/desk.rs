@@ -3,7 +3,7 @@
 //! The server's thread takes requests and gives answers. A request that may begin ([`Turns`]) is a thread of the
 //! priority of programs, or for job 0 of the shell; the future of the request waits for it. What the
 //! threads share with the server they hold above its priority (`rt::thread::spawn_below`), so the server waits
-//! for no program; and so they touch what belongs to processes (`machine::with_object`). If the client ends
+//! for no program; and so they touch what belongs to processes (`machine::with_pages`). If the client ends
 //! meanwhile the future is dropped, and the thread ends at the next place where it looks ([`Wanted`]).
 
 use crate::machine;

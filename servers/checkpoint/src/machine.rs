@@ -1,7 +1,7 @@
 //! What both directions need of the machine.
 
 use abi::state::SpaceState;
-use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE, TYPES};
+use abi::{Code, RefKind, Type, PAGE_SIZE, TYPES};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use checkpoint_image::meta::{Segment, MANAGERS, OUTSIDE};
@@ -71,26 +71,9 @@ pub(crate) fn manager(name: &str) -> Result<Client, Sentence> {
     Client::new(name).map_err(|error| alloc::format!("manager {name}: {}", error.text()))
 }
 
-/// The priority at which a process's objects and pages are touched: above all programs and managers, below the memory
+/// The priority at which a process's pages are touched: above all programs and managers, below the memory
 /// server, which supplies pages.
 pub(crate) const RAISED: u64 = PRIORITY_MEMORY - 1;
-
-/// Does something with an object of a process while it is known to be there. Otherwise its manager could end it, or
-/// one who has its control port take the object away, and a handle at which there is none is an exception. Nobody runs in between:
-/// all others that could do so have lower priorities.
-pub(crate) fn with_object<R>(
-    region: &RefAt,
-    offset: u64,
-    kind: Type,
-    f: impl FnOnce() -> Result<R, Code>,
-) -> Result<R, Code> {
-    while_nobody_runs(
-        || match region.search(offset, offset + OBJECT_SIZE, 1 << kind as u64) {
-            Ok((found, _)) if found == offset => f(),
-            _ => Err(Code::Dead),
-        },
-    )
-}
 
 /// Does something while no program and no manager runs.
 pub(crate) fn while_nobody_runs<R>(f: impl FnOnce() -> R) -> R {
@@ -98,7 +81,8 @@ pub(crate) fn while_nobody_runs<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Does something with pages of a process, through a window, while they are known to be there; as [`with_object`].
+/// Does something with pages of a process, through a window, while they are known to be there. Otherwise its manager could end it, and
+/// touching a page that is gone is an exception. Nobody runs in between: all others that could do so have lower priorities.
 pub(crate) fn with_pages(
     region: &RefAt,
     offset: u64,

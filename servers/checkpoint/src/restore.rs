@@ -317,14 +317,6 @@ impl Making {
         Ok(self.window(place)?.address() + place.offset)
     }
 
-    /// Does something with an object that was made, while it is there.
-    fn with<R>(&self, object: &Object, f: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
-        let place = object.place;
-        let region = self.region(place.process, place.segment);
-        let region = region.map_err(|_| Code::Dead)?;
-        machine::with_object(region, place.offset, object.state.kind(), f)
-    }
-
     /// Makes pages present, so that touching them cannot fail for want of memory.
     fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
         let (process, member) = self.power(place.process)?;
@@ -506,7 +498,7 @@ impl<'a> Makers<'a> {
             None => 0,
         };
         let handle = self.making.handle(object.place)?;
-        let set = || match object.state {
+        let set = match object.state {
             State::Mutex { locked } => MutexAt(handle).set_state(&MutexState {
                 locked: u64::from(locked),
             }),
@@ -573,12 +565,10 @@ impl<'a> Makers<'a> {
                 rt::obj::done(rt::sys::reference_set_state(handle, &state, r(0)))
             }
         };
-        self.making
-            .with(object, set)
-            .map_err(|code| failed(&format!("the state of a {}", kind.name()), code))
+        set.map_err(|code| failed(&format!("the state of a {}", kind.name()), code))
     }
 
-    /// Does something with an object's handle, while it is there.
+    /// Does something with an object's handle.
     fn with(
         &self,
         object: u32,
@@ -587,7 +577,7 @@ impl<'a> Makers<'a> {
         let object = self.meta.objects.get(object as usize);
         let object = object.ok_or("no such object")?;
         let handle = self.making.handle(object.place)?;
-        Ok(self.making.with(object, || f(handle, &object.state)))
+        Ok(f(handle, &object.state))
     }
 
     /// A port that every program can look up.

@@ -451,11 +451,7 @@ impl<'a> Set<'a> {
                         }
                         let handle = base + offset;
                         let to = reference()?;
-                        let named =
-                            machine::with_object(held.region(segment), offset, kind, || {
-                                reference_to(kind, handle, &to)
-                            });
-                        match named {
+                        match reference_to(kind, handle, &to) {
                             Ok(()) => found.push(Found {
                                 place,
                                 kind,
@@ -487,11 +483,9 @@ impl<'a> Set<'a> {
             if object.kind == Type::Thread {
                 let (client, server) = (reference()?, reference()?);
                 let thread = ThreadAt(object.handle);
-                let ends = || {
-                    thread.client_end_into(client.at())?;
-                    thread.server_end_into(server.at())
-                };
-                self.with(object.place, object.kind, ends)
+                thread
+                    .client_end_into(client.at())
+                    .and_then(|()| thread.server_end_into(server.at()))
                     .map_err(|code| failed("a reference to an end of a thread", code))?;
                 known.add(&Kernel, client, Target::ClientEnd(n));
                 known.add(&Kernel, server, Target::ServerEnd(n));
@@ -522,27 +516,12 @@ impl<'a> Set<'a> {
             known.add(&Kernel, account, Target::Outside(meta::ACCOUNT.into()));
             let keeper = reference()?;
             let space = SpaceAt(held.window(Segment::Control)?.address() + CONTROL_SPACE);
-            let place = Place {
-                process,
-                segment: Segment::Control,
-                offset: CONTROL_SPACE,
-            };
-            self.with(place, Type::Space, || space.get_state(keeper.handle()))
+            space
+                .get_state(keeper.handle())
                 .map_err(|code| failed("the state of the space", code))?;
             known.add(&Kernel, keeper, Target::Manager(process));
         }
         Ok(known)
-    }
-
-    /// Does something with an object, while it is there.
-    fn with<R>(
-        &self,
-        place: Place,
-        kind: Type,
-        f: impl FnOnce() -> Result<R, Code>,
-    ) -> Result<R, Code> {
-        let held = self.held.get(place.process as usize).ok_or(Code::Dead)?;
-        machine::with_object(held.region(place.segment), place.offset, kind, f)
     }
 
     /// State and references of an object.
@@ -556,7 +535,7 @@ impl<'a> Set<'a> {
     ) -> Result<Object, Problem> {
         let [a, b, c] = [refs[0].handle(), refs[1].handle(), refs[2].handle()];
         let mut stages = [Stage::None; 2];
-        let state = || match kind {
+        let state = match kind {
             Type::Mutex => MutexAt(handle).get_state().map(|s| State::Mutex {
                 locked: s.locked != 0,
             }),
@@ -578,9 +557,7 @@ impl<'a> Set<'a> {
             }),
             Type::Reference => refs[0].point_to(RefAt(handle)).map(|()| State::Reference),
         };
-        let state = self
-            .with(place, kind, state)
-            .map_err(|code| failed("the state of an object", code))?;
+        let state = state.map_err(|code| failed("the state of an object", code))?;
         let mut targets = Vec::new();
         for (field, reference) in refs.iter().take(fields(kind).len()).enumerate() {
             targets.push(match known.name(&Kernel, reference) {

@@ -8,7 +8,7 @@ use fermata_gdb::registers::SINGLE_STEP;
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_SIZE, MEMORY_SIZE};
 use proto::Error;
 use rt::error_of;
-use rt::obj::{MappingAt, Ref, RefAt, ThreadAt};
+use rt::obj::{MappingAt, Ref, ThreadAt};
 use rt::process::Process;
 use rt::window::Window;
 use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM};
@@ -47,12 +47,6 @@ pub(crate) enum News {
     Exception { thread: usize, code: u64 },
     /// It has ended.
     Ended(Status),
-}
-
-/// Whether there is an object of this type at this offset of a region.
-fn is_at(region: &RefAt, offset: u64, kind: Type) -> bool {
-    let end = offset + OBJECT_SIZE;
-    matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
 }
 
 /// Changes the state of a stopped thread and leaves its space and connections as they are.
@@ -153,18 +147,15 @@ impl Held {
         thread.map_or("", |thread| &thread.doing)
     }
 
-    /// The thread with this number, if it is where it was.
+    /// The place of the thread with this number.
     fn thread(&self, number: usize) -> Result<ThreadAt, Error> {
         let spot = self.spot(number)?;
         let offset = spot & !IN_MEMORY;
-        let (region, window) = match spot & IN_MEMORY {
-            0 => (&self.control, &self.control_window),
-            _ => (&self.memory, &self.memory_window),
+        let window = match spot & IN_MEMORY {
+            0 => &self.control_window,
+            _ => &self.memory_window,
         };
-        match is_at(region, offset, Type::Thread) {
-            true => Ok(ThreadAt(window.address() + offset)),
-            false => Err(Error::NotFound),
-        }
+        Ok(ThreadAt(window.address() + offset))
     }
 
     /// The state of a thread.

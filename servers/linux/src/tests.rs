@@ -2882,11 +2882,16 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
     assert!(matches!(process.attempt(&mut host, &execve), Outcome::Turn));
     let loading = process.task.loading.take();
     for flags in [linux::O_WRONLY, linux::O_RDWR, linux::O_TRUNC] {
-        assert_eq!(open(&mut process, &mut host, flags), busy);
+        assert_eq!(
+            open(&mut process, &mut host, flags),
+            busy,
+            "What is executed is one program, and not half of another one"
+        );
     }
     assert_eq!(
         process.result(&mut host, nr::truncate, &[0x10_0000, 0]),
-        busy
+        busy,
+        "A program that runs is not changed by others"
     );
     process.task.loading = loading;
     let prepared = loop {

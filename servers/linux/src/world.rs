@@ -2,7 +2,7 @@
 //! through their servers.
 
 use abi::state::{space_flags, FpuState, MappingState, SpaceState, ThreadState, FPU_BYTES};
-use abi::{access, Code, Registers, OBJECT_SIZE, PAGE_SIZE};
+use abi::{access, Registers, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
@@ -262,7 +262,7 @@ impl Seat {
     }
 
     /// The thread.
-    pub(crate) fn thread(&self) -> Result<ThreadAt, Code> {
+    pub(crate) fn thread(&self) -> ThreadAt {
         self.memory.borrow().body.thread_at(self.thread)
     }
 
@@ -278,8 +278,8 @@ impl Seat {
                 let thread = memory.borrow().body.thread_at(self.thread);
                 // An image, and whoever restores it, rely on the first thread of a memory.
                 let _ = match self.thread {
-                    CONTROL_THREAD => thread.and_then(ThreadAt::stop),
-                    _ => thread.and_then(ThreadAt::destroy),
+                    CONTROL_THREAD => thread.stop(),
+                    _ => thread.destroy(),
                 };
             }
         }
@@ -628,7 +628,7 @@ impl View<'_> {
         let own = self.seat.as_deref().ok_or(ENOMEM)?;
         let clock = {
             let memory = own.memory.borrow();
-            let space = memory.body.space().map_err(|_| ENOMEM)?;
+            let space = memory.body.space();
             let keeper = Ref::new().map_err(|_| ENOMEM)?;
             let state = space.get_state(keeper.handle()).map_err(|_| ENOMEM)?;
             state.clock_offset
@@ -998,7 +998,7 @@ impl Host for View<'_> {
     fn remap(&mut self, area: &Area) -> Result<(), Errno> {
         let object = self.world.object(area)?;
         let mut memory = self.memory().ok_or(ENOMEM)?;
-        let mapping = memory.body.mapping(u64::from(area.slot)).ok_or(ENOMEM)?;
+        let mapping = memory.body.mapping(u64::from(area.slot));
         memory.show(mapping, area, object)
     }
 
@@ -1007,9 +1007,7 @@ impl Host for View<'_> {
             return;
         };
         memory.ranges.remove(slot);
-        if let Some(mapping) = memory.body.mapping(u64::from(slot)) {
-            let _ = mapping.destroy();
-        }
+        let _ = memory.body.mapping(u64::from(slot)).destroy();
     }
 
     fn new_object(&mut self, id: u64) -> Result<(), Errno> {
@@ -1171,7 +1169,7 @@ impl Host for View<'_> {
     }
 
     fn fpu(&mut self, into: &mut [u8; FPU_BYTES]) {
-        let thread = self.seat.as_deref().and_then(|seat| seat.thread().ok());
+        let thread = self.seat.as_deref().map(Seat::thread);
         let state = &mut self.world.state;
         let known = thread.is_some_and(|thread| thread.read_state(state, 0, 0, 0).is_ok());
         *into = match known {
@@ -1249,7 +1247,7 @@ impl Host for View<'_> {
 
     fn peer_state(&mut self, tid: Tid) -> Result<(Registers, Fpu), Errno> {
         let (memory, thread) = self.world.peer(tid)?;
-        let thread = memory.borrow().body.thread_at(thread).map_err(|_| ESRCH)?;
+        let thread = memory.borrow().body.thread_at(thread);
         let state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
         Ok((state.registers, Box::new(FpuState(state.fpu))))
     }
@@ -1257,7 +1255,7 @@ impl Host for View<'_> {
     fn set_peer_state(&mut self, tid: Tid, registers: &Registers, fpu: &Fpu) -> Result<(), Errno> {
         let (memory, thread) = self.world.peer(tid)?;
         let memory = memory.borrow();
-        let thread = memory.body.thread_at(thread).map_err(|_| ESRCH)?;
+        let thread = memory.body.thread_at(thread);
         let mut state = thread.get_state(0, 0, 0).map_err(|_| ESRCH)?;
         (state.registers, state.fpu) = (*registers, fpu.0);
         let space = memory.body.space_ref().handle();

@@ -30,6 +30,7 @@ pub const fn error_of(code: Code) -> Error {
         Code::Denied => Error::Denied,
         Code::Invalid | Code::TooLarge | Code::Truncated => Error::Invalid,
         Code::NotFound => Error::NotFound,
+        Code::NoObject => Error::Ended,
         Code::WouldBlock | Code::TimedOut => Error::WouldBlock,
         _ => Error::Broken,
     }

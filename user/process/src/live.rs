@@ -120,12 +120,6 @@ impl Drop for Common {
     }
 }
 
-/// Whether there is an object of this type at this offset of a region.
-fn is_at(region: &Ref, offset: u64, kind: Type) -> bool {
-    let end = offset + abi::OBJECT_SIZE;
-    matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
-}
-
 fn slot_map() -> Map<Vec<u64>> {
     let slots = MAX_MAPPINGS.min(MAPPING_SLOTS);
     Map::new(vec![0; slots.div_ceil(64)], slots)
@@ -302,45 +296,34 @@ impl Process {
     /// Whether space and first thread are where they belong.
     #[must_use]
     pub fn has_objects(&self) -> bool {
-        self.has(CONTROL_SPACE, Type::Space) && self.has(CONTROL_THREAD, Type::Thread)
+        let is_at = |offset, kind: Type| {
+            let found =
+                self.control
+                    .region
+                    .search(offset, offset + abi::OBJECT_SIZE, 1 << kind as u64);
+            matches!(found, Ok((at, _)) if at == offset)
+        };
+        is_at(CONTROL_SPACE, Type::Space) && is_at(CONTROL_THREAD, Type::Thread)
     }
 
-    /// Whether there is such an object in the control segment. Whoever holds the process may map its
-    /// segments and take objects away, and a handle at which there is none is an exception for its user: a manager
-    /// asks each time before it uses one. (Nobody runs in between: programs have lower priorities.)
-    fn has(&self, offset: u64, kind: Type) -> bool {
-        is_at(&self.control.region, offset, kind)
-    }
-
-    /// The mapping in this slot, counted in objects from [`CONTROL_MAPPINGS`].
+    /// The place of the mapping in this slot, counted in objects from [`CONTROL_MAPPINGS`].
     #[must_use]
-    pub fn mapping(&self, slot: u64) -> Option<MappingAt> {
-        let offset = CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE;
-        self.has(offset, Type::Mapping)
-            .then(|| MappingAt(self.control_window.address() + offset))
+    pub fn mapping(&self, slot: u64) -> MappingAt {
+        MappingAt(self.control_window.address() + CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE)
     }
 
     /// Lets threads go on that were stopped, as far as they are still there.
     pub fn resume_all(&self, threads: &[ThreadAt]) {
         for thread in threads {
-            let is_in = |region: &Ref, window: &Window| {
-                let offset = thread.0.wrapping_sub(window.address());
-                offset < window.size() && is_at(region, offset, Type::Thread)
-            };
-            if is_in(&self.memory.region, &self.memory_window)
-                || is_in(&self.control.region, &self.control_window)
-            {
-                let _ = thread.resume();
-            }
+            let _ = thread.resume();
         }
     }
 
     /// Learns from the control segment which objects there are. To be called after objects have
     /// been made there by others.
     pub fn learn(&mut self) -> Result<(), Error> {
-        self.space()
-            .and_then(|space| space.reference_into(*self.space_ref))
-            .map_err(error_of)?;
+        let space = self.space();
+        space.reference_into(*self.space_ref).map_err(error_of)?;
         self.slots = slot_map();
         let mut offset = CONTROL_MAPPINGS;
         let limit = CONTROL_MAPPINGS + (MAX_MAPPINGS.min(MAPPING_SLOTS) as u64) * abi::OBJECT_SIZE;
@@ -398,12 +381,11 @@ impl Process {
         &self.control_window
     }
 
-    /// The space; [`Code::Dead`] when it was taken away.
-    pub fn space(&self) -> Result<SpaceAt, Code> {
-        match self.has(CONTROL_SPACE, Type::Space) {
-            true => Ok(SpaceAt(self.control_window.address() + CONTROL_SPACE)),
-            false => Err(Code::Dead),
-        }
+    /// The place of the space. Whoever holds the process may map its segments and take objects away: a call that manages what is not there
+    /// says [`Code::NoObject`].
+    #[must_use]
+    pub const fn space(&self) -> SpaceAt {
+        SpaceAt(self.control_window.address() + CONTROL_SPACE)
     }
 
     /// A reference to the space.
@@ -412,17 +394,16 @@ impl Process {
         &self.space_ref
     }
 
-    /// The first thread; [`Code::Dead`] when it was taken away.
-    pub fn thread(&self) -> Result<ThreadAt, Code> {
+    /// The place of the first thread.
+    #[must_use]
+    pub const fn thread(&self) -> ThreadAt {
         self.thread_at(CONTROL_THREAD)
     }
 
-    /// The thread at this offset of the control segment; [`Code::Dead`] when it was taken away.
-    pub fn thread_at(&self, offset: u64) -> Result<ThreadAt, Code> {
-        match self.has(offset, Type::Thread) {
-            true => Ok(ThreadAt(self.control_window.address() + offset)),
-            false => Err(Code::Dead),
-        }
+    /// The place of the thread at this offset of the control segment.
+    #[must_use]
+    pub const fn thread_at(&self, offset: u64) -> ThreadAt {
+        ThreadAt(self.control_window.address() + offset)
     }
 
     /// Makes a further thread, stopped, that has never run: its offset in the control segment.
@@ -430,15 +411,17 @@ impl Process {
         let first = self.next_thread.get();
         let places = (first..CONTROL_MAPPINGS).step_by(abi::OBJECT_SIZE as usize);
         let before = (CONTROL_THREADS..first).step_by(abi::OBJECT_SIZE as usize);
-        let free = places
-            .chain(before)
-            .find(|offset| !self.has(*offset, Type::Thread))
-            .ok_or(Error::Limit)?;
-        self.next_thread.set(free + abi::OBJECT_SIZE);
-        ThreadAt(self.control_window.address() + free)
-            .create()
-            .map_err(error_of)?;
-        Ok(free)
+        for offset in places.chain(before) {
+            match self.thread_at(offset).create() {
+                Ok(()) => {
+                    self.next_thread.set(offset + abi::OBJECT_SIZE);
+                    return Ok(offset);
+                }
+                Err(Code::InUse) => {}
+                Err(code) => return Err(error_of(code)),
+            }
+        }
+        Err(Error::Limit)
     }
 
     /// All threads: those in the control segment, and those that the program has made in its
@@ -586,10 +569,7 @@ impl Process {
     pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
         let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
         let slot = offset / abi::OBJECT_SIZE;
-        self.mapping(slot)
-            .ok_or(Code::Dead)
-            .and_then(MappingAt::destroy)
-            .map_err(error_of)?;
+        self.mapping(slot).destroy().map_err(error_of)?;
         self.slots.free(slot as usize, 1);
         Ok(())
     }
@@ -602,7 +582,7 @@ impl Process {
     /// Sets what the clock of the space adds to the machine's.
     pub fn set_clock(&self, offset: u64) -> Result<(), Error> {
         let set = || {
-            let space = self.space()?;
+            let space = self.space();
             let keeper = Ref::new()?;
             let mut state = space.get_state(keeper.handle())?;
             state.clock_offset = offset;
@@ -641,7 +621,7 @@ impl Process {
             stop_count: 1,
             ..state
         };
-        let thread = self.thread_at(offset).map_err(error_of)?;
+        let thread = self.thread_at(offset);
         thread
             .set_state(&state, self.space_ref.handle(), 0, 0)
             .map_err(error_of)?;
@@ -701,8 +681,8 @@ impl Process {
     /// Ends the process: its threads, its space, its memory. Nothing of it is left.
     pub fn destroy(self) {
         // Without a space no thread of it can go on, whatever else is still there.
-        let _ = self.thread().and_then(ThreadAt::destroy);
-        let _ = self.space().and_then(SpaceAt::destroy);
+        let _ = self.thread().destroy();
+        let _ = self.space().destroy();
         let Process {
             account,
             memory,

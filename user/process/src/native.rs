@@ -89,12 +89,12 @@ pub fn furnish(
     at(START_SPACE).create().map_err(code)?;
     process
         .space()
-        .and_then(|space| space.reference_into(at(START_SPACE)))
+        .reference_into(at(START_SPACE))
         .map_err(code)?;
     at(START_THREAD).create().map_err(code)?;
     process
         .thread()
-        .and_then(|thread| thread.reference_into(at(START_THREAD)))
+        .reference_into(at(START_THREAD))
         .map_err(code)?;
     if references.passed.len() as u64 > MAX_PASSED {
         return Err((Error::Invalid, "too many references"));

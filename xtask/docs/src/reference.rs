@@ -302,7 +302,8 @@ const EXCEPTIONS: &str = "\
 Wrong use is not a result code. It stops the call, which has then changed nothing, and tells the
 keeper of the caller's [space](space.md): `NoObject` and `WrongType` for a handle, `Misaligned` for a
 handle, list or state, `Memory` for an address that no mapping, region or keeper provides. Each call
-above lists those that it can raise. A page that is only absent is no exception: the call is rolled
+above lists those that it can raise. What a call manages may be somebody else's, who may take it away
+at any time: that it is not there is the code `NoObject`. A page that is only absent is no exception: the call is rolled
 back, the keeper of the region supplies the page, and the call restarts.
 ";
 

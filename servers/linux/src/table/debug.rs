@@ -72,7 +72,7 @@ impl Table {
         park();
         let frozen = self.is_frozen(pid);
         self.stay(tid, frozen);
-        let thread = self.tasks.get(&tid).and_then(|living| living.thread().ok());
+        let thread = self.tasks.get(&tid).map(|living| living.thread());
         let met = thread.and_then(|thread| debug::undo(spot, thread));
         if let (Some(one), Ok(debugged)) = (met, self.debugged(pid)) {
             debugged.taken.add(Exceptional {
@@ -98,7 +98,7 @@ impl Table {
             let Some(living) = self.tasks.get(&tid) else {
                 continue;
             };
-            if living.thread().is_ok_and(clear_step) {
+            if clear_step(living.thread()) {
                 stepping.push(tid);
             }
             if living.stays {
@@ -123,8 +123,10 @@ impl Table {
             if living.stays {
                 let _ = living.stop();
             }
-            if let (true, Ok(thread)) = (stepping.contains(&tid), living.thread()) {
-                let _ = debug::change(thread, |state| state.registers.rflags |= SINGLE_STEP);
+            if stepping.contains(&tid) {
+                let _ = debug::change(living.thread(), |state| {
+                    state.registers.rflags |= SINGLE_STEP
+                });
             }
         }
         if let Ok(memory) = self.memory_of(pid) {
@@ -165,7 +167,7 @@ impl debug::Manager for Table {
             };
             let stayed = core::mem::take(&mut living.stays);
             if living.stop().is_ok() {
-                let _ = living.thread().map(clear_step);
+                let _ = clear_step(living.thread());
                 let _ = living.resume();
             }
             if stayed && !frozen {

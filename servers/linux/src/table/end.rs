@@ -59,7 +59,7 @@ impl Table {
             return;
         }
         // An image, and whoever takes the place of the first task, rely on its thread.
-        let _ = seat.thread().map(rt::obj::ThreadAt::stop);
+        let _ = seat.thread().stop();
         if let Ok(group) = self.group(task.pid) {
             group.first = Some(seat);
         }

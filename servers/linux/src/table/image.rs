@@ -514,7 +514,7 @@ impl Table {
             for seat in living.map(|living| &living.seat).chain(first) {
                 let known = |(memory, _): &&mut (_, _)| Rc::ptr_eq(memory, &seat.memory);
                 match memories.iter_mut().find(known) {
-                    Some((_, own)) => own.push(seat.thread()?),
+                    Some((_, own)) => own.push(seat.thread()),
                     None => {
                         let mut memory = seat.memory.borrow_mut();
                         if !memory.body.has_objects() {
@@ -523,7 +523,7 @@ impl Table {
                         memory.body.learn().map_err(|_| Code::Dead)?;
                         drop(memory);
                         let memory = Rc::clone(&seat.memory);
-                        let own = Vec::from([memory.borrow().body.thread()?, seat.thread()?]);
+                        let own = Vec::from([memory.borrow().body.thread(), seat.thread()]);
                         memories.push((memory, own));
                     }
                 }

@@ -52,7 +52,7 @@ impl Living {
         }
     }
 
-    pub(super) fn thread(&self) -> Result<ThreadAt, abi::Code> {
+    pub(super) fn thread(&self) -> ThreadAt {
         self.seat.thread()
     }
 
@@ -62,15 +62,15 @@ impl Living {
         if let Some(parked) = &mut self.parked {
             parked.is_stale = true;
         }
-        self.thread()?.stop()
+        self.thread().stop()
     }
 
     pub(super) fn resume(&self) -> Result<(), abi::Code> {
-        self.thread()?.resume()
+        self.thread().resume()
     }
 
     pub(super) fn state(&self) -> Result<ThreadState, abi::Code> {
-        self.thread()?.get_state(0, 0, 0)
+        self.thread().get_state(0, 0, 0)
     }
 
     /// The task, and the host that acts for it.
@@ -143,7 +143,7 @@ impl Living {
             let started = memory.body.start_thread(self.seat.thread, state);
             return started.map_err(|_| abi::Code::Invalid);
         }
-        let thread = self.thread()?;
+        let thread = self.thread();
         match thread.answer(registers, fpu.as_deref()) {
             Err(abi::Code::WrongStage) => {}
             answered => return answered,
@@ -189,7 +189,7 @@ impl Living {
 
     /// Has its thread say whose it is: in how many ways it is stopped, but for the checkpoint.
     pub(super) fn claim(&self) -> Result<u32, abi::Code> {
-        let thread = self.thread()?;
+        let thread = self.thread();
         let mut state = thread.get_state(0, 0, 0)?;
         if state.tag != u64::from(self.task.tid) {
             state.tag = u64::from(self.task.tid);

@@ -216,9 +216,7 @@ impl Table {
             return;
         }
         // It runs, or is about to deliver a call: that comes again behind the handler.
-        let Ok(thread) = living.thread() else {
-            return;
-        };
+        let thread = living.thread();
         if thread.stop().is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Wrong use of a call is an exception to the keeper of the space and changes nothing.
+//! Wrong use of a call is an exception to the keeper of the space and changes nothing; that what a call manages is not there is a code.
 
 use abi::registers::Area;
 use abi::syscalls::Param;
@@ -9,7 +9,7 @@ use rt::sys::IpcRegs;
 
 const SOON: u64 = guest_tests::harness::PATIENCE;
 
-/// A call with the handle `handle` in its first parameter, and `what` must come of it.
+/// A call with the handle `handle` in its first parameter, and `what` must come of it, or of one that manages `NoObject`.
 fn provoke(
     keeper: &mut Receiver,
     twin: &Twin,
@@ -20,6 +20,10 @@ fn provoke(
     let actor = Actor::within(&twin.space_ref)?;
     let regs = IpcRegs::to(handle).until(1);
     actor.call(call, regs)?;
+    if call.row().manages(0) && what != Exception::Misaligned {
+        check_eq!(actor.finish_code()?, Code::NoObject);
+        return Ok(());
+    }
     let got = keeper.receive(SOON);
     check_eq!(got.code, Code::Exception);
     check_eq!(Exception::from_raw(keeper.word(0)), Some(what));
