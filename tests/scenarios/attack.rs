@@ -180,6 +180,7 @@ pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/attack checkpointer
 /test/attack part
 /test/attack strings
+/test/attack resumes
 /test/attack bomb
 /test/attack bomb
 sleep 0.1 &
@@ -230,6 +231,9 @@ echo alive
          strings: arguments for linux: invalid argument\n\
          strings: parts of 8192 bytes: not in a valid format\n\
          strings: parts of 262144 bytes: not in a valid format\n\
+         resumes: native: 0 sessions, then: invalid argument\n\
+         resumes: fs: 0 sessions, then: invalid argument\n\
+         resumes: console: 4 sessions, then: {limit}\n\
          bomb: 31 processes, then: {limit}\n\
          bomb: 31 processes, then: {limit}\n\
          alive\n",

@@ -359,6 +359,10 @@ impl<D: Drivers> Disk<D> {
     /// Those of [`Outcome`] and of [`Disk::wait`].
     pub fn read(&mut self, sector: u64, into: &mut [u8]) -> Result<(), Error> {
         check(sector, into.len())?;
+        self.whole(|disk| disk.read_pieces(sector, into))
+    }
+
+    fn read_pieces(&mut self, sector: u64, into: &mut [u8]) -> Result<(), Error> {
         let pieces = into.len().div_ceil(MOST as usize);
         let first = self.next;
         for piece in 0..pieces as u64 {
@@ -383,15 +387,17 @@ impl<D: Drivers> Disk<D> {
     /// As [`Disk::read`].
     pub fn write(&mut self, sector: u64, from: &[u8]) -> Result<(), Error> {
         check(sector, from.len())?;
-        let pieces = from.chunks(MOST as usize);
-        let count = pieces.len();
-        for (piece, data) in (0..).zip(pieces) {
-            self.submit(Request::Write {
-                sector: sector + piece * (MOST / SECTOR),
-                data: data.to_vec(),
-            })?;
-        }
-        self.finish(count, |_, _| {})
+        self.whole(|disk| {
+            let pieces = from.chunks(MOST as usize);
+            let count = pieces.len();
+            for (piece, data) in (0..).zip(pieces) {
+                disk.submit(Request::Write {
+                    sector: sector + piece * (MOST / SECTOR),
+                    data: data.to_vec(),
+                })?;
+            }
+            disk.finish(count, |_, _| {})
+        })
     }
 
     /// Makes what was written survive a loss of power; no other request may be open.
@@ -399,8 +405,21 @@ impl<D: Drivers> Disk<D> {
     /// # Errors
     /// As [`Disk::read`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.submit(Request::Flush)?;
-        self.finish(1, |_, _| {})
+        self.whole(|disk| {
+            disk.submit(Request::Flush)?;
+            disk.finish(1, |_, _| {})
+        })
+    }
+
+    /// Does what consists of several requests. If that fails for want of a driver nobody waits for those that are left: what is answered next is
+    /// what is asked for next.
+    fn whole(&mut self, f: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        let result = f(self);
+        if !self.requests.is_empty() {
+            self.requests.clear();
+            self.session = None;
+        }
+        result
     }
 
     /// Waits for so many requests; the first error of them.

@@ -271,3 +271,40 @@ fn what_is_larger_than_a_request_goes_in_pieces() {
     assert_eq!(disk.read(SECTORS, &mut read), Err(Error::Invalid));
     assert_eq!(disk.read(u64::MAX, &mut read), Err(Error::Invalid));
 }
+
+/// A driver that is there again.
+struct Late(Fakes, u32);
+
+impl Drivers for Late {
+    type Session = Fake;
+    fn open(&mut self) -> Result<Fake, Error> {
+        match self.1.checked_sub(1) {
+            Some(left) => {
+                self.1 = left;
+                Err(Error::Broken)
+            }
+            None => self.0.open(),
+        }
+    }
+}
+
+/// What failed for want of a driver left its requests behind, whose answers were taken for those of the next call: a flush was
+/// confirmed that was not done, and then a read counted from the wrong one.
+#[test]
+fn what_failed_leaves_no_request_behind() {
+    let device = device(5, 0);
+    let mut disk = Disk::new(Late(Fakes(Rc::clone(&device)), 3));
+    let (data, mut read) = (vec![7; SECTOR as usize], vec![0; SECTOR as usize]);
+    assert_eq!(disk.flush(), Err(Error::Broken));
+    assert_eq!(disk.read(0, &mut read), Err(Error::Broken));
+    assert_eq!(disk.write(1, &data), Err(Error::Broken));
+    assert_eq!(disk.write(0, &data), Ok(()));
+    assert_eq!(disk.flush(), Ok(()));
+    assert_eq!(
+        disk.wait().err(),
+        Some(Error::Invalid),
+        "what failed leaves no request behind"
+    );
+    assert_eq!(disk.read(0, &mut read), Ok(()));
+    assert_eq!(read, data, "a read has the answer of another one");
+}

@@ -64,6 +64,8 @@ const DIVISOR_LATCH: u8 = 0x80;
 const DTR_RTS_OUT2: u8 = 0x0b;
 const DATA_READY: u8 = 0x01;
 const TRANSMIT_EMPTY: u8 = 0x20;
+/// What is read where there is no device. No device says that: it has an error in its FIFO, a break and all else at once.
+const NO_DEVICE: u8 = 0xff;
 const TRANSMITTER_IDLE: u8 = 0x40;
 
 /// Bytes that the transmit FIFO takes when it is empty.
@@ -100,10 +102,10 @@ impl<P: Ports> Uart<P> {
         // Reading the identification takes back an interrupt that "transmitter empty" has raised,
         // so that the next one is seen as an edge.
         self.ports.read(INTERRUPT_ID);
-        if self.ports.read(LINE_STATUS) & DATA_READY != 0 {
-            Some(self.ports.read(DATA))
-        } else {
-            None
+        match self.ports.read(LINE_STATUS) {
+            NO_DEVICE => None,
+            status if status & DATA_READY != 0 => Some(self.ports.read(DATA)),
+            _ => None,
         }
     }
 

@@ -119,7 +119,7 @@ impl Disk {
         match added {
             Ok(token) => {
                 self.slots[usize::from(token)] = Some(slot);
-                if self.queue.should_notify() {
+                if virtio::must_notify(&self.queue) {
                     self.transport.notify(0);
                 }
                 Ok(())
@@ -148,9 +148,13 @@ impl Disk {
             let popped = with_buffers!(self, slot, |inputs, outputs| unsafe {
                 self.queue.pop_used(token, inputs, outputs)
             });
+            if popped.is_err() {
+                // It has said something else in between: the buffers may be the device's still.
+                self.broken = true;
+                return true;
+            }
             let status = self.arena.slice(HEADERS + slot * HEADER + STATUS, 1)[0];
-            let failed = popped.is_err() || status != 0;
-            self.broken |= !self.requests.complete(slot, failed);
+            self.broken |= !self.requests.complete(slot, status != 0);
             some = true;
         }
         some

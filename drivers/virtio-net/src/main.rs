@@ -94,7 +94,7 @@ impl Card {
                 }
             }
         }
-        if self.receive.should_notify() {
+        if virtio::must_notify(&self.receive) {
             self.transport.notify(RECEIVE);
         }
     }
@@ -134,7 +134,7 @@ impl Card {
     /// Frames that have come; nothing, after which the device interrupts when there are some.
     fn take_or_wait(&mut self, most: usize) -> Result<Option<Vec<u8>>, Error> {
         for interrupts in [false, true] {
-            self.receive.set_dev_notify(interrupts);
+            virtio::interrupts(&mut self.receive, interrupts);
             let batch = self.take(most)?;
             if !batch.is_empty() {
                 self.receive.set_dev_notify(false);
@@ -189,7 +189,7 @@ impl Card {
             }
             taken += 1;
         }
-        if self.transmit.should_notify() {
+        if virtio::must_notify(&self.transmit) {
             self.transport.notify(TRANSMIT);
         }
         result.map(|()| taken)
@@ -198,7 +198,7 @@ impl Card {
     /// Whether there is room for a frame; if not, the device interrupts when it has sent one.
     fn has_room(&mut self) -> Result<bool, Error> {
         for interrupts in [false, true] {
-            self.transmit.set_dev_notify(interrupts);
+            virtio::interrupts(&mut self.transmit, interrupts);
             self.reclaim()?;
             if self.out.any_free() {
                 self.transmit.set_dev_notify(false);

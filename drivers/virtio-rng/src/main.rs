@@ -71,7 +71,7 @@ impl Source {
             // SAFETY: it stands in the arena, which stays; nobody touches it while the device has it.
             let token = unsafe { self.queue.add(&[], &mut [room]) };
             self.place.give(token.map_err(|_| Nonsense)?);
-            if self.queue.should_notify() {
+            if virtio::must_notify(&self.queue) {
                 self.transport.notify(REQUESTS);
             }
         }

@@ -10,17 +10,31 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering};
 use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
 use rt::window::Window;
 use rt::{thread, time};
 use services::device::{DevicesClient, Function, Place, Reach};
+use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::{DeviceStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+
+/// Whether the device is to be told that there is more in a queue. What was put there is to be seen before it is looked at whether the device sleeps: a
+/// load is done before the store in front of it is seen (virtio 1.2, section 2.7.13.4.1).
+pub fn must_notify<H: Hal, const SIZE: usize>(queue: &VirtQueue<H, SIZE>) -> bool {
+    fence(Ordering::SeqCst);
+    queue.should_notify()
+}
+
+/// Says whether the device is to interrupt, before it is looked at what it has done; for the same reason as in [`must_notify`].
+pub fn interrupts<H: Hal, const SIZE: usize>(queue: &mut VirtQueue<H, SIZE>, wanted: bool) {
+    queue.set_dev_notify(wanted);
+    fence(Ordering::SeqCst);
+}
 
 /// Memory that the device reaches.
 #[derive(Debug)]

@@ -53,7 +53,7 @@ impl IoPorts {
     pub(crate) fn has_any(&self, first: u64, count: u64) -> bool {
         self.ranges.iter().any(|range| {
             let (f, n) = (u64::from(range.first.get()), u64::from(range.count.get()));
-            f < first + count && first < f + n
+            n != 0 && f < first + count && first < f + n
         })
     }
 

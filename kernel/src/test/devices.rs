@@ -173,6 +173,11 @@ fn ports_can_be_taken_away() {
     let (_, other) = w.space(1 << 16, 0, 0);
     let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x60, 8]);
     assert_eq!(code, Code::Ok, "they are free");
+    // Where a range began that was taken away, another one may lie.
+    assert_eq!(call(Call::DeviceGrantPorts, 0x2c4), Code::Ok);
+    assert_eq!(call(Call::DeviceRevokePorts, 0x2c4), Code::Ok);
+    let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x2c0, 8]);
+    assert_eq!(code, Code::Ok, "ports that were taken away are nobody's");
     let kept = w.create(Call::ReferenceCreate);
     w.ok(Call::SpaceDestroy, &[space, kept]);
     let vacant = |call| w.sys(call, &[boot::AUTHORITY, kept, 0x80, 8]);

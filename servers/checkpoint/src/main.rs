@@ -43,7 +43,7 @@ fn serve() -> Result<Infallible, Error> {
     restore::start().map_err(rt::error_of)?;
     rt::heap::want(0)?;
     let mut server = Server::new(open)?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     rt::names::register("checkpoint", server.door())?;
     server.run()
 }

@@ -882,7 +882,7 @@ fn serve() -> Result<Infallible, Error> {
         _ => Err(Error::Denied),
     };
     let mut server = Server::new(open)?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     let (_, control) = server.add_door()?;
     for _ in 0..shared.borrow().manifest.len() {
         let (_, door) = server.add_door()?;

@@ -125,6 +125,10 @@ pub struct Found {
     pub shares: bool,
 }
 
+/// The class of bridges.
+const BRIDGE: u32 = 6;
+/// Below this port are devices of the board, as interrupt controllers and timers.
+const OWN_PORTS: u64 = 0x1000;
 /// Most functions that are looked at.
 const MOST: usize = 1024;
 
@@ -215,15 +219,21 @@ fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
         bases[index] = measure(config, function, index);
         index += 1 + usize::from(bases[index].wide);
     }
-    // Nobody has claimed it: it is silent, so that it disturbs no line of others.
-    config.write(function, COMMAND, command | NO_INTERRUPTS);
+    let class = config.read(function, 0x08);
+    // Nobody has claimed it: it is silent, so that it disturbs no line of others, and reaches no memory, which the firmware may have let it do. But the
+    // board's own bridges pass on what others do.
+    let silent = match class >> 24 {
+        BRIDGE => command,
+        _ => command & !MASTER,
+    };
+    config.write(function, COMMAND, silent | NO_INTERRUPTS);
     let shares = config.read(function, COMMAND) & NO_INTERRUPTS != 0;
     let interrupt = config.read(function, INTERRUPT);
     let (line, pin) = (interrupt as u8, (interrupt >> 8) as u8);
     Found {
         function,
         id,
-        class: config.read(function, 0x08),
+        class,
         bases,
         line: (pin != 0 && line < 16).then_some(line),
         shares,
@@ -251,7 +261,11 @@ fn measure(config: &impl Config, function: u16, index: usize) -> Base {
     if low & 1 == 1 {
         // A function may leave the upper half of an I/O base address out.
         let mask = mask & 0xfffc;
-        let start = u64::from(low & 0xfffc);
+        // Below are the machine's own: where a function says that it is there, it is placed anew.
+        let start = match u64::from(low & 0xfffc) {
+            start if start < OWN_PORTS => 0,
+            start => start,
+        };
         return match mask {
             0 => Base::NONE,
             mask => Base {
@@ -575,11 +589,17 @@ pub(crate) mod tests {
     fn functions_are_silent_and_those_before_pci_2_3_cannot_be() {
         let mut old = Fake::new(0x1106, 0x3038);
         old.writable[1] = 0x3ff;
-        let machine = Machine::default().with(8, Fake::new(1, 2)).with(0x10, old);
+        let mut masters = Fake::new(1, 2);
+        masters.words[1] = MASTER;
+        let machine = Machine::default().with(8, masters).with(0x10, old);
         let found = find_all(&machine);
         let shares: alloc::vec::Vec<_> = found.iter().map(|f| f.shares).collect();
         assert_eq!(shares, [true, false]);
-        assert_eq!(machine.read(8, 4), 1 << 10, "it may interrupt");
+        assert_eq!(
+            machine.read(8, 4),
+            1 << 10,
+            "it may interrupt, or reach memory"
+        );
     }
 
     #[test]

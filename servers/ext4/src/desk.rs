@@ -366,6 +366,7 @@ impl<D: BlockIo> Gate<D> {
 
 impl<D: BlockIo> Service for Gate<D> {
     const BYTES: bool = FilesLaterStub::<Remote<D>>::BYTES;
+    const KEEPS_BYTES: bool = FilesLaterStub::<Remote<D>>::KEEPS_BYTES;
     const REFS: usize = FilesLaterStub::<Remote<D>>::REFS;
 
     fn has(id: u64) -> bool {

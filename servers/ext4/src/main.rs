@@ -104,7 +104,7 @@ fn mount() -> Result<Volume<Device>, Error> {
 fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
     let mut server =
         Server::new(move |visitor: &Visitor| Gate::new(&desk, most_open(visitor.job)))?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     // In the memory, where it is seen by who lists the root: that path itself leads here.
     let _ = rt::fs::memory().mkdir(0o755, MOUNT);
     rt::names::register("ext4", server.door())?;

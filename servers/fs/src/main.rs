@@ -131,7 +131,7 @@ fn serve(fs: FileSystem, origin: u64) -> Result<Infallible, Error> {
     let mut server = Server::new(move |visitor: &Visitor| {
         Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
     })?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     rt::names::register("fs", server.door())?;
     server.run()
 }

@@ -226,7 +226,11 @@ impl Held {
         self.pieces(address, into.len(), |region, offset, piece| match region {
             None => self.memory_window.read(offset, &mut into[piece]),
             Some(region) => {
+                // Its keeper may be anybody, and need not answer.
                 let page = offset & !(PAGE_SIZE - 1);
+                if region.search(page, page + PAGE_SIZE, 1).is_err() {
+                    return Err(Error::NotFound);
+                }
                 let window = Window::map(region, page, PAGE_SIZE, READ)?;
                 window.read(offset - page, &mut into[piece])
             }

@@ -23,7 +23,7 @@ use debug::Debugged;
 use fermata_init::{may_control, may_have};
 use interface::server::{own_port, Event, OWN};
 use process::account::Supply;
-use process::{words, Process, MOST_TOLD};
+use process::{words, Copies, Process, MOST_TOLD};
 use proto::Error;
 use rt::error_of;
 use rt::memory::Limits;
@@ -115,6 +115,10 @@ impl Entry {
 }
 
 /// What all processes share.
+/// Most frozen copies of the memories of one job's processes, and of all: a process that is saved beyond that stands still until it is written.
+const MAX_JOB_COPIES: usize = 8;
+const MAX_COPIES: usize = 16;
+
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
     /// Processes whose programs are being loaded.
@@ -139,6 +143,7 @@ pub(crate) struct Manager {
     /// Starts drivers anew.
     drivers: Drivers,
     collocated: Collocated,
+    copies: Copies,
 }
 
 /// What is collocated, as boot said, and what it takes to do so.
@@ -261,6 +266,7 @@ impl Manager {
             ceiling,
             drivers,
             collocated,
+            copies: Copies::new(MAX_JOB_COPIES, MAX_COPIES),
         }
     }
 

@@ -46,7 +46,7 @@ fn run() -> Result<Infallible, Error> {
     let supervisor = control::supervisor(*portset_ref).map_err(rt::error_of)?;
     let table = Rc::new(RefCell::new(Table::new(portset_ref)));
     let mut server = Server::on(portset, Personality::new(Rc::clone(&table)))?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     if let Err(error) = watch_console(&server) {
         rt::log!("linux: the console cannot be watched: {}", error.text());
     }

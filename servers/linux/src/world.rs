@@ -18,7 +18,7 @@ use personality::process::Task;
 use personality::system::Tid;
 use process::account::{self, Supply};
 use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
-use process::{Common, Process};
+use process::{Common, Copies, Process};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
 use rt::fs::Files;
@@ -293,6 +293,10 @@ pub(crate) struct Born {
 }
 
 /// What all processes share.
+/// Most frozen copies of the memories and memory objects of one job, and of all: a tree that is saved beyond that stands still until it is written.
+const MAX_JOB_COPIES: usize = 32;
+const MAX_COPIES: usize = 48;
+
 pub(crate) struct World {
     fs: Files,
     /// The file system on the disk, if there is one.
@@ -303,6 +307,8 @@ pub(crate) struct World {
     objects: BTreeMap<u64, Rc<RefCell<Object>>>,
     /// The segments of those of a tree while it is put together, until each is one of them.
     pub(crate) adopted: Vec<Option<Common>>,
+    /// The frozen copies of memories and objects.
+    pub(crate) copies: Copies,
     /// The memories of tasks that stand still for who traces them, and where their threads are in these.
     pub(crate) peers: BTreeMap<Tid, (Weak<RefCell<Memory>>, u64)>,
     /// Tasks that were started since.
@@ -339,6 +345,7 @@ impl World {
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             objects: BTreeMap::new(),
             adopted: Vec::new(),
+            copies: Copies::new(MAX_JOB_COPIES, MAX_COPIES),
             peers: BTreeMap::new(),
             born: Vec::new(),
             portset,

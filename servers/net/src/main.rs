@@ -197,7 +197,7 @@ fn serve() -> Result<Infallible, Error> {
         spare: Vec::with_capacity(BATCH),
         deadline: None,
     })?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     let (receiver, sender) = (server.bell()?, server.bell()?);
     let sender = thread::spawn(move || send(&sender)).map_err(rt::error_of)?;
     SENDER.set(sender.reference().map_err(rt::error_of)?);

@@ -48,6 +48,13 @@ impl Generator {
     }
 }
 
+/// Whether the processor's numbers may be such: there are processors that give the same one for ever, all ones mostly, and say that it is good.
+#[must_use]
+pub fn look_like_chance(words: &[u64; 4]) -> bool {
+    let mut earlier = words.iter().enumerate();
+    earlier.all(|(n, word)| ![0, u64::MAX].contains(word) && !words[..n].contains(word))
+}
+
 /// The generator, and what is known of its key.
 #[derive(Debug)]
 pub struct Store {
@@ -132,6 +139,24 @@ mod tests {
         let mut bytes = [0; 64];
         generator.fill([fresh; 32], &mut bytes);
         bytes
+    }
+
+    #[test]
+    fn a_processor_that_says_the_same_is_not_believed() {
+        use super::look_like_chance;
+        assert!(look_like_chance(&[1, 2, 3, 4]));
+        for words in [
+            [u64::MAX; 4],
+            [0; 4],
+            [1, 2, 3, 1],
+            [1, 0, 3, 4],
+            [5, 5, 6, 7],
+        ] {
+            assert!(
+                !look_like_chance(&words),
+                "numbers that do not look like chance are said to be secret: {words:?}"
+            );
+        }
     }
 
     #[test]

@@ -43,16 +43,17 @@ fn number() -> Option<u64> {
 
 /// What nobody knows: of the processor. Without, what few know, and `false`.
 fn fresh() -> (Seed, bool) {
-    let mut seed = [0; 32];
+    let (mut seed, mut words) = ([0; 32], [0; 4]);
     let mut good = __cpuid(1).ecx & RDRAND != 0;
-    for place in seed.chunks_exact_mut(8) {
+    for (place, number_of) in seed.chunks_exact_mut(8).zip(&mut words) {
         // SAFETY: reads a counter, which user mode may.
         let counter = unsafe { _rdtsc() };
         let word = if good { number() } else { None };
         good &= word.is_some();
-        place.copy_from_slice(&(word.unwrap_or(0) ^ counter).to_le_bytes());
+        *number_of = word.unwrap_or(0);
+        place.copy_from_slice(&(*number_of ^ counter).to_le_bytes());
     }
-    (seed, good)
+    (seed, good && fermata_random::look_like_chance(&words))
 }
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
@@ -178,7 +179,7 @@ fn serve() -> Result<Infallible, Error> {
         COLLECTOR.set(collector().map_err(rt::error_of)?);
     }
     let mut server = Server::new(|_: &Visitor| Ok(RandomStub(Client)))?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     rt::names::register("random", server.door())?;
     server.run()
 }

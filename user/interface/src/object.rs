@@ -229,6 +229,8 @@ macro_rules! object {
         impl $crate::Service for $name {
             const BYTES: bool =
                 false $(|| <$stub<$crate::alloc::rc::Rc<$object>> as $crate::Service>::BYTES)*;
+            const KEEPS_BYTES: bool = false
+                $(|| <$stub<$crate::alloc::rc::Rc<$object>> as $crate::Service>::KEEPS_BYTES)*;
             const REFS: usize = {
                 let mut most = 0;
                 $(if <$stub<$crate::alloc::rc::Rc<$object>> as $crate::Service>::REFS > most {

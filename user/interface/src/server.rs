@@ -70,6 +70,8 @@ pub const OWN_END: u64 = 1 << 63;
 pub const MAX_SESSIONS: usize = 4096;
 /// Most sessions that the processes of one job have with a server.
 pub const MAX_JOB_SESSIONS: usize = 128;
+/// Most bytes of replies that a job's sessions may bring from an image. Programs that are saved while a reply with bytes is on its way are few.
+pub const JOB_KEPT_BYTES: usize = 4 * wire::KEPT_BYTES;
 /// Where the number of words stands beside the number of a request, in what is kept of a session.
 const COUNT_SHIFT: u32 = 48;
 /// The number beside it.
@@ -110,6 +112,8 @@ pub struct Server<S, H> {
     more_doors: Vec<Port>,
     /// Asks init for the job of a client.
     job_of: Option<JobOf>,
+    /// Whether so many bytes more may be kept.
+    memory: fn(u64) -> Result<(), Error>,
     /// Where references that come with a request are put; as a list.
     room: RefBlock,
     room_list: u64,
@@ -266,6 +270,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             door,
             more_doors: Vec::new(),
             job_of: None,
+            memory: |_| Ok(()),
             room_list: room.list(room.len()),
             room,
             sweep: 0,
@@ -289,10 +294,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         &self.door
     }
 
-    /// Tells the server how to ask init for the job of the client whose own port at init this is. From then on
-    /// sessions belong to processes.
-    pub fn knows(&mut self, job_of: JobOf) {
+    /// Tells the server how to ask init for the job of the client whose own port at init this is, and whether there is memory for
+    /// so many bytes more. From then on sessions belong to processes.
+    pub fn knows(&mut self, job_of: JobOf, memory: fn(u64) -> Result<(), Error>) {
         self.job_of = Some(job_of);
+        self.memory = memory;
     }
 
     /// One more door: its number, and a reference to it.
@@ -661,9 +667,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             (QUERY, 2..) => self.open((door, words[1]), with, None).map(Some),
             (KEEP, 1..) => self.keep(door, with).map(|()| None),
             (RESUME, WORDS) => {
-                let done = Done::resumed(words[2], &words[3..], request.bytes);
-                done.and_then(|done| self.open((door, words[1]), with, Some(done)))
-                    .map(Some)
+                let kept = (words[2], &words[3..], request.bytes);
+                self.open((door, words[1]), with, Some(kept)).map(Some)
             }
             _ => Err(Error::Invalid),
         };
@@ -739,7 +744,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         &mut self,
         (door, interface): (u64, u64),
         who: Option<RefAt>,
-        done: Option<Done>,
+        kept: Option<(u64, &[u64], &[u8])>,
     ) -> Result<Ref, Error> {
         if !S::has(interface) {
             return Err(Error::Unsupported);
@@ -752,9 +757,36 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             job = job_of(&client)?;
         }
         self.room_for(job)?;
+        let done = match kept {
+            Some((number, words, bytes)) => {
+                self.room_to_keep(job, bytes.len())?;
+                Some(Done::resumed(number, words, bytes)?)
+            }
+            None => None,
+        };
         self.add((door, interface), (job, client), done, |host, visitor| {
             host.open(visitor).map(Rc::new)
         })
+    }
+
+    /// Makes sure that so many bytes of a reply that an image says may be kept for this job: a client may say anything.
+    fn room_to_keep(&self, job: u32, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if !S::KEEPS_BYTES {
+            return Err(Error::Invalid);
+        }
+        let of_job = self
+            .sessions
+            .iter()
+            .flatten()
+            .filter(|slot| slot.job == job);
+        let kept: usize = of_job.map(|slot| slot.done.kept_bytes()).sum();
+        if job != 0 && kept + bytes > JOB_KEPT_BYTES {
+            return Err(Error::Limit);
+        }
+        (self.memory)(bytes as u64)
     }
 
     /// Makes sure that this job may have one more session.

@@ -168,6 +168,8 @@ pub struct Taken {
 impl Taken {
     /// One more.
     pub fn add(&mut self, one: Exceptional) {
+        // It is told once of each thread: there are as many as a process may have.
+        self.untold.retain(|other| other.spot != one.spot);
         self.untold.push_back(one);
         self.met.insert(one.spot, one);
         self.count += 1;
@@ -195,6 +197,12 @@ impl Taken {
         self.met.get(&spot).copied().ok_or(Error::NotFound)
     }
 
+    /// Forgets threads that are not there any more.
+    pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.untold.retain(|one| is_there(one.spot));
+        self.met.retain(|spot, _| is_there(*spot));
+    }
+
     /// How many there were.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -217,19 +225,19 @@ pub fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), 
     thread.set_state(&state, named(&space), named(&client), named(&server))
 }
 
-/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none.
+/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none. It stays where the thread's
+/// registers are none that it can be given, as of one that jumped out of its addresses.
 pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     let state = thread.get_state(0, 0, 0).ok()?;
     if state.exception_delivered == 0 || state.exception == Exception::ForeignCall as u64 {
         return None;
     }
-    change(thread, |state| {
+    let _ = change(thread, |state| {
         state.exception_delivered = 0;
         if state.exception == Exception::Debug as u64 {
             state.registers.rflags &= !SINGLE_STEP;
         }
-    })
-    .ok()?;
+    });
     Some(Exceptional {
         spot,
         code: state.exception,

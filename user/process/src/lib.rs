@@ -29,4 +29,4 @@ mod live;
 pub mod native;
 pub mod words;
 
-pub use live::{Common, Process, MOST_COUNTED, MOST_TOLD};
+pub use live::{Common, Copies, Process, MOST_COUNTED, MOST_TOLD};

@@ -83,8 +83,13 @@ impl Common {
     }
 
     /// A frozen copy of it, as [`Process::freeze_memory`] makes one.
-    pub fn freeze(&self, supply: &Supply) -> Result<Vec<Ref>, Error> {
-        frozen_copy(&self.segment, &self.copy, supply)
+    pub fn freeze(
+        &self,
+        supply: &Supply,
+        copies: &mut Copies,
+        job: u32,
+    ) -> Result<Vec<Ref>, Error> {
+        frozen_copy(&self.segment, &self.copy, supply, (copies, job))
     }
 
     /// Makes pages of it present, as [`Process::populate`] does.
@@ -96,19 +101,56 @@ impl Common {
     }
 }
 
+/// The frozen copies that a manager has made, as long as somebody has them. A copy outlives its process, and keeps two accounts of the memory server, of
+/// which there are few.
+#[derive(Debug)]
+pub struct Copies {
+    /// Accounts, and the job of the process.
+    known: Vec<(u32, Ref)>,
+    of_job: usize,
+    of_all: usize,
+}
+
+impl Copies {
+    /// At most so many of one job, 0 aside, and of all.
+    #[must_use]
+    pub const fn new(of_job: usize, of_all: usize) -> Self {
+        Copies {
+            known: Vec::new(),
+            of_job,
+            of_all,
+        }
+    }
+
+    /// Makes sure that there may be one more of this job: [`Error::Limit`].
+    fn make_room(&mut self, job: u32) -> Result<(), Error> {
+        self.known
+            .retain(|(_, account)| account.kind() != RefKind::Null);
+        let of_job = self.known.iter().filter(|(other, _)| *other == job).count();
+        match self.known.len() >= self.of_all || job != 0 && of_job >= self.of_job {
+            true => Err(Error::Limit),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A frozen copy of a segment, which has one at a time: the account of the last one is known.
 fn frozen_copy(
     segment: &Segment,
     last: &RefCell<Option<Ref>>,
     supply: &Supply,
+    (copies, job): (&mut Copies, u32),
 ) -> Result<Vec<Ref>, Error> {
     let mut copy = last.borrow_mut();
     if copy.as_ref().is_some_and(|a| a.kind() != RefKind::Null) {
         return Err(Error::Limit);
     }
+    copies.make_room(job)?;
     let account = Account::new(&supply.supervisor, supply.limits)?;
     let port = account.port()?;
+    let known = account.account.copy().map_err(error_of)?;
     let Segment { region, control } = account.freeze(segment)?;
+    copies.known.push((job, known));
     *copy = Some(account.account);
     Ok(vec![region, control, port])
 }
@@ -485,10 +527,14 @@ impl Process {
     }
 
     /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these limits. Region and
-    /// control port of the copy, and the port without which it ends. [`Error::Limit`] while there is one: each has an account, of
-    /// which there are few.
-    pub fn freeze_memory(&self, supply: &Supply) -> Result<Vec<Ref>, Error> {
-        frozen_copy(&self.memory, &self.copy, supply)
+    /// control port of the copy, and the port without which it ends. [`Error::Limit`] while there is one, or the job has as many as it may have.
+    pub fn freeze_memory(
+        &self,
+        supply: &Supply,
+        copies: &mut Copies,
+        job: u32,
+    ) -> Result<Vec<Ref>, Error> {
+        frozen_copy(&self.memory, &self.copy, supply, (copies, job))
     }
 
     /// Stops all threads, also those that are made meanwhile: those that were stopped.
@@ -569,7 +615,11 @@ impl Process {
     pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
         let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
         let slot = offset / abi::OBJECT_SIZE;
-        self.mapping(slot).destroy().map_err(error_of)?;
+        match self.mapping(slot).destroy() {
+            // Somebody who holds the process has taken it away.
+            Ok(()) | Err(Code::NoObject) => {}
+            Err(code) => return Err(error_of(code)),
+        }
         self.slots.free(slot as usize, 1);
         Ok(())
     }

@@ -45,7 +45,7 @@ pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Er
 /// controlled. Clients are known by their jobs.
 pub fn serve<S: Service, H: Host<S>>(name: &str, host: H) -> Result<Infallible, Error> {
     let mut server = Server::new(host)?;
-    server.knows(job_of);
+    server.knows(job_of, crate::heap::want);
     let (_, control) = server.add_door()?;
     let door = server.door().reference().map_err(crate::error_of)?;
     register_with(name, &door, &control)?;

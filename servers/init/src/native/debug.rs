@@ -40,13 +40,18 @@ impl Debugged {
     /// Takes the exceptions that threads have met: whether there were any.
     pub(super) fn take(&mut self, process: &Process, frozen: bool) -> bool {
         let before = self.taken.count();
-        for (spot, thread) in process.spots() {
+        let spots = process.spots();
+        let is_there = |spot| spots.iter().any(|(known, _)| *known == spot);
+        self.held.retain(|(spot, _)| is_there(*spot));
+        self.taken.keep(is_there);
+        for &(spot, thread) in &spots {
             let met = thread
                 .get_state(0, 0, 0)
                 .is_ok_and(|state| state.exception_delivered != 0);
             if met {
                 self.hold(spot, thread, frozen);
-                if let Some(one) = debug::undo(spot, thread) {
+                let one = debug::undo(spot, thread);
+                if let Some(one) = one.filter(|one| self.taken.of(spot) != Ok(*one)) {
                     self.taken.add(one);
                 }
             }
@@ -146,7 +151,12 @@ impl debug::Manager for Manager {
     fn leave(&mut self, pid: Pid) {
         if let Ok(live) = self.live(pid) {
             if let Some(debugged) = live.debugged.take() {
-                debugged.leave(&live.process, !live.frozen.is_empty());
+                let frozen = !live.frozen.is_empty();
+                debugged.leave(&live.process, frozen);
+                if !frozen {
+                    // What could not be undone.
+                    self.late_exception(pid);
+                }
             }
         }
         self.announce(pid);

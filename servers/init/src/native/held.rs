@@ -201,8 +201,10 @@ impl held::Manager for Manager {
             return Err(Error::NotFound);
         }
         let supply = self.supply(account::copy);
-        let live = self.entry(pid)?.live.as_ref().ok_or(Error::Ended)?;
-        live.process.freeze_memory(&supply)
+        let job = self.job_of(pid).unwrap_or(0);
+        let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        live.process.freeze_memory(&supply, &mut self.copies, job)
     }
 
     fn thaw(&mut self, pid: Pid) -> Result<(), Error> {

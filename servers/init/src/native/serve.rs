@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use interface::server::{own_port, Either, Event, Host, Reply, Request, SharedService, Visitor};
-use interface::{Answer, Server};
+use interface::{Answer, Server, Service};
 use process::account;
 use process::debug::Debugging;
 use process::held::Held;
@@ -175,7 +175,9 @@ impl Serving {
         let supervisor_ref = supervisor.reference().map_err(error_of)?;
         core::mem::forget(supervisor);
         let mut server = Server::on(portset, Native(processes))?;
-        server.knows(job_of);
+        // It keeps no bytes: what it returns with bytes has references, too, or may be asked for again.
+        const { assert!(!<Sessions as Service>::KEEPS_BYTES) };
+        server.knows(job_of, |_| Err(Error::NoMemory));
         let door = server.door().reference().map_err(error_of)?;
         Ok((Serving(server), [door, supervisor_ref]))
     }

@@ -374,19 +374,22 @@ impl Table {
 
     /// A frozen copy of a memory of a tree that is frozen: references.
     pub(crate) fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
+        let job = self.holds.get(&pid).and_then(|hold| hold.job).unwrap_or(0);
         let group = self.group(pid)?;
         let (memories, number) = (&group.memories, number as usize);
         if let Some((memory, _)) = memories.get(number) {
             let memory = memory.upgrade().ok_or(Error::Ended)?;
             let supply = self.world.supply_of(account::copy)?;
             let memory = memory.borrow();
-            return memory.body.freeze_memory(&supply);
+            let copies = &mut self.world.copies;
+            return memory.body.freeze_memory(&supply, copies, job);
         }
         let object = group.objects.get(number - memories.len()).copied();
         let id = object.ok_or(Error::NotFound)?;
         let supply = self.world.supply_of(account::copy)?;
-        let object = self.world.find_object(id).ok_or(Error::Ended)?.borrow();
-        object.body().freeze(&supply)
+        let object = Rc::clone(self.world.find_object(id).ok_or(Error::Ended)?);
+        let object = object.borrow();
+        object.body().freeze(&supply, &mut self.world.copies, job)
     }
 
     /// Makes pages present of a memory of a tree that is being rebuilt.

@@ -12,9 +12,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use guest_tests::harness::{call_site, Absent, Actor, Twin};
-use interface::client::Asked;
+use interface::client::{open_kept, Asked, Kept};
 use interface::query_interface;
-use interface::wire::WORDS;
+use interface::wire::{self, WORDS};
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::Error;
 use rt::checkpoint::Sentence;
@@ -24,8 +24,9 @@ use rt::window::Window;
 use rt::{println, time};
 use services::checkpoint::CheckpointClient;
 use services::console::{ConsoleClient, ConsoleControlCalls, ConsoleControlClient};
+use services::fs::FilesClient;
 use services::names::RESERVED;
-use services::process::{DebugClient, ProcessClient, SupervisorClient, ROOM};
+use services::process::{DebugClient, ProcessClient, ProcessesClient, SupervisorClient, ROOM};
 use services::system::SystemClient;
 
 rt::entry!(main);
@@ -43,7 +44,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 32] = [
+const WAYS: [Way; 33] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -70,6 +71,7 @@ const WAYS: [Way; 32] = [
     way("priority", priority),
     way("strings", strings),
     way("many", many),
+    way("resumes", resumes),
     way("restores", || restores("/tmp/restores")),
     way("restores-beside", || restores("/tmp/restores-beside")),
     way("vacant", vacant),
@@ -784,6 +786,36 @@ fn part() -> Done {
     }
     for one in &begun {
         let _ = end(&one.process);
+    }
+    Ok(())
+}
+
+/// Sessions as of an image, each with as many bytes of a reply as there may be: the server keeps them.
+fn resumes() -> Done {
+    let services = [
+        ("native", ProcessesClient::ID),
+        ("fs", FilesClient::ID),
+        ("console", ConsoleClient::ID),
+    ];
+    for (name, interface) in services {
+        let door = rt::names::lookup(name)?;
+        let mut kept = Kept {
+            words: [0; wire::KEPT_WORDS],
+            bytes: alloc::vec![7; wire::KEPT_BYTES],
+        };
+        (kept.words[0], kept.words[1]) = (interface, 1 << 48 | 5);
+        let mut sessions = Vec::new();
+        let refused = loop {
+            match open_kept(&door, &kept, rt::start::names()) {
+                Ok(session) => sessions.push(session),
+                Err(error) => break error,
+            }
+        };
+        println!(
+            "resumes: {name}: {} sessions, then: {}",
+            sessions.len(),
+            refused.text()
+        );
     }
     Ok(())
 }

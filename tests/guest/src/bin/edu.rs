@@ -701,7 +701,7 @@ fn serve() -> Result<core::convert::Infallible, Error> {
         }
         Ok(EduStub(Client(driver)))
     })?;
-    server.knows(rt::names::job_of);
+    server.knows(rt::names::job_of, rt::heap::want);
     let (_, control) = server.add_door()?;
     let door = server.door().reference().map_err(rt::error_of)?;
     rt::names::register_with(name, &door, &control)?;

@@ -757,7 +757,13 @@ impl Writer {
             given: false,
             waits: false,
             header,
-            bulk: Vec::new(),
+            // What an image says that came with a reply.
+            bulk: match method {
+                wire::RESUME => {
+                    alloc::vec![7; self.random.below(1 + wire::KEPT_BYTES as u64) as usize]
+                }
+                _ => Vec::new(),
+            },
             refs: [self.reference(rt::start::names())].to_vec(),
         }
     }

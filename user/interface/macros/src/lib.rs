@@ -217,6 +217,11 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
     let called_by_proxy = methods.iter().map(Method::called_by_proxy);
     let called_directly = methods.iter().map(|method| method.called_directly(name));
     let passed_on = methods.iter().map(Method::passed_on);
+    let keeps_bytes = methods.iter().any(Method::keeps_bytes);
+    let consts = quote! {
+        #consts
+        const KEEPS_BYTES: bool = #keeps_bytes;
+    };
     let later = (sort == Sort::MayWait).then(|| later(item, id, &methods, &consts));
     let about_client = format!("A client's session with a [`{name}`].");
     let about_stub = format!("The stub of a [`{name}`]: what a server's `make` returns.");
@@ -760,6 +765,11 @@ impl<'a> Method<'a> {
     /// Whether it needs a session.
     fn alters(&self) -> bool {
         self.once || self.waits
+    }
+
+    /// Whether bytes of its reply are kept, and are in an image: beside references they are not.
+    fn keeps_bytes(&self) -> bool {
+        self.alters() && self.returns_bytes && self.returned_refs == 0 && !self.returns_refs
     }
 
     /// The method of the proxy. `in_memory`: the server waits for messages in memory, so that a request in words is made in

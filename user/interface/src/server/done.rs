@@ -60,6 +60,11 @@ impl Done {
         )
     }
 
+    /// How many bytes of its reply are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.beside.as_ref().map_or(0, |beside| beside.bytes.len())
+    }
+
     /// As it was [kept](Done::kept). The image of a program says it, and nobody else gets it.
     pub(super) fn resumed(kept: u64, words: &[u64], bytes: &[u8]) -> Result<Self, Error> {
         let count = (kept >> COUNT_SHIFT) as usize;

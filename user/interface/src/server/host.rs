@@ -18,6 +18,8 @@ pub trait Service: 'static {
     fn has(id: u64) -> bool;
     /// Whether a request can come with bytes.
     const BYTES: bool;
+    /// Whether a reply that is kept can have bytes, which are in an image.
+    const KEEPS_BYTES: bool;
     /// Most references that can come with a request.
     const REFS: usize;
     /// Calls the method. What arrives is hostile: a request that makes no sense is
@@ -136,6 +138,7 @@ pub enum NoSessions {}
 
 impl Service for NoSessions {
     const BYTES: bool = false;
+    const KEEPS_BYTES: bool = false;
     const REFS: usize = 0;
 
     fn has(_: u64) -> bool {
@@ -158,6 +161,7 @@ pub enum Either<A, B> {
 
 impl<A: Service, B: Service> Service for Either<A, B> {
     const BYTES: bool = A::BYTES || B::BYTES;
+    const KEEPS_BYTES: bool = A::KEEPS_BYTES || B::KEEPS_BYTES;
     const REFS: usize = if A::REFS > B::REFS { A::REFS } else { B::REFS };
 
     fn has(id: u64) -> bool {
