@@ -97,18 +97,13 @@ pub(crate) fn supervisor(name: &str) -> Result<Ref, Error> {
     supervisor.copy().map_err(rt::error_of)
 }
 
-/// Whether a process has registered names.
-pub(crate) fn has_names(owner: Pid) -> bool {
-    TABLE.lock().values().any(|known| known.owner == owner)
-}
-
-/// The names that a process has registered for a port.
-pub(crate) fn names_of(owner: Pid, port: RefAt) -> Vec<String> {
+/// The names of a process, and their ports. One for which there is no reference is left out.
+pub(crate) fn names_of(owner: Pid) -> Vec<(String, Ref)> {
     let table = TABLE.lock();
-    let known = table
-        .iter()
-        .filter(|(_, known)| known.owner == owner && known.port.same_as(port));
-    known.map(|(name, _)| name.clone()).collect()
+    let known = table.iter().filter(|(_, known)| known.owner == owner);
+    known
+        .filter_map(|(name, known)| Some((name.clone(), known.port.copy().ok()?)))
+        .collect()
 }
 
 /// Forgets the names of a process, which has ended. That of a server that is started anew stays, so that it is not taken for

@@ -65,6 +65,8 @@ struct Live {
     /// Threads stopped by each `freeze`; for a process that is being rebuilt its maker has stopped
     /// them, and it is not known yet which there are.
     frozen: Vec<Option<Vec<ThreadAt>>>,
+    /// Its part of an image, as it was when it was last frozen.
+    part: Vec<u8>,
     /// It is debugged.
     debugged: Option<Debugged>,
     /// Its own port. What it asks init comes from there.

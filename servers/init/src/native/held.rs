@@ -65,6 +65,7 @@ impl Manager {
                     process,
                     stopped: Vec::new(),
                     frozen: vec![None],
+                    part: Vec::new(),
                     debugged: None,
                     own,
                 }),
@@ -178,7 +179,11 @@ impl held::Manager for Manager {
             self.announce(pid);
         }
         match self.whole_part(pid) {
-            Ok(part) => Ok((part.len() as u64, name, refs)),
+            Ok(part) => {
+                let length = part.len() as u64;
+                self.live(pid)?.part = part;
+                Ok((length, name, refs))
+            }
             Err(error) => {
                 self.thaw(pid)?;
                 Err(error)
@@ -187,13 +192,10 @@ impl held::Manager for Manager {
     }
 
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
-        let mut part = self.whole_part(pid)?;
-        if offset > part.len() as u64 {
-            return Err(Error::Invalid);
-        }
-        part.drain(..offset as usize);
-        part.truncate(room);
-        Ok(part)
+        let part = &self.live(pid)?.part;
+        let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
+        let rest = part.get(start..).ok_or(Error::Invalid)?;
+        Ok(rest[..rest.len().min(room)].to_vec())
     }
 
     fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
@@ -331,17 +333,21 @@ impl Managed for &'static Processes {
 
 /// Names by which ports of a process are known, and where these ports are in its memory.
 fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
-    let mut known = Vec::new();
-    if !names::has_names(pid) {
-        return known;
-    }
+    let (mut known, mut names) = (Vec::new(), names::names_of(pid));
     let mut offset = 0;
     let region = &process.memory().region;
-    while let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) {
-        let port = PortAt(process.memory_window().address() + found).reference();
-        if let Ok(port) = port {
-            let names = names::names_of(pid, *port);
-            known.extend(names.into_iter().map(|name| (name, found)));
+    while !names.is_empty() {
+        let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) else {
+            break;
+        };
+        if let Ok(port) = PortAt(process.memory_window().address() + found).reference() {
+            names.retain(|(name, named)| {
+                let other = !named.same_as(*port);
+                if !other {
+                    known.push((name.clone(), found));
+                }
+                other
+            });
         }
         offset = found + abi::OBJECT_SIZE;
     }

@@ -207,6 +207,7 @@ impl Manager {
             process,
             stopped: Vec::new(),
             frozen: Vec::new(),
+            part: Vec::new(),
             debugged: None,
             own,
         });
