@@ -40,7 +40,7 @@ fn begin() -> Result<Arena, Error> {
     ask(|set| {
         let mut size = set.arena;
         let (physical, region) = loop {
-            match set.devices.dma(size, PAGE_SIZE, Reach::Bits32) {
+            match set.devices.dma(size, ISA_BOUNDARY as u64, Reach::Bits32) {
                 Err(Error::NoMemory | Error::Limit) if size > set.arena / 8 => size /= 2,
                 got => break got?,
             }
@@ -71,7 +71,7 @@ fn with<T>(f: impl FnOnce(&mut Arena) -> Option<T>) -> Option<T> {
 #[no_mangle]
 extern "C" fn osenv_mem_alloc(size: usize, flags: c_uint, align: c_uint) -> *mut c_void {
     let isa = flags & ISADMA_MEM != 0;
-    // A block of a power of two crosses no boundary of its size.
+    // A block of a power of two crosses no boundary of its size, since the arena begins at one.
     if flags & VIRT_EQ_PHYS != 0 || (isa && size > ISA_BOUNDARY) {
         return core::ptr::null_mut();
     }

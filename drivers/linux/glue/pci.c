@@ -165,7 +165,8 @@ static unsigned int config_word(int devfn, int where)
 	return word;
 }
 
-static void reset(int devfn, const struct reset *r)
+/* Whether the device could be reached. */
+static bool reset(int devfn, const struct reset *r)
 {
 	unsigned int base = config_word(devfn, PCI_BASE_ADDRESS_0 + 4 * r->base);
 	void *address;
@@ -179,26 +180,27 @@ static void reset(int devfn, const struct reset *r)
 			address = NULL;
 	}
 	if (!address)
-		return;
+		return false;
 	address += r->where;
 	if (r->write)
 		r->size == 1 ? iowrite8(r->value, address) : iowrite32(r->value, address);
 	else
 		r->size == 2 ? ioread16(address) : ioread32(address);
 	osenv_timer_spin(RESET_TIME);
+	return true;
 }
 
 /* Resets the device of this driver, if that is known, and says so: memory that an earlier driver had is free only then. */
 static void reset_device(int devfn, unsigned int id)
 {
-	bool known = false;
+	bool known = false, done = true;
 
 	for (int i = 0; i < ARRAY_SIZE(resets); i++)
 		if (id == (resets[i].vendor | (unsigned int)resets[i].device << 16)) {
-			reset(devfn, &resets[i]);
+			done = reset(devfn, &resets[i]) && done;
 			known = true;
 		}
-	if (known)
+	if (known && done)
 		osenv_pci_config_write(0, PCI_SLOT(devfn), PCI_FUNC(devfn), PCI_COMMAND,
 				       config_word(devfn, PCI_COMMAND) | PCI_COMMAND_MASTER);
 }

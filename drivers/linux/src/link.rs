@@ -80,6 +80,11 @@ impl Link for Client {
             });
             // SAFETY: they were written, and are no more than fit.
             unsafe { batch.set_len(length) };
+            // SAFETY: as above.
+            if batch.is_empty() && kit::inside(|| unsafe { lx_net_is_pending() }) != 0 {
+                // All that it took was dropped, and there is more: no interrupt says so.
+                CAME.happened();
+            }
             (!batch.is_empty()).then_some(Ok(batch))
         };
         CAME.until(came).await
