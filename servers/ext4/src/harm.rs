@@ -163,7 +163,7 @@ impl Image {
         let inode = self.file(path);
         node(&mut inode[40..100], depth, 4, entries);
         put32(inode, 4, (blocks * BLOCK as u64) as u32);
-        put32(inode, 108, (blocks * BLOCK as u64 >> 32) as u32);
+        put32(inode, 108, ((blocks * BLOCK as u64) >> 32) as u32);
         put32(inode, 28, u32::MAX);
     }
 
@@ -879,10 +879,7 @@ fn walk(volume: &mut Volume<Memory>, path: &str) -> Result<usize, Error> {
     let mut count = 0;
     for name in names(volume, path)? {
         let path = text!("{path}/{name}");
-        let attr = volume.stat(&path, false).map_err(|error| {
-            std::println!("{path}: {error:?}");
-            error
-        })?;
+        let attr = volume.stat(&path, false)?;
         count += 1;
         match attr.mode & 0o170_000 {
             0o040_000 => count += walk(volume, &path)?,
