@@ -604,7 +604,7 @@ impl Writer {
         if shape.room {
             arguments.push(if self.chance(90) { 4096 } else { self.number() });
         }
-        let bytes = shape.bytes.map(|name| match (name, self.chance(50)) {
+        let bytes = shape.bytes.map(|name| match (name, self.chance(70)) {
             // Sectors.
             ("data", true) => alloc::vec![0x5a; 512 * (1 + self.random.below(16)) as usize],
             // Frames.
@@ -741,7 +741,8 @@ impl Writer {
 
     /// Knocks at a door where sessions for these interfaces are opened.
     fn door(&mut self, interfaces: &[u64]) -> Request {
-        let method = self.one(&[wire::QUERY, wire::QUERY, wire::KEEP, wire::RESUME]);
+        let query = wire::QUERY;
+        let method = self.one(&[query, query, query, query, wire::KEEP, wire::RESUME]);
         let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
         for word in &mut words[1..] {
             *word = self.number();
@@ -759,7 +760,7 @@ impl Writer {
             header,
             // What an image says that came with a reply.
             bulk: match method {
-                wire::RESUME => {
+                wire::RESUME if self.chance(20) => {
                     alloc::vec![7; self.random.below(1 + wire::KEPT_BYTES as u64) as usize]
                 }
                 _ => Vec::new(),
