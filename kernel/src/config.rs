@@ -27,7 +27,7 @@ pub enum Preemption {
     Full,
 }
 
-/// The configuration.
+/// The configuration that this kernel was built for. A constant, so that the other branches are compiled and then removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The execution model.

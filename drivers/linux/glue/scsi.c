@@ -199,6 +199,8 @@ static struct command {
 	int tries;
 	/* The driver has it. */
 	bool given;
+	/* The driver has given it back. */
+	bool over;
 	/* The device has no other command beside it. */
 	bool alone;
 	/* The device has less to read than it was asked for, and that is no error. */
@@ -283,6 +285,9 @@ void scsi_done(struct scsi_cmnd *cmd)
 	if (!c->given)
 		osenv_panic("a command has ended that the driver does not have");
 	c->given = false;
+	c->over = true;
+	if (late == c)
+		late = NULL;
 	list_move_tail(&c->link, &ended);
 	in_driver--;
 	complete(&came);
@@ -324,6 +329,7 @@ static void prepare(struct command *c)
 {
 	struct scsi_cmnd *cmd = &c->pair->cmd;
 
+	c->over = false;
 	cmd->result = 0;
 	cmd->resid_len = 0;
 	memset(cmd->sense_buffer, 0, SCSI_SENSE_BUFFERSIZE);
@@ -378,7 +384,8 @@ static enum outcome judge_sense(struct scsi_cmnd *cmd)
 	switch ((sense[0] & 0x7f) < 0x72 ? sense[2] & 0xf : sense[1] & 0xf) {
 	case NO_SENSE:
 	case RECOVERED_ERROR:
-		return GOOD;
+		/* If it is said of an earlier command (deferred), this one was not done. */
+		return sense[0] & 1 ? AGAIN : GOOD;
 	/* After a reset, or in the middle of something. */
 	case NOT_READY:
 	case UNIT_ATTENTION:
@@ -395,6 +402,7 @@ static enum outcome judge_sense(struct scsi_cmnd *cmd)
 static enum outcome judge(struct command *c)
 {
 	struct scsi_cmnd *cmd = &c->pair->cmd;
+	enum outcome outcome = GOOD;
 
 	switch (host_byte(cmd->result)) {
 	case DID_OK:
@@ -406,10 +414,13 @@ static enum outcome judge(struct command *c)
 		return AGAIN;
 	}
 	switch (get_status_byte(cmd)) {
+	case SAM_STAT_CHECK_CONDITION:
+		outcome = judge_sense(cmd);
+		if (outcome != GOOD)
+			return outcome;
+		fallthrough;
 	case SAM_STAT_GOOD:
 		return scsi_get_resid(cmd) && !c->may_be_short ? AGAIN : GOOD;
-	case SAM_STAT_CHECK_CONDITION:
-		return judge_sense(cmd);
 	case SAM_STAT_BUSY:
 	case SAM_STAT_TASK_SET_FULL:
 	case SAM_STAT_TASK_ABORTED:
@@ -422,25 +433,32 @@ static enum outcome judge(struct command *c)
 /* Has the driver reset its device because of one that is late: it gives all back. The next driver resets the device of one that does not. */
 static void recover(void)
 {
-	struct scsi_cmnd *cmd = &late->pair->cmd;
-	int (*reset)(struct scsi_cmnd *) = host->hostt->eh_host_reset_handler;
+	int (*reset)(struct scsi_cmnd *) = host->hostt->eh_host_reset_handler, was = um_set_signals(0);
+	struct command *c = late;
+	struct scsi_cmnd *cmd;
 
+	late = NULL;
+	if (c)
+		c->due = jiffies + PATIENCE;
+	um_set_signals(was);
+	/* It has ended meanwhile. */
+	if (!c)
+		return;
+	cmd = &c->pair->cmd;
 	osenv_log(OSENV_LOG_WARNING, "the disk has not answered for %d s, and is reset", PATIENCE / HZ);
-	late->tries += LATE;
+	c->tries += LATE;
 	/* What it says is not asked: sym53c8xx gives back, and then waits for what it has given back. */
 	if (reset)
 		reset(cmd);
-	if (late->given)
+	if (c->given)
 		osenv_panic("the disk does not answer");
 	um_set_signals(0);
 	/* One that the driver did not want to have. */
-	if (late->tries >= TRIES && !cmd->result) {
+	if (c->tries >= TRIES && !c->over) {
 		set_host_byte(cmd, DID_TIME_OUT);
-		list_move_tail(&late->link, &ended);
+		list_move_tail(&c->link, &ended);
 	}
-	late->due = jiffies + PATIENCE;
-	late = NULL;
-	um_set_signals(1);
+	um_set_signals(was);
 }
 
 /* A command that is over: those that are to be done again are not. NULL: none. Starts others in its place. */
@@ -603,10 +621,11 @@ int lx_scsi_start(unsigned long *size, int *writable)
 	for (unsigned int id = 0; !disk && id < host->max_id; id++) {
 		if (id == host->this_id)
 			continue;
-		if (!make_device(id) && !is_disk())
+		if (!make_device(id)) {
+			if (is_disk())
+				break;
 			forget_device();
-		else if (disk->type == TYPE_DISK)
-			break;
+		}
 		disk = NULL;
 		target = NULL;
 	}

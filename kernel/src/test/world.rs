@@ -154,7 +154,7 @@ pub(super) enum Met {
     Idle,
 }
 
-/// The world.
+/// A kernel on a simulated machine, with the memory and the threads of one test.
 pub(super) struct World {
     pub(super) k: K,
     pub(super) manager: &'static Thread,

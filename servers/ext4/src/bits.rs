@@ -45,13 +45,23 @@ impl Bits {
     /// Adds another one.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// [`Error::NoMemory`]; then nothing has changed.
     pub(crate) fn join(&mut self, other: Bits) -> Result<(), Error> {
+        let new = other.0.keys().filter(|piece| !self.0.contains_key(piece));
+        want(new.count() as u64 * ROOM)?;
         for (piece, words) in other.0 {
-            let mine = self.piece(piece)?;
+            let mine = self.0.entry(piece).or_insert_with(|| Box::new([0; 64]));
             mine.iter_mut().zip(words.iter()).for_each(|(a, b)| *a |= b);
         }
         Ok(())
+    }
+
+    /// Has room for this number, so that adding it cannot fail.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub(crate) fn make_room(&mut self, number: u64) -> Result<(), Error> {
+        self.piece(number / PIECE).map(drop)
     }
 
     fn piece(&mut self, piece: u64) -> Result<&mut Words, Error> {

@@ -20,7 +20,7 @@
 
 use crate::bits::Bits;
 use crate::tap::Tap;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use proto::Error;
@@ -52,6 +52,9 @@ const ROOM_GROUP: u64 = 1024;
 /// Bytes that the library takes for each block of a file that it lets go.
 pub(crate) const ROOM_BLOCK: u64 = 48;
 
+/// What a block with extended attributes begins with, and memory of one that is known.
+const ATTRIBUTES: u32 = 0xea02_0000;
+const ROOM_ATTRIBUTES: u64 = 64;
 /// The root directory, and the inode of the journal.
 const ROOT: u32 = 2;
 const JOURNAL: u32 = 8;
@@ -171,6 +174,8 @@ pub struct Check<D> {
     right: Bits,
     wrong: Bits,
     owned: Bits,
+    /// Blocks with extended attributes, which inodes can share: how many do, as they say, and how many of these were looked at.
+    attributes: BTreeMap<u64, (u32, u32)>,
     /// The last block with inodes, and the last map of blocks.
     last_inodes: Kept,
     last_map: Kept,
@@ -218,6 +223,7 @@ impl<D: BlockIo> Check<D> {
             right: Bits::default(),
             wrong: Bits::default(),
             owned: Bits::default(),
+            attributes: BTreeMap::new(),
             last_inodes: Kept::default(),
             last_map: Kept::default(),
             disk,
@@ -412,6 +418,9 @@ impl<D: BlockIo> Check<D> {
 
     /// Looks at an inode: how many blocks it has.
     fn look(&mut self, number: u32, who: As) -> Result<u64> {
+        // What is looked at has its blocks from then on: that is not to be forgotten for want of memory.
+        self.right.make_room(u64::from(number))?;
+        self.wrong.make_room(u64::from(number))?;
         let looked = self.look_at(number, who);
         match looked {
             Ok(_) => self.right.insert(u64::from(number), 1)?,
@@ -430,13 +439,19 @@ impl<D: BlockIo> Check<D> {
         let sectors = join(le32(&raw, 28), u32::from(high));
         must(flags & FOREIGN == 0)?;
         must(who == As::Orphan || le16(&raw, 26) > 0)?;
+        let mut mapped = Mapped {
+            places: (kind == DIRECTORY || who == As::Journal).then(Vec::new),
+            ..Mapped::default()
+        };
+        self.look_at_attributes(&raw, &mut mapped)?;
         if let As::Root | As::Journal = who {
             must(kind == if who == As::Root { DIRECTORY } else { REGULAR })?;
         }
         if SPECIAL.contains(&kind) {
             // Where others have what they map these have the number of a device.
             must(flags & EXTENTS == 0 && raw[48..100].iter().all(|byte| *byte == 0))?;
-            return Ok(Mapped::default());
+            self.owned.join(core::mem::take(&mut mapped.owned))?;
+            return Ok(mapped);
         }
         must([REGULAR, DIRECTORY, LINK].contains(&kind))?;
         // The library looks at the lower half of a link's size in one place, and makes room for the whole in another.
@@ -450,12 +465,9 @@ impl<D: BlockIo> Check<D> {
             let is_short = kind == LINK && size <= SHORT_LINK && sectors == 0;
             // All else has lists of blocks, as ext2 has them.
             must(is_short)?;
-            return Ok(Mapped::default());
+            self.owned.join(core::mem::take(&mut mapped.owned))?;
+            return Ok(mapped);
         }
-        let mut mapped = Mapped {
-            places: (kind == DIRECTORY || who == As::Journal).then(Vec::new),
-            ..Mapped::default()
-        };
         self.walk(&raw[40..100], None, (0, 1 << 32), &mut mapped)?;
         let needed = size.div_ceil(self.block);
         match kind {
@@ -479,6 +491,32 @@ impl<D: BlockIo> Check<D> {
         }
         self.owned.join(core::mem::take(&mut mapped.owned))?;
         Ok(mapped)
+    }
+
+    /// Looks at the block with the extended attributes of an inode, if it has one: it is this inode's, or that of as many as the block says.
+    fn look_at_attributes(&mut self, raw: &[u8], mapped: &mut Mapped) -> Result<()> {
+        let place = join(le32(raw, 104), u32::from(le16(raw, 118)));
+        if place == 0 {
+            return Ok(());
+        }
+        if let Some((inodes, seen)) = self.attributes.get_mut(&place) {
+            must(*seen < *inodes)?;
+            *seen += 1;
+            return Ok(());
+        }
+        self.claim(place, 1, mapped)?;
+        let mut block = Vec::new();
+        self.read(place, &mut block)?;
+        let inodes = le32(&block, 4);
+        must(le32(&block, 0) == ATTRIBUTES && le32(&block, 8) == 1 && inodes > 0)?;
+        want(ROOM_ATTRIBUTES)?;
+        self.attributes.insert(place, (inodes, 1));
+        Ok(())
+    }
+
+    /// The group that has this block.
+    pub(crate) fn group_of(&self, block: u64) -> u64 {
+        block.saturating_sub(self.first) / self.per_group.max(1)
     }
 
     /// Goes through a node of a tree of extents, and all below. `depth`: what it must be; `range`: which blocks of the file it may map.
@@ -658,7 +696,8 @@ impl<D: BlockIo> Check<D> {
                     0
                 }
                 5 => {
-                    revoked += u64::from(be32(&record, 12)).min(self.block) / 4;
+                    let number = if features & 2 != 0 { 8 } else { 4 };
+                    revoked += u64::from(be32(&record, 12)).min(self.block) / number;
                     must(revoked <= MOST_REVOKED)?;
                     0
                 }

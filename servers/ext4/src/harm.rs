@@ -397,6 +397,75 @@ fn new_files_get_no_blocks_of_old_ones() {
     assert_eq!(read, Err(Error::BadFormat), "{rule}");
 }
 
+/// Inodes can share a block of extended attributes, as many as it says. One with more would be let go, and given to a new file, while it is still somebody's.
+#[test]
+fn attributes_are_of_as_many_as_they_say() {
+    let rule = "S2: attributes are of as many inodes as they say";
+    let all = ["/disk/bad", "/disk/other", "/disk/d/in"];
+    for (inodes, right) in [(1, 1), (2, 2), (3, 3)] {
+        let mut image = Image::plain();
+        put32(image.block(UNUSED), 0, 0xea02_0000);
+        put32(image.block(UNUSED), 4, inodes);
+        put32(image.block(UNUSED), 8, 1);
+        all.iter()
+            .for_each(|path| put32(image.file(path), 104, UNUSED as u32));
+        let disk = image.disk();
+        let mut volume = mount(&disk).unwrap();
+        let read: Vec<_> = all.iter().map(|path| read(&mut volume, path)).collect();
+        let found = read.iter().filter(|read| read.is_ok()).count();
+        assert_eq!(found, right, "{rule}: {inodes}");
+        assert!(read
+            .iter()
+            .all(|read| read.is_ok() || *read == Err(Error::BadFormat)));
+    }
+    // A block that has none, and one that is in another file.
+    let mut image = Image::plain();
+    put32(image.file("/disk/bad"), 104, UNUSED as u32);
+    is_refused(&image, "/disk/bad", Error::BadFormat, rule);
+    let mut image = Image::plain();
+    let data = image.first_block("/disk/other");
+    put32(image.block(data), 0, 0xea02_0000);
+    put32(image.block(data), 4, 1);
+    put32(image.block(data), 8, 1);
+    put32(image.file("/disk/bad"), 104, data as u32);
+    let mut volume = mount(&image.disk()).unwrap();
+    assert!(read(&mut volume, "/disk/bad").is_ok(), "{rule}");
+    let other = read(&mut volume, "/disk/other");
+    assert_eq!(other, Err(Error::BadFormat), "{rule}");
+}
+
+/// What the library cannot let go of in one piece it would refuse when the name has gone, and each mount from then on.
+#[test]
+fn a_file_in_many_groups_can_go() {
+    let rule = "S2: a file that cannot be let go keeps its name";
+    let options = ["-b", "1024", "-g", "256", "-O", "^resize_inode"];
+    let image = Image::made(&options, 48, false, |path| {
+        for name in ["wide", "other"] {
+            std::fs::write(path.join(name), vec![5; 17_000_000]).unwrap();
+        }
+        std::fs::write(path.join("good"), [2; 20_000]).unwrap();
+    });
+    let disk = image.disk();
+    let mut volume = mount(&disk).expect("a sound disk");
+    // Who takes the other one's place would take it in pieces.
+    let replaced = volume.rename("/disk/good", "/disk/other");
+    assert_eq!(replaced, Err(Error::Limit), "{rule}");
+    assert_eq!(read(&mut volume, "/disk/good"), Ok(vec![2; 20_000]));
+    assert_eq!(volume.unlink("/disk/wide"), Ok(()), "{rule}");
+    volume.sync().unwrap();
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None, "{rule}");
+    let mut volume = mount(&disk).expect(rule);
+    assert_eq!(
+        volume.stat("/disk/wide", false).err(),
+        Some(Error::NotFound)
+    );
+    assert_eq!(
+        read(&mut volume, "/disk/other").map(|bytes| bytes.len()),
+        Ok(17_000_000)
+    );
+}
+
 #[test]
 fn lists_of_blocks_are_not_followed() {
     let mut image = Image::plain();

@@ -3,7 +3,7 @@
 use crate::check::{Check, ROOM_BLOCK};
 use crate::tap::Tap;
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use proto::Error;
 use rsext4::{
     BlockIo, Clock, DirectoryCursor, DirectoryEntryType, Ext4, Ext4Error, Ext4ErrorKind,
-    Ext4Timestamp, FileName, FilePermissions, InodeInfo, InodeMetadataUpdate, InodeNumber,
-    MkfsOptions, MountOptions, MountServices, MountedServices, MutationContext, NoopObserver,
-    RenameOptions,
+    Ext4Timestamp, FileExtentState, FileExtentTarget, FileName, FilePermissions, InodeInfo,
+    InodeMetadataUpdate, InodeNumber, MkfsOptions, MountOptions, MountServices, MountedServices,
+    MutationContext, NoopObserver, RenameOptions,
 };
 use rt::heap::Hold;
 use services::fs::{mode, on_disk, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ON_DISK};
@@ -42,6 +42,13 @@ const MAX_NAMELESS: usize = 96;
 const PASSED_OVER: u64 = 256;
 /// Most bytes of a file without a name that is open. To let it go the library keeps where each of its blocks is.
 const MOST_NAMELESS: u64 = 1 << 30;
+/// Most groups of blocks that the library lets a file go of: its transaction changes a block for each, and 30 others, and has room for 91.
+const MOST_GROUPS_AT_ONCE: usize = 56;
+/// Most pieces of a file that the library can cut to nothing: 680 are too many for it.
+const MOST_PIECES: usize = 600;
+/// Most extents that are looked at, and memory of one.
+const MOST_EXTENTS: u64 = 1 << 18;
+const ROOM_EXTENT: u64 = 128;
 /// In these an inode counts its blocks.
 const COUNTED: u64 = 512;
 /// Who makes files.
@@ -199,6 +206,14 @@ fn replayed<D: BlockIo>(disk: &Tap<D>) -> Result<Check<D>> {
         (Some(_), Err(error)) => Err(error),
         (Some(_), Ok(_)) => Err(Error::BadFormat),
     }
+}
+
+/// Where the blocks of a file are: in how many groups, counted up to one more than matters, in how many pieces, and whether some were never written to.
+#[derive(Default)]
+struct Spread {
+    groups: usize,
+    pieces: usize,
+    unwritten: bool,
 }
 
 impl<D: BlockIo> Volume<D> {
@@ -394,17 +409,69 @@ impl<D: BlockIo> Volume<D> {
 
     /// Before something loses a name. Refuses to take the last one of something that is open while too many of these have none, or that is
     /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go.
-    fn check_loss(&self, info: &InodeInfo) -> Result<()> {
+    ///
+    /// What the library would refuse when it lets the file go is refused while it has its name: one that has none and cannot be let go stays, and no
+    /// mount gets past it. So a file that is in more groups than the library changes at a time is cut first, unless it is `replaced` by another one, which
+    /// must have it whole or not at all.
+    fn check_loss(&mut self, info: &InodeInfo, replaced: bool) -> Result<()> {
         let stays = !info.is_directory() && info.links > 1;
         if stays {
             return Ok(());
         }
-        if self.number_of(info.number).is_none() {
-            return self.room_to_let_go(info).map(drop);
+        self.ext4.list_xattrs(info.number).map_err(error)?;
+        let spread = self.spread(info)?;
+        let is_wide = spread.groups > MOST_GROUPS_AT_ONCE;
+        if self.number_of(info.number).is_some() {
+            let nameless = self.open.values().filter(|open| open.unlinked).count();
+            let is_small = info.blocks * COUNTED <= MOST_NAMELESS && !is_wide;
+            let may = nameless < MAX_NAMELESS && is_small;
+            return may.then_some(()).ok_or(Error::Limit);
         }
-        let nameless = self.open.values().filter(|open| open.unlinked).count();
-        let may = nameless < MAX_NAMELESS && info.blocks * COUNTED <= MOST_NAMELESS;
-        may.then_some(()).ok_or(Error::Limit)
+        let can_be_cut = !replaced && !info.is_directory() && spread.pieces <= MOST_PIECES;
+        if is_wide && !can_be_cut {
+            return Err(Error::Limit);
+        }
+        if can_be_cut && (is_wide || spread.unwritten) {
+            // Of blocks that nothing was written to it lets go only so.
+            return self.cut(info.number, 0);
+        }
+        self.room_to_let_go(info).map(drop)
+    }
+
+    /// Where the blocks of a file or directory are.
+    fn spread(&mut self, info: &InodeInfo) -> Result<Spread> {
+        let has_blocks = matches!(
+            info.file_type(),
+            DirectoryEntryType::RegularFile | DirectoryEntryType::Directory
+        );
+        if !has_blocks || info.size == 0 {
+            return Ok(Spread::default());
+        }
+        let block = self.ext4.statfs().block_size.max(COUNTED);
+        let most = (info.blocks / (block / COUNTED)).min(MOST_EXTENTS);
+        let _room = Hold::new((most + 1) * ROOM_EXTENT)?;
+        let (target, most) = (FileExtentTarget::Data, MOST_EXTENTS as usize);
+        let found = self
+            .ext4
+            .inode_extents(info.number, 0, u64::MAX, target, most);
+        let found = found.map_err(error)?;
+        let mut groups = BTreeSet::new();
+        let mut unwritten = false;
+        for extent in &found.extents {
+            unwritten |= extent.state == FileExtentState::Unwritten;
+            let first = extent.physical_start / block;
+            let last = first + (extent.length / block).saturating_sub(1);
+            let of = |place| self.check.group_of(place);
+            groups.extend((of(first)..=of(last)).take(MOST_GROUPS_AT_ONCE + 1));
+            if groups.len() > MOST_GROUPS_AT_ONCE {
+                break;
+            }
+        }
+        Ok(Spread {
+            groups: groups.len(),
+            pieces: found.mapped_extents,
+            unwritten,
+        })
     }
 
     /// Memory to let a file go.
@@ -623,7 +690,11 @@ impl<D: BlockIo> Volume<D> {
             for entry in read {
                 // A name that is no text can be asked for by nobody.
                 if let Ok(name) = String::from_utf8(entry.name) {
-                    let info = self.info(entry.inode)?;
+                    let info = match self.info(entry.inode) {
+                        // It leads nowhere, as on a damaged disk: the others are read all the same.
+                        Err(Error::NotFound | Error::BadFormat | Error::Invalid) => continue,
+                        info => info?,
+                    };
                     entries.push(Entry {
                         ino: self.number(&info),
                         mode: u32::from(info.mode) & mode::TYPE,
@@ -656,7 +727,7 @@ impl<D: BlockIo> Volume<D> {
         if info.is_directory() {
             return Err(Error::IsDirectory);
         }
-        self.check_loss(&info)?;
+        self.check_loss(&info, false)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.unlink(found.parent, name).map_err(error)?;
         match outcome.requires_reap() {
@@ -675,7 +746,7 @@ impl<D: BlockIo> Volume<D> {
         if found.name.is_empty() {
             return Err(Error::Denied);
         }
-        self.check_loss(&info)?;
+        self.check_loss(&info, false)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
         let outcome = self.ext4.remove_empty_directory(found.parent, name);
         let outcome = outcome.map_err(error)?;
@@ -709,7 +780,7 @@ impl<D: BlockIo> Volume<D> {
             _ => {}
         }
         if let Some(replaced) = &new.inode {
-            self.check_loss(replaced)?;
+            self.check_loss(replaced, true)?;
         }
         self.check_room(0)?;
         let old_name = FileName::new(old.name.as_bytes()).map_err(error)?;

@@ -271,7 +271,7 @@ pub trait Manager: held::Manager {
     fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error>;
 }
 
-/// The session.
+/// A debugger's session with one process: when it is dropped its breakpoints and stops are undone.
 #[derive(Debug)]
 pub struct Debugging<M: Managed, E: Deref<Target = Event> + 'static>
 where

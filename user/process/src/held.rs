@@ -89,7 +89,7 @@ impl<M: Manager + 'static> Managed for Rc<RefCell<M>> {
     }
 }
 
-/// The session.
+/// A session at a control port: what it has frozen is thawed when it is dropped.
 #[derive(Debug)]
 pub struct Held<M: Managed, E: Deref<Target = Event> + 'static> {
     manager: M,

@@ -30,7 +30,7 @@ pub enum Error {
     NoMemory,
     /// Not allowed.
     Denied,
-    /// Nothing there yet: wait for the interrupt and ask again.
+    /// Not now: there is nothing yet, no room for one more request, or the process is frozen. The method's documentation says which, and how to wait.
     WouldBlock,
     /// A name is too long.
     NameTooLong,
@@ -38,11 +38,11 @@ pub enum Error {
     Loop,
     /// The file has no valid executable or image format.
     BadFormat,
-    /// The job has ended.
+    /// The process has ended; or a request was done before its client was saved, and the reference that it returned is not there any more.
     Ended,
     /// The operation is not supported.
     Unsupported,
-    /// The server is gone or spoke nonsense.
+    /// The server is gone or spoke nonsense. It may be starting, for the first time or anew.
     Broken,
     /// As many as one may have are there already.
     Limit,

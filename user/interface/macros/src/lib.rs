@@ -217,12 +217,15 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
     let called_by_proxy = methods.iter().map(Method::called_by_proxy);
     let called_directly = methods.iter().map(|method| method.called_directly(name));
     let passed_on = methods.iter().map(Method::passed_on);
-    let keeps_bytes = methods.iter().any(Method::keeps_bytes);
-    let consts = quote! {
-        #consts
-        const KEEPS_BYTES: bool = #keeps_bytes;
+    let with_kept = |all_wait: bool| {
+        let keeps_bytes = methods.iter().any(|method| method.keeps_bytes(all_wait));
+        quote! {
+            #consts
+            const KEEPS_BYTES: bool = #keeps_bytes;
+        }
     };
-    let later = (sort == Sort::MayWait).then(|| later(item, id, &methods, &consts));
+    let later = (sort == Sort::MayWait).then(|| later(item, id, &methods, &with_kept(true)));
+    let consts = with_kept(false);
     let about_client = format!("A client's session with a [`{name}`].");
     let about_stub = format!("The stub of a [`{name}`]: what a server's `make` returns.");
     Ok(quote! {
@@ -767,9 +770,11 @@ impl<'a> Method<'a> {
         self.once || self.waits
     }
 
-    /// Whether bytes of its reply are kept, and are in an image: beside references they are not.
-    fn keeps_bytes(&self) -> bool {
-        self.alters() && self.returns_bytes && self.returned_refs == 0 && !self.returns_refs
+    /// Whether bytes of its reply are kept, and are in an image: beside references they are not. `all_wait`: of a server whose methods all
+    /// wait.
+    fn keeps_bytes(&self, all_wait: bool) -> bool {
+        let kept = all_wait || self.alters();
+        kept && self.returns_bytes && self.returned_refs == 0 && !self.returns_refs
     }
 
     /// The method of the proxy. `in_memory`: the server waits for messages in memory, so that a request in words is made in
