@@ -88,7 +88,7 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
             name: "wild",
             device: "lsi53c895a",
             service: "disk",
-            grants: "pci=1000:0012 dma=300000",
+            grants: "pci=1000:0012",
             sources: &[],
             parameter,
         };
@@ -151,7 +151,7 @@ pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
             name: "wild",
             device: "i82557b",
             service: "link",
-            grants: "pci=8086:1229 dma=140000",
+            grants: "pci=8086:1229",
             sources: &[],
             parameter: "",
         };

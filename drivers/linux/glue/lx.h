@@ -25,10 +25,8 @@ bool lx_has_works(void);
 void lx_print(int level, const char *prefix, const char *format, __builtin_va_list list);
 
 /* pci.c */
-/* Finds the function of this driver, and resets its device. Before anything allocates memory. */
-int lx_pci_find(void);
-/* Makes Linux's pci_dev of it. */
-int lx_pci_begin(void);
+/* Finds the function of this driver, resets its device before anything allocates memory, and starts the driver: 0, or an error. */
+int lx_start(void);
 
 /* Made by the build, in the driver's program: its functions, and how its device is reset. */
 struct lx_symbol {

@@ -396,13 +396,7 @@ int lx_net_start(void)
 	const struct net_device_ops *ops;
 	int error;
 
-	error = lx_pci_find();
-	if (error)
-		return error;
-	lx_begin();
-	error = lx_pci_begin();
-	if (!error)
-		error = lx_initcalls();
+	error = lx_start();
 	if (error || !card)
 		return error ?: -ENODEV;
 	ops = card->netdev_ops;

@@ -208,7 +208,7 @@ static void reset_device(int devfn, unsigned int id)
 /* Where the function of this driver is. */
 static int own_devfn;
 
-int lx_pci_find(void)
+static int find(void)
 {
 	if (osenv_pci_config_init())
 		return -ENODEV;
@@ -223,10 +223,15 @@ int lx_pci_find(void)
 	return -ENODEV;
 }
 
-int lx_pci_begin(void)
+int lx_start(void)
 {
+	int error = find();
+
+	if (error)
+		return error;
+	lx_begin();
 	own = read_function(own_devfn);
-	return own ? 0 : -ENOMEM;
+	return own ? lx_initcalls() : -ENOMEM;
 }
 
 /* Calls the driver's probe function for our function, if it is one of its list. */

@@ -605,15 +605,9 @@ int lx_scsi_start(unsigned long *size, int *writable)
 {
 	static const u8 ready[6] = { TEST_UNIT_READY };
 	static const u8 mode[6] = { MODE_SENSE, 8, 0x3f, 0, 4 };
-	int error = lx_pci_find(), count;
+	int error = lx_start(), count;
 	u32 bytes;
 
-	if (error)
-		return error;
-	lx_begin();
-	error = lx_pci_begin();
-	if (!error)
-		error = lx_initcalls();
 	if (error)
 		return error;
 	if (!host || !make(&commands[0]))

@@ -32,7 +32,7 @@ const MOST_GROUPS: u64 = 8192;
 /// Fewest blocks of a group: what `mke2fs` can be told. Smaller ones would be many on a small disk.
 const LEAST_GROUP: u64 = 256;
 /// Most extents of a file. To cut it the library keeps all of them, some 64 bytes each.
-const MOST_EXTENTS: u64 = 1 << 18;
+pub(crate) const MOST_EXTENTS: u64 = 1 << 18;
 /// Most levels of a tree of extents below its root.
 const MOST_DEPTH: u16 = 5;
 /// Most bytes of a directory, some million names. To find a name the library keeps where each of its blocks is.

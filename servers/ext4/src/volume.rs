@@ -1,6 +1,6 @@
 //! A file system on a disk.
 
-use crate::check::{Check, ROOM_BLOCK};
+use crate::check::{Check, MOST_EXTENTS, ROOM_BLOCK};
 use crate::tap::Tap;
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -46,8 +46,7 @@ const MOST_NAMELESS: u64 = 1 << 30;
 const MOST_GROUPS_AT_ONCE: usize = 56;
 /// Most pieces of a file that the library can cut to nothing: 680 are too many for it.
 const MOST_PIECES: usize = 600;
-/// Most extents that are looked at, and memory of one.
-const MOST_EXTENTS: u64 = 1 << 18;
+/// Memory of an extent that is looked at.
 const ROOM_EXTENT: u64 = 128;
 /// In these an inode counts its blocks.
 const COUNTED: u64 = 512;

@@ -162,6 +162,13 @@ impl Drop for Common {
     }
 }
 
+/// Lets threads go on that were stopped, as far as they are still there.
+pub fn resume_all(threads: &[ThreadAt]) {
+    for thread in threads {
+        let _ = thread.resume();
+    }
+}
+
 fn slot_map() -> Map<Vec<u64>> {
     let slots = MAX_MAPPINGS.min(MAPPING_SLOTS);
     Map::new(vec![0; slots.div_ceil(64)], slots)
@@ -335,30 +342,23 @@ impl Process {
         Ok(())
     }
 
+    /// Whether there is such an object at this offset of the control segment now.
+    #[must_use]
+    pub fn has(&self, offset: u64, kind: Type) -> bool {
+        let (region, end) = (&self.control.region, offset + abi::OBJECT_SIZE);
+        matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
+    }
+
     /// Whether space and first thread are where they belong.
     #[must_use]
     pub fn has_objects(&self) -> bool {
-        let is_at = |offset, kind: Type| {
-            let found =
-                self.control
-                    .region
-                    .search(offset, offset + abi::OBJECT_SIZE, 1 << kind as u64);
-            matches!(found, Ok((at, _)) if at == offset)
-        };
-        is_at(CONTROL_SPACE, Type::Space) && is_at(CONTROL_THREAD, Type::Thread)
+        self.has(CONTROL_SPACE, Type::Space) && self.has(CONTROL_THREAD, Type::Thread)
     }
 
     /// The place of the mapping in this slot, counted in objects from [`CONTROL_MAPPINGS`].
     #[must_use]
     pub fn mapping(&self, slot: u64) -> MappingAt {
         MappingAt(self.control_window.address() + CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE)
-    }
-
-    /// Lets threads go on that were stopped, as far as they are still there.
-    pub fn resume_all(&self, threads: &[ThreadAt]) {
-        for thread in threads {
-            let _ = thread.resume();
-        }
     }
 
     /// Learns from the control segment which objects there are. To be called after objects have

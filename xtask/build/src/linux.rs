@@ -47,7 +47,7 @@ pub struct Driver {
     pub device: &'static str,
     /// The service that it offers, whose driver it stands in for.
     pub service: &'static str,
-    /// What it may ask the device server for (servers/device/src/manifest.rs).
+    /// What it may ask the device server for beside its service's memory (servers/device/src/manifest.rs).
     pub grants: &'static str,
     /// Its files in Linux's sources, in the order in which they begin.
     pub sources: &'static [&'static str],
@@ -61,7 +61,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "e100",
         device: "i82557b",
         service: "link",
-        grants: "pci=8086:1229 pci=8086:1209 dma=140000",
+        grants: "pci=8086:1229 pci=8086:1209",
         sources: &["drivers/net/ethernet/intel/e100.c"],
         parameter: "",
     },
@@ -69,7 +69,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "ne2k-pci",
         device: "ne2k_pci",
         service: "link",
-        grants: "pci=10ec:8029 dma=140000",
+        grants: "pci=10ec:8029",
         sources: &[
             "drivers/net/ethernet/8390/ne2k-pci.c",
             "drivers/net/ethernet/8390/8390.c",
@@ -80,7 +80,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "pcnet32",
         device: "pcnet",
         service: "link",
-        grants: "pci=1022:2000 dma=140000",
+        grants: "pci=1022:2000",
         sources: &["drivers/net/ethernet/amd/pcnet32.c"],
         parameter: "",
     },
@@ -88,7 +88,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "8139cp",
         device: "rtl8139",
         service: "link",
-        grants: "pci=10ec:8139 dma=140000",
+        grants: "pci=10ec:8139",
         sources: &["drivers/net/ethernet/realtek/8139cp.c"],
         parameter: "",
     },
@@ -96,7 +96,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "sym53c8xx",
         device: "lsi53c895a",
         service: "disk",
-        grants: "pci=1000:0012 dma=300000",
+        grants: "pci=1000:0012",
         sources: &[
             "drivers/scsi/sym53c8xx_2/sym_fw.c",
             "drivers/scsi/sym53c8xx_2/sym_glue.c",
@@ -111,7 +111,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "am53c974",
         device: "am53c974",
         service: "disk",
-        grants: "pci=1022:2020 dma=300000",
+        grants: "pci=1022:2020",
         sources: &["drivers/scsi/esp_scsi.c", "drivers/scsi/am53c974.c"],
         // Emulated devices are there at once after a reset of their bus.
         parameter: "esp_bus_reset_settle=0",
@@ -125,7 +125,7 @@ struct Service {
     glue: &'static str,
     /// Files of Linux's that do one thing and need nothing: they are part of the glue.
     leaves: &'static [&'static str],
-    /// Bytes of memory that a device and its driver share; drivers have a grant for it.
+    /// Bytes of memory that a device and its driver share.
     memory: u64,
 }
 
@@ -561,8 +561,8 @@ impl<'a> Tree<'a> {
             device: driver.device,
             service: driver.service,
             line: format!(
-                "sbin/{} {} {}\n",
-                driver.name, driver.service, driver.grants
+                "sbin/{} {} {} dma={:x}\n",
+                driver.name, service.name, driver.grants, service.memory
             ),
             elf: without_symbols(elf),
         };

@@ -140,7 +140,7 @@ impl held::Manager for Manager {
         let entry = self.entry(pid)?;
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Stopped {
-            live.process.resume_all(&core::mem::take(&mut live.stopped));
+            process::resume_all(&core::mem::take(&mut live.stopped));
             entry.status = Status::Running;
             self.announce(pid);
         }
@@ -243,7 +243,7 @@ impl held::Manager for Manager {
         if let (true, Some(debugged)) = (live.frozen.is_empty(), &mut live.debugged) {
             debugged.thaw(&live.process);
         }
-        live.process.resume_all(&threads);
+        process::resume_all(&threads);
         if live.frozen.is_empty() {
             self.late_exception(pid);
         }

@@ -177,13 +177,11 @@ impl Living {
     /// Whether all mappings of its areas exist.
     pub(super) fn has_mappings(&self) -> bool {
         let memory = self.seat.memory.borrow();
-        let region = &memory.body.control().region;
         let shared = self.task.shares.memory.borrow();
         let mut areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
         areas.all(|area| {
             let at = CONTROL_MAPPINGS + u64::from(area.slot) * abi::OBJECT_SIZE;
-            let kinds = 1 << Type::Mapping as u64;
-            matches!(region.search(at, at + abi::OBJECT_SIZE, kinds), Ok((found, _)) if found == at)
+            memory.body.has(at, Type::Mapping)
         })
     }
 

@@ -338,17 +338,22 @@ fn console_power() -> Done {
     Ok(())
 }
 
+/// Makes one after the other until that is refused: what was made, and why.
+fn until_refused<T>(mut make: impl FnMut() -> Result<T, Error>) -> (Vec<T>, Error) {
+    let mut made = Vec::new();
+    loop {
+        match make() {
+            Ok(one) => made.push(one),
+            Err(error) => break (made, error),
+        }
+    }
+}
+
 /// Opens sessions until there are no more.
 fn console_sessions() -> Done {
     let door = rt::names::lookup("console")?;
-    let mut sessions = Vec::new();
     println!("sessions: one to write");
-    let error = loop {
-        match ConsoleClient::open_known(&door) {
-            Ok(session) => sessions.push(session),
-            Err(error) => break error,
-        }
-    };
+    let (sessions, error) = until_refused(|| ConsoleClient::open_known(&door));
     println!("sessions: {} more, then: {}", sessions.len(), error.text());
     Ok(())
 }
@@ -584,13 +589,7 @@ fn names() -> Done {
 /// Opens sessions at the control port of a process until it is refused more.
 fn watch() -> Done {
     let child = again("wait")?;
-    let mut sessions = Vec::new();
-    let refused = loop {
-        match child.open() {
-            Ok(session) => sessions.push(session),
-            Err(error) => break error,
-        }
-    };
+    let (sessions, refused) = until_refused(|| child.open());
     println!(
         "watch: {} sessions, then: {}",
         sessions.len(),
@@ -773,13 +772,7 @@ fn part() -> Done {
     );
     println!("part: then: {:?}", adopted.process.status()?);
     adopted.process.reap()?;
-    let mut begun = Vec::new();
-    let refused = loop {
-        match native.adopt(&own) {
-            Ok(adopted) => begun.push(adopted),
-            Err(error) => break error,
-        }
-    };
+    let (begun, refused) = until_refused(|| native.adopt(&own));
     println!("part: {} begun, then: {}", begun.len(), refused.text());
     if let Some(one) = begun.first() {
         println!("part: go on with nothing: {}", said(one.process.thaw()));
@@ -804,13 +797,7 @@ fn resumes() -> Done {
             bytes: alloc::vec![7; wire::KEPT_BYTES],
         };
         (kept.words[0], kept.words[1]) = (interface, 1 << 48 | 5);
-        let mut sessions = Vec::new();
-        let refused = loop {
-            match open_kept(&door, &kept, rt::start::names()) {
-                Ok(session) => sessions.push(session),
-                Err(error) => break error,
-            }
-        };
+        let (sessions, refused) = until_refused(|| open_kept(&door, &kept, rt::start::names()));
         println!(
             "resumes: {name}: {} sessions, then: {}",
             sessions.len(),
