@@ -217,6 +217,13 @@ impl Deadlines {
         }
     }
 
+    /// Removes the deadline of a thread that goes on waiting, and returns it; `u64::MAX`: it had none.
+    pub(crate) fn suspend(&self, t: &Thread) -> u64 {
+        let at = t.deadline.at();
+        self.remove(t);
+        at
+    }
+
     #[inline(never)]
     fn take_out(&self, t: &Thread) {
         if self.is_late(t) {

@@ -1,7 +1,7 @@
 //! The end of a trap: choosing the thread that runs next, and switching to it.
 
 use crate::config::{CONFIG, FULL};
-use crate::exec::{self, switch, MAY_BE_KEPT, SWITCHES_STACKS};
+use crate::exec::{self, switch, SWITCHES_STACKS};
 use crate::object::thread::{Run, Thread};
 use crate::{counters, irq, probe, Kernel};
 use abi::state::Waiting;
@@ -50,7 +50,7 @@ impl Kernel {
     #[inline(never)]
     pub(crate) fn schedule(&'static self, t: &'static Thread) -> &'static Thread {
         let was = t.run.get();
-        if !MAY_BE_KEPT {
+        if !FULL {
             self.tell_notices();
         }
         let next = self.cpu().sched.next(self, t);
@@ -139,8 +139,8 @@ impl Kernel {
         to: &'static Thread,
     ) -> &'static Thread {
         self.release_lock(from);
-        if !MAY_BE_KEPT || !self.cpu().sched.somebody_above(to) {
-            if MAY_BE_KEPT && self.cpu().sched.has_rung() {
+        if !FULL || !self.cpu().sched.somebody_above(to) {
+            if FULL && self.cpu().sched.has_rung() {
                 return self.switch_after_ring(from, to);
             }
             return self.switch_to(from, to);

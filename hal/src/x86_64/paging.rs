@@ -522,8 +522,10 @@ impl PageTable {
             removal.remove(top, level, at, end.min(next));
             at = next;
         }
-        if loaded {
-            if removal.removed > FLUSH_SINGLY {
+        let loads = self.loaded();
+        if loaded || loads {
+            // Who has preempted this (full preemption) may have loaded the table meanwhile, and seen what was still there.
+            if removal.removed > FLUSH_SINGLY || !loaded {
                 load(cr3());
             } else if removal.freed > 0 {
                 // The pages are flushed one by one, but the processor may have seen the way to their tables
@@ -542,7 +544,10 @@ impl PageTable {
             return;
         }
         let Some(root) = self.root() else { return };
-        if self.loaded() {
+        // From here on nobody can load it, whoever preempts this (full preemption). Who is in this space and runs faults, and waits
+        // until this is done. Hence the order: where it is loaded is asked when nobody can load it any more.
+        self.root.set(memory::kernel_root());
+        if cr3() == root.physical() {
             activate_none();
         }
         let mut removal = Removal {
@@ -556,7 +561,6 @@ impl PageTable {
         for i in KERNEL_ENTRIES {
             root.entry(i).set(0);
         }
-        self.root.set(memory::kernel_root());
         self.give_back(root);
     }
 

@@ -60,6 +60,8 @@ struct Processor {
     touched: Cell<u64>,
     singly: Cell<u32>,
     loads: Cell<u32>,
+    /// What others do who preempt the operation: after so many looks at a word or at CR3 each.
+    others: RefCell<Vec<(u64, Box<dyn Fn()>)>>,
 }
 
 static PROCESSOR: Global<Processor> = Global(Processor {
@@ -71,6 +73,7 @@ static PROCESSOR: Global<Processor> = Global(Processor {
     touched: Cell::new(0),
     singly: Cell::new(0),
     loads: Cell::new(0),
+    others: RefCell::new(Vec::new()),
 });
 
 fn word(physical: u64, index: usize) -> &'static Cell<u64> {
@@ -79,6 +82,18 @@ fn word(physical: u64, index: usize) -> &'static Cell<u64> {
 }
 
 impl Processor {
+    /// A point at which others may preempt the operation.
+    fn preemption_point(&self) {
+        let is_due = |other: &mut (u64, Box<dyn Fn()>)| {
+            other.0 = other.0.saturating_sub(1);
+            other.0 == 0
+        };
+        if self.others.borrow_mut().last_mut().is_some_and(is_due) {
+            let other = self.others.borrow_mut().pop();
+            other.into_iter().for_each(|(_, other)| other());
+        }
+    }
+
     /// Keeps all translations and ways that a walk can see now, from CR3 and from every way that is known.
     fn look(&self) {
         let mut ways = self.ways.borrow_mut();
@@ -168,6 +183,7 @@ mod instructions {
     use super::*;
 
     pub(super) fn cr3() -> u64 {
+        PROCESSOR.0.preemption_point();
         PROCESSOR.0.cr3.get()
     }
 
@@ -224,6 +240,7 @@ mod memory {
     /// None here: as on the machine.
     pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u64> {
         PROCESSOR.0.touched.set(PROCESSOR.0.touched.get() + 1);
+        PROCESSOR.0.preemption_point();
         word(physical, index)
     }
 
@@ -251,6 +268,7 @@ fn fresh() -> MutexGuard<'static, ()> {
     processor.translations.borrow_mut().clear();
     processor.ways.borrow_mut().clear();
     processor.places.iter().for_each(|entry| entry.set(0));
+    processor.others.borrow_mut().clear();
     paging::begin_anew(BASE, TABLES);
     turn
 }
@@ -374,6 +392,52 @@ fn any_order_of_changes_leaves_nothing_behind() {
     tables.iter().for_each(|table| step(|| table.clear()));
     let left: u32 = tables.iter().map(PageTable::pages).sum();
     assert_eq!(left, 0, "clear leaves tables");
+}
+
+/// Under full preemption a thread of the space whose translations are removed may preempt that at any point, and load its table:
+/// afterwards the processor keeps nothing of what is gone, and no table that was given back.
+#[test]
+fn who_preempts_a_removal_may_load_the_table() {
+    let _turn = fresh();
+    let table: &'static PageTable = Box::leak(Box::default());
+    let other: &'static PageTable = Box::leak(Box::default());
+    fill(other, AT, 2);
+    step(|| other.activate());
+    let others = PROCESSOR.0.cr3.get();
+    let end = AT + 40 * PAGE_SIZE;
+    let operations: [&dyn Fn(); 4] = [
+        &|| table.clear(),
+        &|| table.clear_some(1),
+        &|| assert!(table.remove(AT, AT + 5 * PAGE_SIZE) <= 5),
+        &|| assert!(table.remove(AT, end) <= 12),
+    ];
+    for (operation, loaded, more, after) in (0..operations.len())
+        .flat_map(|operation| [(operation, false), (operation, true)])
+        .flat_map(|(operation, loaded)| [0, 1, 3].map(|more| (operation, loaded, more)))
+        .flat_map(|(operation, loaded, more)| (1..60).map(move |n| (operation, loaded, more, n)))
+    {
+        fill(table, AT, 12);
+        step(|| [other, table][usize::from(loaded)].activate());
+        step(|| {
+            let mut all: Vec<(u64, Box<dyn Fn()>)> = vec![(after, Box::new(|| table.activate()))];
+            if more > 0 {
+                // Somebody else before.
+                all[0].0 = more;
+                all.push((after, Box::new(|| other.activate())));
+            }
+            *PROCESSOR.0.others.borrow_mut() = all;
+            operations[operation]();
+            PROCESSOR.0.others.borrow_mut().clear();
+        });
+        let root = PROCESSOR.0.cr3.get();
+        let case = (operation, loaded, more, after);
+        assert!(
+            table.pages() > 0 || [KERNEL_ROOT, others].contains(&root),
+            "a table is loaded that was given back: {case:?}"
+        );
+        step(|| table.clear());
+    }
+    step(|| other.clear());
 }
 
 /// What is entered around a page is nobody's frame but users', replaces nothing, and needs no table.

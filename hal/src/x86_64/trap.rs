@@ -29,7 +29,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 
 /// Vectors of the processor's own exceptions.
-const DEBUG_NMI: u64 = 2;
+const NMI: u64 = 2;
 const BREAKPOINT: u64 = 3;
 const NO_FPU: u64 = 7;
 const DOUBLE_FAULT: u64 = 8;
@@ -627,7 +627,7 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
             use_fpu(context);
             return context;
         }
-        DEBUG_NMI | DOUBLE_FAULT | MACHINE_CHECK => die(format_args!(
+        NMI | DOUBLE_FAULT | MACHINE_CHECK => die(format_args!(
             "vector {vector} in user mode, error {error:#x}"
         )),
         BREAKPOINT => {

@@ -25,9 +25,6 @@ use core::cell::Cell;
 /// Whether [`switch`] changes the stack that it is called on, or hands it over.
 pub(crate) const SWITCHES_STACKS: bool = !matches!(CONFIG.model, Model::Interrupt);
 
-/// Whether releasing the kernel's lock can make a waiting thread ready.
-pub(crate) const MAY_BE_KEPT: bool = matches!(CONFIG.preemption, Preemption::Full);
-
 /// How often a forgetful kernel has dropped what a thread kept.
 pub(crate) struct Forgotten(Cell<u64>);
 

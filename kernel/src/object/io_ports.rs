@@ -2,6 +2,7 @@
 //! those of a space are chained through it.
 
 use super::space::Space;
+use crate::kernel::core as core_section;
 use core::cell::Cell;
 
 /// Most ranges of a space.
@@ -20,7 +21,8 @@ struct Range {
 /// The place of a range in the table, from 1 on; 0 for none.
 type Number = u16;
 
-/// All ranges that were granted.
+/// All ranges that were granted. Under full preemption a thread that preempts a change walks those of its space on its way
+/// out, so that they are changed in the core.
 pub(crate) struct IoPorts {
     ranges: [Range; MAX_RANGES],
 }
@@ -66,7 +68,7 @@ impl IoPorts {
         let range = &self.ranges[index];
         range.first.set(first);
         range.count.set(count);
-        range.next.set(space.io_ports.replace(index as Number + 1));
+        core_section(|| range.next.set(space.io_ports.replace(index as Number + 1)));
         true
     }
 
@@ -75,8 +77,10 @@ impl IoPorts {
         let mut link = &space.io_ports;
         while let Some(range) = self.at(link.get()) {
             if (u64::from(range.first.get()), u64::from(range.count.get())) == (first, count) {
-                range.count.set(0);
-                link.set(range.next.get());
+                core_section(|| {
+                    range.count.set(0);
+                    link.set(range.next.get());
+                });
                 return true;
             }
             link = &range.next;
@@ -93,8 +97,10 @@ impl IoPorts {
     /// Takes all from a space, which ends.
     pub(crate) fn revoke_all(&self, space: &Space) {
         while let Some(range) = self.at(space.io_ports.get()) {
-            range.count.set(0);
-            space.io_ports.set(range.next.get());
+            core_section(|| {
+                range.count.set(0);
+                space.io_ports.set(range.next.get());
+            });
         }
     }
 }

@@ -223,11 +223,12 @@ impl Port {
 
     /// Notes that a server has got the notice; there is no other until the server asks again. Returns the
     /// alias.
-    pub(crate) fn told(&'static self, _k: K) -> u64 {
+    #[cfg_attr(not(test), allow(unused_variables))]
+    pub(crate) fn told(&'static self, k: K) -> u64 {
         self.notify.set(false);
         self.unlist();
         #[cfg(test)]
-        _k.notices.told.borrow_mut().push(self);
+        k.notices.told.borrow_mut().push(self);
         self.alias.get()
     }
 }
@@ -375,7 +376,7 @@ impl Object for Portset {
         self.clients.wake_all(k);
     }
     fn end(&'static self, k: K) {
-        self.clients.wake_all(k);
+        self.clients.wake_all_in_turns(k);
         while let Some(port) = self.unreferenced() {
             port.unlist();
         }

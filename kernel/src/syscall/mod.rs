@@ -9,7 +9,7 @@ mod probe;
 mod search;
 mod state;
 
-use crate::exec;
+use crate::config::FULL;
 use crate::ipc::{self, keeper};
 use crate::kept::Continuation;
 use crate::kernel::core;
@@ -431,7 +431,7 @@ fn thread_yield(a: Args) -> Handled {
 
 /// The fast path of `thread_yield`, for the case that the next thread of the same priority runs.
 fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
-    if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
+    if FULL || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
     }
     let Some(next) = k.cpu().sched.pass_turn(k, t) else {
