@@ -27,7 +27,8 @@ pub const FAULT_WORDS: usize = 4;
 structures! {
     /// An exception, sent to the keeper of the thread's space. Reliable: once delivered, the thread's
     /// state says so, a restart does not deliver it again, and the reply is the commit. The reply is
-    /// a [`Registers`] structure of exactly its size with which the thread goes on.
+    /// a [`Registers`] structure of exactly its size with which the thread goes on, or a [`ShortAnswer`]
+    /// in one segment of exactly its size.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct ExceptionMessage {
@@ -79,8 +80,8 @@ structures! {
 pub const SHORT_EXCEPTION_WORDS: usize = 8;
 
 structures! {
-    /// The reply to an exception by a keeper that sends in registers, of exactly this size: the thread
-    /// goes on with these registers, and all others as they were.
+    /// The reply to an exception by a keeper that sends in registers, or in memory one segment of exactly this
+    /// size: the thread goes on with these registers, and all others as they were.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct ShortAnswer {

@@ -965,7 +965,7 @@ calls! {
     126 CallShort call_short Idempotent Long (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead TooLarge Truncated];
 
     /// Answers an idempotent request, a memory fault (with nothing) or an exception (with a
-    /// `Registers` structure). A reply to someone gone is dropped.
+    /// `Registers` structure, or in one segment a `ShortAnswer`). A reply to someone gone is dropped.
     127 Reply reply Idempotent Short (send: SendBuffer) [Ok WrongStage Invalid TooLarge];
 
     /// As `reply`, but an exception is answered with a `ShortAnswer` structure. Up to 64 bytes travel

@@ -693,7 +693,8 @@ impl System {
                 }
             }
             Stage::Exception => {
-                let short = stages.has(Plan::SHORT);
+                let short =
+                    stages.has(Plan::SHORT) || source.is_piece(SHORT_ANSWER_WORDS as u64 * 8);
                 let answer = if short { Answer::Control } else { Answer::Whole };
                 self.reply_exception(t, end, source, answer)?;
             }
@@ -726,8 +727,8 @@ impl System {
         Ok(())
     }
 
-    /// The registers with which a thread goes on after its exception, stopped or not: all of them, or
-    /// in a register message those that control it. An answer from anybody else than who has the
+    /// The registers with which a thread goes on after its exception, stopped or not: all of them, or those that
+    /// control it, if the message is in registers or one segment of just their length. An answer from anybody else than who has the
     /// exception is too late.
     fn reply_exception(
         &mut self,

@@ -152,6 +152,11 @@ impl Side {
         }
     }
 
+    /// Whether it is one segment of so many bytes, with no list behind it.
+    pub(crate) fn is_piece(&self, bytes: u64) -> bool {
+        matches!(self.bytes, Bytes::Memory { length, left: 0, .. } if length == bytes)
+    }
+
     /// Whether, as far as can be known without a look at memory, there is nothing to send.
     pub(crate) fn seems_empty(&self) -> bool {
         self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0

@@ -85,7 +85,7 @@ fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
 
 fn reply_in_memory(k: K, t: &'static Thread) -> &'static Thread {
     match t.server().stage.get() {
-        Stage::Exception => answer_exception_whole(k, t),
+        Stage::Exception => answer_exception_in_memory(k, t),
         _ => or_else(k, t, answer::<OnAPage, true>(k, t)),
     }
 }
@@ -529,28 +529,43 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// `reply_wait_receive` to a thread with an exception, which goes on with the registers of the reply.
+/// `reply_wait_receive` to a thread with an exception, which goes on with the registers of the reply: the control
+/// registers, or all.
 #[inline(never)]
-fn answer_exception_whole(k: K, s: &'static Thread) -> &'static Thread {
-    or_else(k, s, try_answer_exception_whole(k, s))
+fn answer_exception_in_memory(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_exception_in_memory(k, s))
 }
 
 #[inline(always)]
-fn try_answer_exception_whole(k: K, s: &'static Thread) -> Option<&'static Thread> {
+fn try_answer_exception_in_memory(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    const SHORT: u64 = 8 * SHORT_ANSWER_WORDS as u64;
+    const WHOLE: u64 = 8 * REGISTER_WORDS as u64;
     let OnAPage(length) = OnAPage::of(s)?;
     let (set, c) = to_answer(k, s)?;
     let from = s.ctx.send().address.get();
-    let whole = length == 8 * REGISTER_WORDS as u64 && from.is_multiple_of(8);
-    if !(whole && awaits_answer(c, s)) {
+    if !(from.is_multiple_of(8) && awaits_answer(c, s)) {
         return None;
     }
     let pfn = s.straight().near(from, Access::READ)?;
-    let answer = Registers::from_words(&hal::read_array(pfn, from % PAGE_SIZE));
-    if !hal::user_registers_ok(&answer) {
-        return None;
+    match length {
+        SHORT => {
+            let answer = hal::read_array(pfn, from % PAGE_SIZE);
+            if !hal::user_pc_ok(answer[0]) {
+                return None;
+            }
+            wait_again(k, s, set, c, Call::ServerWaitReceive)?;
+            super::go_on_at(c, answer);
+        }
+        WHOLE => {
+            let answer = Registers::from_words(&hal::read_array(pfn, from % PAGE_SIZE));
+            if !hal::user_registers_ok(&answer) {
+                return None;
+            }
+            wait_again(k, s, set, c, Call::ServerWaitReceive)?;
+            c.ctx.set_registers(&answer);
+        }
+        _ => return None,
     }
-    wait_again(k, s, set, c, Call::ServerWaitReceive)?;
-    c.ctx.set_registers(&answer);
     super::end_exception(c);
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }

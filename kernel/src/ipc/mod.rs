@@ -22,6 +22,7 @@ use crate::object::space::Space;
 use crate::object::thread::{Hint, Missing, PendingFault, PortWait, Thread, Word};
 use crate::object::{Link, Object};
 use crate::stop::{Access, Fault, Handled, Outcome, Stop};
+use crate::kernel::core;
 use crate::{counters, K};
 use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
@@ -564,7 +565,18 @@ fn deliver(
         return Ok(Err(Code::TooLarge));
     };
     let mut sink = Sink::fresh(s, plan(rest), space);
-    let all = match pump_whole(k, &mut source, &mut sink, false) {
+    // What a place for a reference lets go of can take long to end, and interrupts come meanwhile: the server's own deadline
+    // is not to end its call in the middle of this.
+    let deadlines = &k.cpu_of(s).deadlines;
+    let until = match source.brings_refs() {
+        true => core(|| deadlines.suspend(s)),
+        false => u64::MAX,
+    };
+    let moved = pump_whole(k, &mut source, &mut sink, false);
+    if !matches!(moved, Ok(true)) {
+        core(|| deadlines.add(s, until));
+    }
+    let all = match moved {
         // A list with too many empty segments. There is no progress that could be kept.
         Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => false,
         other => other?,
@@ -801,8 +813,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         }
         Stage::Exception => {
             let source = Source::of(t, stages, mine);
-            if stages.has(Plan::SHORT) {
-                let answer = source.short_words()?;
+            let in_registers = stages.has(Plan::SHORT);
+            if in_registers || source.is_piece(8 * SHORT_ANSWER_WORDS as u64) {
+                let answer = match in_registers {
+                    true => source.short_words()?,
+                    false => source.read_words(k)?,
+                };
                 sound(hal::user_pc_ok(answer[0]))?;
                 if let Some(c) = excepted(t) {
                     go_on_at(c, answer);

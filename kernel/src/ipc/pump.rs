@@ -376,6 +376,16 @@ impl<'a> Source<'a> {
         self.cursor.known()
     }
 
+    /// Whether references come with it.
+    pub(super) fn brings_refs(&self) -> bool {
+        self.refs & MAX_LIST_REFS != 0
+    }
+
+    /// Whether it is one piece of memory of so many bytes, with no list behind it.
+    pub(super) fn is_piece(&self, length: u64) -> bool {
+        matches!(self.cursor, Cursor::Memory(only) if only.length == length && only.left == 0)
+    }
+
     /// Whether the message seems to be empty, as far as can be told without reading memory.
     pub(super) fn seems_empty(&self) -> bool {
         self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0

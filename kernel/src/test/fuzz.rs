@@ -458,16 +458,23 @@ impl Generator {
         let Some(Body::Thread(t)) = peer.map(|o| &o.body) else {
             return;
         };
-        let mut words = t.registers().to_words();
-        words[PC_WORD] = self.random.one_of(&[
+        let pc = self.random.one_of(&[
             CALL + ROLES.call_bytes,
             CALL + ROLES.call_bytes,
             CALL,
             1 << 50,
         ]);
-        d.store.push((SEND, words.to_vec()));
+        let registers = t.registers();
+        let words = if self.chance(50) {
+            [pc, registers.sp(), registers.flags(), registers.call()].to_vec()
+        } else {
+            let mut words = registers.to_words();
+            words[PC_WORD] = pc;
+            words.to_vec()
+        };
         d.set("a1", SEND);
-        d.set("a2", abi::REGISTER_WORDS as u64 * 8);
+        d.set("a2", words.len() as u64 * 8);
+        d.store.push((SEND, words));
         d.set("a3", 0);
         d.set("a4", 0);
         d.set("a5", 0);

@@ -676,6 +676,77 @@ fn an_exception_in_registers() {
     }
 }
 
+/// A keeper that receives in memory may answer with the control registers alone, in one segment of their size, wherever it
+/// lies; the other registers are as they were. Other lengths, and a list of segments, are no such answer.
+#[test]
+fn an_exception_answered_by_its_control_registers() {
+    // The answer's length, of what a list of one more segment has, the offset on its page, and the program counter.
+    let answers = [
+        (32, 0, 0, 0x7000),
+        (32, 0, 4, 0x7000),
+        (32, 0, PAGE_SIZE - 16, 0x7000),
+        (32, 0, 0, 1 << 47),
+        (24, 0, 0, 0x7000),
+        (40, 0, 0, 0x7000),
+        (24, 8, 0, 0x7000),
+        (32, 8, 0, 0x7000),
+        (0, 32, 0, 0x7000),
+    ];
+    for (length, listed, offset, pc) in answers {
+        for answer in [Call::Reply, Call::ReplyWaitReceive] {
+            let w = World::with_frames(64);
+            let (set, port) = service(&w);
+            let (_, s) = w.space(0, 0, port);
+            let p = Program::new()
+                .op(|c| c.call().set(0x5a))
+                .op(|c| c.parameter(10).set(0xb0b))
+                .push(Instr::Bad(6));
+            let victim = w.thread(s, p.end(), 5);
+            let (buffer, out, list) = (w.page(), w.page(), w.page());
+            let words = w.pages(2) + offset;
+            let content = [pc, 0x9000, !ROLES.user_flags, 0x77, 0].map(u64::to_le_bytes);
+            w.write(words, content.as_flattened());
+            w.words(list, &[words + length, listed]);
+            let wait = [(A0, set), (A6, buffer), (A7, PAGE_SIZE), (A9, 0), (A10, 0)];
+            let send = [
+                (A1, words),
+                (A2, length),
+                (A3, list),
+                (A4, (listed > 0).into()),
+            ];
+            let p = Program::new()
+                .call(Call::ServerWaitReceive, &wait)
+                .call(answer, &[&wait[..], &send[..], &[(A5, 0)]].concat())
+                .keep(out, RESULT);
+            w.thread(0, p.end(), 6);
+            w.run();
+            let case = std::format!(
+                "{}: {length} and {listed} bytes at {offset}, {pc:#x}",
+                answer.name()
+            );
+            let t = w.thread_at(victim);
+            let is_answer = length == 32 && listed == 0 && pc == 0x7000;
+            if !is_answer {
+                assert_eq!(w.peek(out) as u8, Code::Invalid as u8, "{case}");
+                assert!(t.exception_delivered(), "{case}");
+                continue;
+            }
+            let seen = [
+                t.ctx.sp().get(),
+                t.ctx.call().get(),
+                t.ctx.parameter(10).get(),
+            ];
+            let rule = "a short answer sets the control registers and no others";
+            assert_eq!(seen, [0x9000, 0x77, 0xb0b], "{rule}: {case}");
+            assert_eq!(
+                t.ctx.flags() & !ROLES.user_flags,
+                ROLES.fixed_flags,
+                "{case}"
+            );
+        }
+    }
+}
+
 /// A reply in registers must have the right length, and an address of user mode.
 #[test]
 fn a_wrong_answer_in_registers() {

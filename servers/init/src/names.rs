@@ -6,11 +6,12 @@ use crate::drivers::manifest;
 use crate::native::{Manager, Processes};
 use crate::{control, slow};
 use abi::message::ExceptionMessage;
-use abi::Registers;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use interface::server::{own_port, park, Host, Reply, Request, SharedService, Visitor, OWN};
+use interface::server::{
+    own_port, park, Host, Reply, Request, Resumption, SharedService, Visitor, OWN,
+};
 use interface::{Answer, Server};
 use proto::Error;
 use rt::obj::{Port, Portset, Ref, RefAt};
@@ -314,14 +315,13 @@ impl Host<SystemStub<Power>> for Init {
         }
     }
 
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage, _: &mut Registers) -> bool {
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage, _: &mut Resumption) {
         park();
         if let Some(pid) = pid_of(alias) {
             if let Some(line) = self.0.with(|manager| manager.exception(pid, message)) {
                 slow::say(line);
             }
         }
-        false
     }
 }
 

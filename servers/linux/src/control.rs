@@ -1,14 +1,13 @@
 //! What others ask of the personality: the interfaces of a manager of processes, and the ports where it is asked.
 
 use abi::message::ExceptionMessage;
-use abi::Registers;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use interface::server::{
-    own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
+    own_port, Either, Event, Host, Reply, Request, Resumption, SharedService, Visitor, OWN,
 };
 use interface::{Answer, Server};
 use process::debug::Debugging;
@@ -245,20 +244,17 @@ impl Host<Sessions> for Personality {
         Answer::Now
     }
 
-    fn exception(
-        &mut self,
-        alias: u64,
-        message: &ExceptionMessage,
-        answer: &mut Registers,
-    ) -> bool {
-        let mut table = self.0.borrow_mut();
-        pid_of(alias, KEEPER).is_some_and(|keeper| table.exception(keeper, message, answer))
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage, resumption: &mut Resumption) {
+        if let Some(keeper) = pid_of(alias, KEEPER) {
+            self.0.borrow_mut().exception(keeper, message, resumption);
+        }
     }
 
     fn deadline(&mut self) -> Option<u64> {
         self.0.borrow_mut().deadline()
     }
 
+    #[inline(always)]
     fn settle(&mut self) {
         let mut table = self.0.borrow_mut();
         if NEWS.swap(false, Ordering::AcqRel) {

@@ -7,7 +7,7 @@
 //! restore. What must survive that (a deadline, bytes already written to the console) is in
 //! [`Wait`], which only the very same call finds again.
 
-use abi::message::ExceptionMessage;
+use abi::message::{ExceptionMessage, ShortAnswer};
 use abi::state::{initial_fpu, FpuState};
 use abi::{Exception, Registers};
 use alloc::boxed::Box;
@@ -109,19 +109,31 @@ pub enum Outcome {
     Native(Box<Native>),
 }
 
-impl Outcome {
-    /// `None` if the thread goes on with registers and with its FPU state: the registers are in `out` then.
+/// What a call has come to.
+#[derive(Debug)]
+pub enum Answer {
+    /// The thread goes on behind it with this value, and with all else as it was: most calls do.
+    Value(u64),
+    /// Anything else.
+    Other(Outcome),
+}
+
+impl From<Outcome> for Answer {
+    fn from(outcome: Outcome) -> Self {
+        Answer::Other(outcome)
+    }
+}
+
+impl Answer {
+    /// What happens to the thread that made the call with these registers.
     #[must_use]
-    pub fn beyond(self, out: &mut Registers) -> Option<Self> {
+    pub fn outcome(self, entry: &Registers) -> Outcome {
         match self {
-            Outcome::Go {
-                registers,
+            Answer::Value(rax) => Outcome::Go {
+                registers: returned(entry, rax),
                 fpu: None,
-            } => {
-                *out = registers;
-                None
-            }
-            other => Some(other),
+            },
+            Answer::Other(outcome) => outcome,
         }
     }
 }
@@ -191,13 +203,18 @@ pub struct Caller<'a> {
     pub h: &'a mut dyn Host,
     /// The registers at the `syscall` instruction.
     pub entry: &'a Registers,
-    /// The registers after it; the result goes into `rax` at the end.
-    pub out: &'a mut Registers,
+    /// The registers after it, if they differ by more than the result, which goes into `rax` at the end.
+    pub out: &'a mut Option<Registers>,
     /// A new FPU state.
     pub fpu: &'a mut Option<Fpu>,
 }
 
 impl Caller<'_> {
+    /// The registers after the call, to be changed; the result goes into `rax` at the end.
+    pub fn out(&mut self) -> &mut Registers {
+        self.out.get_or_insert_with(|| behind(self.entry))
+    }
+
     /// What tells this call from others.
     #[must_use]
     pub const fn key(&self) -> CallKey {
@@ -450,18 +467,37 @@ pub(crate) const fn key_of(r: &Registers) -> CallKey {
     [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
 }
 
+/// Length of the `syscall` instruction.
+const CALL_BYTES: u64 = 2;
+
 /// The registers behind the `syscall` instruction.
-fn behind(entry: &Registers) -> Registers {
+pub(crate) fn behind(entry: &Registers) -> Registers {
     let mut out = *entry;
-    step_behind(&mut out);
+    out.rip = out.rip.wrapping_add(CALL_BYTES);
+    out.rcx = out.rip;
+    out.r11 = out.rflags;
     out
 }
 
-/// Lets the registers at a `syscall` instruction be those behind it.
-fn step_behind(registers: &mut Registers) {
-    registers.rip = registers.rip.wrapping_add(2);
-    registers.rcx = registers.rip;
-    registers.r11 = registers.rflags;
+/// The same of a call that returns this.
+fn returned(entry: &Registers, rax: u64) -> Registers {
+    Registers {
+        rax,
+        ..behind(entry)
+    }
+}
+
+/// What controls a thread behind its call, which returns this. `rcx` and `r11`, which the instruction overwrites, are not
+/// touched: programs must not rely on them.
+#[inline(always)]
+#[must_use]
+pub fn control(entry: &Registers, value: u64) -> ShortAnswer {
+    ShortAnswer {
+        pc: entry.rip.wrapping_add(CALL_BYTES),
+        sp: entry.rsp,
+        flags: entry.rflags,
+        call: value,
+    }
 }
 
 /// Emulates the call that the registers say.
@@ -471,22 +507,16 @@ pub fn call(
     host: &mut dyn Host,
     entry: &Registers,
 ) -> Outcome {
-    let mut registers = Registers::default();
-    answer(task, system, host, entry, &mut registers).unwrap_or(Outcome::Go {
-        registers,
-        fpu: None,
-    })
+    answer(task, system, host, entry).outcome(entry)
 }
 
-/// As [`call`], where most calls only return a value: `None` if the thread goes on with the registers in `out` and with its FPU state. What they
-/// were before does not matter.
+/// As [`call`], where most calls only return a value.
 pub fn answer(
     task: &mut Task,
     system: &mut System,
     host: &mut dyn Host,
     entry: &Registers,
-    out: &mut Registers,
-) -> Option<Outcome> {
+) -> Answer {
     let is_another = |key: &CallKey| *key != key_of(entry);
     if task.wait.as_ref().is_some_and(|w| is_another(&w.key)) {
         task.wait = None;
@@ -495,13 +525,11 @@ pub fn answer(
     if task.loading.as_ref().is_some_and(|l| is_another(&l.key)) {
         loading::give_up(task, host);
     }
-    *out = *entry;
-    step_behind(out);
-    let mut fpu = None;
+    let (mut out, mut fpu) = (None, None);
     let traced = system.is_traced(task.tid);
     if traced {
         if let Some(wake) = enter_traced(task, system, entry) {
-            return Some(Outcome::Park(wake));
+            return Outcome::Park(wake).into();
         }
     }
     let traced = traced && system.is_traced(task.tid);
@@ -512,7 +540,7 @@ pub fn answer(
         s: system,
         h: host,
         entry,
-        out,
+        out: &mut out,
         fpu: &mut fpu,
     });
     drop(shares);
@@ -524,49 +552,91 @@ pub fn answer(
         // It has failed.
         loading::give_up(task, host);
     }
-    match result {
-        Ok(value) => out.rax = value,
-        Err(Stop::Errno(errno)) => out.rax = errno.rax(),
-        Err(Stop::Replaced) => {}
+    // What it returns, unless the registers say so already.
+    let value = match result {
+        Ok(value) => {
+            own_mask(task);
+            Some(value)
+        }
+        Err(Stop::Errno(errno)) => {
+            // Who was interrupted has the handler run with the mask of the wait.
+            if errno != EINTR {
+                own_mask(task);
+            }
+            Some(errno.rax())
+        }
+        Err(Stop::Replaced) => None,
         Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
-            None => return Some(Outcome::Park(wake)),
-            Some(Interruption::Done(value)) => out.rax = value,
+            None => return Outcome::Park(wake).into(),
+            Some(Interruption::Done(value)) => Some(value),
             Some(_) if traced => {
                 // What is kept of it is there when it begins again.
-                out.rax = trace::restart_value(entry) as u64;
+                let value = trace::restart_value(entry) as u64;
                 if system.ipcs.wait(task.tid).is_some() {
                     // It queues anew: what was given to it meanwhile would be lost if it does not begin again.
                     task.wait = None;
                     system.leave_queues(task.tid);
                 }
-                return Some(leave_traced(task, system, host, entry, *out, fpu));
+                let registers = with_value(out, entry, Some(value));
+                return leave_traced(task, system, host, entry, registers, fpu).into();
             }
-            Some(Interruption::Again) if calls::can_restart(entry) => *out = *entry,
-            Some(_) => out.rax = EINTR.rax(),
+            Some(Interruption::Again) if calls::can_restart(entry, task.wait.as_ref()) => {
+                out = Some(*entry);
+                None
+            }
+            Some(_) if calls::always_restarts(entry) => {
+                out = Some(*entry);
+                None
+            }
+            Some(_) => {
+                let shares = task.shares.clone();
+                calls::interrupted(&mut Caller {
+                    p: Current::new(task, &shares),
+                    s: system,
+                    h: host,
+                    entry,
+                    out: &mut out,
+                    fpu: &mut fpu,
+                });
+                Some(EINTR.rax())
+            }
         },
         Err(Stop::Turn) => match cut_short(task, system) {
-            None => return Some(Outcome::Turn),
-            Some(value) => out.rax = value,
+            None => return Outcome::Turn.into(),
+            Some(value) => Some(value),
         },
-        Err(Stop::Execute(prepared)) => return Some(Outcome::Execute(prepared)),
-        Err(Stop::Native(native)) => return Some(Outcome::Native(native)),
-        Err(Stop::Leave(status)) => return Some(leave(task, system, host, status)),
-        Err(Stop::End(status)) => return Some(end(task, system, host, status)),
-        Err(Stop::OutOfMemory) => return Some(out_of_memory(task, system, host)),
-    }
+        Err(Stop::Execute(prepared)) => return Outcome::Execute(prepared).into(),
+        Err(Stop::Native(native)) => return Outcome::Native(native).into(),
+        Err(Stop::Leave(status)) => return leave(task, system, host, status).into(),
+        Err(Stop::End(status)) => return end(task, system, host, status).into(),
+        Err(Stop::OutOfMemory) => return out_of_memory(task, system, host).into(),
+    };
     if task.wait.take().is_some() {
         system.leave_queues(task.tid);
     }
+    let is_plain = !traced && out.is_none() && fpu.is_none();
+    if is_plain && !is_signalled(task, system) {
+        if let Some(value) = value {
+            return Answer::Value(value);
+        }
+    }
+    let registers = with_value(out, entry, value);
     if traced {
-        return Some(leave_traced(task, system, host, entry, *out, fpu));
+        return leave_traced(task, system, host, entry, registers, fpu).into();
     }
     if is_signalled(task, system) {
-        return go_signalled(task, system, host, *out, fpu).beyond(out);
+        return go_signalled(task, system, host, registers, fpu).into();
     }
-    fpu.map(|fpu| Outcome::Go {
-        registers: *out,
-        fpu: Some(fpu),
-    })
+    Outcome::Go { registers, fpu }.into()
+}
+
+/// The registers behind a call that has changed these, if any, with the value that it returns.
+fn with_value(out: Option<Registers>, entry: &Registers, value: Option<u64>) -> Registers {
+    let mut registers = out.unwrap_or_else(|| behind(entry));
+    if let Some(value) = value {
+        registers.rax = value;
+    }
+    registers
 }
 
 /// Lets a task, which is the only one of its process, go on with another program.
@@ -625,10 +695,7 @@ pub fn stand_in_signalled(task: &mut Task, system: &mut System) -> Option<Status
 /// The registers with which a call fails that was not made by [`call`].
 #[must_use]
 pub fn failed(entry: &Registers, errno: Errno) -> Registers {
-    Registers {
-        rax: errno.rax(),
-        ..behind(entry)
-    }
+    returned(entry, errno.rax())
 }
 
 /// The task ends, and with the last one its process.
@@ -660,6 +727,10 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
         task.signals.drop_ignored(of_process, &actions);
     }
     let mut signal = task.signals.deliverable(of_process)?;
+    if wake.firm && task.signals.is_killed(of_process) {
+        // `go` ends the process.
+        return Some(Interruption::Fail);
+    }
     // Who traces it is asked about each.
     while !traced && actions.stops(signal) {
         // The call waits on while the process is stopped, and afterwards.
@@ -671,8 +742,7 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
             .deliverable(&system.process(task.pid).pending)?;
     }
     if wake.firm {
-        // The signal that nothing holds back: `go` ends the process.
-        return (signal == sig::KILL).then_some(Interruption::Fail);
+        return None;
     }
     Some(match task.wait {
         Some(wait) if wait.progress > 0 => Interruption::Done(wait.progress),
@@ -701,10 +771,16 @@ fn is_signalled(task: &mut Task, system: &mut System) -> bool {
     if task.signals.deliverable(of_process).is_some() {
         return true;
     }
+    own_mask(task);
+    false
+}
+
+/// The call is over, and the mask with which it waited.
+#[inline(always)]
+fn own_mask(task: &mut Task) {
     if let Some(mask) = task.signals.saved_mask.take() {
         task.signals.mask = mask;
     }
-    false
 }
 
 /// Delivers pending signals and lets the thread go on.
@@ -965,7 +1041,7 @@ pub fn interrupt(
         };
     }
     let of_process = &system.process(task.pid).pending;
-    let is_killed = task.signals.deliverable(of_process) == Some(sig::KILL);
+    let is_killed = task.signals.is_killed(of_process);
     let makes_again = task.wait.as_ref().is_some_and(|wait| wait.key == key);
     let is_queued = makes_again && system.ipcs.wait(task.tid).is_some();
     if is_queued && system.has_outcome(task.tid) && !is_killed {

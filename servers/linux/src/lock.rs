@@ -191,7 +191,11 @@ impl System {
 
     fn change(&mut self, ino: u64, lock: &Lock, payer: Payer, takes: bool) -> Result<(), Errno> {
         // At the most one is split in two, and there is the new one.
-        let extra = 1 + usize::from(takes);
+        let all = self.locks.files.get(&ino).into_iter().flatten();
+        let splits = |(own, _): &(Lock, Payer)| {
+            own.owner == lock.owner && own.start < lock.start && lock.last < own.last
+        };
+        let extra = usize::from(takes) + usize::from(all.into_iter().any(splits));
         for done in 0..extra {
             if self.count_thing(Thing::Lock, payer).is_err() {
                 self.uncount_things(Thing::Lock, done, payer);

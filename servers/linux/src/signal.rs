@@ -380,6 +380,12 @@ impl Signals {
         (open != 0).then(|| open.trailing_zeros() + 1)
     }
 
+    /// Whether the signal is pending that nothing holds back.
+    #[must_use]
+    pub fn is_killed(&self, of_process: &Pending) -> bool {
+        (self.pending.set | of_process.set) & bit(sig::KILL) != 0
+    }
+
     /// Takes a signal, the task's own first.
     pub fn take(&mut self, of_process: &mut Pending, signal: u32) -> Origin {
         let own = self.pending.take(signal);

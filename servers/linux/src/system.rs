@@ -316,6 +316,8 @@ impl Which {
 #[derive(Debug, Default)]
 pub struct System {
     processes: BTreeMap<Pid, Process>,
+    /// What stands for one that is not there.
+    nobody: Process,
     /// Tasks by namespace and number.
     numbers: BTreeMap<(u32, u32), Tid>,
     /// The processes of tasks that are not the first ones, and their numbers as programs see them.
@@ -398,9 +400,15 @@ impl System {
         Self::default()
     }
 
-    /// A process. Of one that is not there nothing is known and nothing kept for long.
+    /// A process. Of one that is not there nothing is known and nothing kept.
     pub fn process(&mut self, pid: Pid) -> &mut Process {
-        self.processes.entry(pid).or_default()
+        match self.processes.get_mut(&pid) {
+            Some(process) => process,
+            None => {
+                self.nobody = Process::default();
+                &mut self.nobody
+            }
+        }
     }
 
     /// A process, if it is there.

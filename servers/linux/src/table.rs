@@ -29,8 +29,8 @@ use alloc::rc::{Rc, Weak};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
-use interface::server::{park, Event};
-use personality::emulate::{self, Outcome, Wake};
+use interface::server::{park, Event, Resumption};
+use personality::emulate::{self, Answer, Outcome, Wake};
 use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use personality::host::Fpu;
 use personality::number as nr;
@@ -401,51 +401,56 @@ impl Table {
         }
     }
 
-    /// An exception of the task with this tag came to the keeper with this number. Whether it goes on with the registers in `answer`.
+    /// An exception of the task with this tag came to the keeper with this number.
     pub(crate) fn exception(
         &mut self,
         keeper: u32,
         message: &ExceptionMessage,
-        answer: &mut Registers,
-    ) -> bool {
+        resumption: &mut Resumption,
+    ) {
         let Ok(tid) = Tid::try_from(message.tag) else {
-            return false;
+            return;
         };
+        let entry = &message.registers;
         if message.code != abi::Exception::ForeignCall as u64 {
             if let Some(goes_on) = self.take(keeper, tid, message) {
-                *answer = message.registers;
-                return goes_on;
+                if goes_on {
+                    resumption.all(entry);
+                }
+                return;
             }
         }
         let Some((living, system, world)) = self.split(tid) else {
-            return false;
+            return;
         };
         // The tag is the thread's own, and the keeper the memory's: both must say the same.
         if living.seat.memory.borrow().id != keeper {
-            return false;
+            return;
         }
         if living.held {
             // The exception arrived just before the process was stopped. It is delivered again when it goes on.
             park();
             self.park(tid, message, Wake::default());
-            return false;
+            return;
         }
-        let outcome = living.answer(system, world, message, answer);
-        // Others are to run first: a thread that is let go by hand stands behind them.
-        let goes_on = outcome.is_none() && message.registers.rax != nr::sched_yield;
+        let answer = living.answer(system, world, message);
         if self.world.trace {
-            self.trace(tid, message, answer, outcome.as_ref());
+            self.trace(tid, message, &answer);
         }
-        if goes_on {
-            return true;
+        // Others are to run first: a thread that is let go by hand stands behind them.
+        let yields = entry.rax == nr::sched_yield;
+        match &answer {
+            Answer::Value(value) if !yields => {
+                return resumption.control(emulate::control(entry, *value))
+            }
+            Answer::Other(Outcome::Go {
+                registers,
+                fpu: None,
+            }) if !yields => return resumption.all(registers),
+            _ => {}
         }
         park();
-        let outcome = outcome.unwrap_or(Outcome::Go {
-            registers: *answer,
-            fpu: None,
-        });
-        self.carry_out(tid, message, outcome);
-        false
+        self.carry_out(tid, message, answer.outcome(entry));
     }
 
     /// The console has input, or room for output.
@@ -473,6 +478,7 @@ impl Table {
     }
 
     /// As [`Table::is_settled`], but calls may be due that are to be made again.
+    #[inline(always)]
     fn is_settled_but_for_retries(&self) -> bool {
         self.system.is_settled() && self.is_quiet()
     }
@@ -676,17 +682,19 @@ impl Table {
                 _ => return,
             }
         }
-        let mut registers = Registers::default();
-        let outcome = living.answer(system, world, &message, &mut registers);
+        let answer = living.answer(system, world, &message);
         if self.world.trace {
-            self.trace(tid, &message, &registers, outcome.as_ref());
+            self.trace(tid, &message, &answer);
         }
-        match outcome {
-            None => {
+        match answer.outcome(&message.registers) {
+            Outcome::Go {
+                registers,
+                fpu: None,
+            } => {
                 self.hold_for_tracer(tid);
                 self.complete(tid, &registers, None);
             }
-            Some(outcome) => self.carry_out(tid, &message, outcome),
+            outcome => self.carry_out(tid, &message, outcome),
         }
         if self.tasks.get(&tid).is_some_and(|living| living.finishes) {
             self.finished(tid);
@@ -695,22 +703,16 @@ impl Table {
 
     /// Tells of a call that was made, and of its result.
     #[cold]
-    fn trace(
-        &self,
-        tid: Tid,
-        message: &ExceptionMessage,
-        answer: &Registers,
-        outcome: Option<&Outcome>,
-    ) {
+    fn trace(&self, tid: Tid, message: &ExceptionMessage, answer: &Answer) {
         let call = emulate::describe(&message.registers, true);
-        let registers = match outcome {
+        let value = match answer {
             _ if message.code != abi::Exception::ForeignCall as u64 => return,
-            None => answer,
-            Some(Outcome::Go { registers, .. }) => registers,
+            Answer::Value(value) => *value,
+            Answer::Other(Outcome::Go { registers, .. }) => registers.rax,
             // It is told of when it is done.
-            Some(Outcome::Park(_) | Outcome::Turn) => return,
-            Some(_) => return rt::log!("[{tid}] {call}"),
+            Answer::Other(Outcome::Park(_) | Outcome::Turn) => return,
+            Answer::Other(_) => return rt::log!("[{tid}] {call}"),
         };
-        rt::log!("[{tid}] {call} = {}", registers.rax as i64);
+        rt::log!("[{tid}] {call} = {}", value as i64);
     }
 }

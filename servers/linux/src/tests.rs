@@ -38,6 +38,7 @@ mod files;
 mod inotify;
 mod outside;
 mod shares;
+mod signals;
 mod sysv;
 mod traces;
 mod trees;

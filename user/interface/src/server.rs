@@ -34,7 +34,7 @@ mod request;
 use crate::wire::{self, ReplyWords, KEEP, KEPT_WORDS, QUERY, REPLY_WORDS, RESUME, WORDS};
 use abi::message::{ExceptionMessage, FaultMessage, EXCEPTION_WORDS, FAULT_WORDS};
 use abi::registers::Area;
-use abi::state::{port_flags, PortState, Registers, REGISTER_WORDS};
+use abi::state::{port_flags, PortState};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -52,7 +52,9 @@ use reply::{send, Beside};
 
 pub use done::Done;
 pub use event::Event;
-pub use host::{park, Either, Host, JobOf, NoSessions, Service, SharedService, Visitor};
+pub use host::{
+    park, Either, Host, JobOf, NoSessions, Resumption, Service, SharedService, Visitor,
+};
 pub use reply::{
     keep_whole, send_bytes, send_whole, Answer, Kept, Later, Quick, Reply, ShortReply, Whole,
 };
@@ -124,8 +126,8 @@ pub struct Server<S, H> {
     host: H,
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
-    /// The registers that a thread goes on with whose exception was handled.
-    registers: Registers,
+    /// How a thread goes on whose exception was handled.
+    resumption: Resumption,
 }
 
 /// The next call of a server whose messages travel in registers.
@@ -179,8 +181,8 @@ enum Out {
     Nothing,
     /// The reply in words.
     Reply,
-    /// The registers after an exception.
-    Registers,
+    /// How the thread goes on that met an exception.
+    Resumption,
 }
 
 impl Out {
@@ -277,7 +279,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             sessions: Vec::from([None]),
             host,
             buffer,
-            registers: Registers::default(),
+            resumption: Resumption::NONE,
         })
     }
 
@@ -476,8 +478,10 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     fn exception(&mut self, alias: u64) -> Out {
         // SAFETY: so many words have come there, of which the message consists. The buffer neither moves nor changes before it has been handled.
         let message: &ExceptionMessage = unsafe { &*self.buffer.as_ptr().cast() };
-        match self.host.exception(alias, message, &mut self.registers) {
-            true => Out::Registers,
+        self.resumption.clear();
+        self.host.exception(alias, message, &mut self.resumption);
+        match self.resumption.says() {
+            true => Out::Resumption,
             false => Out::Nothing,
         }
     }
@@ -490,7 +494,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let (from, length) = match out {
             Out::Nothing => (0, 0),
             Out::Reply => reply.place(),
-            Out::Registers => (&raw const self.registers as u64, REGISTER_WORDS * 8),
+            Out::Resumption => self.resumption.place(),
         };
         let call = match (out, deadline) {
             (Out::Nothing, None) => Call::ServerWaitReceive,

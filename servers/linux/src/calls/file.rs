@@ -120,10 +120,18 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
         Ok(from) => from,
         Err(Kind::Socket { .. }) => return super::socket::read(c, fd, ranges),
         Err(stream) => {
-            // A console gives a line at a time, a pipe what there is: into the first range that is not empty.
-            let first = ranges.iter().find(|range| range.1 != 0);
-            let (address, length) = *first.or(ranges.first()).unwrap_or(&(0, 0));
-            return read_stream(c, fd, stream, flags, address, length);
+            // A console gives a line at a time, an `eventfd` its number: into the first range that is not empty.
+            let is_first = |range: &(u64, u64)| range.1 != 0;
+            let at = ranges.iter().position(is_first).unwrap_or(0);
+            let (address, length) = *ranges.get(at).unwrap_or(&(0, 0));
+            let done = read_stream(c, fd, stream.clone(), flags, address, length)?;
+            return match stream {
+                // A pipe gives what there is.
+                Kind::Pipe { id, pipe, .. } if done == length => {
+                    Ok(done + super::pipe::read_more(c, (id, &pipe), &ranges[at..]))
+                }
+                _ => Ok(done),
+            };
         }
     };
     let (done, end, goes_on) = move_in(c, from, position.offset(), at.is_none(), ranges)?;

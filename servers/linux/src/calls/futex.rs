@@ -450,3 +450,13 @@ pub const fn can_restart(operation: u64, timeout: u64) -> bool {
             linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET
         )
 }
+
+/// Who waits for a lock is told of no signal: its caller would take that for the lock (`FUTEX_LOCK_PI` fails with `EINTR` on no
+/// Linux). Its deadline is a time, which stays the same.
+#[must_use]
+pub const fn always_restarts(operation: u64) -> bool {
+    matches!(
+        operation as u32 & linux::FUTEX_CMD_MASK as u32,
+        linux::FUTEX_LOCK_PI | linux::FUTEX_LOCK_PI2
+    )
+}

@@ -482,7 +482,8 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
             Ok(0)
         }
         // Hints that may be ignored, MADV_FREE among them.
-        0..=3 | 8..=21 | 25 => Ok(0),
+        // Not MADV_DONTFORK and MADV_WIPEONFORK: who uses them relies on that.
+        0..=3 | 8 | 11..=17 | 19..=21 | 25 => Ok(0),
         _ => Err(EINVAL.into()),
     }
 }

@@ -33,12 +33,17 @@ use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EINVAL, ENOSYS, ENOTSUP, EPERM};
 use crate::memory::{Area, Areas};
 use crate::number as nr;
+use crate::process::Wait;
 
-/// Whether a call that a signal interrupts can begin again (`SA_RESTART`).
+/// Whether a call that a signal interrupts can begin again (`SA_RESTART`), of which this is kept. One that waits until a
+/// deadline, as of `SO_RCVTIMEO`, cannot: it would wait as long again.
 #[must_use]
-pub fn can_restart(entry: &Registers) -> bool {
+pub fn can_restart(entry: &Registers, kept: Option<&Wait>) -> bool {
     if entry.rax == nr::futex {
         return futex::can_restart(entry.rsi, entry.r10);
+    }
+    if kept.is_some_and(|wait| wait.deadline.is_some()) {
+        return false;
     }
     !matches!(
         entry.rax,
@@ -59,6 +64,19 @@ pub fn can_restart(entry: &Registers) -> bool {
             | nr::msgsnd
             | nr::msgrcv
     )
+}
+
+/// Whether a call that a signal interrupts begins again, whatever the handler asks for.
+#[must_use]
+pub fn always_restarts(entry: &Registers) -> bool {
+    entry.rax == nr::futex && futex::always_restarts(entry.rsi)
+}
+
+/// A signal has ended the wait of a call, which fails.
+pub fn interrupted(c: &mut Caller) {
+    if matches!(c.entry.rax, nr::select | nr::pselect6) {
+        poll::tell_time_left(c);
+    }
 }
 
 /// Whether the call is one that others have their turn amid ([`Stop::Turn`]).

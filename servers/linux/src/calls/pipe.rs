@@ -166,6 +166,25 @@ pub fn read(
     Ok(length as u64)
 }
 
+/// Reads what there still is into the ranges behind the first one, which is full: how much.
+pub fn read_more(c: &mut Caller, (id, pipe): (u64, &Shared<Pipe>), ranges: &[(u64, u64)]) -> u64 {
+    let mut done = 0;
+    for (address, length) in ranges.iter().skip(1).copied() {
+        if pipe.borrow().bytes.is_empty() {
+            break;
+        }
+        // What was read is not lost for a range that cannot be written.
+        let Ok(read) = self::read(c, (id, pipe), 0, address, length) else {
+            break;
+        };
+        done += read;
+        if read < length {
+            break;
+        }
+    }
+    done
+}
+
 /// Puts as many of the bytes into the pipe as fit, at least `least`.
 pub fn put(
     c: &mut Caller,

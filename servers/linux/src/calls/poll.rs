@@ -5,7 +5,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EBADF, EINVAL};
+use crate::errno::{EBADF, EINTR, EINVAL};
 use crate::memory::WRITE;
 use crate::process::{Description, Device, Kind, Shared, PIPE_BUF};
 use crate::system::Key;
@@ -42,6 +42,14 @@ impl Changes {
     /// Something changes at this time.
     pub(super) fn until(&mut self, at: Option<u64>) {
         self.at = self.at.into_iter().chain(at).min();
+    }
+
+    /// As [`Changes::wait`], of a call that prefers a signal to having waited long enough for nothing.
+    fn wait_or_signal(self, c: &mut Caller, timeout: Option<u64>) -> Result {
+        match self.wait(c, timeout) {
+            Ok(0) if c.is_signalled() => Err(EINTR.into()),
+            other => other,
+        }
     }
 
     /// What is ready now is returned now; else the call waits for a change, at most until its deadline.
@@ -189,10 +197,9 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
         entry[6..8].copy_from_slice(&got.to_le_bytes());
         found += u64::from(got != 0);
     }
-    let result = if found != 0 {
-        Ok(found)
-    } else {
-        changes.wait(c, timeout)
+    let result = match found {
+        0 => changes.wait_or_signal(c, timeout),
+        _ => Ok(found),
     };
     if result.is_ok() {
         c.write(address, &list)?;
@@ -208,7 +215,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     let timeout = match timeout {
         0 => None,
         at if precise => Some(super::time::read_timespec(c, at)?),
-        at => Some(super::time::read_timeval(c, at)?),
+        at => Some(super::time::read_loose_timeval(c, at)?),
     };
     if precise && c.entry.r9 != 0 {
         let mask = c.word(c.entry.r9)?;
@@ -243,10 +250,9 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
         }
         *result = Some(set);
     }
-    let result = if found != 0 {
-        Ok(found)
-    } else {
-        changes.wait(c, timeout)
+    let result = match found {
+        0 => changes.wait_or_signal(c, timeout),
+        _ => Ok(found),
     };
     if result.is_ok() {
         for (address, set) in sets.into_iter().zip(results) {
@@ -254,6 +260,21 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
                 c.write(address, &set)?;
             }
         }
+        tell_time_left(c);
     }
     result
+}
+
+/// Writes how long `select` or `pselect6` would have waited further, if it has waited and can write there.
+pub fn tell_time_left(c: &mut Caller) {
+    let Some(deadline) = c.p.task.wait.and_then(|wait| wait.deadline) else {
+        return;
+    };
+    let (at, left) = (c.entry.r8, deadline.saturating_sub(c.now()));
+    let left = match c.entry.rax {
+        crate::number::select => super::time::timeval(left).done(),
+        _ => super::time::timespec(left),
+    };
+    // On Linux, too, nobody hears that it could not.
+    let _ = c.write(at, &left);
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use services::process::Pid;
 
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{behind, Caller, Result, Stop, Wake};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ESRCH};
 use crate::host::Start;
 use crate::memory::WRITE;
@@ -257,7 +257,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
     if request.has(linux::CLONE_VM) && !request.has(linux::CLONE_VFORK) {
         signals.stack = Stack::default();
     }
-    let mut registers = *c.out;
+    let mut registers = behind(c.entry);
     registers.rax = 0;
     if request.stack != 0 {
         registers.rsp = request.stack;

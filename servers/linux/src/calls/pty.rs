@@ -4,17 +4,20 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
 
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{Caller, Result, Stop, Wake, STEP};
 use crate::errno::{EAGAIN, EINVAL, EIO, ENOENT, ENOTTY, ENXIO, EPERM};
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Kind};
 use crate::pty::{Pty, OUTPUT, TERMIOS};
-use crate::signal::sig;
+use crate::signal::{bit, sig};
 use crate::system::{Key, CONSOLE_SESSION};
 use crate::wire::u32_at;
 
 /// Nanoseconds of a tenth of a second.
 const TENTH: u64 = 100_000_000;
+
+/// Most bytes that are written before others have their turn: each can take some hundred instructions.
+const TURN: u64 = STEP / 16;
 
 /// An end of a pair.
 #[derive(Clone, Copy, Debug)]
@@ -161,15 +164,17 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
         }
     }
     let mut done = c.progress().min(total);
+    // A terminal takes every byte as it is typed, whether or not anybody reads.
+    let until = total.min(done.saturating_add(TURN));
     let mut bytes = Vec::new();
-    while done < total {
+    while done < until {
         let Some((address, length)) = super::file::piece(ranges, done) else {
-            break;
+            return Ok(done);
         };
         if !end.master && pty(c, end)?.masters == 0 {
             return Err(EIO.into());
         }
-        bytes.resize(length.min(OUTPUT as u64) as usize, 0);
+        bytes.resize(length.min(OUTPUT as u64).min(until - done) as usize, 0);
         c.check(address, bytes.len() as u64, READ)?;
         c.h.read_memory(address, &mut bytes)?;
         let taken = put(c, end, &bytes)?;
@@ -184,7 +189,10 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
             return blocked(end, flags);
         }
     }
-    Ok(done)
+    match done < total {
+        true => Err(c.turn(done)),
+        false => Ok(done),
+    }
 }
 
 /// Writes what is taken now: how many bytes.
@@ -194,8 +202,13 @@ fn put(c: &mut Caller, end: End, bytes: &[u8]) -> Result<usize> {
         true => pty.input(bytes),
         false => (pty.write(bytes), Vec::new()),
     };
+    // One that is sent often is pending once.
+    let mut sent = 0;
     for signal in signals {
-        c.s.signal_foreground(end.number, signal);
+        if sent & bit(signal) == 0 {
+            sent |= bit(signal);
+            c.s.signal_foreground(end.number, signal);
+        }
     }
     if taken > 0 {
         c.s.wake(Key::Pty(end.id));

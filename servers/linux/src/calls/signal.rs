@@ -86,7 +86,7 @@ pub fn rt_sigreturn(c: &mut Caller) -> Result {
     let crate::process::Current { task, memory, .. } = &mut c.p;
     match task.signals.leave(&memory.areas, c.h, registers)? {
         Some((registers, fpu)) => {
-            *c.out = registers;
+            *c.out = Some(registers);
             *c.fpu = fpu;
             Err(Stop::Replaced)
         }

@@ -105,9 +105,9 @@ pub fn arch_prctl(c: &mut Caller, code: u64, address: u64) -> Result {
                 return Err(EPERM.into());
             }
             if code == 0x1001 {
-                c.out.gs_base = address;
+                c.out().gs_base = address;
             } else {
-                c.out.fs_base = address;
+                c.out().fs_base = address;
             }
         }
         0x1003 => c.write(address, &c.entry.fs_base.to_le_bytes())?,

@@ -25,7 +25,7 @@ pub(super) fn timespec(nanoseconds: u64) -> Vec<u8> {
         .done()
 }
 
-fn timeval(nanoseconds: u64) -> Writer {
+pub(super) fn timeval(nanoseconds: u64) -> Writer {
     Writer::new()
         .u64(nanoseconds / SECOND)
         .u64(nanoseconds % SECOND / 1000)
@@ -44,6 +44,14 @@ pub fn read_timeval(c: &mut Caller, address: u64) -> Result<u64> {
         u64_at(&raw, 0),
         u64_at(&raw, 8).checked_mul(1000).ok_or(EINVAL)?,
     )
+}
+
+/// The same for `select`, which takes microseconds that are more than a second.
+pub fn read_loose_timeval(c: &mut Caller, address: u64) -> Result<u64> {
+    let raw = c.read(address, 16)?;
+    let (seconds, micros) = (u64_at(&raw, 0) as i64, u64_at(&raw, 8) as i64);
+    let whole = seconds.checked_add(micros / 1_000_000).ok_or(EINVAL)?;
+    join(whole as u64, (micros % 1_000_000 * 1000) as u64)
 }
 
 fn join(seconds: u64, rest: u64) -> Result<u64> {

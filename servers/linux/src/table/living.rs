@@ -3,7 +3,7 @@
 use abi::message::ExceptionMessage;
 use abi::state::ThreadState;
 use abi::{Exception, Registers, Type};
-use personality::emulate::{self, Outcome};
+use personality::emulate::{self, Answer, Outcome};
 use personality::host::Fpu;
 use personality::memory::NO_SLOT;
 use personality::process::Task;
@@ -95,30 +95,25 @@ impl Living {
         world: &mut World,
         message: &ExceptionMessage,
     ) -> Outcome {
-        let mut registers = Registers::default();
-        let outcome = self.answer(system, world, message, &mut registers);
-        outcome.unwrap_or(Outcome::Go {
-            registers,
-            fpu: None,
-        })
+        let answer = self.answer(system, world, message);
+        answer.outcome(&message.registers)
     }
 
-    /// As [`Living::emulate`]; `None` if the thread goes on with the registers in `out` ([`emulate::answer`]).
+    /// As [`Living::emulate`], where most calls only return a value.
     pub(super) fn answer(
         &mut self,
         system: &mut System,
         world: &mut World,
         message: &ExceptionMessage,
-        out: &mut Registers,
-    ) -> Option<Outcome> {
+    ) -> Answer {
         if message.code == Exception::ForeignCall as u64 {
             let tid = self.task.tid;
             world.disk.begin(tid);
             let (task, mut view) = self.parts(system, world);
-            emulate::answer(task, system, &mut view, &message.registers, out)
+            emulate::answer(task, system, &mut view, &message.registers)
         } else {
             let (task, mut view) = self.parts(system, world);
-            emulate::exception(task, system, &mut view, message).beyond(out)
+            emulate::exception(task, system, &mut view, message).into()
         }
     }
 

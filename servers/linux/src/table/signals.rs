@@ -34,9 +34,11 @@ impl Table {
             To::Task(tid) => self.tasks.get(&tid).map(|living| living.task.pid),
             To::Process(pid) => Some(pid),
         };
-        if let Some(pid) = pid {
-            self.cancel(pid, signal);
-        }
+        // It may have ended since the signal was sent.
+        let Some(pid) = pid.filter(|pid| self.system.find(*pid).is_some()) else {
+            return;
+        };
+        self.cancel(pid, signal);
         match to {
             To::Task(tid) => {
                 let traced = self.system.is_traced(tid);

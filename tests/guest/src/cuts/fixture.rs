@@ -913,6 +913,10 @@ impl Fixture {
         for (i, word) in registers.to_words().into_iter().enumerate() {
             self.set_word(SERVER, Page::State, i as u64, word);
         }
+        let control = [registers.rip, registers.rsp, registers.rflags, registers.rax];
+        for (i, word) in control.into_iter().enumerate() {
+            self.set_word(SERVER, Page::State, Self::CONTROL / 8 + i as u64, word);
+        }
         let rest = [
             Self::victim_address(SERVER, Page::State, Self::FIRST),
             REGISTER_WORDS as u64 * 8 - Self::FIRST,
@@ -928,6 +932,9 @@ impl Fixture {
     /// on the page of the scatter list that names the others.
     pub const FIRST: u64 = 72;
     pub const REST: u64 = 1024;
+
+    /// The offset on the page of the reply at which the control registers alone stand.
+    pub const CONTROL: u64 = 2048;
 
     /// The offset on its page at which the server receives exception messages, which end on the next page.
     pub const MESSAGE: u64 = PAGE_SIZE - 64;

@@ -679,6 +679,20 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     );
     straight.general = false;
     plays.push(straight);
+    let reply_with_control = IpcRegs {
+        rsi: Fixture::victim_address(SERVER, Page::State, Fixture::CONTROL),
+        rdx: 8 * abi::message::SHORT_ANSWER_WORDS as u64,
+        ..reply_on_a_page
+    };
+    for (name, general) in [
+        ("answered by control registers, the fast path", false),
+        ("answered by control registers", true),
+    ] {
+        let calls = [receive, pause, reply_with_control];
+        let mut play = with(name, &calls, &[server, client, answer, go]);
+        play.general = general;
+        plays.push(play);
+    }
     plays.push(with("keeper late", &whole, &[client, server, answer, go]));
     let stop = Act::Stop(CLIENT);
     plays.push(with("stopped", &whole, &[server, client, stop, answer, go]));

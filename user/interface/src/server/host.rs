@@ -3,8 +3,8 @@ use super::done::Done;
 use super::reply::{Answer, Quick, Reply};
 use super::request::Request;
 use crate::wire;
-use abi::message::{ExceptionMessage, FaultMessage};
-use abi::state::Registers;
+use abi::message::{ExceptionMessage, FaultMessage, ShortAnswer, SHORT_ANSWER_WORDS};
+use abi::state::{Registers, REGISTER_WORDS};
 use alloc::rc::Rc;
 use base::obj::RefAt;
 use base::sys;
@@ -54,6 +54,60 @@ pub fn park() {
     sys::server_release();
 }
 
+/// How a thread goes on whose exception was handled: with the registers that a host puts here. It says nothing at first.
+#[derive(Debug)]
+pub struct Resumption {
+    /// The message to the kernel.
+    words: [u64; REGISTER_WORDS],
+    /// How many of them it has.
+    count: usize,
+}
+
+impl Resumption {
+    /// Nothing.
+    pub(super) const NONE: Self = Resumption {
+        words: [0; REGISTER_WORDS],
+        count: 0,
+    };
+
+    /// With these control registers, and all others as they were.
+    #[inline(always)]
+    pub fn control(&mut self, answer: ShortAnswer) {
+        let ShortAnswer {
+            pc,
+            sp,
+            flags,
+            call,
+        } = answer;
+        self.words[..SHORT_ANSWER_WORDS].copy_from_slice(&[pc, sp, flags, call]);
+        self.count = SHORT_ANSWER_WORDS;
+    }
+
+    /// With these registers.
+    pub fn all(&mut self, registers: &Registers) {
+        self.words = registers.to_words();
+        self.count = REGISTER_WORDS;
+    }
+
+    /// Where the message lies, and its length in bytes.
+    #[inline(always)]
+    pub(super) fn place(&self) -> (u64, usize) {
+        (self.words.as_ptr() as u64, self.count * 8)
+    }
+
+    /// Forgets what it says.
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether it says something.
+    #[inline(always)]
+    pub(super) fn says(&self) -> bool {
+        self.count > 0
+    }
+}
+
 /// What a server does beside answering its sessions. A closure that makes sessions is enough for most.
 pub trait Host<S> {
     /// Whether a request to a port of the server's own can come with bytes, or an exception there.
@@ -75,18 +129,12 @@ pub trait Host<S> {
         Answer::Now
     }
 
-    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. If this says so, it goes
-    /// on with the registers in `answer`, when the server waits again. Otherwise it meets the exception again,
+    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
+    /// on as `resumption` says when the server waits again; if that says nothing it meets the exception again,
     /// unless it was [parked](park).
-    fn exception(
-        &mut self,
-        alias: u64,
-        message: &ExceptionMessage,
-        answer: &mut Registers,
-    ) -> bool {
-        let _ = (alias, message, answer);
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage, resumption: &mut Resumption) {
+        let _ = (alias, message, resumption);
         park();
-        false
     }
 
     /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.

@@ -1,0 +1,329 @@
+//! What becomes of calls that signals meet, and what terminals make of bytes.
+
+use super::*;
+use crate::signal::Origin;
+
+const EXAMPLE: u64 = 0x10_0000;
+/// Where handlers of the tests are.
+const HANDLER: u64 = 0x5000;
+/// A signal without a meaning.
+const USR1: u32 = 10;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_RESTART: u64 = 0x1000_0000;
+
+fn words(host: &mut Fake, at: u64, words: &[u64]) {
+    for (place, word) in (at..).step_by(8).zip(words) {
+        host.write_memory(place, &word.to_le_bytes()).unwrap();
+    }
+}
+
+fn word(host: &mut Fake, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    host.read_memory(at, &mut bytes).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// A process that handles [`USR1`].
+fn handling(host: &mut Fake, flags: u64) -> One {
+    let mut process = example(host);
+    words(host, EXAMPLE, &[HANDLER, SA_RESTORER | flags, EXAMPLE, 0]);
+    let act = [u64::from(USR1), EXAMPLE, 0, 8];
+    assert_eq!(process.result(host, nr::rt_sigaction, &act), 0);
+    process
+}
+
+fn send(process: &mut One, signal: u32) {
+    let of_process = &mut process.system.process(process.task.pid).pending;
+    of_process.add(signal, Origin::default());
+}
+
+fn go(outcome: Outcome) -> Registers {
+    match outcome {
+        Outcome::Go { registers, .. } => registers,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// Two ends of a pipe: the one to read from, and the one to write to.
+fn pipe(process: &mut One, host: &mut Fake) -> [u64; 2] {
+    assert_eq!(process.result(host, nr::pipe2, &[EXAMPLE + 0x800, 0]), 0);
+    let both = word(host, EXAMPLE + 0x800);
+    [both & 0xffff_ffff, both >> 32]
+}
+
+/// `pselect6` with another mask tells of a signal only if nothing is ready: otherwise it stays pending, for the next call.
+#[test]
+fn a_signal_that_only_the_wait_lets_in_comes_with_eintr_or_not_at_all() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    process.task.signals.mask = bit(USR1);
+    let [from, to] = pipe(&mut process, &mut host);
+    let (sets, mask, open, zero) = (
+        EXAMPLE + 0x900,
+        EXAMPLE + 0xa00,
+        EXAMPLE + 0xa10,
+        EXAMPLE + 0xa20,
+    );
+    words(&mut host, mask, &[open, 8, 0, 0, 0]);
+    let select = |timeout| registers(nr::pselect6, &[from + 1, sets, 0, 0, timeout, mask]);
+    send(&mut process, USR1);
+    assert_eq!(process.result(&mut host, nr::write, &[to, EXAMPLE, 1]), 1);
+    words(&mut host, sets, &[1 << from]);
+    let rule = "a call that succeeds delivers nothing that its caller blocks";
+    let came = go(process.call(&mut host, &select(0)));
+    assert_eq!((came.rax, came.rip), (1, 0x10_0102), "{rule}");
+    assert_eq!(process.task.signals.mask, bit(USR1), "{rule}");
+    assert_eq!(process.result(&mut host, nr::read, &[from, EXAMPLE, 1]), 1);
+    // Nothing is ready, and there is no time to wait: the signal is told of all the same.
+    words(&mut host, sets, &[1 << from]);
+    let came = go(process.call(&mut host, &select(zero)));
+    assert_eq!(came.rip, HANDLER, "a wait for no time lets signals in");
+}
+
+/// glibc takes the lock for its own when `FUTEX_LOCK_PI` says `EINTR`.
+#[test]
+fn who_waits_for_a_lock_hears_of_no_signal() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    let mut thread = thread_of(&mut process, &mut host);
+    words(&mut host, WORD, &[u64::from(thread.thread)]);
+    let entry = futex(linux::FUTEX_LOCK_PI, 0, 0, 0, 0);
+    assert!(matches!(process.call(&mut host, &entry), Outcome::Park(_)));
+    send(&mut process, USR1);
+    let came = go(process.call(&mut host, &entry));
+    assert_eq!(came.rip, HANDLER);
+    let mut frame = [0; 1024];
+    host.read_memory(came.rsp, &mut frame).unwrap();
+    let all: Vec<u64> = frame
+        .chunks(8)
+        .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
+        .collect();
+    assert!(
+        all.contains(&entry.rip) && !all.contains(&(entry.rip + 2)),
+        "a call for a lock begins again behind a handler: {all:x?}"
+    );
+    thread.close_files(&mut process.system, &mut host);
+}
+
+/// A call with a timeout of its own would wait as long again each time.
+#[test]
+fn a_wait_with_a_timeout_does_not_begin_again() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, SA_RESTART);
+    let pair = [1, 1, 0, EXAMPLE + 0x800];
+    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
+    let socket = word(&mut host, EXAMPLE + 0x800) & 0xffff_ffff;
+    let receive = registers(nr::recvfrom, &[socket, EXAMPLE, 1, 0, 0, 0]);
+    for (timeout, restarts) in [(0, true), (100_000, false)] {
+        words(&mut host, EXAMPLE, &[0, timeout]);
+        let set = [socket, 1, 20, EXAMPLE, 16];
+        assert_eq!(process.result(&mut host, nr::setsockopt, &set), 0);
+        assert!(matches!(
+            process.call(&mut host, &receive),
+            Outcome::Park(_)
+        ));
+        send(&mut process, USR1);
+        let came = go(process.call(&mut host, &receive));
+        assert_eq!(came.rip, HANDLER);
+        let mut frame = [0; 1024];
+        host.read_memory(came.rsp, &mut frame).unwrap();
+        let all: Vec<u64> = frame
+            .chunks(8)
+            .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
+            .collect();
+        assert_eq!(
+            all.contains(&receive.rip),
+            restarts,
+            "a receive with a timeout is told of a signal: {timeout}"
+        );
+        process.task.signals.mask = 0;
+    }
+}
+
+/// `select` says how long it would have waited further, whatever ended it.
+#[test]
+fn select_tells_what_is_left_of_its_time() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    let [from, to] = pipe(&mut process, &mut host);
+    let (sets, time) = (EXAMPLE + 0x900, EXAMPLE + 0xa00);
+    let select = registers(nr::select, &[from + 1, sets, 0, 0, time]);
+    for ended_by in ["a byte", "its time", "a signal"] {
+        words(&mut host, sets, &[1 << from]);
+        // More microseconds than a second has.
+        words(&mut host, time, &[1, 4_000_000]);
+        assert!(matches!(process.call(&mut host, &select), Outcome::Park(_)));
+        let passes = [3_000_000_000, 9_000_000_000][usize::from(ended_by == "its time")];
+        host.now += passes;
+        match ended_by {
+            "a byte" => assert_eq!(
+                process.result_beside(&mut host, nr::write, &[to, EXAMPLE, 1]),
+                1
+            ),
+            "a signal" => send(&mut process, USR1),
+            _ => {}
+        }
+        go(process.call(&mut host, &select));
+        let left = [word(&mut host, time), word(&mut host, time + 8)];
+        let expected = [2, 0][usize::from(ended_by == "its time")];
+        assert_eq!(
+            left,
+            [expected, 0],
+            "what is left when it is ended by {ended_by}"
+        );
+        if ended_by == "a byte" {
+            assert_eq!(process.result(&mut host, nr::read, &[from, EXAMPLE, 1]), 1);
+        }
+    }
+}
+
+/// A wait that only the end of the process ends is ended by that, whatever else is pending.
+#[test]
+fn who_is_killed_waits_for_nothing() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    let vfork = registers(nr::vfork, &[]);
+    assert!(matches!(process.call(&mut host, &vfork), Outcome::Park(wake) if wake.firm));
+    send(&mut process, USR1);
+    assert!(matches!(process.call(&mut host, &vfork), Outcome::Park(wake) if wake.firm));
+    send(&mut process, sig::KILL);
+    let outcome = process.call(&mut host, &vfork);
+    assert!(
+        matches!(outcome, Outcome::End(Status::Killed(9))),
+        "SIGKILL ends every wait: {outcome:?}"
+    );
+}
+
+/// Of a process that is not there nothing is kept, whoever asks.
+#[test]
+fn nobody_leaves_nothing() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let before = process.system.count();
+    process
+        .system
+        .process(77)
+        .pending
+        .add(USR1, Origin::default());
+    assert_eq!(
+        process.system.count(),
+        before,
+        "a process that is not there takes no place"
+    );
+    assert_eq!(process.system.process(77).pending.set(), 0);
+}
+
+/// Who types without an end, in a terminal that nobody reads, lets others have their turn, and has a signal sent once each time.
+#[test]
+fn a_terminal_takes_a_long_text_in_turns() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    // A session of its own, with a terminal of its own.
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+    let child = child_of(&mut process, &mut host);
+    process.task = child;
+    assert!(process.result(&mut host, nr::setsid, &[]) > 0);
+    host.write_memory(EXAMPLE, b"/dev/ptmx\0").unwrap();
+    let open = [linux::AT_FDCWD as u64, EXAMPLE, 2, 0];
+    let master = process.result(&mut host, nr::openat, &open) as u64;
+    words(&mut host, EXAMPLE, &[0]);
+    assert_eq!(
+        process.result(&mut host, nr::ioctl, &[master, 0x4004_5431, EXAMPLE]),
+        0
+    );
+    host.write_memory(EXAMPLE, b"/dev/pts/0\0").unwrap();
+    assert!(process.result(&mut host, nr::openat, &open) > master as i64);
+    // 400 times a page of Ctrl-C.
+    let page = EXAMPLE + 0x1000;
+    host.write_memory(page, &[3; 4096]).unwrap();
+    for place in 0..400 {
+        words(&mut host, EXAMPLE + 0x2000 + 16 * place, &[page, 4096]);
+    }
+    let write = registers(nr::writev, &[master, EXAMPLE + 0x2000, 400]);
+    let One { task, system } = &mut process;
+    let outcome = emulate::call(task, system, &mut host, &write);
+    assert!(
+        matches!(outcome, Outcome::Turn),
+        "a long text is typed in turns: {outcome:?}"
+    );
+    let (sent, turn) = (system.take_sent().len(), emulate::STEP / 16);
+    let done = task.wait.unwrap().progress;
+    assert_eq!(done, turn, "a long text is typed in turns");
+    assert!(
+        (1..=16).contains(&sent),
+        "one signal for each piece: {sent}"
+    );
+}
+
+/// To give locks up needs no room, unless one is left in two pieces.
+#[test]
+fn what_is_unlocked_is_unlocked() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let at = EXAMPLE + 0x800;
+    let mut lock = |process: &mut One, kind: u32, start: u64, length: u64| {
+        words(&mut host, at, &[u64::from(kind), start, length, 0]);
+        process.result(&mut host, nr::fcntl, &[4, u64::from(linux::F_SETLK), at])
+    };
+    let mut made = 0;
+    while lock(&mut process, linux::F_WRLCK, 10 * made, 3) == 0 {
+        made += 1;
+    }
+    assert!(made > 16, "{made}");
+    let full = -i64::from(ENOLCK.0);
+    assert_eq!(
+        lock(&mut process, linux::F_UNLCK, 1, 1),
+        full,
+        "two for one"
+    );
+    assert_eq!(
+        lock(&mut process, linux::F_UNLCK, 0, 3),
+        0,
+        "who gives a lock up needs no room for another one"
+    );
+    assert_eq!(
+        lock(&mut process, linux::F_UNLCK, 11, 1),
+        0,
+        "there is room now"
+    );
+    assert_eq!(lock(&mut process, linux::F_UNLCK, 10, 1), 0);
+}
+
+/// Who asks that a child has memory without its secrets is told that he cannot have that.
+#[test]
+fn what_a_child_is_not_to_have_is_not_promised() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    for advice in [linux::MADV_DONTFORK, linux::MADV_WIPEONFORK] {
+        let advise = [EXAMPLE, 0x1000, u64::from(advice)];
+        let rule = "what madvise does not do it does not promise";
+        assert_eq!(
+            process.result(&mut host, nr::madvise, &advise),
+            -i64::from(EINVAL.0),
+            "{rule}"
+        );
+    }
+}
+
+/// A pipe gives what there is, into as many ranges as that takes.
+#[test]
+fn a_pipe_fills_all_ranges() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let [from, to] = pipe(&mut process, &mut host);
+    host.write_memory(EXAMPLE, b"some bytes").unwrap();
+    assert_eq!(process.result(&mut host, nr::write, &[to, EXAMPLE, 10]), 10);
+    let [into, list] = [EXAMPLE + 0x1000, EXAMPLE + 0x2000];
+    words(
+        &mut host,
+        list,
+        &[into, 0, into, 4, into + 16, 3, into + 32, 8],
+    );
+    assert_eq!(process.result(&mut host, nr::readv, &[from, list, 4]), 10);
+    let mut read = [0; 40];
+    host.read_memory(into, &mut read).unwrap();
+    assert_eq!(
+        (&read[..4], &read[16..19], &read[32..35]),
+        (&b"some"[..], &b" by"[..], &b"tes"[..])
+    );
+}
