@@ -696,7 +696,7 @@ impl Meta {
             return senseless!(
                 "object {n}, a {}, has {} references",
                 kind.name(),
-                fields.len()
+                object.refs.len()
             );
         }
         for (target, &wanted) in object.refs.iter().zip(fields) {
@@ -1168,7 +1168,7 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.objects.swap(1, 2)).contains("out of order"));
         assert!(wrong(|m| m.objects[2].place = m.objects[1].place).contains("out of order"));
         assert!(wrong(|m| m.objects[1].refs.push(Target::Null)).contains("references"));
-        assert!(wrong(|m| m.objects[6].refs.clear()).contains("references"));
+        assert!(wrong(|m| m.objects[6].refs.clear()).contains("has 0 references"));
         assert!(wrong(|m| m.objects[6].refs[0] = Target::Object(4)).contains("refers to a Space"));
         assert!(
             wrong(|m| m.objects[6].refs[1] = Target::Region(0, Segment::Memory))
