@@ -39,8 +39,8 @@ impl Compare for Kernel {
     }
 }
 
-/// The ports outside that an image may name, as far as they exist. Neither `names` nor `memory` is among
-/// them: these are the process's own port at init and its own account.
+/// The ports outside that an image may name, as far as they exist. `memory` is not among
+/// them: that is each process's own account.
 pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
     OUTSIDE
         .iter()

@@ -41,8 +41,7 @@ pub const MAX_QUOTA: u64 = 64 << 20;
 /// Among [`OUTSIDE`], for each process its own memory account.
 pub const ACCOUNT: &str = "memory";
 /// The ports outside of an image that it may name: those that every program knows or can look up.
-pub const OUTSIDE: [&str; 9] = [
-    "names",
+pub const OUTSIDE: [&str; 8] = [
     ACCOUNT,
     "fs",
     "ext4",

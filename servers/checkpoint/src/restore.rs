@@ -611,10 +611,6 @@ impl<'a> Makers<'a> {
             Target::ServerEnd(n) => {
                 self.with(*n, |handle, _| ThreadAt(handle).server_end_into(to.at()))?
             }
-            // As images of former versions say it.
-            Target::Outside(name) if name == "names" => {
-                to.point_to(self.making.made(process)?.keeper.at())
-            }
             Target::Outside(name) if name == ACCOUNT => {
                 to.point_to(self.making.made(process)?.account.at())
             }
