@@ -230,7 +230,9 @@ impl Counter {
             }
             Counter::Timer { next, interval, .. } => match *next {
                 Some(at) if at <= now => {
-                    let times = (now - at).checked_div(*interval).map_or(1, |n| n + 1);
+                    let times = (now - at)
+                        .checked_div(*interval)
+                        .map_or(1, |n| n.saturating_add(1));
                     *next = (*interval != 0)
                         .then(|| at.saturating_add(times.saturating_mul(*interval)));
                     times
@@ -238,5 +240,22 @@ impl Counter {
                 _ => 0,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times come from an image.
+    #[test]
+    fn a_timer_that_went_off_as_often_as_can_be_counted_is_told() {
+        let mut timer = Counter::Timer {
+            clock: linux::CLOCK_MONOTONIC,
+            next: Some(0),
+            interval: 1,
+        };
+        assert_eq!(timer.take(u64::MAX), u64::MAX);
+        assert_eq!(timer.goes_off(), Some(u64::MAX));
     }
 }
