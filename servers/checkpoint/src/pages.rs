@@ -16,6 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::file::{self, Packer};
 use checkpoint_image::meta::{Meta, Place, Run, Same, Segment, MAX_RUN};
+use checkpoint_image::new::{Names, New};
 use core::cell::Cell;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
@@ -235,20 +236,14 @@ impl Pages {
     ) -> Result<Option<u64>, Sentence> {
         let head = file::encode(meta, machine::features(), clock);
         let (header, head) = head.map_err(|bad| bad.to_string())?;
-        let temporary = format!("{path}.tmp");
         let short = Cell::new(false);
         let cannot = |error: Error| {
             short.set(error == Error::NoMemory);
             format!("cannot write {path}: {}", error.text())
         };
         let written = (|| {
-            let flags = Flags {
-                create: true,
-                truncate: true,
-                ..Flags::default()
-            };
             let mut out = Out {
-                file: rt::fs::File::open(&temporary, flags, 0o644).map_err(cannot)?,
+                new: New::create(Files, path).map_err(cannot)?,
                 offset: 0,
             };
             out.put(&head).map_err(cannot)?;
@@ -263,7 +258,8 @@ impl Pages {
                     let range = (run.place.offset, run.bytes());
                     let sum = window.crc32c(range.0, range.1).map_err(cannot)?;
                     packer.as_it_is(range.1, sum);
-                    out.file
+                    out.new
+                        .file()
                         .write_window(out.offset, window, range)
                         .map_err(cannot)?;
                     out.offset += range.1;
@@ -284,19 +280,15 @@ impl Pages {
             if compress {
                 // Its length is known now.
                 let header = packer.header(&header).encode();
-                out.file.write_all(0, &header).map_err(cannot)?;
+                out.new.file().write_all(0, &header).map_err(cannot)?;
             }
             if !self.are_intact() {
                 return Ok(None);
             }
             let bytes = out.offset;
-            drop(out);
-            rt::fs::rename(&temporary, path).map_err(cannot)?;
+            out.new.keep().map_err(cannot)?;
             Ok(Some(bytes))
         })();
-        if !matches!(written, Ok(Some(_))) {
-            let _ = rt::fs::unlink(&temporary);
-        }
         match written {
             // The copies may have what the file needs.
             Err(_) if short.get() && self.are_copies() => Ok(None),
@@ -402,13 +394,41 @@ fn filled(
 
 /// Writes from front to back.
 struct Out {
-    file: rt::fs::File,
+    new: New<Files>,
     offset: u64,
+}
+
+/// The files of programs.
+struct Files;
+
+impl Names for Files {
+    type File = rt::fs::File;
+
+    fn make(&self, path: &str) -> Result<rt::fs::File, Error> {
+        let flags = Flags {
+            create: true,
+            exclusive: true,
+            ..Flags::default()
+        };
+        rt::fs::File::open(path, flags, 0o644)
+    }
+
+    fn sync(&self, file: &rt::fs::File) -> Result<(), Error> {
+        file.sync()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        rt::fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &str) {
+        let _ = rt::fs::unlink(path);
+    }
 }
 
 impl Out {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.file.write_all(self.offset, bytes)?;
+        self.new.file().write_all(self.offset, bytes)?;
         self.offset += bytes.len() as u64;
         Ok(())
     }

@@ -424,6 +424,11 @@ impl File {
         Ok(())
     }
 
+    /// As [`sync`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.ask(sync)
+    }
+
     /// As [`File::write_all`], from a window, whose pages have to be there.
     pub fn write_window(
         &self,

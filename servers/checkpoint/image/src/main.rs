@@ -8,8 +8,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use checkpoint_image::chain::{all_came, Bytes};
+use checkpoint_image::new::{self, Names};
 use image_tool::{run, Files, New};
 use rt::fs::{self, Flags};
+use rt::Error;
 
 rt::entry!(main);
 
@@ -31,12 +33,10 @@ struct Guest;
 /// An image.
 struct File(fs::File);
 
-/// A file that is made, under another name until it is complete.
+/// A file that is made.
 struct Made {
-    file: fs::File,
-    temporary: String,
+    new: new::New<Guest>,
     path: String,
-    is_kept: bool,
 }
 
 fn absolute(path: &str) -> String {
@@ -64,20 +64,11 @@ impl Files for Guest {
         if fs::stat(&absolute, false).is_ok() {
             return Err(format!("{path} is there already"));
         }
-        let temporary = format!("{absolute}.tmp");
-        // What is left of one that was killed goes.
-        let flags = Flags {
-            create: true,
-            truncate: true,
-            ..Flags::default()
-        };
-        let file = fs::File::open(&temporary, flags, 0o644);
-        let file = file.map_err(|error| format!("cannot write {temporary}: {}", error.text()))?;
+        let new = new::New::create(Guest, &absolute);
+        let new = new.map_err(|error| format!("cannot write {path}: {}", error.text()))?;
         Ok(Made {
-            file,
-            temporary,
+            new,
             path: absolute,
-            is_kept: false,
         })
     }
 
@@ -103,22 +94,37 @@ impl Bytes for File {
 
 impl New for Made {
     fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), String> {
-        let written = self.file.write_all(at, bytes);
+        let written = self.new.file().write_all(at, bytes);
         written.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))
     }
 
-    fn keep(mut self) -> Result<(), String> {
-        let kept = fs::rename(&self.temporary, &self.path);
-        kept.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))?;
-        self.is_kept = true;
-        Ok(())
+    fn keep(self) -> Result<(), String> {
+        let kept = self.new.keep();
+        kept.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))
     }
 }
 
-impl Drop for Made {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            let _ = fs::unlink(&self.temporary);
-        }
+impl Names for Guest {
+    type File = fs::File;
+
+    fn make(&self, path: &str) -> Result<fs::File, Error> {
+        let flags = Flags {
+            create: true,
+            exclusive: true,
+            ..Flags::default()
+        };
+        fs::File::open(path, flags, 0o644)
+    }
+
+    fn sync(&self, file: &fs::File) -> Result<(), Error> {
+        file.sync()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &str) {
+        let _ = fs::unlink(path);
     }
 }
