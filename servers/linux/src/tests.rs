@@ -71,6 +71,8 @@ struct Fake {
     network: bool,
     /// What the call waits for, if files answer late.
     late: Option<Late>,
+    /// What is written does not become durable.
+    cannot_sync: bool,
 }
 
 impl Fake {
@@ -96,6 +98,7 @@ impl Fake {
             children_left: u32::MAX,
             network: false,
             late: None,
+            cannot_sync: false,
         }
     }
 
@@ -237,6 +240,9 @@ impl Host for Fake {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
+        if self.cannot_sync && matches!(request, Request::Sync { .. }) {
+            return Err(proto::Error::Broken);
+        }
         let (reply, bytes) = match &mut self.late {
             Some(late) if !matches!(request, Request::Close { .. }) => {
                 match late.ask(1, request, &mut Vec::new()) {

@@ -368,13 +368,15 @@ fn put_back(
     let (from, ino) = made.map_err(failed)?;
     let written = write(host, ino, contents);
     set_times(host, ino, times);
+    // What is on a disk may not be durable yet, and never become so. Then what had the name keeps it. Nobody is told what becomes of closing.
+    let synced = written.and_then(|()| host.fs(&Request::Sync { ino }, &[], &mut []));
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     let to = path.to_string();
     let renaming = Request::Rename {
         from: from.clone(),
         to,
     };
-    let moved = written.and_then(|()| host.fs(&renaming, &[], &mut []).map(|_| ()));
+    let moved = synced.and_then(|_| host.fs(&renaming, &[], &mut []).map(|_| ()));
     moved.map(|()| false).map_err(|error| {
         let _ = host.fs(&Request::Unlink { path: from }, &[], &mut []);
         failed(error)

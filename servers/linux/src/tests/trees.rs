@@ -421,8 +421,17 @@ fn files_come_with_the_tree() {
     assert_eq!(read(&mut host, &mut again), b"as it was");
     again.close_all(&mut host);
     process.close_all(&mut host);
-    // Where a directory has its name, it cannot be.
+    // What may not be durable does not take the place of what is.
     host.session.unlink("/tmp/file").unwrap();
+    host.cannot_sync = true;
+    assert!(One::adopt(&saved, 0, &mut host).is_err());
+    assert_eq!(
+        host.session.stat(true, "/tmp/file", 100).err(),
+        Some(proto::Error::NotFound),
+        "A6: a file is durable before it has its name"
+    );
+    host.cannot_sync = false;
+    // Where a directory has its name, it cannot be.
     host.session.mkdir(0o755, "/tmp/file").unwrap();
     assert!(One::adopt(&saved, 0, &mut host).is_err());
 }
