@@ -1274,6 +1274,8 @@ fn a_pipe_of_the_tree_is_saved_and_one_of_others_is_not() {
     let common = part::Common::of(core::iter::once(&child), &process.system);
     assert!(common.has(&process.task, &process.system));
     emulate::call(&mut child, &mut process.system, &mut host, &exit);
+    // Nobody waits for it.
+    process.system.forget(child.pid);
     drop(child);
     assert!(process.save(&mut host).is_ok());
 }
@@ -2001,6 +2003,86 @@ fn waiters_are_woken_in_their_order_and_once() {
     let left = emulate::call(&mut threads[1], &mut process.system, &mut host, &exit);
     assert!(matches!(left, Outcome::Left), "{left:?}");
     assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 9]), 0);
+}
+
+/// A word at which somebody waits can be unmapped meanwhile, or become one that cannot be read.
+#[test]
+fn who_waits_where_nothing_is_mapped_any_more_comes_back() {
+    for call in [nr::munmap, nr::mprotect] {
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        let mut thread = thread_of(&mut process, &mut host);
+        let flags = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS);
+        let rights = u64::from(READ | WRITE);
+        let map = [0, PAGE, rights, flags, u64::MAX, 0];
+        let at = process.result(&mut host, nr::mmap, &map) as u64;
+        let wait = registers(nr::futex, &[at, u64::from(linux::FUTEX_WAIT), 0, 0]);
+        parks(&mut thread, &mut process.system, &mut host, &wait);
+        assert_eq!(process.result(&mut host, call, &[at, PAGE, 0]), 0);
+        let tasks = [(FIRST, &process.task), (0x200, &thread)];
+        let saved = save(&tasks, None, &process.system, &mut host);
+        let saved = saved.expect("A6: who waits comes back wherever it waits");
+        let mut system = System::new();
+        let pid = system.create(None).unwrap();
+        let again = part::adopt(&saved, (1, 0), 0, pid, &mut system, &mut host);
+        let again = again.expect("A6: who waits comes back wherever it waits");
+        let mut again: Vec<Task> = again.tasks.into_iter().map(|t| t.task).collect();
+        parks(&mut again[1], &mut system, &mut host, &wait);
+        let wake = registers(nr::futex, &[at, u64::from(linux::FUTEX_WAKE), 1]);
+        if call == nr::mprotect {
+            let back = registers(nr::mprotect, &[at, PAGE, rights]);
+            assert_eq!(returns(&mut again[0], &mut system, &mut host, &back), 0);
+            assert_eq!(returns(&mut again[0], &mut system, &mut host, &wake), 1);
+            let woken = again[1].tid;
+            assert_eq!(grant(&mut again, &mut system), [woken]);
+            assert_eq!(returns(&mut again[1], &mut system, &mut host, &wait), 0);
+        } else {
+            let fault = -i64::from(EFAULT.0);
+            assert_eq!(returns(&mut again[0], &mut system, &mut host, &wake), fault);
+        }
+    }
+}
+
+/// Zeros do not end, but offsets do.
+#[test]
+fn no_read_leaves_an_offset_that_no_image_may_have() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let zero = opened(&mut process, &mut host, "/dev/zero");
+    let last = i64::MAX as u64;
+    let files = Rc::clone(&process.task.shares.files);
+    // As it may have come from an image.
+    files.borrow().get_mut(zero as u32).unwrap().offset = last;
+    assert_eq!(
+        process.result(&mut host, nr::read, &[zero, 0x10_0000, 8]),
+        8
+    );
+    assert_eq!(
+        files.borrow().get(zero as u32).unwrap().offset,
+        last,
+        "A6: an offset is one that an image may have"
+    );
+    drop(files);
+    let saved = process.save(&mut host).unwrap();
+    One::adopt(&saved, 0, &mut host).unwrap();
+}
+
+/// What cannot be restored is not saved.
+#[test]
+fn a_tree_that_no_image_may_have_is_refused_when_it_is_saved() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let zero = opened(&mut process, &mut host, "/dev/zero");
+    let files = Rc::clone(&process.task.shares.files);
+    files.borrow().get_mut(zero as u32).unwrap().offset = u64::MAX;
+    drop(files);
+    let refused = process.save(&mut host).map(|_| ());
+    let sentence = "it has something that no image can be restored with";
+    assert_eq!(
+        refused,
+        Err(part::Refusal::Because(sentence.to_string())),
+        "A6: what is saved can be restored"
+    );
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl Position {
 
 fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
     if let Position::Shared(_) = position {
-        c.p.files.get_mut(fd)?.offset = end;
+        // Zeros do not end; what comes behind the largest offset has none.
+        c.p.files.get_mut(fd)?.offset = end.min(MAX_OFFSET);
     }
     Ok(())
 }

@@ -112,6 +112,12 @@ pub(super) fn read(
     }
 }
 
+/// Whether a tree that was just encoded, with these files, could be read again.
+pub(super) fn can_be_read(tree: &[u8], files: &[(u64, SavedFile)]) -> bool {
+    let saved: Option<Saved> = whole(tree);
+    saved.is_some_and(|saved| check(&saved).is_some() && are_sound(&saved, files))
+}
+
 /// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
 pub struct Rebuilding {
     saved: Saved,

@@ -205,10 +205,11 @@ fn trace_is_sound(saved: &Saved, task: &SavedTask) -> bool {
 
 fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
     let word = |(address, _, waiter): &(u64, u64, crate::futex::Waiter)| {
-        let is_there = match task.waits_in {
-            None => memory.areas.allows(*address, 4, memory::READ),
-            // Others of the tree may have the word mapped that it has no more. Locks with an owner are in the own memory.
-            Some(_) => *address < memory::END && waiter.locks.is_none(),
+        let is_there = match waiter.locks {
+            // It, or others of the tree, may have the word mapped no more, or not to be read, since it waits: nobody reads the word on its behalf.
+            None => *address < memory::END,
+            // A lock with an owner is in the own memory, where its owner's end changes it.
+            Some(_) => task.waits_in.is_none() && memory.areas.allows(*address, 4, memory::READ),
         };
         address.is_multiple_of(4)
             && is_there

@@ -10,11 +10,12 @@ use serde::Serialize;
 use services::fs::ON_DISK;
 use services::process::Pid;
 
+use super::adopt::can_be_read;
 use super::file::{SavedFile, MAX_CARRIED};
 use super::inotify;
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
-    SavedWatch, ENCODED, MAX_FILES, OUT, VERSION,
+    SavedWatch, DECODED, ENCODED, MAX_FILES, OUT, VERSION,
 };
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
@@ -44,6 +45,8 @@ const PROCESS: u64 = 8 << 10;
 
 /// So much is done at once, in descriptors that are looked at or written.
 const STEP: usize = 2000;
+/// A tree of at most so many bytes, encoded, is read again before it is saved. That takes as long as a step; for a larger one others would have to wait.
+const LOOKED_AT: usize = 64 << 10;
 /// What a file takes, in descriptors.
 const FILE: usize = 64;
 /// About how many bytes of memory a descriptor takes while its tree is saved.
@@ -956,7 +959,14 @@ pub fn save(
         tree: Bytes(&tree),
         files,
     };
-    let part = postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?;
+    let encoded = postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?;
+    // Who finds out at the restore has nothing left to save. Where there is no memory to look, the image may yet be restored elsewhere.
+    if tree.len() <= LOOKED_AT
+        && room(host, DECODED * tree.len() as u64).is_ok()
+        && !can_be_read(&tree, &part.files)
+    {
+        return Err("it has something that no image can be restored with".into());
+    }
     let mut memories: Vec<Tid> = Vec::new();
     let mut known = BTreeSet::new();
     for (_, task) in &tasks {
@@ -965,7 +975,7 @@ pub fn save(
         }
     }
     Ok(Made {
-        part,
+        part: encoded,
         memories,
         objects: ids,
     })
