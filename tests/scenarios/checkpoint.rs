@@ -503,6 +503,20 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A process that somebody else has frozen is not saved with his stops in its image, nor one that is stopped meanwhile with that; and an image
+/// destroys nothing that has its temporary name.
+pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
+    let plays = ["native", "linux", "names"];
+    let script: String = plays.map(|play| format!("/test/savers {play}\n")).concat();
+    let output = ctx.run(Run::script(script))?;
+    let said: Vec<String> = plays
+        .iter()
+        .map(|play| format!("{play}: as it should be\n"))
+        .collect();
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    all_said(&output.text(), &said)
+}
+
 /// Whether all of this was said.
 fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     match said.iter().find(|said| !text.contains(**said)) {

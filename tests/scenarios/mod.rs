@@ -95,6 +95,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("checkpoint_tree_elsewhere", trees::other_machine),
     once("checkpoint_packages", trees::packages),
     once("checkpoint_bad_images", checkpoint::bad_images),
+    once("checkpoint_savers", checkpoint::savers),
     scenario("checkpoint_while_it_goes_on", checkpoint::while_it_goes_on),
     once("date", disk::date),
     scenario("random", linux::random),

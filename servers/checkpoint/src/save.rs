@@ -23,6 +23,7 @@ use checkpoint_image::meta::{
 };
 use checkpoint_image::resolve::Known;
 use proto::layout::{CHUNK, CONTROL_SPACE};
+use proto::Error;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
 use rt::process::{Copy, Frozen, Process};
 use rt::window::Window;
@@ -35,6 +36,9 @@ const OBJECTS: u64 = 0x3fe;
 const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
+/// How often it is tried to freeze a process that somebody else has frozen, with pauses that grow to 8 ms: at least 1.6 seconds in all. Who copies
+/// what he saves needs some milliseconds, and who stops it as long as it takes to write the image.
+const TURNS: u32 = 400;
 
 /// How processes are saved.
 #[derive(Clone, Default)]
@@ -69,12 +73,24 @@ pub(crate) fn save(
         wanted.raise();
     }
     let outside = machine::outside();
-    let (mut attempt, mut copying) = (0, !stop);
+    let (mut attempt, mut copying, mut turns) = (0, !stop, 0);
+    let held = wanted.held();
     loop {
         wanted.check()?;
+        // What an earlier attempt has made is gone.
+        wanted.hold_only(held)?;
         wanted.raise();
         let begin = rt::time::now();
-        let set = Set::freeze(&processes, (&outside, files), wanted)?;
+        let set = match Set::freeze(&processes, (&outside, files), wanted) {
+            Err(Unfrozen::Taken(_)) if turns < TURNS => {
+                turns += 1;
+                wanted.lower();
+                rt::time::sleep(MOMENT * u64::from(turns + turns % 17));
+                continue;
+            }
+            Err(Unfrozen::Taken(what) | Unfrozen::Refused(what)) => return Err(what),
+            Ok(set) => set,
+        };
         // Objects are found by the copies. What is tried again is copied when it can be described.
         let mut copies = Vec::new();
         if copying && attempt == 0 {
@@ -176,6 +192,20 @@ enum Problem {
     Connected(Sentence),
     /// For good.
     Refused(Sentence),
+}
+
+/// Why a set cannot be frozen.
+enum Unfrozen {
+    /// For now: somebody else has frozen one of the processes. An image of it would have his stops in it.
+    Taken(Sentence),
+    /// For good.
+    Refused(Sentence),
+}
+
+impl From<Sentence> for Unfrozen {
+    fn from(sentence: Sentence) -> Self {
+        Unfrozen::Refused(sentence)
+    }
 }
 
 impl From<Sentence> for Problem {
@@ -282,14 +312,19 @@ impl<'a> Set<'a> {
         processes: &'a [(&'static str, Process)],
         (outside, files): (&'a [(&'static str, Ref)], bool),
         wanted: &Wanted,
-    ) -> Result<Self, Sentence> {
+    ) -> Result<Self, Unfrozen> {
         let mut set = Set {
             held: Vec::new(),
             outside,
         };
         for (manager, process) in processes {
-            let mut frozen = process.freeze(files).map_err(|error| {
-                format!("process {} of {manager}: {}", process.pid(), error.text())
+            let who = || format!("process {} of {manager}", process.pid());
+            let mut frozen = process.freeze(files).map_err(|error| match error {
+                Error::Limit => Unfrozen::Taken(format!(
+                    "{} is being saved by somebody else, and stands still for that",
+                    who()
+                )),
+                error => Unfrozen::Refused(format!("{}: {}", who(), error.text())),
             })?;
             let members = core::mem::take(&mut frozen.members);
             let held = |member, frozen, shared| Held {

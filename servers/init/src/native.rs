@@ -40,8 +40,6 @@ pub(crate) use start::Launch;
 const MAX_PROCESSES: usize = 1024;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
-/// Most requests `freeze` of one process that are not undone.
-const MAX_FREEZES: usize = 16;
 /// The machine's status if an exception ended its shell.
 const BROKEN: u8 = 125;
 /// The signal in the status of a process that was ended by `kill`.
@@ -62,15 +60,36 @@ struct Live {
     process: Process,
     /// Threads stopped by `stop`.
     stopped: Vec<ThreadAt>,
-    /// Threads stopped by each `freeze`; for a process that is being rebuilt its maker has stopped
-    /// them, and it is not known yet which there are.
-    frozen: Vec<Option<Vec<ThreadAt>>>,
+    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop of the `freeze` for which it was
+    /// made, and would have those of all others, too.
+    frozen: Option<Frozen>,
     /// Its part of an image, as it was when it was last frozen.
     part: Vec<u8>,
     /// It is debugged.
     debugged: Option<Debugged>,
     /// Its own port. What it asks init comes from there.
     own: Own,
+}
+
+impl Live {
+    /// It stands still to be saved.
+    const fn is_saved(&self) -> bool {
+        matches!(self.frozen, Some(Frozen::Saved { .. }))
+    }
+}
+
+/// Why a process stands still for a checkpointer.
+enum Frozen {
+    /// It is being rebuilt: its maker has stopped its threads, and it is not known yet which there are.
+    Rebuilt,
+    /// It is being saved.
+    Saved {
+        /// The threads that `freeze` has stopped.
+        threads: Vec<ThreadAt>,
+        /// Whether it was stopped before. The image says so, and so must its threads there: `stop` and `go_on` that come meanwhile are
+        /// carried out when it is thawed.
+        was_stopped: bool,
+    },
 }
 
 /// A port and a reference to it, by which it is recognised.
@@ -455,7 +474,7 @@ impl Manager {
     pub(crate) fn exit(&mut self, pid: Pid, status: u8) -> Result<(), Error> {
         let live = self.live(pid)?;
         let held = |debugged: &Debugged| debugged.holds_all(&live.process);
-        if !live.frozen.is_empty() || live.debugged.as_ref().is_some_and(held) {
+        if live.frozen.is_some() || live.debugged.as_ref().is_some_and(held) {
             // Its thread asks again when it goes on.
             return Err(Error::WouldBlock);
         }
@@ -470,7 +489,7 @@ impl Manager {
             return None;
         }
         let entry = self.entries.get(&pid)?;
-        if !entry.live.as_ref()?.frozen.is_empty() {
+        if entry.live.as_ref()?.frozen.is_some() {
             // The exception is looked at again when the process is thawed.
             return None;
         }

@@ -68,10 +68,14 @@ struct Parked {
 struct Group {
     /// When its alarm goes off, as it stands in the table's `timers`.
     alarm: Option<u64>,
-    /// How often it is frozen.
-    frozen: u32,
+    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop of the `freeze` for which it was
+    /// made, and would have those of all others, too.
+    frozen: bool,
     /// How often it is stopped from outside.
     stops: u32,
+    /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image has as they were, get
+    /// them when it is thawed.
+    owed: i32,
     /// It is debugged.
     debugged: Option<Debugged>,
     /// A signal has stopped it.
@@ -94,7 +98,7 @@ struct Group {
 
 impl Group {
     const fn holds_still(&self) -> bool {
-        self.frozen > 0 || self.stops > 0 || self.halted || self.ending.is_some()
+        self.frozen || self.stops > 0 || self.halted || self.ending.is_some()
     }
 }
 

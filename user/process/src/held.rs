@@ -30,7 +30,7 @@ pub trait Manager {
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
-    /// The length of the part, the name, and references. [`Error::WouldBlock`]: the process stands still and the part takes time; when its event happens
+    /// The length of the part, the name, and references. [`Error::Limit`] if it is frozen already: it has one part, and its threads one stop of this kind. [`Error::WouldBlock`]: the process stands still and the part takes time; when its event happens
     /// [`Manager::frozen`] may tell.
     fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error>;
     /// What became of a `freeze` that takes time, or `WouldBlock` again.
@@ -96,8 +96,8 @@ pub struct Held<M: Managed, E: Deref<Target = Event> + 'static> {
     known: Known,
     /// Happens when the status of the process may have changed.
     event: E,
-    /// How often this session has frozen it.
-    freezes: Cell<u32>,
+    /// Whether this session has frozen it.
+    has_frozen: Cell<bool>,
 }
 
 impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
@@ -107,7 +107,7 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
             manager,
             known,
             event,
-            freezes: Cell::new(0),
+            has_frozen: Cell::new(false),
         }
     }
 
@@ -173,7 +173,7 @@ impl<M: Managed, E: Deref<Target = Event>> Drop for Waiting<'_, M, E> {
 
 impl<M: Managed, E: Deref<Target = Event>> Drop for Held<M, E> {
     fn drop(&mut self) {
-        for _ in 0..self.freezes.get() {
+        if self.has_frozen.get() {
             let _ = self.with(Manager::thaw);
         }
     }
@@ -226,20 +226,20 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
     async fn freeze(&self, files: bool, room: usize) -> Result<Frozen, Error> {
         let begin = |manager: &mut M::Manager, pid| manager.freeze(pid, files);
         let (length, mut name, refs) = self.outcome(begin, Manager::frozen).await?;
-        self.freezes.set(self.freezes.get() + 1);
+        self.has_frozen.set(true);
         name.truncate(room);
         Ok((length, name, refs))
     }
 
     fn part(&self, offset: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
-        if self.freezes.get() == 0 {
+        if !self.has_frozen.get() {
             return Err(Error::Invalid);
         }
         self.with(|manager, pid| manager.part(pid, offset, room))
     }
 
     fn member(&self, number: u32, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
-        if self.freezes.get() == 0 {
+        if !self.has_frozen.get() {
             return Err(Error::Invalid);
         }
         let (mut name, refs) = self.with(|manager, pid| manager.member(pid, number))?;
@@ -248,19 +248,19 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
     }
 
     fn copy(&self, number: u32) -> Result<Vec<Ref>, Error> {
-        if self.freezes.get() == 0 {
+        if !self.has_frozen.get() {
             return Err(Error::Invalid);
         }
         self.with(|manager, pid| manager.copy(pid, number))
     }
 
     fn thaw(&self) -> Result<(), Error> {
-        let freezes = self.freezes.get();
-        self.with(|manager, pid| match freezes {
-            0 => manager.let_go(pid),
-            _ => manager.thaw(pid),
+        let has_frozen = self.has_frozen.get();
+        self.with(|manager, pid| match has_frozen {
+            false => manager.let_go(pid),
+            true => manager.thaw(pid),
         })?;
-        self.freezes.set(freezes.saturating_sub(1));
+        self.has_frozen.set(false);
         Ok(())
     }
 

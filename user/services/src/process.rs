@@ -251,8 +251,8 @@ pub trait Process {
     /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the
     /// manager's part of its state; `linux` does so for the process and all that have come of it, together, and with `files` the part has what is in the
     /// files that they read, too. The length of that, the name of the process, and references: memory and control
-    /// region, and if the process itself knows it its memory account. Thawed when the session ends at the latest. Errors: `Denied`
-    /// for a server or a program that runs in the kernel, `Ended`, `Limit` also while somebody else waits for this, `Unsupported` if it cannot be saved. Files that are open on
+    /// region, and if the process itself knows it its memory account. What is stopped or goes on meanwhile does so when it is thawed. Thawed when the session ends at the latest. Errors: `Denied`
+    /// for a server or a program that runs in the kernel, `Ended`, `Limit` while it is frozen already, `Unsupported` if it cannot be saved. Files that are open on
     /// a disk are waited for while the process stands still. Must not be repeated.
     async fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:

@@ -1,5 +1,5 @@
 //! Native programs that are debugged.
-use super::{Entry, Manager};
+use super::{Entry, Frozen, Manager};
 use crate::slow;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -101,7 +101,7 @@ impl Debugged {
 /// A process that lives, with what is kept for its debugger.
 fn parts(entry: &mut Entry) -> Result<(&Process, &mut Debugged, bool), Error> {
     let live = entry.live.as_mut().ok_or(Error::Ended)?;
-    let frozen = !live.frozen.is_empty();
+    let frozen = live.frozen.is_some();
     let debugged = live.debugged.as_mut().ok_or(Error::Invalid)?;
     Ok((&live.process, debugged, frozen))
 }
@@ -134,14 +134,14 @@ impl debug::Manager for Manager {
             return Err(Error::Invalid);
         }
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
-        if live.frozen.iter().any(Option::is_none) {
+        if matches!(live.frozen, Some(Frozen::Rebuilt)) {
             return Err(Error::Invalid);
         }
         if live.debugged.is_some() {
             return Err(Error::Exists);
         }
         let mut debugged = Debugged::default();
-        if !live.frozen.is_empty() {
+        if live.frozen.is_some() {
             debugged.freeze(&live.process);
         }
         live.debugged = Some(debugged);
@@ -151,7 +151,7 @@ impl debug::Manager for Manager {
     fn leave(&mut self, pid: Pid) {
         if let Ok(live) = self.live(pid) {
             if let Some(debugged) = live.debugged.take() {
-                let frozen = !live.frozen.is_empty();
+                let frozen = live.frozen.is_some();
                 debugged.leave(&live.process, frozen);
                 if !frozen {
                     // What could not be undone.

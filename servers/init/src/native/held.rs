@@ -1,5 +1,5 @@
 //! What the holder of a process has done with it, and a checkpointer: it is stopped, ended, frozen, described and rebuilt.
-use super::{Entry, Live, Manager, Processes, MAX_FREEZES, SIGKILL};
+use super::{Entry, Frozen, Live, Manager, Processes, SIGKILL};
 use crate::drivers::manifest;
 use crate::{names, slow};
 use abi::state::SpaceState;
@@ -64,7 +64,7 @@ impl Manager {
                 live: Some(Live {
                     process,
                     stopped: Vec::new(),
-                    frozen: vec![None],
+                    frozen: Some(Frozen::Rebuilt),
                     part: Vec::new(),
                     debugged: None,
                     own,
@@ -129,7 +129,9 @@ impl held::Manager for Manager {
         }
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Running {
-            live.stopped = live.process.stop_all();
+            if !live.is_saved() {
+                live.stopped = live.process.stop_all();
+            }
             entry.status = Status::Stopped;
             self.announce(pid);
         }
@@ -140,7 +142,9 @@ impl held::Manager for Manager {
         let entry = self.entry(pid)?;
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Stopped {
-            process::resume_all(&core::mem::take(&mut live.stopped));
+            if !live.is_saved() {
+                process::resume_all(&core::mem::take(&mut live.stopped));
+            }
             entry.status = Status::Running;
             self.announce(pid);
         }
@@ -163,7 +167,7 @@ impl held::Manager for Manager {
         }
         let name = entry.name.clone().into_bytes();
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
-        if live.frozen.len() >= MAX_FREEZES {
+        if live.frozen.is_some() {
             return Err(Error::Limit);
         }
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
@@ -172,8 +176,11 @@ impl held::Manager for Manager {
             copy(live.process.control())?,
             live.process.account().account.copy().map_err(error_of)?,
         ];
-        live.frozen.push(Some(live.process.stop_all()));
-        if let (1, Some(debugged)) = (live.frozen.len(), &mut live.debugged) {
+        live.frozen = Some(Frozen::Saved {
+            threads: live.process.stop_all(),
+            was_stopped: entry.status == Status::Stopped,
+        });
+        if let Some(debugged) = &mut live.debugged {
             debugged.freeze(&live.process);
             // Exceptions may have been taken.
             self.announce(pid);
@@ -216,9 +223,9 @@ impl held::Manager for Manager {
         }
         let stopped = entry.status == Status::Stopped;
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
-        let threads = match live.frozen.last().ok_or(Error::Invalid)? {
-            Some(threads) => threads.clone(),
-            None => {
+        let mut threads = match live.frozen.as_ref().ok_or(Error::Invalid)? {
+            Frozen::Saved { threads, .. } => threads.clone(),
+            Frozen::Rebuilt => {
                 // Rebuilt by someone else: only now all is there.
                 if !live.process.has_objects() {
                     return Err(Error::Invalid);
@@ -236,17 +243,26 @@ impl held::Manager for Manager {
                 live.process.threads()
             }
         };
-        live.frozen.pop();
-        if stopped && live.stopped.is_empty() {
-            live.stopped.clone_from(&threads);
+        match live.frozen.take() {
+            // It was stopped meanwhile: what `freeze` has stopped stays so.
+            Some(Frozen::Saved { was_stopped, .. }) if stopped && !was_stopped => {
+                live.stopped = core::mem::take(&mut threads);
+            }
+            // It was to go on meanwhile.
+            Some(Frozen::Saved { was_stopped, .. }) if !stopped && was_stopped => {
+                process::resume_all(&core::mem::take(&mut live.stopped));
+            }
+            // In the image each thread had both stops.
+            Some(Frozen::Rebuilt) if stopped && live.stopped.is_empty() => {
+                live.stopped.clone_from(&threads);
+            }
+            _ => {}
         }
-        if let (true, Some(debugged)) = (live.frozen.is_empty(), &mut live.debugged) {
+        if let Some(debugged) = &mut live.debugged {
             debugged.thaw(&live.process);
         }
         process::resume_all(&threads);
-        if live.frozen.is_empty() {
-            self.late_exception(pid);
-        }
+        self.late_exception(pid);
         Ok(())
     }
 
@@ -259,8 +275,8 @@ impl held::Manager for Manager {
     }
 
     fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
-        match self.live(pid)?.frozen.as_slice() {
-            [None] => self.thaw(pid),
+        match self.live(pid)?.frozen {
+            Some(Frozen::Rebuilt) => self.thaw(pid),
             _ => Err(Error::Invalid),
         }
     }

@@ -206,7 +206,7 @@ impl Manager {
         entry.live = Some(Live {
             process,
             stopped: Vec::new(),
-            frozen: Vec::new(),
+            frozen: None,
             part: Vec::new(),
             debugged: None,
             own,

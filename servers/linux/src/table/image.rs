@@ -34,7 +34,7 @@ impl Table {
         }
         let tree = self.living_of(pid);
         for member in &tree {
-            if self.proven(*member)?.frozen >= MAX_HOLDS {
+            if self.proven(*member)?.frozen {
                 return Err(Error::Limit);
             }
             let one = self.one_of(*member).ok_or(Error::NotFound)?;
@@ -61,11 +61,9 @@ impl Table {
         }
         for member in tree {
             let group = self.group(member)?;
-            group.frozen += 1;
-            if group.frozen == 1 {
-                self.debug_freeze(member);
-                self.trace_freeze(member);
-            }
+            group.frozen = true;
+            self.debug_freeze(member);
+            self.trace_freeze(member);
             self.hold_still(member);
         }
         self.make_part(pid, Saving::new(files))
@@ -335,11 +333,17 @@ impl Table {
             return Err(Error::Limit);
         }
         for pid in self.together(pid) {
-            if self.proven(pid).is_ok() && self.stop_all(pid).is_ok() {
-                self.group(pid)?.stops += 1;
-                self.hold_still(pid);
-                self.announce(pid);
+            let Ok(group) = self.proven(pid) else {
+                continue;
+            };
+            if group.frozen {
+                group.owed += 1;
+            } else if self.stop_all(pid).is_err() {
+                continue;
             }
+            self.group(pid)?.stops += 1;
+            self.hold_still(pid);
+            self.announce(pid);
         }
         Ok(())
     }
@@ -357,7 +361,11 @@ impl Table {
             let stopped = self.proven(pid).ok().filter(|group| group.stops > 0);
             let Some(group) = stopped else { continue };
             group.stops -= 1;
-            self.resume_all(pid);
+            if group.frozen {
+                group.owed -= 1;
+            } else {
+                self.resume_all(pid);
+            }
             self.go_on(pid);
             self.announce(pid);
         }
@@ -468,7 +476,7 @@ impl Table {
     /// Undoes one `freeze`.
     pub(crate) fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
         let group = self.group(pid)?;
-        if group.frozen == 0 {
+        if !group.frozen {
             return Err(Error::Invalid);
         }
         let unproven = group.unproven;
@@ -481,19 +489,19 @@ impl Table {
             return Err(Error::BadFormat);
         }
         // One that came since, or has ended, was not frozen.
-        tree.retain(|pid| self.group(*pid).is_ok_and(|group| group.frozen > 0));
+        tree.retain(|pid| self.group(*pid).is_ok_and(|group| group.frozen));
         for pid in &tree {
             let group = self.group(*pid)?;
-            group.frozen -= 1;
+            group.frozen = false;
+            let owed = core::mem::take(&mut group.owed);
             if let Some(saving) = &mut group.saving {
                 saving.gathered.forget_tasks();
             }
-            if group.frozen == 0 {
-                (group.part, group.memories) = (Vec::new(), Vec::new());
-                group.objects = Vec::new();
-                self.debug_thaw(*pid);
-                self.trace_thaw(*pid);
-            }
+            (group.part, group.memories) = (Vec::new(), Vec::new());
+            group.objects = Vec::new();
+            self.debug_thaw(*pid);
+            self.trace_thaw(*pid);
+            self.settle_stops(*pid, owed);
             self.resume_all(*pid);
         }
         for pid in tree {
@@ -501,6 +509,20 @@ impl Table {
             self.announce(pid);
         }
         Ok(())
+    }
+
+    /// Gives the threads of a process the stops that came while it was frozen, or takes those that were undone then.
+    fn settle_stops(&mut self, pid: Pid, owed: i32) {
+        for _ in owed..0 {
+            self.resume_all(pid);
+        }
+        for _ in 0..owed {
+            if self.stop_all(pid).is_err() {
+                if let Ok(group) = self.group(pid) {
+                    group.stops = group.stops.saturating_sub(1);
+                }
+            }
+        }
     }
 
     /// Whether spaces, threads and mappings are there. From now on these processes are like all others.
@@ -875,7 +897,7 @@ impl Table {
             let entry = match member.ended {
                 Some((status, name)) => Entry::ended(status, name),
                 None => Entry::Living(Box::new(Group {
-                    frozen: 1,
+                    frozen: true,
                     unproven: true,
                     halted: member.is_stopped,
                     // Its first thread, if that has ended, is nobody's.

@@ -246,7 +246,7 @@ impl Table {
 
     /// Ends a process that is stopped; one that is frozen when it goes on.
     fn kill_held(&mut self, pid: Pid) {
-        if self.group(pid).is_ok_and(|group| group.frozen == 0) {
+        if self.group(pid).is_ok_and(|group| !group.frozen) {
             self.end_by(pid, sig::KILL as u8);
         }
     }

@@ -352,18 +352,20 @@ fn take(service: &str, harm: Harm, silent: &SilentKeeper) -> Result<(), Error> {
     harm(window.address(), silent).map_err(error)?;
     // Any answer is right.
     let _ = process.info();
-    if service == "checkpoint" {
-        let _ = rt::checkpoint::save(&[process.port().at()], &format!("{PLACE}-taken"));
-    }
     let _ = session.thaw();
+    // Who saves it freezes it himself.
+    let save = || {
+        if service == "checkpoint" {
+            let _ = rt::checkpoint::save(&[process.port().at()], &format!("{PLACE}-taken"));
+        }
+    };
+    save();
     let _ = process.resume();
     let _ = process.stop();
     let _ = process.info();
     let _ = process.resume();
+    save();
     let _ = session.freeze(false, &mut name);
-    if service == "checkpoint" {
-        let _ = rt::checkpoint::save(&[process.port().at()], &format!("{PLACE}-taken"));
-    }
     core::mem::forget((session, process, window, refs));
     Ok(())
 }
