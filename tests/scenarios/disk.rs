@@ -389,6 +389,25 @@ pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(&disk)
 }
 
+/// A process that goes on while another one of its set is frozen, whose file is read from the disk meanwhile, has an image whose clock is not before
+/// what it has seen.
+pub(crate) fn checkpoint_clock(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let tree = directory.path().join("tree");
+    let text = |error: std::io::Error| error.to_string();
+    std::fs::create_dir(&tree).map_err(text)?;
+    std::fs::write(tree.join("a"), pattern(2 * MEGABYTE, 4)).map_err(text)?;
+    let disk = directory.path().join("disk");
+    disk::make(&disk, 64 << 20, Some(&tree)).map_err(|error| error.message)?;
+    let run = Run::script("/test/savers clock /disk/a\n").disk(&disk);
+    let output = ctx.run(run)?;
+    let text = output.text();
+    match text.contains("clock: as it should be\n") {
+        true => Ok(()),
+        false => Err(text),
+    }
+}
+
 /// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_of(ctx, None)

@@ -91,6 +91,8 @@ pub(crate) fn save(
             Err(Unfrozen::Taken(what) | Unfrozen::Refused(what)) => return Err(what),
             Ok(set) => set,
         };
+        // Programs have seen no later one. To freeze them may take long, and those that were not yet frozen saw the time go by.
+        let clock = rt::time::now();
         // Objects are found by the copies. What is tried again is copied when it can be described.
         let mut copies = Vec::new();
         if copying && attempt == 0 {
@@ -116,7 +118,7 @@ pub(crate) fn save(
                 let saved = write(
                     &mut meta,
                     &pages,
-                    (path, compress, begin),
+                    (path, compress, clock),
                     parents.as_mut(),
                     wanted,
                 );
