@@ -141,6 +141,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("outside_hostile", outside::hostile),
     once("outside_server_ends", outside::server_ends),
     once("legacy_pairs", legacy::pairs),
+    once("legacy_isa", legacy::isa),
     once("legacy_kills", legacy::kills),
     once("legacy_flood", legacy::flood),
     once("legacy_wild", legacy::wild),

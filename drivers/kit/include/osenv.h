@@ -12,6 +12,8 @@ typedef int oskit_bool_t;
 
 /* A.1 Interrupts: of one line (irq), and of all (intr). */
 #define OSENV_IRQ_SHAREABLE 1
+/* Not in the appendix: the line is tried, and nothing is said if it cannot be had. */
+#define OSENV_IRQ_PROBE 2
 int osenv_irq_alloc(int irq, void (*handler)(void *), void *data, int flags);
 void osenv_irq_free(int irq, void (*handler)(void *), void *data);
 void osenv_irq_disable(int irq);

@@ -3,10 +3,14 @@ use crate::set::{acknowledge, ask, interrupt, outside, Gate, LOCK, THREADS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use interface::Error;
+use rt::obj::Ref;
+use rt::sync::Lazy;
 use rt::thread;
 
 /// Lines that there can be.
 const LINES: usize = 16;
+/// `OSENV_IRQ_PROBE`: nothing is said if the line cannot be had.
+const PROBE: c_int = 2;
 /// Above the process-level thread.
 const ABOVE: u64 = 1;
 
@@ -17,7 +21,7 @@ struct Line {
     /// Its handler, 0 for none, and what that is called with.
     handler: AtomicUsize,
     data: AtomicPtr<c_void>,
-    /// Its thread is there.
+    /// It is this driver's.
     attached: AtomicBool,
     disabled: AtomicBool,
     /// An interrupt has come meanwhile, and its thread waits at the gate.
@@ -36,6 +40,45 @@ static LINE: [Line; LINES] = [const {
     }
 }; LINES];
 
+/// A thread that serves a line, and another one when that is given back.
+struct Server {
+    /// The number of its line, or [`NONE`].
+    line: AtomicUsize,
+    thread: Lazy<Ref>,
+}
+
+/// No line.
+const NONE: usize = LINES;
+
+static SERVERS: [Server; LINES] = [const {
+    Server {
+        line: AtomicUsize::new(NONE),
+        thread: Lazy::new(),
+    }
+}; LINES];
+
+impl Server {
+    /// The line is masked from when it rings until the thread waits again.
+    fn serve(&self) {
+        loop {
+            rt::sys::thread_wait_interrupt();
+            if let Some(line) = LINE.get(self.line.load(Ordering::Acquire)) {
+                while line.rings() {
+                    line.gate.wait();
+                }
+                acknowledge();
+            }
+        }
+    }
+
+    /// Its thread, made when there is a first line for it.
+    fn thread(&'static self) -> Result<&'static Ref, Error> {
+        let priority = rt::start::priority() + ABOVE;
+        let make = || thread::spawn_at(priority, move || self.serve())?.reference();
+        outside(|| self.thread.get(make)).map_err(rt::error_of)
+    }
+}
+
 fn line(irq: c_int) -> Option<&'static Line> {
     LINE.get(usize::try_from(irq).ok()?)
 }
@@ -45,6 +88,10 @@ impl Line {
     fn rings(&self) -> bool {
         let mut wait = false;
         interrupt(|| {
+            if !self.attached.load(Ordering::Acquire) {
+                // It came before the line went.
+                return;
+            }
             let handler = self.handler.load(Ordering::Acquire);
             if handler == 0 || self.disabled.load(Ordering::Acquire) {
                 self.pending.store(true, Ordering::Release);
@@ -58,17 +105,6 @@ impl Line {
         wait
     }
 
-    /// Its thread: the line is masked from when it rings until the thread waits again.
-    fn serve(&self) {
-        loop {
-            rt::sys::thread_wait_interrupt();
-            while self.rings() {
-                self.gate.wait();
-            }
-            acknowledge();
-        }
-    }
-
     /// Lets an interrupt through that has come while the line was disabled or had no handler.
     fn let_through(&self) {
         if self.pending.swap(false, Ordering::AcqRel) {
@@ -77,20 +113,48 @@ impl Line {
     }
 }
 
-/// Makes the line's thread: it gets the interrupts of this driver's function, whatever number that has noted, or of the line if there is no function.
+/// Gives a thread to the line: it gets the interrupts of this driver's function, whatever number that has noted, or of the line if there is no function.
 fn attach(irq: c_int) -> Result<(), Error> {
-    let line = line(irq).ok_or(Error::Invalid)?;
+    let number = usize::try_from(irq).map_err(|_| Error::Invalid)?;
+    let line = LINE.get(number).ok_or(Error::Invalid)?;
     outside(|| line.gate.make())?;
-    let priority = rt::start::priority() + ABOVE;
-    let spawned = outside(|| thread::spawn_at(priority, move || line.serve())?.reference());
-    let thread = spawned.map_err(rt::error_of)?;
-    ask(|set| match set.functions.first() {
-        Some(function) => {
-            set.line = Some(virtio::Line::attach(&mut set.devices, *function, &thread)?);
-            Ok(())
-        }
-        None => set.devices.attach_line(irq as u64, &thread),
-    })
+    let free = |server: &&Server| {
+        let had = &server.line;
+        had.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    };
+    let server = SERVERS.iter().find(free).ok_or(Error::Limit)?;
+    let attached = server.thread().and_then(|thread| {
+        ask(|set| match set.functions.first() {
+            Some(function) => {
+                set.line = Some(virtio::Line::attach(&mut set.devices, *function, thread)?);
+                Ok(())
+            }
+            None => set.devices.attach_line(number as u64, thread),
+        })
+    });
+    if attached.is_err() {
+        server.line.store(NONE, Ordering::Release);
+    }
+    attached
+}
+
+/// Gives a line back, if it is not that of a function: others may share that one, which stays as long as this driver has the function.
+fn detach(irq: c_int, line: &Line) {
+    let detached = ask(|set| match set.functions.first() {
+        Some(_) => Err(Error::Unsupported),
+        None => set.devices.detach_line(irq as u64),
+    });
+    if detached.is_err() {
+        return;
+    }
+    line.attached.store(false, Ordering::Release);
+    // Its thread may wait at the gate.
+    line.let_through();
+    let had = |server: &&Server| server.line.load(Ordering::Acquire) == irq as usize;
+    if let Some(server) = SERVERS.iter().find(had) {
+        server.line.store(NONE, Ordering::Release);
+    }
 }
 
 /// A.1.1: the handler is called when the line rings. 0, or an error: the line is none, or taken, or not this driver's.
@@ -99,7 +163,7 @@ extern "C" fn osenv_irq_alloc(
     irq: c_int,
     handler: Option<Handler>,
     data: *mut c_void,
-    _flags: c_int,
+    flags: c_int,
 ) -> c_int {
     let (Some(line), Some(handler)) = (line(irq), handler) else {
         return -1;
@@ -116,7 +180,9 @@ extern "C" fn osenv_irq_alloc(
     match attach(irq) {
         Ok(()) => 0,
         Err(error) => {
-            crate::log::say(crate::log::ERR, &crate::set::why(error));
+            if flags & PROBE == 0 {
+                crate::log::say(crate::log::ERR, &crate::set::why(error));
+            }
             line.handler.store(0, Ordering::Release);
             line.attached.store(false, Ordering::Release);
             -1
@@ -124,11 +190,14 @@ extern "C" fn osenv_irq_alloc(
     }
 }
 
-/// A.1.2: the handler is not called any more. The line stays this driver's.
+/// A.1.2: the handler is not called any more, and when this returns the line is nobody's. That of a PCI function stays this driver's.
 #[no_mangle]
 extern "C" fn osenv_irq_free(irq: c_int, _handler: Option<Handler>, _data: *mut c_void) {
     if let Some(line) = line(irq) {
         outside(|| line.handler.store(0, Ordering::Release));
+        if line.attached.load(Ordering::Acquire) {
+            detach(irq, line);
+        }
     }
 }
 

@@ -54,8 +54,11 @@ impl Gate {
         Gate(AtomicU64::new(0))
     }
 
-    /// Makes it. Before anybody uses it.
+    /// Makes it, unless it was made before. Before anybody uses it.
     pub(crate) fn make(&self) -> Result<(), Error> {
+        if self.0.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
         let handle = slots::allocate(1).ok_or(Error::NoMemory)?;
         if !make_queue(handle) {
             return Err(Error::NoMemory);

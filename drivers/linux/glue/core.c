@@ -68,7 +68,7 @@ static struct lx_handler {
 	irq_handler_t handler;
 	void *data;
 	int irq;
-} handlers[16];
+} handlers[LX_LINES];
 
 static void interrupt(void *data)
 {

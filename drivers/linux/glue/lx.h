@@ -12,7 +12,10 @@
 #include <linux/types.h>
 #include <osenv.h>
 
-struct pci_dev;
+/* Addresses of registers below this are I/O ports. */
+#define LX_PORTS 0x10000UL
+/* Interrupt lines that there can be. */
+#define LX_LINES 16
 
 /* core.c */
 void lx_begin(void);
@@ -25,7 +28,7 @@ bool lx_has_works(void);
 void lx_print(int level, const char *prefix, const char *format, __builtin_va_list list);
 
 /* pci.c */
-/* Finds the function of this driver, resets its device before anything allocates memory, and starts the driver: 0, or an error. */
+/* Finds the PCI function of this driver, if it has one, and resets that before anything allocates memory. Starts the driver: 0, or an error. */
 int lx_start(void);
 
 /* Made by the build, in the driver's program: its functions, and how its device is reset. */

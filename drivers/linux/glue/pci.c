@@ -208,36 +208,39 @@ static void reset_device(int devfn, unsigned int id)
 /* Where the function of this driver is. */
 static int own_devfn;
 
-static int find(void)
+/* Whether it has one. Drivers of devices on ISA reset them before they have lines, and those know no addresses. */
+static bool find(void)
 {
 	if (osenv_pci_config_init())
-		return -ENODEV;
+		return false;
 	for (own_devfn = 0; own_devfn < 256; own_devfn++) {
 		unsigned int id = config_word(own_devfn, PCI_VENDOR_ID);
 
 		if (id != ~0U) {
 			reset_device(own_devfn, id);
-			return 0;
+			return true;
 		}
 	}
-	return -ENODEV;
+	return false;
 }
 
 int lx_start(void)
 {
-	int error = find();
+	bool found = find();
 
-	if (error)
-		return error;
 	lx_begin();
-	own = read_function(own_devfn);
-	return own ? lx_initcalls() : -ENOMEM;
+	if (found) {
+		own = read_function(own_devfn);
+		if (!own)
+			return -ENOMEM;
+	}
+	return lx_initcalls();
 }
 
 /* Calls the driver's probe function for our function, if it is one of its list. */
 int __pci_register_driver(struct pci_driver *driver, struct module *owner, const char *name)
 {
-	for (const struct pci_device_id *id = driver->id_table; id->vendor; id++)
+	for (const struct pci_device_id *id = driver->id_table; own && id->vendor; id++)
 		if ((id->vendor == (u32)PCI_ANY_ID || id->vendor == own->vendor) &&
 		    (id->device == (u32)PCI_ANY_ID || id->device == own->device) &&
 		    (id->subvendor == (u32)PCI_ANY_ID || id->subvendor == own->subsystem_vendor) &&
@@ -324,28 +327,6 @@ void pci_release_regions(struct pci_dev *dev)
 
 /* Registers. Addresses below 64 Ki are ports. */
 
-#define PORTS 0x10000UL
-
-struct resource ioport_resource = { .end = PORTS - 1, .flags = IORESOURCE_IO };
-
-struct resource *__request_region(struct resource *parent, resource_size_t start,
-				  resource_size_t size, const char *name, int flags)
-{
-	struct resource *r;
-
-	if (parent != &ioport_resource || osenv_io_alloc(start, size))
-		return NULL;
-	r = kzalloc(sizeof(*r), GFP_KERNEL);
-	if (r)
-		*r = (struct resource){ .start = start, .end = start + size - 1, .name = name };
-	return r;
-}
-
-/* The ports stay the driver's. */
-void __release_region(struct resource *parent, resource_size_t start, resource_size_t size)
-{
-}
-
 void __iomem *ioremap(phys_addr_t start, size_t size)
 {
 	void *address;
@@ -397,7 +378,7 @@ static __always_inline void check(unsigned long port, int size)
 	{                                                                                         \
 		type value;                                                                       \
                                                                                                   \
-		if ((unsigned long)address >= PORTS)                                              \
+		if ((unsigned long)address >= LX_PORTS)                                              \
 			return *(const volatile type __force *)address;                           \
 		check((unsigned long)address, sizeof(type));                                      \
 		asm volatile(in : "=a"(value) : "d"((u16)(unsigned long)address));                \
@@ -405,7 +386,7 @@ static __always_inline void check(unsigned long port, int size)
 	}                                                                                         \
 	void __raw_write##suffix(type value, volatile void __iomem *address)                      \
 	{                                                                                         \
-		if ((unsigned long)address >= PORTS) {                                            \
+		if ((unsigned long)address >= LX_PORTS) {                                            \
 			*(volatile type __force *)address = value;                                \
 			return;                                                                   \
 		}                                                                                 \
@@ -420,13 +401,13 @@ REGISTERS(l, 32, u32, "inl %w1, %k0", "outl %k0, %w1")
 #define IOREGISTERS(bits, suffix, type)                                                           \
 	unsigned int ioread##bits(const void __iomem *address)                                    \
 	{                                                                                         \
-		if ((unsigned long)address < PORTS)                                               \
+		if ((unsigned long)address < LX_PORTS)                                               \
 			check((unsigned long)address, sizeof(type));                              \
 		return __raw_read##suffix(address);                                               \
 	}                                                                                         \
 	void iowrite##bits(type value, void __iomem *address)                                     \
 	{                                                                                         \
-		if ((unsigned long)address < PORTS)                                               \
+		if ((unsigned long)address < LX_PORTS)                                               \
 			check((unsigned long)address, sizeof(type));                              \
 		__raw_write##suffix(value, address);                                              \
 	}

@@ -205,6 +205,22 @@ impl Shared {
             .is_some_and(|entry| entry.pci.contains(&found.id))
     }
 
+    /// Whether something answers at a port of ISA: where nothing is, it reads as all ones.
+    fn answers(&self, port: u16) -> bool {
+        let (authority, space) = (self.authority.handle(), rt::start::space().handle());
+        if sys::device_grant_ports(authority, space, u64::from(port), 1) != Code::Ok {
+            return false;
+        }
+        let byte: u8;
+        // SAFETY: reading a port touches no memory.
+        unsafe {
+            core::arch::asm!("in al, dx", out("al") byte, in("dx") port,
+                options(nomem, nostack, preserves_flags));
+        }
+        let _ = sys::device_revoke_ports(authority, space, u64::from(port), 1);
+        byte != u8::MAX
+    }
+
     /// Makes a line a thread's.
     fn attach(&mut self, driver: Driver, line: u8, thread: RefAt) -> Result<(), Refusal> {
         let thing = Thing::Line(line);
@@ -792,10 +808,14 @@ impl DeviceControl for Control {
     fn is_present(&self, driver: u64) -> Result<bool, Error> {
         let shared = self.shared.borrow();
         let driver = usize::try_from(driver).map_err(|_| Error::Invalid)?;
-        Ok(shared
-            .found
-            .iter()
-            .any(|found| shared.may_claim(driver, found)))
+        let mut isa = shared
+            .manifest
+            .get(driver)
+            .into_iter()
+            .flat_map(|entry| &entry.isa);
+        let mut found = shared.found.iter();
+        Ok(found.any(|found| shared.may_claim(driver, found))
+            || isa.any(|port| shared.answers(*port)))
     }
 
     fn origin(&self) -> Result<u64, Error> {

@@ -3,10 +3,12 @@
 //! ```text
 //! console ports=3f8+8 line=4
 //! disk pci=1af4:1001 pci=1af4:1042 dma=400000
+//! link isa=300+20 line=5 line=9
 //! ```
 //!
 //! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that devices
-//! reach, all hexadecimal; a `line` is decimal. What belongs to a function that the driver may claim goes without saying.
+//! reach, all hexadecimal; a `line` is decimal. What belongs to a function that the driver may claim goes without saying. `isa` is `ports`
+//! of a device on ISA: nothing says which of those there are, so the first of its ports is read when it is to be known whether there is one.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -20,6 +22,8 @@ pub struct Entry {
     pub lines: Vec<u8>,
     /// I/O ports: first and count.
     pub ports: Vec<(u64, u64)>,
+    /// First ports of devices on ISA. All of their ports are among `ports`.
+    pub isa: Vec<u16>,
     /// Physical memory: start and size.
     pub memory: Vec<(u64, u64)>,
     /// PCI functions: vendor and device.
@@ -42,6 +46,11 @@ impl Entry {
             match kind {
                 "line" => entry.lines.push(what.parse().ok()?),
                 "ports" => entry.ports.push(range(what)?),
+                "isa" => {
+                    let ports = range(what)?;
+                    entry.isa.push(ports.0.try_into().ok()?);
+                    entry.ports.push(ports);
+                }
                 "memory" => entry.memory.push(range(what)?),
                 "pci" => {
                     let (vendor, device) = what.split_once(':')?;
@@ -85,12 +94,14 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let entry =
-            Entry::read("disk pci=1af4:1001 ports=3f8+8 line=4 dma=400000 memory=b8000+8000");
+        let entry = Entry::read(
+            "disk pci=1af4:1001 ports=3f8+8 isa=300+20 line=4 dma=400000 memory=b8000+8000",
+        );
         let expected = Entry {
             name: "disk".into(),
             lines: vec![4],
-            ports: vec![(0x3f8, 8)],
+            ports: vec![(0x3f8, 8), (0x300, 0x20)],
+            isa: vec![0x300],
             memory: vec![(0xb_8000, 0x8000)],
             pci: vec![(0x1af4, 0x1001)],
             dma: 0x40_0000,
@@ -102,6 +113,8 @@ mod tests {
             "x line=256",
             "x what=1",
             "x ports=1",
+            "x isa=300",
+            "x isa=10000+8",
             "x pci=1af4",
             "x dma=g",
         ] {

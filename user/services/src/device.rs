@@ -129,7 +129,7 @@ pub trait DeviceControl {
     /// The door of a driver, by its number in the manifest. Errors: `NotFound` if the manifest has no such driver;
     /// `NoMemory`. May be repeated.
     fn door(&self, driver: u64) -> Result<Ref, Error>;
-    /// Whether the machine has a function that a driver may claim. Errors: none of its own. May be repeated.
+    /// Whether the machine has a function that a driver may claim, or a device of its own on ISA, whose first port is read for that. Errors: none of its own. May be repeated.
     fn is_present(&self, driver: u64) -> Result<bool, Error>;
     /// The date at which the machine's clock was zero, in nanoseconds since the beginning of 1970, UTC: as the machine's real-time clock
     /// said when the device server began, so right to a second. Errors: `NotFound` if it says nothing of sense. May be repeated.

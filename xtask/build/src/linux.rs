@@ -77,6 +77,19 @@ pub const DRIVERS: &[Driver] = &[
         parameter: "",
     },
     Driver {
+        name: "ne",
+        device: "ne2k_isa",
+        service: "link",
+        // Lines to which firmware leads no PCI function, but for those of serial and parallel ports.
+        grants: "isa=300+20 line=3 line=5 line=9",
+        sources: &[
+            "drivers/net/Space.c",
+            "drivers/net/ethernet/8390/ne.c",
+            "drivers/net/ethernet/8390/8390p.c",
+        ],
+        parameter: "",
+    },
+    Driver {
         name: "pcnet32",
         device: "pcnet",
         service: "link",
@@ -168,6 +181,11 @@ const FLAGS: &[&str] = &[
     "-D__arch_um__",
     "-D__UM_HOST__",
     "-DSUBARCH=\"x86\"",
+    // Options that User-Mode Linux does not let one choose: it has no ISA.
+    "-DCONFIG_ISA=1",
+    "-DCONFIG_GENERIC_IRQ_PROBE=1",
+    "-DCONFIG_NETDEV_LEGACY_INIT=1",
+    "-DCONFIG_NE2000=1",
 ];
 
 /// Where headers are, in the order in which they are looked for: in the source, or in what was prepared.
@@ -449,7 +467,7 @@ impl<'a> Tree<'a> {
         let root = &self.project.root;
         let glue = root.join("drivers/linux/glue");
         let mut objects = Vec::new();
-        for file in ["core.c", "pci.c", service.glue] {
+        for file in ["core.c", "isa.c", "pci.c", service.glue] {
             objects.push(self.compile(&glue.join(file), "lx")?);
         }
         for file in service.leaves {

@@ -74,6 +74,14 @@ impl Pair {
     }
 }
 
+/// What leaves out the ROM of a card, since nothing is booted from it. One on ISA, as QEMU's names of those say, has none.
+fn without_rom(card: &str) -> &'static str {
+    match card.split(',').next() {
+        Some(name) if name.ends_with("_isa") => "",
+        _ => "romfile=,",
+    }
+}
+
 impl Net {
     /// What QEMU is told: this device is the card, and a file gets all frames.
     pub(crate) fn arguments(
@@ -90,7 +98,8 @@ impl Net {
                     VIRTIO => ",ioeventfd=off,tx=timer",
                     _ => "",
                 };
-                let card = format!("{card},romfile=,mac={CARD}56{own}");
+                let rom = without_rom(card);
+                let card = format!("{card},{rom}mac={CARD}56{own}");
                 return ["-device".to_string(), card].into();
             }
             Net::User { forwards } => {
@@ -109,11 +118,8 @@ impl Net {
                 (backend, pair.end)
             }
         };
-        // Without the ROM of a card from which nothing is booted.
-        let card = format!(
-            "{card},netdev=net,romfile=,mac={CARD}{:02x}",
-            0x56 + address
-        );
+        let rom = without_rom(card);
+        let card = format!("{card},netdev=net,{rom}mac={CARD}{:02x}", 0x56 + address);
         let mut arguments: Vec<String> = ["-netdev", &backend, "-device", &card]
             .map(String::from)
             .into();
