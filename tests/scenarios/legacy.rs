@@ -20,7 +20,7 @@ pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
     let pairs = [
         ("e100", "pcnet32", 100_000),
         ("8139cp", "ne2k-pci", 1_500),
-        ("ne", "e100", 1_500),
+        ("ne", "e1000", 1_500),
     ];
     for (first, second, words) in pairs {
         let drivers = [Some(build(first)?), Some(build(second)?)];
@@ -66,6 +66,7 @@ pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
 /// The driver is killed at seeded instants under load: no connection is lost, and all bytes come back.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_125, 50)?;
+    net::kills(ctx, Some(build("e1000")?), "e1000", 20_261_130, 30)?;
     // A ne2000 is slow under load, and its driver takes 30 ms to find the line.
     net::kills(ctx, Some(build("ne")?), "ne", 20_261_129, 10)
 }

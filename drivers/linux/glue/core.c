@@ -9,10 +9,12 @@
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/timer.h>
+#include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
 #include "lx.h"
@@ -272,9 +274,29 @@ void msleep(unsigned int msecs)
 	schedule_timeout_uninterruptible(msecs_to_jiffies(msecs) + 1);
 }
 
+/* Longer, as it may be: to a tick. */
+void usleep_range_state(unsigned long least, unsigned long most, unsigned int state)
+{
+	msleep(DIV_ROUND_UP(least, USEC_PER_MSEC));
+}
+
 unsigned long msleep_interruptible(unsigned int msecs)
 {
 	msleep(msecs);
+	return 0;
+}
+
+/* There is one thread in process context, which nothing preempts: a mutex is free, and nobody waits for the processor. */
+void mutex_lock(struct mutex *mutex)
+{
+}
+
+void mutex_unlock(struct mutex *mutex)
+{
+}
+
+int __cond_resched(void)
+{
 	return 0;
 }
 
@@ -324,15 +346,40 @@ unsigned long __msecs_to_jiffies(const unsigned int m)
 static LIST_HEAD(works);
 struct workqueue_struct *system_wq;
 
-bool queue_work_on(int cpu, struct workqueue_struct *queue, struct work_struct *work)
+static void queue_work_now(struct work_struct *work)
 {
 	int was = um_set_signals(0);
+
+	list_add_tail(&work->entry, &works);
+	um_set_signals(was);
+	lx_came();
+	lx_room();
+}
+
+bool queue_work_on(int cpu, struct workqueue_struct *queue, struct work_struct *work)
+{
 	bool fresh = !test_and_set_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(work));
 
 	if (fresh)
-		list_add_tail(&work->entry, &works);
-	um_set_signals(was);
-	lx_came();
+		queue_work_now(work);
+	return fresh;
+}
+
+/* Work that is queued later, by its timer. */
+void delayed_work_timer_fn(struct timer_list *timer)
+{
+	struct delayed_work *work = from_timer(work, timer, timer);
+
+	queue_work_now(&work->work);
+}
+
+bool queue_delayed_work_on(int cpu, struct workqueue_struct *queue, struct delayed_work *work,
+			   unsigned long delay)
+{
+	bool fresh = !test_and_set_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(&work->work));
+
+	if (fresh)
+		mod_timer(&work->timer, jiffies + delay);
 	return fresh;
 }
 
@@ -345,6 +392,12 @@ bool cancel_work_sync(struct work_struct *work)
 		list_del_init(&work->entry);
 	um_set_signals(was);
 	return pending;
+}
+
+bool cancel_delayed_work_sync(struct delayed_work *work)
+{
+	timer_delete(&work->timer);
+	return cancel_work_sync(&work->work);
 }
 
 bool lx_has_works(void)
@@ -411,6 +464,16 @@ void *kmemdup(const void *from, size_t size, gfp_t flags)
 	return to ? memcpy(to, from, size) : NULL;
 }
 
+void *vzalloc(unsigned long size)
+{
+	return kzalloc(size, GFP_KERNEL);
+}
+
+void vfree(const void *block)
+{
+	kfree(block);
+}
+
 unsigned long __get_free_pages(gfp_t flags, unsigned int order)
 {
 	return (unsigned long)kmalloc(PAGE_SIZE << order, flags);
@@ -424,6 +487,14 @@ void free_pages(unsigned long address, unsigned int order)
 bool is_vmalloc_addr(const void *address)
 {
 	return false;
+}
+
+/* Bits: as lib/find_bit.c, one by one. */
+unsigned long _find_next_bit(const unsigned long *bits, unsigned long count, unsigned long from)
+{
+	while (from < count && !test_bit(from, bits))
+		from++;
+	return min(from, count);
 }
 
 /* Text. */
@@ -597,6 +668,18 @@ static int set_int(const char *text, const struct kernel_param *parameter)
 	return 0;
 }
 
+/* Of an array, the first element. */
+static int set_array(const char *text, const struct kernel_param *parameter)
+{
+	const struct kparam_array *array = parameter->arr;
+	const struct kernel_param element = { .arg = array->elem };
+
+	if (array->num)
+		*array->num = 1;
+	return array->ops->set(text, &element);
+}
+
+const struct kernel_param_ops param_array_ops = { .set = set_array };
 const struct kernel_param_ops param_ops_byte = { .set = set_byte };
 const struct kernel_param_ops param_ops_int = { .set = set_int };
 

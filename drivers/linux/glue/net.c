@@ -15,19 +15,14 @@
 
 /* Frames: a header, and behind the data what Linux keeps there. */
 
-static struct sk_buff *allocate(unsigned int size, unsigned int headroom)
+/* A header for a block that has so many bytes. */
+struct sk_buff *napi_build_skb(void *data, unsigned int size)
 {
 	struct sk_buff *skb = kzalloc(sizeof(*skb), GFP_ATOMIC);
-	u8 *data;
 
 	if (!skb)
 		return NULL;
-	size = SKB_DATA_ALIGN(size + headroom);
-	data = kmalloc(size + SKB_DATA_ALIGN(sizeof(struct skb_shared_info)), GFP_ATOMIC);
-	if (!data) {
-		kfree(skb);
-		return NULL;
-	}
+	size -= SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
 	skb->head = skb->data = data;
 	skb_reset_tail_pointer(skb);
 	skb->end = size;
@@ -36,8 +31,37 @@ static struct sk_buff *allocate(unsigned int size, unsigned int headroom)
 	skb->transport_header = (typeof(skb->transport_header))~0U;
 	refcount_set(&skb->users, 1);
 	memset(skb_shinfo(skb), 0, sizeof(struct skb_shared_info));
-	skb_reserve(skb, headroom);
 	return skb;
+}
+
+static struct sk_buff *allocate(unsigned int size, unsigned int headroom)
+{
+	struct sk_buff *skb;
+	u8 *data;
+
+	size = SKB_DATA_ALIGN(size + headroom) + SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
+	data = kmalloc(size, GFP_ATOMIC);
+	if (!data)
+		return NULL;
+	skb = napi_build_skb(data, size);
+	if (skb)
+		skb_reserve(skb, headroom);
+	else
+		kfree(data);
+	return skb;
+}
+
+/* Room for a frame to come: a page, so that its beginning is known when it is given back by an address in it. */
+void *__netdev_alloc_frag_align(unsigned int size, unsigned int mask)
+{
+	if (size > PAGE_SIZE)
+		return NULL;
+	return osenv_mem_alloc(PAGE_SIZE, OSENV_AUTO_SIZE | OSENV_PHYS_CONTIG, PAGE_SIZE);
+}
+
+void page_frag_free(void *address)
+{
+	kfree((void *)((unsigned long)address & PAGE_MASK));
 }
 
 struct sk_buff *__netdev_alloc_skb(struct net_device *dev, unsigned int size, gfp_t flags)
@@ -73,6 +97,11 @@ void __dev_kfree_skb_irq(struct sk_buff *skb, enum skb_free_reason reason)
 	consume_skb(skb);
 }
 
+void napi_consume_skb(struct sk_buff *skb, int budget)
+{
+	consume_skb(skb);
+}
+
 void *skb_put(struct sk_buff *skb, unsigned int size)
 {
 	void *end = skb_tail_pointer(skb);
@@ -87,6 +116,12 @@ void *skb_put(struct sk_buff *skb, unsigned int size)
 void *skb_pull(struct sk_buff *skb, unsigned int size)
 {
 	return skb_pull_inline(skb, size);
+}
+
+void skb_trim(struct sk_buff *skb, unsigned int size)
+{
+	if (skb->len > size)
+		__skb_trim(skb, size);
 }
 
 int __skb_pad(struct sk_buff *skb, int size, bool free_on_error)
@@ -206,10 +241,11 @@ int eth_validate_addr(struct net_device *dev)
 	return is_valid_ether_addr(dev->dev_addr) ? 0 : -EADDRNOTAVAIL;
 }
 
-/* Whether the wire is there is for people to know: frames are sent anyway, and lost. */
+/* As long as there is no wire frames wait: Linux drops them. */
 void netif_carrier_on(struct net_device *dev)
 {
-	clear_bit(__LINK_STATE_NOCARRIER, &dev->state);
+	if (test_and_clear_bit(__LINK_STATE_NOCARRIER, &dev->state))
+		lx_room();
 }
 
 void netif_carrier_off(struct net_device *dev)
@@ -232,6 +268,9 @@ void netif_tx_wake_queue(struct netdev_queue *queue)
 	if (test_and_clear_bit(__QUEUE_STATE_DRV_XOFF, &queue->state))
 		lx_room();
 }
+
+/* Whether more is sent at once (netdev_xmit_more): never. */
+DEFINE_PER_CPU_ALIGNED(struct softnet_data, softnet_data);
 
 unsigned long dev_trans_start(struct net_device *dev)
 {
@@ -441,10 +480,12 @@ u64 lx_net_address(void)
 int lx_net_has_room(void);
 int lx_net_has_room(void)
 {
+	/* Whether there is a wire may be for work to find. */
+	lx_run_works();
 	/* What was sent may be for a poll to find, and its frames are kept. */
 	if (netif_xmit_stopped(netdev_get_tx_queue(card, 0)) && frames < MOST_FRAMES)
 		poll(MOST_FRAMES - frames);
-	return !netif_xmit_stopped(netdev_get_tx_queue(card, 0));
+	return netif_carrier_ok(card) && !netif_xmit_stopped(netdev_get_tx_queue(card, 0));
 }
 
 /* Sends a frame: 1, or 0 if there is no room. */

@@ -134,24 +134,28 @@ static struct pci_dev *read_function(int devfn)
 }
 
 /* What resets a device that may still know addresses of a driver that has died: drivers do that too, but later than they have memory, and some
- * later than they master the bus. Which base address, the register in it, and what is read or written there. */
+ * later than they master the bus. Which register of which base address, and what is read or written there. */
 static const struct reset {
-	u16 vendor, device;
-	u8 base, where, size, write;
+	u16 vendor, device, where;
+	u8 base, size, write;
 	u32 value;
 } resets[] = {
-	{ PCI_VENDOR_ID_INTEL, 0x1209, 0, 8, 4, 1, 0 },		/* PORT: reset */
-	{ PCI_VENDOR_ID_INTEL, 0x1229, 0, 8, 4, 1, 0 },
-	{ PCI_VENDOR_ID_REALTEK, 0x8139, 0, 0x37, 1, 1, 0x10 },	/* command: RST */
-	{ PCI_VENDOR_ID_AMD, 0x2000, 0, 0x18, 4, 0, 0 },	/* reading S_RESET resets, with 32 bits */
-	{ PCI_VENDOR_ID_AMD, 0x2000, 0, 0x14, 2, 0, 0 },	/* and with 16 */
-	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0x40 },	/* ISTAT: SRST, */
-	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0, 0x14, 1, 1, 0 },	/* which stays */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x40, 1, 1, 0 },	/* DMA: idle */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x20, 1, 1, 0x40 },	/* no interrupt for a reset of the bus */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 3 },	/* command: reset the bus, which ends what the disk does, */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x0c, 1, 1, 2 },	/* and reset the chip */
-	{ PCI_VENDOR_ID_AMD, 0x2020, 0, 0x54, 4, 0, 0 },	/* status of DMA: reading clears it */
+	{ PCI_VENDOR_ID_INTEL, 0x1209, 8, 0, 4, 1, 0 },		/* PORT: reset */
+	{ PCI_VENDOR_ID_INTEL, 0x1229, 8, 0, 4, 1, 0 },
+	{ PCI_VENDOR_ID_INTEL, 0x100e, 0xd8, 0, 4, 1, ~0U },	/* no interrupts, */
+	{ PCI_VENDOR_ID_INTEL, 0x100e, 0x100, 0, 4, 1, 0 },	/* nothing comes */
+	{ PCI_VENDOR_ID_INTEL, 0x100e, 0x400, 0, 4, 1, 0 },	/* or goes, in QEMU's, */
+	{ PCI_VENDOR_ID_INTEL, 0x100e, 0, 0, 4, 1, 1 << 26 },	/* whose CTRL: RST does nothing */
+	{ PCI_VENDOR_ID_REALTEK, 0x8139, 0x37, 0, 1, 1, 0x10 },	/* command: RST */
+	{ PCI_VENDOR_ID_AMD, 0x2000, 0x18, 0, 4, 0, 0 },	/* reading S_RESET resets, with 32 bits */
+	{ PCI_VENDOR_ID_AMD, 0x2000, 0x14, 0, 2, 0, 0 },	/* and with 16 */
+	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0x14, 0, 1, 1, 0x40 },	/* ISTAT: SRST, */
+	{ PCI_VENDOR_ID_LSI_LOGIC, 0x0012, 0x14, 0, 1, 1, 0 },	/* which stays */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0x40, 0, 1, 1, 0 },	/* DMA: idle */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0x20, 0, 1, 1, 0x40 },	/* no interrupt for a reset of the bus */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0x0c, 0, 1, 1, 3 },	/* command: reset the bus, which ends what the disk does, */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0x0c, 0, 1, 1, 2 },	/* and reset the chip */
+	{ PCI_VENDOR_ID_AMD, 0x2020, 0x54, 0, 4, 0, 0 },	/* status of DMA: reading clears it */
 };
 
 /* Nanoseconds that a reset takes. */
@@ -288,6 +292,11 @@ void pci_set_master(struct pci_dev *dev)
 	pci_write_config_word(dev, PCI_COMMAND, command | PCI_COMMAND_MASTER);
 }
 
+int pci_save_state(struct pci_dev *dev)
+{
+	return 0;
+}
+
 int pci_set_mwi(struct pci_dev *dev)
 {
 	return 0;
@@ -311,14 +320,30 @@ void pci_pme_active(struct pci_dev *dev, bool enable)
 {
 }
 
+/* The base addresses of such a kind, a bit for each. */
+int pci_select_bars(struct pci_dev *dev, unsigned long flags)
+{
+	int bars = 0;
+
+	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
+		if (pci_resource_flags(dev, i) & flags)
+			bars |= 1 << i;
+	return bars;
+}
+
 /* Ports are had here, memory when it is mapped. */
-int pci_request_regions(struct pci_dev *dev, const char *name)
+int pci_request_selected_regions(struct pci_dev *dev, int bars, const char *name)
 {
 	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
-		if (pci_resource_flags(dev, i) & IORESOURCE_IO &&
+		if (bars & 1 << i && pci_resource_flags(dev, i) & IORESOURCE_IO &&
 		    osenv_io_alloc(pci_resource_start(dev, i), pci_resource_len(dev, i)))
 			return -EBUSY;
 	return 0;
+}
+
+int pci_request_regions(struct pci_dev *dev, const char *name)
+{
+	return pci_request_selected_regions(dev, ~0, name);
 }
 
 void pci_release_regions(struct pci_dev *dev)
@@ -347,6 +372,11 @@ void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
 	if (pci_resource_flags(dev, index) & IORESOURCE_IO)
 		return osenv_io_alloc(start, size) ? NULL : (void __iomem *)start;
 	return ioremap(start, size);
+}
+
+void __iomem *pci_ioremap_bar(struct pci_dev *dev, int index)
+{
+	return pci_iomap(dev, index, 0);
 }
 
 void pci_iounmap(struct pci_dev *dev, void __iomem *address)

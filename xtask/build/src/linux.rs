@@ -66,6 +66,20 @@ pub const DRIVERS: &[Driver] = &[
         parameter: "",
     },
     Driver {
+        name: "e1000",
+        device: "e1000",
+        service: "link",
+        grants: "pci=8086:100e",
+        sources: &[
+            "drivers/net/ethernet/intel/e1000/e1000_main.c",
+            "drivers/net/ethernet/intel/e1000/e1000_hw.c",
+            "drivers/net/ethernet/intel/e1000/e1000_ethtool.c",
+            "drivers/net/ethernet/intel/e1000/e1000_param.c",
+        ],
+        // Instead of 256, each of which takes 4 KB of the memory that it shares with the card.
+        parameter: "RxDescriptors=80",
+    },
+    Driver {
         name: "ne2k-pci",
         device: "ne2k_pci",
         service: "link",
