@@ -3,14 +3,16 @@
 use super::{disk, net};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::Path;
-use xtask_build::linux::{self, Driver, Program};
+use xtask_build::linux::{self, Driver, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
 use xtask_machine::net::Net;
 
 /// Builds a driver.
 fn build(name: &str) -> Result<Program, Failure> {
-    let built =
-        Project::find().and_then(|project| Ok(linux::build(&project, linux::find(name)?)?.0));
+    let built = Project::find().and_then(|project| {
+        let driver = linux::find(name)?;
+        Ok(linux::build(&project, driver, Ungranted::Ends)?.0)
+    });
     built.map_err(|error| error.message)
 }
 
@@ -134,7 +136,12 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
             sources: &[],
             parameter,
         };
-        let program = linux::build_own(&project, &driver, Path::new("drivers/linux/tests/disk.c"));
+        let program = linux::build_own(
+            &project,
+            &driver,
+            Path::new("drivers/linux/tests/disk.c"),
+            Ungranted::Ends,
+        );
         let program = program.map_err(|error| error.message)?;
         let run = Run::script(script).disk(&file).driver(Some(program));
         let output = ctx.run(if flies { run.deterministic() } else { run })?;
@@ -172,21 +179,28 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
 }
 
 /// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended, by a sentence that says which
-/// function of it did what. One that was ended again and again is given up, and the machine goes on.
+/// function of it did what. One that was ended again and again is given up, and the machine goes on. One that was told to read ones goes on itself.
 pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
-    for (file, said) in [
-        (
-            "port",
-            "wild: port_probe touches port 0x3f8 (2 bytes), which it was not granted",
-        ),
+    let touched = |port, bytes| {
+        format!("wild: port_probe touches port {port:#x} ({bytes} bytes), which it was not granted")
+    };
+    let mut goes_on: Vec<String> = [(0x3f8, 2), (0x3f9, 1), (0x3fa, 2), (0x3fc, 4)]
+        .map(|(port, bytes)| touched(port, bytes) + ": it reads ones\n")
+        .into();
+    goes_on.push("wild: it goes on\n".to_string());
+    for (file, ungranted, said) in [
+        ("port", Ungranted::Ends, touched(0x3f8, 2) + "\n"),
+        ("port", Ungranted::Ones, goes_on.concat()),
         (
             "call",
-            "wild: it calls pci_prepare_to_sleep, which the glue does not have",
+            Ungranted::Ends,
+            "wild: it calls pci_prepare_to_sleep, which the glue does not have\n".to_string(),
         ),
         (
             "sleep",
-            "wild: it sleeps in a handler, or with softirqs disabled",
+            Ungranted::Ones,
+            "wild: it sleeps in a handler, or with softirqs disabled\n".to_string(),
         ),
     ] {
         let driver = Driver {
@@ -200,7 +214,7 @@ pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
         let source = Path::new("drivers/linux/tests")
             .join(file)
             .with_extension("c");
-        let program = linux::build_own(&project, &driver, &source);
+        let program = linux::build_own(&project, &driver, &source, ungranted);
         let program = program.map_err(|error| error.message)?;
         let run = Run::script("busybox sleep 1\necho on\n")
             .net(Net::Nothing)
@@ -208,7 +222,7 @@ pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
         let output = ctx.run(run)?;
         let output = output.expect_status(0)?;
         let text = output.text();
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(&said), "{text}");
         let given_up = "the server of link has ended again and again";
         assert!(text.contains(given_up), "{text}");
         assert!(text.ends_with("on\n"), "{text}");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use xtask_build::error::Error;
-use xtask_build::linux::{self, VERSION};
+use xtask_build::linux::{self, Ungranted, VERSION};
 use xtask_build::project::Project;
 
 /// Builds all drivers, or the one of this name, and tells of them.
@@ -14,7 +14,7 @@ pub(crate) fn print(project: &Project, name: Option<&str>) -> Result<u8, Error> 
     match name {
         Some(name) => {
             let driver = linux::find(name)?;
-            let (_, facts) = linux::build(project, driver)?;
+            let (_, facts) = linux::build(project, driver, Ungranted::Ends)?;
             let _ = writeln!(
                 text,
                 "{name} of Linux {VERSION}: {}",
@@ -32,7 +32,7 @@ pub(crate) fn print(project: &Project, name: Option<&str>) -> Result<u8, Error> 
                 "DRIVER", "VERSION", "DEVICE", "SERVICE", "LINES", "NEEDS", "HAS"
             );
             for driver in linux::DRIVERS {
-                let (_, facts) = linux::build(project, driver)?;
+                let (_, facts) = linux::build(project, driver, Ungranted::Ends)?;
                 let has = facts.needs.difference(&facts.stubs).count();
                 let _ = writeln!(
                     text,

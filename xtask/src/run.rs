@@ -13,9 +13,10 @@ use rustix::stdio::stdin;
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
+use xtask_build::linux::{self, Ungranted};
 use xtask_build::packages::{self, Packages};
 use xtask_build::project::Project;
-use xtask_build::{image, linux, program};
+use xtask_build::{image, program};
 use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
 use xtask_machine::place::Place;
@@ -59,9 +60,10 @@ pub(crate) struct RunOptions {
     /// be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
-    /// Drive the network card, or the disk, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them
-    #[arg(long, value_name = "NAME")]
-    driver: Option<String>,
+    /// Drive the network card, or the disk, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them. One that
+    /// touches a port that it was not granted is ended; with ports=ones it goes on and reads ones
+    #[arg(long, value_name = "NAME[:ports=ones]", value_parser = driver)]
+    driver: Option<(String, Ungranted)>,
     /// Give the machine a device: virtio-rng, which has random numbers of the host's
     #[arg(long, value_name = "virtio-rng", conflicts_with = "deterministic")]
     device: Option<Device>,
@@ -250,6 +252,16 @@ fn net(text: &str) -> Result<Connection, &'static str> {
     }
 }
 
+/// NAME or NAME:ports=ones.
+fn driver(text: &str) -> Result<(String, Ungranted), &'static str> {
+    let (name, ungranted) = match text.split_once(':') {
+        None => (text, Ungranted::Ends),
+        Some((name, "ports=ones")) => (name, Ungranted::Ones),
+        Some(_) => return Err("it is not NAME or NAME:ports=ones"),
+    };
+    Ok((name.to_string(), ungranted))
+}
+
 /// HOSTPORT:GUESTPORT.
 fn forward(text: &str) -> Result<(u16, u16), &'static str> {
     let port = |text: &str| text.parse().ok().filter(|port| *port != 0);
@@ -414,7 +426,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         disk.make()?;
     }
     let driver = match &options.driver {
-        Some(name) => Some(linux::build(project, linux::find(name)?)?.0),
+        Some((name, ungranted)) => Some(linux::build(project, linux::find(name)?, *ungranted)?.0),
         None => None,
     };
     let packages = files_of_packages(project, &options)?;

@@ -40,6 +40,8 @@ extern const struct lx_symbol lx_symbols[];
 extern const unsigned long lx_symbols_count;
 /* A parameter of its module and its value, or nothing. */
 extern const char lx_parameter[];
+/* It goes on when it touches a port that it was not granted, and reads ones. */
+extern const bool lx_ones;
 
 /* The server, ../src: something has come or is done, and frames can be sent again. */
 void lx_came(void);

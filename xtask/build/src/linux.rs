@@ -240,6 +240,15 @@ const OWN_FLAGS: &[&str] = &[
     "-fno-asynchronous-unwind-tables",
 ];
 
+/// What becomes of a driver that touches a port that it was not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ungranted {
+    /// It is ended, by a sentence that names it, the function and the port.
+    Ends,
+    /// The sentence is said, once for each port, and it goes on: it reads ones, and what it writes is lost.
+    Ones,
+}
+
 /// What a program is made of.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -279,18 +288,27 @@ pub fn find(name: &str) -> Result<&'static Driver, Error> {
 }
 
 /// Builds the program of a driver, and tells of it.
-pub fn build(project: &Project, driver: &Driver) -> Result<(Program, Facts), Error> {
+pub fn build(
+    project: &Project,
+    driver: &Driver,
+    ungranted: Ungranted,
+) -> Result<(Program, Facts), Error> {
     let _lock = project.lock()?;
     let tree = Tree::prepare(project)?;
-    tree.program(driver)
+    tree.program(driver, ungranted)
 }
 
 /// Builds a driver from a file that is not Linux's: one of the tests.
-pub fn build_own(project: &Project, driver: &Driver, source: &Path) -> Result<Program, Error> {
+pub fn build_own(
+    project: &Project,
+    driver: &Driver,
+    source: &Path,
+    ungranted: Ungranted,
+) -> Result<Program, Error> {
     let _lock = project.lock()?;
     let tree = Tree::prepare(project)?;
     let object = tree.compile(&project.root.join(source), driver.name)?;
-    Ok(tree.link(driver, &[object])?.0)
+    Ok(tree.link(driver, &[object], ungranted)?.0)
 }
 
 /// Linux's sources and headers, and where everything else is.
@@ -463,7 +481,7 @@ impl<'a> Tree<'a> {
         Ok(object.into())
     }
 
-    fn program(&self, driver: &Driver) -> Result<(Program, Facts), Error> {
+    fn program(&self, driver: &Driver, ungranted: Ungranted) -> Result<(Program, Facts), Error> {
         let mut lines = 0;
         let mut objects = Vec::new();
         for name in driver.sources {
@@ -471,7 +489,7 @@ impl<'a> Tree<'a> {
             lines += read(&file)?.iter().filter(|byte| **byte == b'\n').count();
             objects.push(self.compile(&file, driver.name)?);
         }
-        let (program, mut facts) = self.link(driver, &objects)?;
+        let (program, mut facts) = self.link(driver, &objects, ungranted)?;
         facts.lines = lines;
         Ok((program, facts))
     }
@@ -504,7 +522,12 @@ impl<'a> Tree<'a> {
     }
 
     /// Makes a program of a driver's objects.
-    fn link(&self, driver: &Driver, objects: &[PathBuf]) -> Result<(Program, Facts), Error> {
+    fn link(
+        &self,
+        driver: &Driver,
+        objects: &[PathBuf],
+        ungranted: Ungranted,
+    ) -> Result<(Program, Facts), Error> {
         let service = SERVICES.iter().find(|known| known.name == driver.service);
         let service = service.ok_or_else(|| Error::new("there is no glue for this service"))?;
         let (glue, library) = self.glue(service)?;
@@ -551,6 +574,7 @@ impl<'a> Tree<'a> {
             "lx_symbols",
             "lx_symbols_count",
             "lx_parameter",
+            "lx_ones",
             "__start___param",
             "__stop___param",
             "_GLOBAL_OFFSET_TABLE_",
@@ -561,7 +585,7 @@ impl<'a> Tree<'a> {
             .collect();
         let (stub, made) = (at(".stubs.S"), at(".stubs.o"));
         let mut text = assembly(&symbols.functions, &stubs);
-        text.push_str(&facts_of(driver, service));
+        text.push_str(&facts_of(driver, service, ungranted));
         write(&stub, text.as_bytes())?;
         tool(Command::new("cc").arg("-c").arg("-o").arg(&made).arg(&stub))?;
 
@@ -692,17 +716,19 @@ fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
 }
 
 /// What the program is told of itself.
-fn facts_of(driver: &Driver, service: &Service) -> String {
+fn facts_of(driver: &Driver, service: &Service, ungranted: Ungranted) -> String {
     let module = driver.name.replace('-', "_");
     let parameter = match driver.parameter {
         "" => String::new(),
         parameter => format!("{module}.{parameter}"),
     };
     let (offered, memory) = (service.name, service.memory);
+    let ones = u8::from(ungranted == Ungranted::Ones);
     format!(
         ".text\n.globl lx_serve\n.hidden lx_serve\nlx_serve: jmp lx_serve_{offered}\n\
-         .section .rodata\n.globl lx_parameter, lx_memory\n.hidden lx_parameter, lx_memory\n\
+         .section .rodata\n.globl lx_parameter, lx_ones, lx_memory\n.hidden lx_parameter, lx_ones, lx_memory\n\
          lx_parameter: .asciz \"{parameter}\"\n\
+         lx_ones: .byte {ones}\n\
          .balign 8\nlx_memory: .quad {memory}\n"
     )
 }
