@@ -23,6 +23,7 @@ pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
         ("e100", "pcnet32", 100_000),
         ("8139cp", "ne2k-pci", 1_500),
         ("ne", "e1000", 1_500),
+        ("tulip", "e1000", 100_000),
     ];
     for (first, second, words) in pairs {
         let drivers = [Some(build(first)?), Some(build(second)?)];
@@ -69,6 +70,7 @@ pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_125, 50)?;
     net::kills(ctx, Some(build("e1000")?), "e1000", 20_261_130, 30)?;
+    net::kills(ctx, Some(build("tulip")?), "tulip", 20_261_131, 30)?;
     // A ne2000 is slow under load, and its driver takes 30 ms to find the line.
     net::kills(ctx, Some(build("ne")?), "ne", 20_261_129, 10)
 }

@@ -3,6 +3,7 @@
 #include <linux/completion.h>
 #include <linux/crc32.h>
 #include <linux/delay.h>
+#include <linux/device.h>
 #include <linux/init.h>
 #include <linux/interrupt.h>
 #include <linux/jiffies.h>
@@ -450,6 +451,12 @@ void kfree(const void *block)
 {
 	if (block)
 		osenv_mem_free((void *)block, OSENV_AUTO_SIZE, 0);
+}
+
+/* As long as the device is the driver's: until that ends. */
+void *devm_kmalloc(struct device *dev, size_t size, gfp_t flags)
+{
+	return kmalloc(size, flags);
 }
 
 size_t ksize(const void *block)

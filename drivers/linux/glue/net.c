@@ -200,6 +200,12 @@ struct net_device *alloc_etherdev_mqs(int private, unsigned int txqs, unsigned i
 	return alloc_netdev_mqs(private, "eth%d", NET_NAME_ENUM, ether_setup, txqs, rxqs);
 }
 
+struct net_device *devm_alloc_etherdev_mqs(struct device *dev, int private, unsigned int txqs,
+					   unsigned int rxqs)
+{
+	return alloc_etherdev_mqs(private, txqs, rxqs);
+}
+
 void free_netdev(struct net_device *dev)
 {
 	kfree(dev->dev_addr);

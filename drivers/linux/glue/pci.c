@@ -146,6 +146,7 @@ static const struct reset {
 	{ PCI_VENDOR_ID_INTEL, 0x100e, 0x100, 0, 4, 1, 0 },	/* nothing comes */
 	{ PCI_VENDOR_ID_INTEL, 0x100e, 0x400, 0, 4, 1, 0 },	/* or goes, in QEMU's, */
 	{ PCI_VENDOR_ID_INTEL, 0x100e, 0, 0, 4, 1, 1 << 26 },	/* whose CTRL: RST does nothing */
+	{ PCI_VENDOR_ID_DEC, 0x0019, 0, 0, 4, 1, 1 },		/* CSR0: SWR */
 	{ PCI_VENDOR_ID_REALTEK, 0x8139, 0x37, 0, 1, 1, 0x10 },	/* command: RST */
 	{ PCI_VENDOR_ID_AMD, 0x2000, 0x18, 0, 4, 0, 0 },	/* reading S_RESET resets, with 32 bits */
 	{ PCI_VENDOR_ID_AMD, 0x2000, 0x14, 0, 2, 0, 0 },	/* and with 16 */
@@ -274,7 +275,17 @@ void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
 	region->end = r->end;
 }
 
+int pci_dev_present(const struct pci_device_id *ids)
+{
+	return 0;
+}
+
 int pci_enable_device(struct pci_dev *dev)
+{
+	return 0;
+}
+
+int pcim_enable_device(struct pci_dev *dev)
 {
 	return 0;
 }
@@ -372,6 +383,11 @@ void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
 	if (pci_resource_flags(dev, index) & IORESOURCE_IO)
 		return osenv_io_alloc(start, size) ? NULL : (void __iomem *)start;
 	return ioremap(start, size);
+}
+
+void __iomem *pcim_iomap(struct pci_dev *dev, int index, unsigned long most)
+{
+	return pci_iomap(dev, index, most);
 }
 
 void __iomem *pci_ioremap_bar(struct pci_dev *dev, int index)
@@ -480,6 +496,12 @@ void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t
 		*handle = __pa(block);
 	}
 	return block;
+}
+
+void *dmam_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t flags,
+		       unsigned long attrs)
+{
+	return dma_alloc_attrs(dev, size, handle, flags, attrs);
 }
 
 void dma_free_attrs(struct device *dev, size_t size, void *block, dma_addr_t handle,

@@ -112,6 +112,23 @@ pub const DRIVERS: &[Driver] = &[
         parameter: "",
     },
     Driver {
+        name: "tulip",
+        device: "tulip",
+        service: "link",
+        grants: "pci=1011:0019",
+        sources: &[
+            "drivers/net/ethernet/dec/tulip/eeprom.c",
+            "drivers/net/ethernet/dec/tulip/interrupt.c",
+            "drivers/net/ethernet/dec/tulip/media.c",
+            "drivers/net/ethernet/dec/tulip/timer.c",
+            "drivers/net/ethernet/dec/tulip/tulip_core.c",
+            "drivers/net/ethernet/dec/tulip/21142.c",
+            "drivers/net/ethernet/dec/tulip/pnic.c",
+            "drivers/net/ethernet/dec/tulip/pnic2.c",
+        ],
+        parameter: "",
+    },
+    Driver {
         name: "8139cp",
         device: "rtl8139",
         service: "link",
