@@ -62,8 +62,14 @@ impl Report {
     /// Those that the first argument asks for: parts of names, separated by commas.
     #[must_use]
     pub fn from_arguments() -> Self {
+        Report::of_filter(rt::start().args.get(1).map_or("", String::as_str))
+    }
+
+    /// Those that this asks for.
+    #[must_use]
+    pub fn of_filter(filter: &str) -> Self {
         Report {
-            filter: Some(rt::start().args.get(1).cloned().unwrap_or_default()),
+            filter: Some(filter.into()),
             unsaid: RefCell::default(),
         }
     }

@@ -7,6 +7,7 @@
 //! host's time, which no two runs agree on.
 //!
 //! * [`boots`] has the machines, and reads what they say.
+//! * [`devices`] has what requests to devices cost.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
 //! * [`masks`] measures the ways to mask interrupts.
@@ -18,6 +19,7 @@
 
 mod boots;
 mod chart;
+mod devices;
 mod lines;
 mod masks;
 mod papers;
@@ -75,9 +77,22 @@ pub struct BenchOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
-    /// Only benchmarks whose name contains FILTER (or one of several, with commas)
+    /// Of the rows of devices: by these drivers of Linux's, too (`e100`, `sym53c8xx`, ...), which are built
+    #[arg(long = "driver", value_name = "NAME,...", value_delimiter = ',')]
+    drivers: Vec<String>,
+    /// Only benchmarks whose name contains FILTER (or one of several, with commas); `devices`: those of devices
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,
+}
+
+impl BenchOptions {
+    /// The drivers by which rows of devices are measured.
+    fn all_drivers(&self) -> Vec<String> {
+        let own = [devices::VIRTIO.to_string()];
+        own.into_iter()
+            .chain(self.drivers.iter().cloned())
+            .collect()
+    }
 }
 
 /// A filter travels on the kernel's command line, and so must be one word.
@@ -116,6 +131,8 @@ enum Group {
     Parts,
     /// A way to mask interrupts.
     Masks,
+    /// A request to a device.
+    Devices,
 }
 
 /// A benchmark in a configuration.
@@ -132,6 +149,9 @@ struct Row {
     host: Option<[u64; 3]>,
     /// Operations of a run.
     repetitions: u64,
+    /// The driver that it is about, and where drivers and servers run.
+    driver: Option<String>,
+    placement: Option<&'static str>,
 }
 
 /// All that was measured, in the order of the configurations.
@@ -306,8 +326,24 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     if options.profile {
         let binaries = project.binaries(BuildTarget::User, Config::DEFAULT);
         let program = options.program.as_ref().map(|name| binaries.join(name));
+        let program = program.as_deref();
         for &config in &results.configs {
-            profile::print(&images, config, filter, &plugin, program.as_deref())?;
+            if !devices::alone(filter) {
+                profile::print(&images, config, filter, &plugin, program)?;
+            }
+            if devices::are_wanted(filter) && !filter.is_empty() {
+                let bench = devices::Bench {
+                    images: &images,
+                    config,
+                    plugin: &plugin,
+                    label: config.name(),
+                    placements: &devices::PLACEMENTS[..1],
+                    look: boots::Look::Profile,
+                };
+                for session in bench.sessions(project, filter, &options.all_drivers())? {
+                    profile::print_session(&images, config, session, program)?;
+                }
+            }
         }
         return Ok(0);
     }
@@ -326,17 +362,19 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     for (index, config) in results.configs.clone().into_iter().enumerate() {
         let name = format!("[{}/{all}] {}", index + 1, config.name());
         let mut rows = Vec::new();
-        results.attempt(
-            &name,
-            || {
-                let boot = boots::COUNTS.placed(&options.places);
-                count(&boot, &images, config, &name, filter, &plugin)
-            },
-            |found, results| {
-                rows = found.rows;
-                results.notes.extend(found.notes);
-            },
-        )?;
+        if !devices::alone(filter) {
+            results.attempt(
+                &name,
+                || {
+                    let boot = boots::COUNTS.placed(&options.places);
+                    count(&boot, &images, config, &name, filter, &plugin)
+                },
+                |found, results| {
+                    rows = found.rows;
+                    results.notes.extend(found.notes);
+                },
+            )?;
+        }
         for extra in &extras {
             results.attempt(
                 &name,
@@ -344,9 +382,29 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
                 |found, _| rows.extend(found),
             )?;
         }
+        // They hardly depend on the model: who asks for all rows gets them once.
+        if devices::are_wanted(filter) && (!filter.is_empty() || config.name() == papers::AIMED) {
+            let bench = devices::Bench {
+                images: &images,
+                config,
+                plugin: &plugin,
+                label: &name,
+                placements: &devices::PLACEMENTS,
+                look: boots::Look::Counts,
+            };
+            let drivers = options.all_drivers();
+            results.attempt(
+                &name,
+                || bench.take(project, filter, &drivers),
+                |found, _| rows.extend(found),
+            )?;
+        }
         for row in &rows {
             // What its programs printed has been shown already.
-            if !matches!(row.group, Group::Operation | Group::Latency) {
+            if !matches!(
+                row.group,
+                Group::Operation | Group::Latency | Group::Devices
+            ) {
                 let value = row.instructions.unwrap_or_default();
                 eprintln!("{name}: {}: {value} {}", row.name, row.unit);
             }
@@ -802,7 +860,10 @@ fn host_times(
     let configs = results.configs.clone();
     let mut times: Vec<BTreeMap<String, Vec<u64>>> = vec![BTreeMap::new(); configs.len()];
     // Nothing of what is wanted may have a duration.
-    let timed = |rows: &Vec<Row>| rows.iter().any(|row| row.loads.is_some());
+    let timed = |rows: &Vec<Row>| {
+        let mut operations = rows.iter().filter(|row| row.group == Group::Operation);
+        operations.any(|row| row.loads.is_some())
+    };
     if !results.rows.iter().any(timed) {
         results.rounds = 0;
     }
@@ -895,6 +956,8 @@ fn as_json(results: &Results) -> Value {
                 "stores": row.stores,
                 "host_ns": row.host.map(|host| host[0]),
                 "repetitions": row.repetitions,
+                "driver": row.driver,
+                "placement": row.placement,
             })
         })
         .collect();
@@ -930,11 +993,13 @@ mod tests {
             names,
             [
                 "config",
+                "driver",
                 "host_ns",
                 "instructions",
                 "irq",
                 "loads",
                 "name",
+                "placement",
                 "repetitions",
                 "stores",
                 "unit"

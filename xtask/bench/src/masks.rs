@@ -179,8 +179,8 @@ fn row_of(line: Line, stretch: Option<Stretch>, name: &str) -> Option<Row> {
         instructions: counts.map(|counts| counts[0]),
         loads: counts.map(|counts| counts[1]),
         stores: counts.map(|counts| counts[2]),
-        host: None,
         repetitions: operations,
+        ..Row::default()
     };
     let count = row.instructions.unwrap_or_default();
     eprintln!("{name}: {count} instructions");

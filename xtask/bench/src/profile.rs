@@ -12,7 +12,7 @@ use elf::endian::LittleEndian;
 use elf::ElfBytes;
 use rustc_demangle::demangle;
 
-use super::boots::{self, Line};
+use super::boots::{self, Line, Session};
 use super::per;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
@@ -36,6 +36,16 @@ pub(super) fn print(
     let session = boots::PROFILE.run(images, config, filter, plugin, &mut |line| {
         eprintln!("{}: {}", config.name(), line.name());
     })?;
+    print_session(images, config, session, program)
+}
+
+/// Prints a table for each benchmark of a machine.
+pub(super) fn print_session(
+    images: &Images,
+    config: Config,
+    session: Session,
+    program: Option<&Path>,
+) -> Result<(), Error> {
     let mut symbols = Symbols::new(images.kernel(config));
     if let Some(program) = program {
         let file = std::fs::read(program).map_err(|error| {

@@ -252,6 +252,12 @@ fn sections(results: &Results) -> Vec<Section> {
         add(config.name(), &note, table(Some(results.table(config))));
     }
     add(
+        "Devices",
+        "Instructions of a request to a device, from the program that asks until it has its answer, of all that runs meanwhile; time in \
+         which the machine idles is none. Of a network both ends.",
+        table(results.devices()),
+    );
+    add(
         "Goals",
         "Instructions per operation, or bytes, unless the name says otherwise.",
         table(results.goals()),
@@ -529,6 +535,7 @@ mod tests {
             stores: Some(5),
             host: Some([100, 90, 120]),
             repetitions: 2000,
+            ..Row::default()
         }
     }
 

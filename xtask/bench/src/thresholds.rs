@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{json, Map, Value};
 
 use super::boots::{self, Line};
-use super::{is_of_flukeperf, is_of_services, per, Group, Results};
+use super::{build_plugin, devices, is_of_flukeperf, is_of_services, per, Group, Results};
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
@@ -16,8 +16,11 @@ use xtask_build::project::Project;
 pub(super) const THRESHOLDS: &str = "benches/thresholds.json";
 /// How much worse a count may get, in percent, where the file does not say.
 const TOLERANCE: u64 = 2;
-/// The same of what servers do for a program: it depends on where their memory lies.
+/// The same of what servers do for a program, which depends on where their memory lies, and of devices, whose answers come when the emulator's
+/// other threads get to them.
 const TOLERANCE_OF_SERVICES: u64 = 5;
+/// The same of a connection between two machines: how many segments go at a time is a matter of which of them the host lets run.
+const TOLERANCE_OF_STREAMS: u64 = 15;
 
 /// The most instructions in which no interrupt is looked at while a thousand threads, or the longest lists and
 /// messages, are what a program's calls have to do with: without preemption in the kernel, with preemption
@@ -63,7 +66,7 @@ fn budget(model: Config, budgets: [u64; 3]) -> u64 {
 type Verdict = (String, Result<(), String>);
 
 /// What was measured, by name; or why it was not.
-type Found = BTreeMap<String, Result<u64, String>>;
+pub(super) type Found = BTreeMap<String, Result<u64, String>>;
 
 /// Counts that must not get worse: those of the program `flukeperf`, and of what servers do for a program, per model and name.
 pub struct Thresholds {
@@ -110,7 +113,8 @@ impl Thresholds {
             return Some(budget(model, *budgets));
         }
         let count = *self.counts.get(model.name())?.get(name)?;
-        let percent = match is_of_services(name) {
+        let percent = match is_of_services(name) || devices::is_key(name) {
+            _ if name.starts_with("tcp_") => TOLERANCE_OF_STREAMS,
             true => TOLERANCE_OF_SERVICES,
             false => self.tolerance,
         };
@@ -126,8 +130,8 @@ impl Thresholds {
             for row in rows {
                 let here = row.group == Group::Operation
                     && (is_of_flukeperf(&row.name) || is_of_services(&row.name));
-                if let (Some(count), true) = (row.instructions, here) {
-                    of_model.insert(row.name.clone(), count);
+                if let (Some(count), true) = (row.instructions, here || devices::is_held(row)) {
+                    of_model.insert(devices::key(row), count);
                 }
             }
         }
@@ -169,6 +173,19 @@ impl Thresholds {
                 Line::Failed { why, .. } => Err(why.clone()),
             };
             found.insert(line.name().to_string(), count);
+        }
+        if self.names(model).iter().any(|name| devices::is_key(name)) {
+            let project = Project::find()?;
+            let plugin = build_plugin(&project)?;
+            let bench = devices::Bench {
+                images,
+                config: model,
+                plugin: &plugin,
+                label: model.name(),
+                placements: &devices::PLACEMENTS[..1],
+                look: boots::Look::Counts,
+            };
+            found.extend(bench.held(&project)?);
         }
         let names = self.names(model).into_iter();
         Ok(names

@@ -107,6 +107,8 @@ pub struct Options {
     pub gets: Vec<String>,
     /// A file that is the machine's disk.
     pub disk: Option<PathBuf>,
+    /// Instead of that, a disk of so many bytes that has zeros, forgets what is written, and takes no time: for measurements.
+    pub null_disk: Option<u64>,
     /// What its network card is connected to.
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
@@ -130,6 +132,9 @@ pub struct Options {
     /// In host time.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
+    /// A machine that counts instructions waits, while it idles, as long as its clock says: it talks with others, whose clock is another one.
+    /// Without, its clock jumps to the next thing that it waits for.
+    pub waits: bool,
     /// Where servers run.
     pub places: Vec<place::Place>,
     /// More words for the kernel's command line.
@@ -167,6 +172,7 @@ impl Options {
             packages: None,
             gets: Vec::new(),
             disk: None,
+            null_disk: None,
             net: Net::None,
             pcap: None,
             rng: Rng::None,
@@ -179,6 +185,7 @@ impl Options {
             memory_file: None,
             timeout: None,
             deterministic: false,
+            waits: false,
             places: Vec::new(),
             words: Vec::new(),
             counting: false,
@@ -452,8 +459,15 @@ fn qemu(
         };
         command.args(["-device", "edu,addr=2", "-device", second]);
     }
-    if let Some(disk) = &options.disk {
-        let drive = format!("file={},format=raw,if=none,id=disk", quoted(disk));
+    let file = options
+        .disk
+        .as_ref()
+        .map(|disk| format!("file={},format=raw", quoted(disk)));
+    let null = options
+        .null_disk
+        .map(|size| format!("driver=null-co,size={size},read-zeroes=on"));
+    if let Some(what) = null.or(file) {
+        let drive = format!("{what},if=none,id=disk");
         command.args(["-drive", &drive]);
         match &options.driver {
             Some(driver) if driver.service == "disk" && !driver.device.is_empty() => {
@@ -476,7 +490,11 @@ fn qemu(
     if options.deterministic {
         command.args([
             "-icount",
-            "shift=0,sleep=off",
+            if options.waits {
+                "shift=0,sleep=on"
+            } else {
+                "shift=0,sleep=off"
+            },
             "-rtc",
             // Later than every file.
             "clock=vm,base=2030-01-01",

@@ -1,0 +1,241 @@
+//! What datagrams and bytes of a connection cost, at both ends: `net_requests serve [FILTER]` in one machine, and `net_requests ask ADDRESS [FILTER]` in another one
+//! that is on the same wire.
+//!
+//! Both ends measure the same row at the same time, each its own instructions. A datagram's first byte says what it is for.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use benches::loops;
+use benches::report::{Outcome, Report, Sample};
+use benches::run::Must;
+use core::net::IpAddr;
+use rt::net::{Network, Place, Socket};
+use rt::time;
+
+rt::entry!(main);
+
+/// Where the other end listens: to datagrams, and to connections.
+const DATAGRAMS: u16 = 7;
+const STREAMS: u16 = 8;
+/// Datagrams that come back, and how many do so before that is counted.
+const ECHOES: u64 = 500;
+const WARM: u64 = 100;
+/// Kilobytes that are sent, and how many before they are counted; bytes of a write.
+const KILOBYTES: u64 = 1024;
+const WARM_KILOBYTES: u64 = 128;
+const PIECE: usize = 16 * 1024;
+/// What a datagram is for: it comes back; the stretch begins; it ends.
+const ECHO: u8 = 0;
+const BEGIN: u8 = 1;
+const END: u8 = 2;
+/// How long something may take, in nanoseconds, and how long to wait for a server that may not be there yet.
+const PATIENCE: u64 = 60_000_000_000;
+const PAUSE: u64 = 100_000_000;
+
+/// The rows of datagrams, and their bytes.
+const ROWS: [(&str, usize); 4] = [
+    ("udp_1", 1),
+    ("udp_64", 64),
+    ("udp_512", 512),
+    ("udp_1400", 1400),
+];
+const BULK: &str = "tcp_kb";
+
+/// A session, when there is a server.
+fn open() -> Result<Network, String> {
+    let deadline = time::now() + PATIENCE;
+    loop {
+        match Network::open() {
+            Ok(net) => return Ok(net),
+            Err(_) if time::now() < deadline => time::sleep(PAUSE),
+            Err(error) => return Err(error).must("the network"),
+        }
+    }
+}
+
+/// Sends back what comes until a stretch has begun and ended: as many datagrams as came meanwhile, and one, since the first that is sent and the last
+/// that has come are half of one each.
+fn answer(net: &mut Network, socket: Socket) -> Outcome {
+    let next = |net: &mut Network| {
+        let came = net.receive(socket, PATIENCE).must("receive")?;
+        came.ok_or_else(|| String::from("nothing comes any more"))
+    };
+    loop {
+        let (from, bytes) = next(net)?;
+        if bytes.first() != Some(&BEGIN) {
+            net.send(socket, from, &bytes).must("send")?;
+            continue;
+        }
+        let (count, (from, bytes)) = loops::stretch(|| {
+            let mut count = 0;
+            let mut last = (from, bytes);
+            loop {
+                net.send(socket, last.0, &last.1).must("send")?;
+                count += 1;
+                last = next(net)?;
+                if last.1.first() == Some(&END) {
+                    return Ok::<_, String>((count, last));
+                }
+            }
+        })?;
+        net.send(socket, from, &bytes).must("send")?;
+        return Ok(Sample::of_block(count));
+    }
+}
+
+/// Sends a datagram until it comes back.
+fn insist(net: &mut Network, socket: Socket, to: Place, bytes: &[u8]) -> Result<(), String> {
+    let deadline = time::now() + PATIENCE;
+    while time::now() < deadline {
+        net.send(socket, to, bytes).must("send")?;
+        match net.receive(socket, PAUSE) {
+            Ok(Some((_, came))) if came == bytes => return Ok(()),
+            _ => {}
+        }
+    }
+    Err("nobody answers".into())
+}
+
+/// Sends so many datagrams of this length, each when the one before it has come back.
+fn echoes(
+    net: &mut Network,
+    socket: Socket,
+    to: Place,
+    bytes: &[u8],
+    count: u64,
+) -> Result<(), String> {
+    for _ in 0..count {
+        net.send(socket, to, bytes).must("send")?;
+        match net.receive(socket, PATIENCE).must("receive")? {
+            Some((from, came)) if from == to && came == bytes => {}
+            _ => return Err("another datagram has come, or none".into()),
+        }
+    }
+    Ok(())
+}
+
+/// Asks for datagrams of so many bytes.
+fn ask(net: &mut Network, to: IpAddr, length: usize) -> Outcome {
+    let to = Place {
+        address: to,
+        port: DATAGRAMS,
+    };
+    let (socket, _) = net.datagrams(0).must("a socket")?;
+    let mut bytes = vec![ECHO; length];
+    insist(net, socket, to, &bytes)?;
+    echoes(net, socket, to, &bytes, WARM)?;
+    bytes[0] = BEGIN;
+    echoes(net, socket, to, &bytes, 1)?;
+    bytes[0] = ECHO;
+    loops::stretch(|| echoes(net, socket, to, &bytes, ECHOES))?;
+    let sample = Sample::of_block(ECHOES);
+    bytes[0] = END;
+    echoes(net, socket, to, &bytes, 1)?;
+    net.close(socket).must("close")?;
+    Ok(sample)
+}
+
+/// Writes or reads so many kilobytes.
+fn write(net: &mut Network, socket: Socket, kilobytes: u64) -> Result<(), String> {
+    let piece = vec![1; PIECE];
+    let mut left = kilobytes as usize * 1024;
+    while left > 0 {
+        let length = left.min(PIECE);
+        net.write_all(socket, &piece[..length]).must("write")?;
+        left -= length;
+    }
+    Ok(())
+}
+
+fn read(net: &mut Network, socket: Socket, kilobytes: u64) -> Result<(), String> {
+    let mut piece = vec![0; PIECE];
+    let mut left = kilobytes as usize * 1024;
+    while left > 0 {
+        let most = left.min(PIECE);
+        match net.read(socket, &mut piece[..most]).must("read")? {
+            0 => return Err("the connection has ended".into()),
+            length => left -= length,
+        }
+    }
+    Ok(())
+}
+
+/// Takes what is sent over a connection.
+fn take(net: &mut Network, listening: Socket) -> Outcome {
+    let (socket, _) = net.accept(listening).must("accept")?;
+    read(net, socket, WARM_KILOBYTES)?;
+    loops::stretch(|| read(net, socket, KILOBYTES))?;
+    let sample = Sample::of_block(KILOBYTES);
+    net.close(socket).must("close")?;
+    Ok(sample)
+}
+
+/// Sends over a connection, until all has arrived.
+fn give(net: &mut Network, to: IpAddr) -> Outcome {
+    let to = Place {
+        address: to,
+        port: STREAMS,
+    };
+    let deadline = time::now() + PATIENCE;
+    let socket = loop {
+        match net.connect(to) {
+            Ok(socket) => break socket,
+            Err(_) if time::now() < deadline => time::sleep(PAUSE),
+            Err(error) => return Err(error).must("connect"),
+        }
+    };
+    write(net, socket, WARM_KILOBYTES)?;
+    loops::stretch(|| {
+        write(net, socket, KILOBYTES)?;
+        net.sent(socket).must("sent")
+    })?;
+    let sample = Sample::of_block(KILOBYTES);
+    net.close(socket).must("close")?;
+    Ok(sample)
+}
+
+fn serve(report: &Report) -> Result<bool, String> {
+    let mut net = open()?;
+    let (socket, _) = net.datagrams(DATAGRAMS).must("a socket")?;
+    let (listening, _) = net.listen(STREAMS, 1).must("listen")?;
+    let mut good = true;
+    for (name, _) in ROWS {
+        good &= report.bench(name, "echo", || answer(&mut net, socket));
+    }
+    good &= report.bench(BULK, "KB", || take(&mut net, listening));
+    Ok(good)
+}
+
+fn client(report: &Report, to: &str) -> Result<bool, String> {
+    let to: IpAddr = to.parse().map_err(|_| format!("{to} is no address"))?;
+    let mut net = open()?;
+    let mut good = true;
+    for (name, length) in ROWS {
+        good &= report.bench(name, "echo", || ask(&mut net, to, length));
+    }
+    good &= report.bench(BULK, "KB", || give(&mut net, to));
+    Ok(good)
+}
+
+fn main() -> u8 {
+    let arguments = &rt::start().args;
+    let word = |n: usize| arguments.get(n).map_or("", String::as_str);
+    let done = match word(1) {
+        "serve" => serve(&Report::of_filter(word(2))),
+        "ask" => client(&Report::of_filter(word(3)), word(2)),
+        _ => Err("how?".into()),
+    };
+    match done {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(why) => {
+            rt::println!("net_requests: {why}");
+            1
+        }
+    }
+}

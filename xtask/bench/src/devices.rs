@@ -1,0 +1,371 @@
+//! `./fermata bench devices`: what requests to devices cost, by each driver and in each placement.
+//!
+//! A disk's requests are made in a machine whose disk takes no time; datagrams and connections between two machines on one wire, and the instructions of both
+//! count. Only what is executed counts, not the time in which a machine idles.
+
+use std::path::Path;
+
+use super::boots::{self, Line, Look, Session};
+use super::references;
+use super::table::{number, Table};
+use super::thresholds::Found;
+use super::{could_want, failures, per, show, Group, Results, Row};
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::Images;
+use xtask_build::linux::{self, Program};
+use xtask_build::project::{temp_dir, Project};
+use xtask_machine::net::{Net, Pair};
+use xtask_machine::place::Place;
+use xtask_machine::Options;
+
+/// The word that asks for all of these rows.
+const ALL: &str = "devices";
+/// The word for both drivers that are Fermata's own, and in what rows of theirs, and of none, the field is.
+pub(super) const VIRTIO: &str = "virtio";
+const OWN: [&str; 3] = ["virtio-blk", "virtio-net", NO_DRIVER];
+const NO_DRIVER: &str = "none";
+/// Rows of a disk, and of files beside it; and of a network.
+const DISK: &[&str] = &[
+    "blk_read_4k",
+    "blk_write_4k",
+    "blk_read_64k",
+    "blk_write_64k",
+    "blk_read_4k_x32",
+    FILE,
+];
+const FILE: &str = "file_read_4k";
+const NET: &[&str] = &["udp_1", "udp_64", "udp_512", "udp_1400", "tcp_kb"];
+/// Bytes of the disk: too few for a file system, or one would be made there and be gone at once.
+const SIZE: u64 = 16 << 20;
+
+/// Where drivers and servers run: the word for it, and what it says to the machine.
+pub(super) const PLACEMENTS: [(&str, Option<&str>); 2] =
+    [("process", None), ("kernel", Some("all=kernel"))];
+
+/// Whether the row is one of these.
+pub(super) fn is_row(name: &str) -> bool {
+    DISK.contains(&name) || NET.contains(&name)
+}
+
+/// What the programs are asked for; nothing if no row is wanted.
+fn asked(filter: &str, names: &[&str]) -> Option<String> {
+    match filter {
+        ALL => Some(String::new()),
+        _ => {
+            let any = names.iter().any(|name| could_want(filter, name));
+            any.then(|| filter.to_string())
+        }
+    }
+}
+
+/// Whether some of these rows are wanted, and whether none but these are.
+pub(super) fn are_wanted(filter: &str) -> bool {
+    asked(filter, DISK).is_some() || asked(filter, NET).is_some()
+}
+
+pub(super) fn alone(filter: &str) -> bool {
+    filter == ALL
+}
+
+/// The name under which a row is held.
+pub(super) fn key(row: &Row) -> String {
+    match (&row.driver, row.placement) {
+        (Some(driver), Some(placement)) => format!("{}/{driver}/{placement}", row.name),
+        _ => row.name.clone(),
+    }
+}
+
+/// Whether the name is one under which such a row is held.
+pub(super) fn is_key(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(row, _)| is_row(row))
+}
+
+/// Whether `test` holds the row: Linux's drivers are not in every build, and the kernel's rings cost as much as a process, but for a hundred instructions.
+pub(super) fn is_held(row: &Row) -> bool {
+    row.group == Group::Devices
+        && row.placement == Some(PLACEMENTS[0].0)
+        && row
+            .driver
+            .as_ref()
+            .is_some_and(|driver| OWN.contains(&&**driver))
+}
+
+/// A driver of a kind of device.
+struct Driver {
+    name: String,
+    /// The service: `disk` or `link`.
+    service: &'static str,
+    /// Linux's.
+    program: Option<Program>,
+}
+
+/// The drivers of these names: `virtio` is both of Fermata's own.
+fn drivers(project: &Project, names: &[String]) -> Result<Vec<Driver>, Error> {
+    let mut found = Vec::new();
+    for name in names {
+        if name == VIRTIO {
+            for (name, service) in [("virtio-blk", "disk"), ("virtio-net", "link")] {
+                found.push(Driver {
+                    name: name.into(),
+                    service,
+                    program: None,
+                });
+            }
+            continue;
+        }
+        let (program, _) = linux::build(project, linux::find(name)?)?;
+        found.push(Driver {
+            name: name.clone(),
+            service: program.service,
+            program: Some(program),
+        });
+    }
+    Ok(found)
+}
+
+/// The machine of a driver.
+fn machine(
+    config: Config,
+    driver: &Driver,
+    place: Option<&str>,
+    script: String,
+) -> Result<Options, Error> {
+    let mut options = Options::new(config);
+    options.script = Some(script.into_bytes());
+    options.driver.clone_from(&driver.program);
+    let place: Option<Place> = place.map(str::parse).transpose().map_err(Error::new)?;
+    options.places.extend(place);
+    Ok(options)
+}
+
+/// The rows of sessions that measured the same: of several machines the sum.
+fn rows(sessions: &[Session], driver: &Driver, placement: &'static str) -> Result<Vec<Row>, Error> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (line, stretch) in sessions.iter().flatten() {
+        let Line::Sample {
+            name,
+            unit,
+            operations,
+            ..
+        } = line
+        else {
+            continue;
+        };
+        let Some(stretch) = stretch else {
+            return Err(Error::new(format!("{name} was not counted")));
+        };
+        let counts = stretch.counts.map(|count| per(count, *operations));
+        match rows.iter_mut().find(|row| row.name == *name) {
+            Some(row) => {
+                for (sum, more) in [&mut row.instructions, &mut row.loads, &mut row.stores]
+                    .into_iter()
+                    .zip(counts)
+                {
+                    *sum.get_or_insert(0) += more;
+                }
+            }
+            None => rows.push(Row {
+                name: name.clone(),
+                unit: unit.clone(),
+                group: Group::Devices,
+                instructions: Some(counts[0]),
+                loads: Some(counts[1]),
+                stores: Some(counts[2]),
+                repetitions: *operations,
+                driver: Some(driver.name.clone()),
+                placement: Some(placement),
+                ..Row::default()
+            }),
+        }
+    }
+    Ok(rows)
+}
+
+/// What is needed to measure.
+pub(super) struct Bench<'a> {
+    pub(super) images: &'a Images,
+    pub(super) config: Config,
+    pub(super) plugin: &'a Path,
+    /// For progress.
+    pub(super) label: &'a str,
+    /// Of [`PLACEMENTS`], those that are wanted.
+    pub(super) placements: &'a [(&'static str, Option<&'static str>)],
+    /// What is counted.
+    pub(super) look: Look,
+}
+
+impl Bench<'_> {
+    /// All rows that are wanted, by these drivers, and what failed.
+    pub(super) fn take(
+        &self,
+        project: &Project,
+        filter: &str,
+        names: &[String],
+    ) -> Result<(Vec<Row>, Vec<String>), Error> {
+        let (mut all, mut failed) = (Vec::new(), Vec::new());
+        self.each(project, filter, names, |driver, placement, sessions| {
+            failed.extend(sessions.iter().flat_map(failures));
+            let mut rows = rows(&sessions, driver, placement)?;
+            // A file in memory has no driver: once is enough.
+            rows.retain(|row| row.name != FILE || driver.program.is_none());
+            for row in &mut rows {
+                if row.name == FILE {
+                    row.driver = Some(NO_DRIVER.into());
+                }
+                let count = number(row.instructions);
+                eprintln!("{}: {}: {count} instructions", self.label, key(row));
+            }
+            all.extend(rows);
+            Ok(())
+        })?;
+        Ok((all, failed))
+    }
+
+    /// What each machine said, of all that is wanted.
+    pub(super) fn sessions(
+        &self,
+        project: &Project,
+        filter: &str,
+        names: &[String],
+    ) -> Result<Vec<Session>, Error> {
+        let mut all = Vec::new();
+        self.each(project, filter, names, |_, _, sessions| {
+            all.extend(sessions);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Measures with each driver in each placement.
+    fn each(
+        &self,
+        project: &Project,
+        filter: &str,
+        names: &[String],
+        mut found: impl FnMut(&Driver, &'static str, Vec<Session>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for driver in drivers(project, names)? {
+            for &(placement, place) in self.placements {
+                let rows = if driver.service == "disk" { DISK } else { NET };
+                let Some(asked) = asked(filter, rows) else {
+                    continue;
+                };
+                eprintln!("{}: {}, {placement}", self.label, driver.name);
+                let sessions = match driver.service {
+                    "disk" => vec![self.disk(&driver, place, &asked)?],
+                    _ => self.pair(&driver, place, &asked)?.into(),
+                };
+                found(&driver, placement, sessions)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `test` holds, by its name, or why it was not measured.
+    pub(super) fn held(&self, project: &Project) -> Result<Found, Error> {
+        let (rows, failed) = self.take(project, ALL, &[VIRTIO.to_string()])?;
+        if let Some(why) = failed.first() {
+            return Err(Error::new(why.clone()));
+        }
+        let held = rows.iter().filter(|row| is_held(row));
+        Ok(held
+            .map(|row| (key(row), Ok(row.instructions.unwrap_or_default())))
+            .collect())
+    }
+
+    /// A machine with a disk.
+    fn disk(&self, driver: &Driver, place: Option<&str>, asked: &str) -> Result<Session, Error> {
+        let script = format!("trust /bench/disk_requests {asked}\nexit 0\n");
+        let mut options = machine(self.config, driver, place, script)?;
+        options.null_disk = Some(SIZE);
+        self.session(options)
+    }
+
+    /// Two machines on one wire.
+    fn pair(
+        &self,
+        driver: &Driver,
+        place: Option<&str>,
+        asked: &str,
+    ) -> Result<[Session; 2], Error> {
+        let directory = temp_dir()?;
+        let of = |end: u8, words: &str| {
+            let script = format!("trust /bench/net_requests {words} {asked}\nexit 0\n");
+            let mut options = machine(self.config, driver, place, script)?;
+            options.net = Net::Pair(Pair {
+                directory: directory.path().into(),
+                end,
+            });
+            options.waits = true;
+            Ok::<_, Error>(options)
+        };
+        let (serves, asks) = (of(0, "serve")?, of(1, "ask 10.0.3.1")?);
+        std::thread::scope(|scope| {
+            let serves = scope.spawn(|| self.session(serves));
+            let asks = self.session(asks);
+            let serves = serves
+                .join()
+                .map_err(|_| Error::new("a machine panicked xtask"))?;
+            Ok([serves?, asks?])
+        })
+    }
+
+    fn session(&self, options: Options) -> Result<Session, Error> {
+        let name = self.config.name();
+        boots::session(
+            self.images,
+            options,
+            self.look,
+            self.plugin,
+            name,
+            &mut |line| {
+                if let Line::Failed { .. } = line {
+                    show(self.label, line);
+                }
+            },
+        )
+    }
+}
+
+impl Results {
+    /// The rows of a configuration, beside Linux's and what is wanted.
+    pub(super) fn devices(&self) -> Option<Table> {
+        let head = [
+            "row",
+            "driver",
+            "placement",
+            "configuration",
+            "instructions",
+            "loads",
+            "stores",
+            "Linux",
+            "of Linux",
+            "aim",
+        ];
+        let mut table = Table::new(&head, &[0, 1, 2, 3]);
+        for (config, rows) in self.configs.iter().zip(&self.rows) {
+            for row in rows.iter().filter(|row| row.group == Group::Devices) {
+                let (driver, placement) = (row.driver.as_deref()?, row.placement?);
+                let known = references::of_device(&row.name, driver);
+                let linux = known.and_then(|known| known.linux);
+                let aim = known
+                    .and_then(|known| known.aim)
+                    .filter(|_| placement == "process");
+                table.rows.push(vec![
+                    row.name.clone(),
+                    driver.into(),
+                    placement.into(),
+                    config.name().into(),
+                    number(row.instructions),
+                    number(row.loads),
+                    number(row.stores),
+                    number(linux),
+                    super::table::ratio(row.instructions, linux),
+                    number(aim),
+                ]);
+            }
+        }
+        (!table.rows.is_empty()).then_some(table)
+    }
+}
