@@ -36,6 +36,9 @@ const END: u8 = 2;
 /// How long something may take, in nanoseconds, and how long to wait for a server that may not be there yet.
 const PATIENCE: u64 = 60_000_000_000;
 const PAUSE: u64 = 100_000_000;
+/// How long until a datagram counts as lost, and how often a row is begun.
+const LOST: u64 = 5_000_000_000;
+const ATTEMPTS: u32 = 4;
 
 /// The rows of datagrams, and their bytes.
 const ROWS: [(&str, usize); 4] = [
@@ -59,32 +62,37 @@ fn open() -> Result<Network, String> {
 }
 
 /// Sends back what comes until a stretch has begun and ended: as many datagrams as came meanwhile, and one, since the first that is sent and the last
-/// that has come are half of one each.
+/// that has come are half of one each. A stretch that begins anew counts from there.
 fn answer(net: &mut Network, socket: Socket) -> Outcome {
     let next = |net: &mut Network| {
         let came = net.receive(socket, PATIENCE).must("receive")?;
         came.ok_or_else(|| String::from("nothing comes any more"))
     };
+    let (mut from, mut bytes) = next(net)?;
     loop {
-        let (from, bytes) = next(net)?;
         if bytes.first() != Some(&BEGIN) {
             net.send(socket, from, &bytes).must("send")?;
+            (from, bytes) = next(net)?;
             continue;
         }
-        let (count, (from, bytes)) = loops::stretch(|| {
+        let (count, last) = loops::stretch(|| {
             let mut count = 0;
             let mut last = (from, bytes);
             loop {
                 net.send(socket, last.0, &last.1).must("send")?;
                 count += 1;
                 last = next(net)?;
-                if last.1.first() == Some(&END) {
+                if last.1.first() != Some(&ECHO) {
                     return Ok::<_, String>((count, last));
                 }
             }
         })?;
-        net.send(socket, from, &bytes).must("send")?;
-        return Ok(Sample::of_block(count));
+        let sample = Sample::of_block(count);
+        (from, bytes) = last;
+        if bytes.first() == Some(&END) {
+            net.send(socket, from, &bytes).must("send")?;
+            return Ok(sample);
+        }
     }
 }
 
@@ -93,51 +101,58 @@ fn insist(net: &mut Network, socket: Socket, to: Place, bytes: &[u8]) -> Result<
     let deadline = time::now() + PATIENCE;
     while time::now() < deadline {
         net.send(socket, to, bytes).must("send")?;
-        match net.receive(socket, PAUSE) {
-            Ok(Some((_, came))) if came == bytes => return Ok(()),
-            _ => {}
+        while let Some((_, came)) = net.receive(socket, LOST).must("receive")? {
+            if came == bytes {
+                return Ok(());
+            }
         }
     }
     Err("nobody answers".into())
 }
 
-/// Sends so many datagrams of this length, each when the one before it has come back.
+/// Sends so many datagrams of this length, each when the one before it has come back. Whether all did.
 fn echoes(
     net: &mut Network,
     socket: Socket,
     to: Place,
     bytes: &[u8],
     count: u64,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     for _ in 0..count {
         net.send(socket, to, bytes).must("send")?;
-        match net.receive(socket, PATIENCE).must("receive")? {
+        match net.receive(socket, LOST).must("receive")? {
             Some((from, came)) if from == to && came == bytes => {}
-            _ => return Err("another datagram has come, or none".into()),
+            _ => return Ok(false),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Asks for datagrams of so many bytes.
+/// Asks for datagrams of so many bytes. A datagram may be lost: then the stretch begins anew, for what is sent again is work of its own.
 fn ask(net: &mut Network, to: IpAddr, length: usize) -> Outcome {
     let to = Place {
         address: to,
         port: DATAGRAMS,
     };
     let (socket, _) = net.datagrams(0).must("a socket")?;
-    let mut bytes = vec![ECHO; length];
-    insist(net, socket, to, &bytes)?;
-    echoes(net, socket, to, &bytes, WARM)?;
-    bytes[0] = BEGIN;
-    echoes(net, socket, to, &bytes, 1)?;
-    bytes[0] = ECHO;
-    loops::stretch(|| echoes(net, socket, to, &bytes, ECHOES))?;
-    let sample = Sample::of_block(ECHOES);
-    bytes[0] = END;
-    echoes(net, socket, to, &bytes, 1)?;
-    net.close(socket).must("close")?;
-    Ok(sample)
+    let of = |purpose| {
+        let mut bytes = vec![ECHO; length];
+        bytes[0] = purpose;
+        bytes
+    };
+    let (echo, begin, end) = (of(ECHO), of(BEGIN), of(END));
+    insist(net, socket, to, &echo)?;
+    echoes(net, socket, to, &echo, WARM)?;
+    for _ in 0..ATTEMPTS {
+        insist(net, socket, to, &begin)?;
+        if loops::stretch(|| echoes(net, socket, to, &echo, ECHOES))? {
+            let sample = Sample::of_block(ECHOES);
+            insist(net, socket, to, &end)?;
+            net.close(socket).must("close")?;
+            return Ok(sample);
+        }
+    }
+    Err(format!("datagrams were lost {ATTEMPTS} times"))
 }
 
 /// Writes or reads so many kilobytes.
