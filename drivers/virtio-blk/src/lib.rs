@@ -43,99 +43,160 @@ struct Request {
     state: State,
 }
 
+/// What a session has, so that nothing is looked for in all slots: a bit for each tag.
+#[derive(Debug)]
+struct Client {
+    session: Session,
+    /// Those in use, and the slot of each.
+    tags: u64,
+    slots: [u8; TAGS as usize],
+    /// Those of them that the device has, and those that are done and were not told.
+    submitted: u64,
+    fresh: u64,
+}
+
 /// The requests that the driver has taken, each in a slot of the memory that the device reaches.
 #[derive(Debug)]
 pub struct Requests {
     slots: Vec<Option<Request>>,
+    /// A bit for each slot that is free.
+    free: u64,
+    /// The sessions that have submitted something.
+    clients: Vec<Client>,
 }
 
 impl Requests {
-    /// No requests, and room for so many.
+    /// Most slots.
+    const MOST: usize = 64;
+
+    /// No requests, and room for so many, at most 64.
     #[must_use]
     pub fn new(slots: usize) -> Self {
+        let slots = slots.min(Self::MOST);
         Requests {
             slots: (0..slots).map(|_| None).collect(),
+            free: u64::MAX
+                .checked_shr((Self::MOST - slots) as u32)
+                .unwrap_or(0),
+            clients: Vec::new(),
         }
     }
 
-    fn of(&self, session: Session) -> impl Iterator<Item = (Slot, &Request)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(move |(slot, request)| {
-            let request = request.as_ref()?;
-            (request.session == Some(session)).then_some((slot, request))
-        })
+    fn client(&self, session: Session) -> Option<&Client> {
+        self.clients.iter().find(|client| client.session == session)
+    }
+
+    fn client_mut(&mut self, session: Session) -> Option<&mut Client> {
+        let mut clients = self.clients.iter_mut();
+        clients.find(|client| client.session == session)
+    }
+
+    /// The slot is nobody's any more.
+    fn free(&mut self, slot: Slot) {
+        let request = self.slots.get_mut(slot).and_then(Option::take);
+        let Some(Request { session, tag, .. }) = request else {
+            return;
+        };
+        self.free |= 1 << slot;
+        if let Some(client) = session.and_then(|session| self.client_mut(session)) {
+            for tags in [&mut client.tags, &mut client.submitted, &mut client.fresh] {
+                *tags &= !(1 << tag);
+            }
+        }
     }
 
     /// Whether a session may submit one more request now.
     #[must_use]
     pub fn has_room(&self, session: Session) -> bool {
-        self.of(session).count() < OUTSTANDING && self.slots.iter().any(Option::is_none)
+        let own = self
+            .client(session)
+            .map_or(0, |client| client.tags.count_ones());
+        own < OUTSTANDING as u32 && self.free != 0
     }
 
     /// Takes a request of a session, under a tag that the session chose: the slot for it. Errors: `Invalid` if the tag is too large or
     /// in use, `WouldBlock` if there is no room.
     pub fn submit(&mut self, session: Session, tag: u64, kind: Kind) -> Result<Slot, Error> {
-        if tag >= TAGS || self.of(session).any(|(_, request)| request.tag == tag) {
+        let in_use = |client: &Client| client.tags & 1 << tag != 0;
+        if tag >= TAGS || self.client(session).is_some_and(in_use) {
             return Err(Error::Invalid);
         }
         if !self.has_room(session) {
             return Err(Error::WouldBlock);
         }
-        let slot = self.slots.iter().position(Option::is_none);
-        let slot = slot.ok_or(Error::WouldBlock)?;
+        if self.client(session).is_none() {
+            self.clients.push(Client {
+                session,
+                tags: 0,
+                slots: [0; TAGS as usize],
+                submitted: 0,
+                fresh: 0,
+            });
+        }
+        let slot = self.free.trailing_zeros() as Slot;
+        self.free &= !(1 << slot);
         self.slots[slot] = Some(Request {
             session: Some(session),
             tag,
             kind,
             state: State::Submitted,
         });
+        if let Some(client) = self.client_mut(session) {
+            client.tags |= 1 << tag;
+            client.submitted |= 1 << tag;
+            client.slots[tag as usize] = slot as u8;
+        }
         Ok(slot)
     }
 
     /// Frees the slot of a request that the device did not take.
     pub fn withdraw(&mut self, slot: Slot) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = None;
-        }
+        self.free(slot);
     }
 
     /// Notes that the device has done the request in this slot. Returns false if it does not have one there: then the device
     /// is broken.
     pub fn complete(&mut self, slot: Slot, failed: bool) -> bool {
-        let Some(place) = self.slots.get_mut(slot) else {
+        let Some(Some(request)) = self.slots.get_mut(slot) else {
             return false;
         };
-        match place {
-            Some(request) if request.state == State::Submitted => {
-                request.state = State::Done { failed };
-                if request.session.is_none() {
-                    *place = None;
-                }
-                true
-            }
-            _ => false,
+        if request.state != State::Submitted {
+            return false;
         }
+        request.state = State::Done { failed };
+        let (session, tag) = (request.session, request.tag);
+        match session.and_then(|session| self.client_mut(session)) {
+            Some(client) => {
+                client.submitted &= !(1 << tag);
+                client.fresh |= 1 << tag;
+            }
+            None => self.free(slot),
+        }
+        true
     }
 
     /// What is done that the session was not told: a bit for each tag, and for each that failed. `None`: nothing yet. Writes,
     /// flushes and what failed are over with this.
     pub fn tell(&mut self, session: Session) -> Result<Option<(u64, u64)>, Error> {
-        let (mut done, mut failures, mut submitted) = (0, 0, false);
-        for place in &mut self.slots {
-            let Some(request) = place.as_mut().filter(|r| r.session == Some(session)) else {
+        let Some(client) = self.client_mut(session) else {
+            return Err(Error::Invalid);
+        };
+        let (done, submitted) = (client.fresh, client.submitted != 0);
+        client.fresh = 0;
+        let slots = client.slots;
+        let (mut left, mut failures) = (done, 0);
+        while left != 0 {
+            let tag = left.trailing_zeros();
+            left &= left - 1;
+            let slot = Slot::from(slots[tag as usize]);
+            let Some(Some(request)) = self.slots.get_mut(slot) else {
                 continue;
             };
-            match request.state {
-                State::Submitted => submitted = true,
-                State::Done { failed } => {
-                    done |= 1 << request.tag;
-                    failures |= u64::from(failed) << request.tag;
-                    request.state = State::Told;
-                    if failed || !matches!(request.kind, Kind::Read(_)) {
-                        *place = None;
-                    }
-                }
-                State::Told => {}
+            let failed = request.state == State::Done { failed: true };
+            failures |= u64::from(failed) << tag;
+            request.state = State::Told;
+            if failed || !matches!(request.kind, Kind::Read(_)) {
+                self.free(slot);
             }
         }
         match (done, submitted) {
@@ -147,16 +208,17 @@ impl Requests {
 
     /// Where the data of a read that is done stands, and how many bytes.
     pub fn data(&self, session: Session, tag: u64) -> Result<(Slot, usize), Error> {
-        let mut own = self.of(session).filter(|(_, request)| request.tag == tag);
-        match own.next() {
-            Some((
-                slot,
-                Request {
-                    kind: Kind::Read(size),
-                    state: State::Told,
-                    ..
-                },
-            )) => Ok((slot, *size)),
+        let client = self.client(session).ok_or(Error::Invalid)?;
+        if tag >= TAGS || client.tags & 1 << tag == 0 {
+            return Err(Error::Invalid);
+        }
+        let slot = Slot::from(client.slots[tag as usize]);
+        match self.slots.get(slot) {
+            Some(Some(Request {
+                kind: Kind::Read(size),
+                state: State::Told,
+                ..
+            })) => Ok((slot, *size)),
             _ => Err(Error::Invalid),
         }
     }
@@ -164,17 +226,21 @@ impl Requests {
     /// A read's place is free again.
     pub fn release(&mut self, session: Session, tag: u64) -> Result<(), Error> {
         let (slot, _) = self.data(session, tag)?;
-        self.slots[slot] = None;
+        self.free(slot);
         Ok(())
     }
 
     /// A session ends. What the device has of it keeps its place until it is done.
     pub fn end(&mut self, session: Session) {
-        for place in &mut self.slots {
+        self.clients.retain(|client| client.session != session);
+        for (slot, place) in self.slots.iter_mut().enumerate() {
             match place {
                 Some(r) if r.session == Some(session) => match r.state {
                     State::Submitted => r.session = None,
-                    _ => *place = None,
+                    _ => {
+                        *place = None;
+                        self.free |= 1 << slot;
+                    }
                 },
                 _ => {}
             }
