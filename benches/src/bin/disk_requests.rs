@@ -14,6 +14,7 @@ use alloc::vec;
 use benches::loops;
 use benches::report::{Outcome, Report, Sample};
 use benches::run::Must;
+use block::{Request, SystemDisk};
 use rt::fs::{File, Flags};
 use services::block::{BlockClient, MOST, OUTSTANDING, SECTOR};
 
@@ -180,6 +181,76 @@ fn parallel() -> Outcome {
     measured(Kind::Read, PAGE, |count, data| disk.many(count, data))
 }
 
+/// Van Maren's trace: so many requests, so many of them at once at most, and most of them one at a time. That of the thesis cannot be had; this
+/// one follows from a seed, half of it writes, of 4 or 8 KB. One burst in 64 requests, of any length up to the most, has as many at a time; a client that
+/// outlives the driver asks, as it does for a file system, and gives the driver as many as a session has.
+const TRACE: u64 = 44_519;
+const AT_ONCE: u64 = 102;
+
+fn replay(disk: &mut SystemDisk, sectors: u64, requests: u64) -> Result<u64, String> {
+    let mut random = fastrand::Rng::with_seed(1999);
+    let (mut begun, mut most) = (0, 0);
+    while begun < requests {
+        let burst = match random.u8(..64) {
+            0 => random.u64(2..=AT_ONCE),
+            _ => 1,
+        };
+        let burst = burst.min(requests - begun);
+        for _ in 0..burst {
+            let length = random.u64(1..=2) * PAGE / SECTOR;
+            let sector = random.u64(..sectors / length) * length;
+            let request = match random.bool() {
+                true => Request::Read {
+                    sector,
+                    sectors: length,
+                },
+                false => Request::Write {
+                    sector,
+                    data: vec![OTHER; (length * SECTOR) as usize],
+                },
+            };
+            disk.submit(request).must("submit")?;
+        }
+        for _ in 0..burst {
+            let (_, outcome) = disk.wait().must("wait")?;
+            // The first byte and the last: looking at all would be most of the work.
+            let read = outcome.must("a request")?;
+            if [read.first(), read.last()]
+                .into_iter()
+                .flatten()
+                .any(|byte| *byte != 0)
+            {
+                return Err("a read has something else than the disk has".into());
+            }
+        }
+        begun += burst;
+        most = burst.max(most);
+    }
+    Ok(most)
+}
+
+fn trace() -> Outcome {
+    let mut disk = SystemDisk::open().must("the disk")?;
+    let (sectors, _) = disk.geometry().must("the size")?;
+    replay(&mut disk, sectors, WARM)?;
+    match loops::stretch(|| replay(&mut disk, sectors, TRACE))? {
+        AT_ONCE => Ok(Sample::of_block(TRACE)),
+        most => Err(format!("at most {most} requests were open at a time")),
+    }
+}
+
+/// The sizes of Van Maren's disk read test.
+const SIZES: [(&str, u64); 8] = [
+    ("disk_read_512", 512),
+    ("disk_read_1k", 1024),
+    ("disk_read_2k", 2048),
+    ("disk_read_4k", 4096),
+    ("disk_read_8k", 8192),
+    ("disk_read_16k", 16_384),
+    ("disk_read_32k", 32_768),
+    ("disk_read_64k", 65_536),
+];
+
 /// Reads of a page of a file in memory.
 fn file() -> Outcome {
     rt::fs::write_all(FILE, &vec![0; LENGTH as usize], 0o644).must("the file")?;
@@ -214,5 +285,9 @@ fn main() -> u8 {
     });
     good &= report.bench("blk_read_4k_x32", "request", parallel);
     good &= report.bench("file_read_4k", "read", file);
+    for (name, bytes) in SIZES {
+        good &= report.bench(name, "request", || single(Kind::Read, sequential, bytes));
+    }
+    good &= report.bench("trace_request", "request", trace);
     u8::from(!good)
 }

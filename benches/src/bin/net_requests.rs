@@ -121,7 +121,11 @@ fn echoes(
     for _ in 0..count {
         net.send(socket, to, bytes).must("send")?;
         match net.receive(socket, LOST).must("receive")? {
-            Some((from, came)) if from == to && came == bytes => {}
+            // Not every byte: that would be work of this program's own.
+            Some((from, came))
+                if from == to
+                    && came.len() == bytes.len()
+                    && (came.first(), came.last()) == (bytes.first(), bytes.last()) => {}
             _ => return Ok(false),
         }
     }

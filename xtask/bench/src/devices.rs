@@ -9,7 +9,7 @@ use super::boots::{self, Line, Look, Session};
 use super::references;
 use super::table::{number, Table};
 use super::thresholds::Found;
-use super::{could_want, failures, per, show, Group, Results, Row};
+use super::{failures, per, show, wanted, Group, Results, Row};
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
@@ -19,8 +19,9 @@ use xtask_machine::net::{Net, Pair};
 use xtask_machine::place::Place;
 use xtask_machine::Options;
 
-/// The word that asks for all of these rows.
+/// The word that asks for all of these rows but those of the thesis, and the one that asks for those.
 const ALL: &str = "devices";
+const THESIS: &str = "thesis";
 /// The word for both drivers that are Fermata's own, and in what rows of theirs, and of none, the field is.
 pub(super) const VIRTIO: &str = "virtio";
 const OWN: [&str; 3] = ["virtio-blk", "virtio-net", NO_DRIVER];
@@ -35,6 +36,18 @@ const DISK: &[&str] = &[
     FILE,
 ];
 const FILE: &str = "file_read_4k";
+/// Van Maren, The Fluke Device Driver Framework, sections 5.2.1 and 5.2.4: reads of all sizes, and a trace.
+const DISK_OF_THESIS: &[&str] = &[
+    "disk_read_512",
+    "disk_read_1k",
+    "disk_read_2k",
+    "disk_read_4k",
+    "disk_read_8k",
+    "disk_read_16k",
+    "disk_read_32k",
+    "disk_read_64k",
+    "trace_request",
+];
 const NET: &[&str] = &["udp_1", "udp_64", "udp_512", "udp_1400", "tcp_kb"];
 /// Bytes of the disk: too few for a file system, or one would be made there and be gone at once.
 const SIZE: u64 = 16 << 20;
@@ -45,27 +58,43 @@ pub(super) const PLACEMENTS: [(&str, Option<&str>); 2] =
 
 /// Whether the row is one of these.
 pub(super) fn is_row(name: &str) -> bool {
-    DISK.contains(&name) || NET.contains(&name)
+    [DISK, NET, DISK_OF_THESIS]
+        .iter()
+        .any(|rows| rows.contains(&name))
 }
 
-/// What the programs are asked for; nothing if no row is wanted.
-fn asked(filter: &str, names: &[&str]) -> Option<String> {
-    match filter {
-        ALL => Some(String::new()),
+/// Whether the row is one of a disk, or of files.
+pub(super) fn is_of_disk(name: &str) -> bool {
+    !NET.contains(&name)
+}
+
+/// What the programs of a service are asked for; nothing if no row is wanted. Without a filter all rows but those of the thesis are.
+fn asked(filter: &str, service: &str) -> Option<String> {
+    let (rows, of_thesis) = match service {
+        "disk" => (DISK, DISK_OF_THESIS),
+        _ => (NET, NET),
+    };
+    let names: Vec<&str> = match filter {
+        "" | ALL => rows.to_vec(),
+        THESIS => of_thesis.to_vec(),
         _ => {
-            let any = names.iter().any(|name| could_want(filter, name));
-            any.then(|| filter.to_string())
+            let all = rows.iter().chain(of_thesis).copied();
+            all.filter(|name| wanted(filter, name)).collect()
         }
-    }
+    };
+    (!names.is_empty()).then(|| names.join(","))
 }
 
-/// Whether some of these rows are wanted, and whether none but these are.
+/// Whether some of these rows are wanted.
 pub(super) fn are_wanted(filter: &str) -> bool {
-    asked(filter, DISK).is_some() || asked(filter, NET).is_some()
+    ["disk", "link"]
+        .iter()
+        .any(|service| asked(filter, service).is_some())
 }
 
+/// Whether no other rows are.
 pub(super) fn alone(filter: &str) -> bool {
-    filter == ALL
+    [ALL, THESIS].contains(&filter)
 }
 
 /// The name under which a row is held.
@@ -84,6 +113,7 @@ pub(super) fn is_key(name: &str) -> bool {
 /// Whether `test` holds the row: Linux's drivers are not in every build, and the kernel's rings cost as much as a process, but for a hundred instructions.
 pub(super) fn is_held(row: &Row) -> bool {
     row.group == Group::Devices
+        && !DISK_OF_THESIS.contains(&&*row.name)
         && row.placement == Some(PLACEMENTS[0].0)
         && row
             .driver
@@ -247,8 +277,7 @@ impl Bench<'_> {
     ) -> Result<(), Error> {
         for driver in drivers(project, names)? {
             for &(placement, place) in self.placements {
-                let rows = if driver.service == "disk" { DISK } else { NET };
-                let Some(asked) = asked(filter, rows) else {
+                let Some(asked) = asked(filter, driver.service) else {
                     continue;
                 };
                 eprintln!("{}: {}, {placement}", self.label, driver.name);
@@ -367,5 +396,50 @@ impl Results {
             }
         }
         (!table.rows.is_empty()).then_some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::grouped;
+    use super::{asked, is_key, is_row, ALL, THESIS};
+    use serde_json::Value;
+
+    #[test]
+    fn a_word_asks_for_what_belongs_together() {
+        assert_eq!(asked("rpc_0", "disk"), None);
+        assert_eq!(asked("udp_64", "disk"), None);
+        assert_eq!(asked("udp_64", "link").as_deref(), Some("udp_64"));
+        let devices = asked(ALL, "disk").unwrap_or_default();
+        assert!(devices.split(',').all(is_row) && !devices.contains("trace"));
+        assert!(asked(THESIS, "disk").is_some_and(|names| names.contains("trace_request")));
+        assert!(is_key("tcp_kb/virtio-net/process") && !is_key("tcp_kb") && !is_key("a/b/c"));
+    }
+
+    /// The rows of the page are `| row | driver | placement | instructions | ...`, and those that are held are as the thresholds have them.
+    #[test]
+    fn the_page_has_what_is_held() {
+        let page = include_str!("../../../docs/devices.md");
+        let thresholds = include_str!("../../../benches/thresholds.json");
+        let thresholds: Value = serde_json::from_str(thresholds).expect("thresholds");
+        let counts = thresholds["counts"]["interrupt-np"]
+            .as_object()
+            .expect("counts");
+        let held = counts.iter().filter(|(name, _)| is_key(name));
+        let mut rows = 0;
+        for (name, count) in held {
+            let parts: Vec<&str> = name.split('/').collect();
+            let [row, driver, placement] = parts[..] else {
+                panic!("{name} has not three parts");
+            };
+            let count = grouped(count.as_u64().unwrap_or_default());
+            let begin = format!("| `{row}` | {driver} | {placement} | {count} |");
+            assert!(
+                page.lines().any(|line| line.starts_with(&begin)),
+                "docs/devices.md has no row that begins with '{begin}'"
+            );
+            rows += 1;
+        }
+        assert!(rows > 0);
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::chart::{bar, Bar, Chart};
+use super::devices;
 use super::papers::AIMED;
 use super::parts::PARTS;
 use super::references;
@@ -187,6 +188,40 @@ impl Results {
         chart(&self.series(), groups, None, false)
     }
 
+    /// Requests to devices, of disks or of networks, of the first configuration that has them.
+    fn chart_of_devices(&self, of_disk: bool) -> Option<String> {
+        let mut series: Vec<String> = devices::PLACEMENTS.map(|(name, _)| name.into()).into();
+        series.push("Linux".into());
+        let of_devices =
+            |row: &&Row| row.group == Group::Devices && devices::is_of_disk(&row.name) == of_disk;
+        let rows = self
+            .rows
+            .iter()
+            .find(|rows| rows.iter().any(|row| of_devices(&row)))?;
+        let mut groups: Vec<(String, Vec<Bar>)> = Vec::new();
+        for row in rows.iter().filter(of_devices) {
+            let (Some(driver), Some(placement)) = (&row.driver, row.placement) else {
+                continue;
+            };
+            let title = format!("{}, {driver}", row.name);
+            let at = series.iter().position(|name| name == placement);
+            let Some(bar_of_row) = at.zip(row.instructions).map(|(at, count)| bar(at, count))
+            else {
+                continue;
+            };
+            match groups.iter_mut().find(|(name, _)| *name == title) {
+                Some((_, bars)) => bars.push(bar_of_row),
+                None => groups.push((title, vec![bar_of_row])),
+            }
+        }
+        for (title, bars) in &mut groups {
+            let (name, driver) = title.split_once(", ").unwrap_or((title, ""));
+            let linux = references::of_device(name, driver).and_then(|known| known.linux);
+            bars.extend(linux.map(|linux| bar(2, linux)));
+        }
+        chart(&series, groups, None, false)
+    }
+
     /// A group of bars for each of these rows.
     fn chart_of_rows(&self, names: &[(&str, &str)], log: bool) -> Option<String> {
         let groups = names
@@ -257,6 +292,16 @@ fn sections(results: &Results) -> Vec<Section> {
          which the machine idles is none. Of a network both ends.",
         table(results.devices()),
     );
+    for (title, name, of_disk) in [
+        ("Devices: disks", "devices-disk.svg", true),
+        ("Devices: networks", "devices-net.svg", false),
+    ] {
+        add(
+            title,
+            "Instructions of a request, beside those of Linux's driver of the same device in Linux. Shorter is better.",
+            picture(name, results.chart_of_devices(of_disk)),
+        );
+    }
     add(
         "Goals",
         "Instructions per operation, or bytes, unless the name says otherwise.",

@@ -80,6 +80,7 @@ const PARTS: &[(&str, &[&str])] = &[
         &[
             "docs/numbers.md",
             "docs/comparison.md",
+            "docs/devices.md",
             "docs/bench.md",
             "benches/README.md",
             "tools/README.md",

@@ -153,7 +153,11 @@ const CRATES: &[Room] = &[
         &["abi", "user", "drivers", "servers/checkpoint"],
         &[],
     ),
-    room("benches", &["abi", "user", "tests/guest"], &[]),
+    room(
+        "benches",
+        &["abi", "user", "drivers/block", "tests/guest"],
+        &[],
+    ),
     room("tools", &[], &[]),
     room("tools/image", &["servers/checkpoint"], &[]),
     room("xtask", &["abi", "user/services", "xtask"], &[]),
