@@ -48,6 +48,9 @@ fn keeps_rings_apart() -> bool {
 /// A way to a table: its level, the number of the range that it translates, its address.
 type Way = (u32, u64, u64);
 
+/// What somebody does who preempts an operation, and after how many looks at a word or at CR3.
+type Other = (u64, Box<dyn Fn()>);
+
 struct Processor {
     words: RefCell<Vec<&'static [Cell<u64>]>>,
     cr3: Cell<u64>,
@@ -60,8 +63,8 @@ struct Processor {
     touched: Cell<u64>,
     singly: Cell<u32>,
     loads: Cell<u32>,
-    /// What others do who preempt the operation: after so many looks at a word or at CR3 each.
-    others: RefCell<Vec<(u64, Box<dyn Fn()>)>>,
+    /// The last one comes first.
+    others: RefCell<Vec<Other>>,
 }
 
 static PROCESSOR: Global<Processor> = Global(Processor {
@@ -84,7 +87,7 @@ fn word(physical: u64, index: usize) -> &'static Cell<u64> {
 impl Processor {
     /// A point at which others may preempt the operation.
     fn preemption_point(&self) {
-        let is_due = |other: &mut (u64, Box<dyn Fn()>)| {
+        let is_due = |other: &mut Other| {
             other.0 = other.0.saturating_sub(1);
             other.0 == 0
         };
@@ -419,7 +422,7 @@ fn who_preempts_a_removal_may_load_the_table() {
         fill(table, AT, 12);
         step(|| [other, table][usize::from(loaded)].activate());
         step(|| {
-            let mut all: Vec<(u64, Box<dyn Fn()>)> = vec![(after, Box::new(|| table.activate()))];
+            let mut all: Vec<Other> = vec![(after, Box::new(|| table.activate()))];
             if more > 0 {
                 // Somebody else before.
                 all[0].0 = more;

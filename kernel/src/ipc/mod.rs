@@ -14,6 +14,7 @@ pub(crate) mod keeper;
 mod pump;
 
 use crate::handle;
+use crate::kernel::core;
 use crate::memory;
 use crate::object::connection::{is_of_connection, End};
 use crate::object::port::{Port, Portset};
@@ -22,7 +23,6 @@ use crate::object::space::Space;
 use crate::object::thread::{Hint, Missing, PendingFault, PortWait, Thread, Word};
 use crate::object::{Link, Object};
 use crate::stop::{Access, Fault, Handled, Outcome, Stop};
-use crate::kernel::core;
 use crate::{counters, K};
 use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};

@@ -13,7 +13,7 @@ use super::{failures, per, show, wanted, Group, Results, Row};
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
-use xtask_build::linux::{self, Program};
+use xtask_build::linux::{self, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
 use xtask_machine::net::{Net, Pair};
 use xtask_machine::place::Place;
@@ -144,7 +144,7 @@ fn drivers(project: &Project, names: &[String]) -> Result<Vec<Driver>, Error> {
             }
             continue;
         }
-        let (program, _) = linux::build(project, linux::find(name)?)?;
+        let (program, _) = linux::build(project, linux::find(name)?, Ungranted::Ends)?;
         found.push(Driver {
             name: name.clone(),
             service: program.service,

@@ -913,7 +913,12 @@ impl Fixture {
         for (i, word) in registers.to_words().into_iter().enumerate() {
             self.set_word(SERVER, Page::State, i as u64, word);
         }
-        let control = [registers.rip, registers.rsp, registers.rflags, registers.rax];
+        let control = [
+            registers.rip,
+            registers.rsp,
+            registers.rflags,
+            registers.rax,
+        ];
         for (i, word) in control.into_iter().enumerate() {
             self.set_word(SERVER, Page::State, Self::CONTROL / 8 + i as u64, word);
         }
