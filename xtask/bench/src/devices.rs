@@ -3,6 +3,7 @@
 //! A disk's requests are made in a machine whose disk takes no time; datagrams and connections between two machines on one wire, and the instructions of both
 //! count. Only what is executed counts, not the time in which a machine idles.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::boots::{self, Line, Look, Session};
@@ -79,7 +80,9 @@ fn asked(filter: &str, service: &str) -> Option<String> {
         THESIS => of_thesis.to_vec(),
         _ => {
             let all = rows.iter().chain(of_thesis).copied();
-            all.filter(|name| wanted(filter, name)).collect()
+            // Those of a network are the thesis's too.
+            let once: BTreeSet<&str> = all.filter(|name| wanted(filter, name)).collect();
+            once.into_iter().collect()
         }
     };
     (!names.is_empty()).then(|| names.join(","))
