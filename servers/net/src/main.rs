@@ -45,16 +45,15 @@ fn driver() -> LinkClient {
 
 /// The thread that receives.
 fn receive(bell: &Ref) {
-    let mut batch = Vec::new();
+    let mut room = alloc::vec![0; BATCH];
     loop {
         let mut session = driver();
-        loop {
-            batch.resize(BATCH, 0);
-            let Ok(length) = session.receive(&mut batch) else {
-                break;
-            };
-            batch.truncate(length);
-            core::mem::swap(&mut *CAME.lock(), &mut batch);
+        while let Ok(length) = session.receive(&mut room) {
+            // Mostly a frame or two. Room that is handed on would have to be cleared for the next batch, all of it.
+            let mut came = CAME.lock();
+            came.clear();
+            came.extend_from_slice(room.get(..length).unwrap_or_default());
+            drop(came);
             // It has taken them when it lets go.
             let _ = bell.poke();
         }
