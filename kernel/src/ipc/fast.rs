@@ -85,7 +85,10 @@ fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
 
 fn reply_in_memory(k: K, t: &'static Thread) -> &'static Thread {
     match t.server().stage.get() {
-        Stage::Exception => answer_exception_in_memory(k, t),
+        Stage::Exception if t.ctx.send().length.get() == CONTROL => {
+            answer_exception_by_control(k, t)
+        }
+        Stage::Exception => answer_exception_whole(k, t),
         _ => or_else(k, t, answer::<OnAPage, true>(k, t)),
     }
 }
@@ -529,45 +532,64 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// `reply_wait_receive` to a thread with an exception, which goes on with the registers of the reply: the control
-/// registers, or all.
+/// The length of an answer to an exception in memory that has the control registers alone.
+const CONTROL: u64 = 8 * SHORT_ANSWER_WORDS as u64;
+
+/// `reply_wait_receive` to a thread with an exception, which goes on with the control registers of the reply.
 #[inline(never)]
-fn answer_exception_in_memory(k: K, s: &'static Thread) -> &'static Thread {
-    or_else(k, s, try_answer_exception_in_memory(k, s))
+fn answer_exception_by_control(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_exception_by_control(k, s))
 }
 
 #[inline(always)]
-fn try_answer_exception_in_memory(k: K, s: &'static Thread) -> Option<&'static Thread> {
-    const SHORT: u64 = 8 * SHORT_ANSWER_WORDS as u64;
-    const WHOLE: u64 = 8 * REGISTER_WORDS as u64;
+fn try_answer_exception_by_control(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    let (set, c, pfn, at) = to_answer_from(k, s, CONTROL)?;
+    let answer = hal::read_array(pfn, at);
+    if !hal::user_pc_ok(answer[0]) {
+        return None;
+    }
+    wait_again(k, s, set, c, Call::ServerWaitReceive)?;
+    super::go_on_at(c, answer);
+    super::end_exception(c);
+    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+}
+
+/// The same with all registers.
+#[inline(never)]
+fn answer_exception_whole(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_exception_whole(k, s))
+}
+
+#[inline(always)]
+fn try_answer_exception_whole(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    let (set, c, pfn, at) = to_answer_from(k, s, 8 * REGISTER_WORDS as u64)?;
+    let answer = Registers::from_words(&hal::read_array(pfn, at));
+    if !hal::user_registers_ok(&answer) {
+        return None;
+    }
+    wait_again(k, s, set, c, Call::ServerWaitReceive)?;
+    c.ctx.set_registers(&answer);
+    super::end_exception(c);
+    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+}
+
+/// As [`to_answer`], for a thread that waits for the answer to its exception, which has so many bytes; and the frame in which
+/// that lies, with its offset.
+#[inline(always)]
+fn to_answer_from(
+    k: K,
+    s: &'static Thread,
+    bytes: u64,
+) -> Option<(&'static Portset, &'static Thread, Pfn, u64)> {
     let OnAPage(length) = OnAPage::of(s)?;
     let (set, c) = to_answer(k, s)?;
     let from = s.ctx.send().address.get();
-    if !(from.is_multiple_of(8) && awaits_answer(c, s)) {
+    let whole = length == bytes && from.is_multiple_of(8);
+    if !(whole && awaits_answer(c, s)) {
         return None;
     }
     let pfn = s.straight().near(from, Access::READ)?;
-    match length {
-        SHORT => {
-            let answer = hal::read_array(pfn, from % PAGE_SIZE);
-            if !hal::user_pc_ok(answer[0]) {
-                return None;
-            }
-            wait_again(k, s, set, c, Call::ServerWaitReceive)?;
-            super::go_on_at(c, answer);
-        }
-        WHOLE => {
-            let answer = Registers::from_words(&hal::read_array(pfn, from % PAGE_SIZE));
-            if !hal::user_registers_ok(&answer) {
-                return None;
-            }
-            wait_again(k, s, set, c, Call::ServerWaitReceive)?;
-            c.ctx.set_registers(&answer);
-        }
-        _ => return None,
-    }
-    super::end_exception(c);
-    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+    Some((set, c, pfn, from % PAGE_SIZE))
 }
 
 /// `reply_wait_receive_short` to a thread that faulted and whose page is there now.
