@@ -126,12 +126,18 @@ impl Stack {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actions(BTreeMap<u32, Action>);
 
+/// The first of the signals that are queued (`SIGRTMIN` of the kernel).
+pub const REAL_TIME: u32 = 32;
+/// Most signals that are pending for a task, or a process, with what is known of them.
+pub const MAX_PENDING: usize = 256;
+
 /// Signals that have been sent, to a task or to a process, and not delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// Which, bit `n - 1` for signal `n`.
     set: u64,
-    /// Where they came from, as far as that is known, by their numbers.
+    /// Where they came from, as far as that is known, by their numbers. Those from [`REAL_TIME`] on are there as often as they
+    /// were sent, in that order.
     origins: SmallVec<[(u32, Origin); 1]>,
     /// How many have ever been sent.
     sent: u64,
@@ -142,8 +148,31 @@ impl Pending {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_pending = |signal| (1..=SIGNALS).contains(signal) && self.set & bit(*signal) != 0;
+        let may_follow = |a: &u32, b: &u32| a < b || a == b && *b >= REAL_TIME;
         self.origins.iter().all(|(signal, _)| is_pending(signal))
-            && self.origins.is_sorted_by(|(a, _), (b, _)| a < b)
+            && self.origins.len() <= MAX_PENDING
+            && self.origins.is_sorted_by(|(a, _), (b, _)| may_follow(a, b))
+    }
+
+    /// Whether one more of this signal, which tells more than that it came, is refused (`EAGAIN`).
+    #[must_use]
+    pub fn is_full(&self, signal: u32) -> bool {
+        signal >= REAL_TIME && self.origins.len() >= MAX_PENDING
+    }
+
+    /// How many of these signals are pending.
+    #[must_use]
+    pub fn count(&self, which: u64) -> usize {
+        let (mut known, mut count) = (0, 0);
+        for (signal, _) in self
+            .origins
+            .iter()
+            .filter(|(signal, _)| which & bit(*signal) != 0)
+        {
+            known |= bit(*signal);
+            count += 1;
+        }
+        count + (self.set & which & !known).count_ones() as usize
     }
 
     /// Which signals, bit `n - 1` for signal `n`.
@@ -158,12 +187,14 @@ impl Pending {
         self.sent
     }
 
-    /// One more. A signal that is pending already stays as it is.
+    /// One more. A signal that is pending already stays as it is, unless it is one of those of real time: then it comes as often
+    /// as it was sent, if there are not too many.
     pub fn add(&mut self, signal: u32, origin: Origin) {
         self.sent = self.sent.wrapping_add(1);
-        if self.set & bit(signal) == 0 {
-            self.set |= bit(signal);
-            let place = self.origins.partition_point(|(known, _)| *known < signal);
+        let is_new = self.set & bit(signal) == 0;
+        self.set |= bit(signal);
+        if (is_new || signal >= REAL_TIME) && self.origins.len() < MAX_PENDING {
+            let place = self.origins.partition_point(|(known, _)| *known <= signal);
             self.origins.insert(place, (signal, origin));
         }
     }
@@ -179,9 +210,12 @@ impl Pending {
         if self.set & bit(signal) == 0 {
             return None;
         }
-        self.set &= !bit(signal);
         let place = self.origins.iter().position(|(known, _)| *known == signal);
-        Some(place.map_or_else(Origin::default, |place| self.origins.remove(place).1))
+        let origin = place.map_or_else(Origin::default, |place| self.origins.remove(place).1);
+        if !self.origins.iter().any(|(known, _)| *known == signal) {
+            self.set &= !bit(signal);
+        }
+        Some(origin)
     }
 }
 
@@ -220,24 +254,40 @@ pub struct Origin {
     pub uid: u32,
     /// Its status, for `SIGCHLD`.
     pub status: u32,
+    /// What it was given with `sigqueue`.
+    pub value: u64,
 }
 
 impl Origin {
     /// `siginfo` of this signal.
     #[must_use]
     pub fn info(&self, signal: u32) -> [u8; INFO] {
-        let details = match self.address {
-            0 => [self.pid, self.uid, self.status],
-            address => [address as u32, (address >> 32) as u32, 0],
+        let halves = |word: u64| [word as u32, (word >> 32) as u32];
+        let [low, high] = halves(self.value);
+        let [a, b, c, d] = match (self.address, self.code) {
+            (0, ..0) => [self.pid, self.uid, low, high],
+            (0, _) => [self.pid, self.uid, self.status, 0],
+            (address, _) => [halves(address)[0], halves(address)[1], 0, 0],
         };
-        let [a, b, c] = details;
         let mut info = [0; INFO];
         put(
             &mut info,
             0,
-            &[signal, 0, self.code as u32, 0, a, b, c].map(u32::to_le_bytes),
+            &[signal, 0, self.code as u32, 0, a, b, c, d].map(u32::to_le_bytes),
         );
         info
+    }
+
+    /// What `siginfo` of a program says of a signal that it queues.
+    #[must_use]
+    pub fn of(info: &[u8; INFO]) -> Self {
+        Origin {
+            code: u32_at(info, 8) as i32,
+            pid: u32_at(info, 16),
+            uid: u32_at(info, 20),
+            value: u64_at(info, 24),
+            ..Origin::default()
+        }
     }
 }
 

@@ -294,8 +294,8 @@ pub fn read_signals(
         }
         return Err(Stop::Park(Wake::on(Key::Signals(id))));
     }
-    let set = c.p.task.signals.pending.set() | c.process().pending.set();
-    let count = room.min((set & mask).count_ones() as usize);
+    let count = c.p.task.signals.pending.count(mask) + c.process().pending.count(mask);
+    let count = room.min(count);
     c.check(address, (count * SIGNAL) as u64, WRITE)?;
     let mut out = Writer::new();
     for n in 1..=count {
@@ -312,8 +312,8 @@ pub fn read_signals(
             // Descriptor, timer, band, overruns and trap.
             .pad_to(n * SIGNAL - SIGNAL + 40)
             .u32(origin.status)
-            .u32(0)
-            .u64(0)
+            .u32(origin.value as u32)
+            .u64(origin.value)
             .u64(0)
             .u64(0)
             .u64(origin.address)

@@ -318,6 +318,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::kill => signal::kill(c, a as i32, b as u32),
         nr::tkill => signal::tkill(c, None, a as i32, b as u32),
         nr::tgkill => signal::tkill(c, Some(a as i32), b as i32, d as u32),
+        nr::rt_sigqueueinfo => signal::rt_sigqueueinfo(c, a as i32, b as u32, d),
+        nr::rt_tgsigqueueinfo => signal::rt_tgsigqueueinfo(c, (a as i32, b as i32), d as u32, e),
 
         // The process and the rest.
         nr::exit => {

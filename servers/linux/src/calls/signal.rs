@@ -3,7 +3,9 @@
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
-use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, STOPS, UNBLOCKABLE};
+use crate::signal::{
+    bit, sig, Action, Origin, Stack, INFO, MAX_PENDING, REAL_TIME, SIGNALS, STOPS, UNBLOCKABLE,
+};
 use crate::system::{To, Which};
 use crate::wire::{u32_at, u64_at, Writer};
 use linux_raw_sys::general as linux;
@@ -226,6 +228,7 @@ pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
         1.. => Which::Number(pid as u32),
         _ => Which::Group(pid.unsigned_abs()),
     };
+    queue_room(c, signal)?;
     let own = c.p.task.pid;
     let mut targets = c.s.those(own, which);
     if which == Which::All {
@@ -264,9 +267,21 @@ fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
 
 /// `tkill`, and `tgkill` with the number of the thread's process.
 pub fn tkill(c: &mut Caller, process: Option<i32>, thread: i32, signal: u32) -> Result {
+    let origin = sender(c, linux::SI_TKILL);
+    send_to_thread(c, (process, thread), signal, origin)
+}
+
+/// Sends a signal to the thread with this number, of the process with that one.
+fn send_to_thread(
+    c: &mut Caller,
+    (process, thread): (Option<i32>, i32),
+    signal: u32,
+    origin: Origin,
+) -> Result {
     if thread <= 0 || process.is_some_and(|number| number <= 0) || signal > SIGNALS {
         return Err(EINVAL.into());
     }
+    queue_room(c, signal)?;
     let own = c.p.task.pid;
     let (target, pid) = c.s.thread_by_number(own, thread as u32).ok_or(ESRCH)?;
     let number = c.s.find(pid).map(|p| p.number as i32);
@@ -274,11 +289,67 @@ pub fn tkill(c: &mut Caller, process: Option<i32>, thread: i32, signal: u32) -> 
         return Err(ESRCH.into());
     }
     c.s.may_signal(own, pid)?;
-    let origin = sender(c, linux::SI_TKILL);
     if target == c.p.task.tid && !is_job_control(signal) {
         c.p.task.signals.post(&c.p.actions, signal, origin);
     } else {
         c.s.send(To::Task(target), signal, origin);
     }
     Ok(0)
+}
+
+/// Asks for memory for a signal that is queued.
+fn queue_room(c: &mut Caller, signal: u32) -> Result<()> {
+    if signal >= REAL_TIME {
+        c.h.room(2 * (MAX_PENDING * size_of::<(u32, Origin)>()) as u64)?;
+    }
+    Ok(())
+}
+
+/// What a program says of a signal that it sends to the process with this number. Only to itself it may say that somebody else
+/// sends it.
+fn queued(c: &mut Caller, process: i32, address: u64) -> Result<Origin> {
+    let mut info = [0; INFO];
+    info.copy_from_slice(&c.read(address, INFO)?);
+    let origin = Origin::of(&info);
+    let is_others = i64::from(c.p.task.number) != i64::from(process);
+    if is_others && (origin.code >= 0 || origin.code == linux::SI_TKILL) {
+        return Err(EPERM.into());
+    }
+    Ok(origin)
+}
+
+/// `rt_sigqueueinfo`: a signal to a process, with a value.
+pub fn rt_sigqueueinfo(c: &mut Caller, process: i32, signal: u32, info: u64) -> Result {
+    let origin = queued(c, process, info)?;
+    if signal > SIGNALS {
+        return Err(EINVAL.into());
+    }
+    queue_room(c, signal)?;
+    let own = c.p.task.pid;
+    let number = u32::try_from(process)
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or(ESRCH)?;
+    let target =
+        c.s.those(own, Which::Number(number))
+            .first()
+            .copied()
+            .ok_or(ESRCH)?;
+    c.s.may_signal(own, target)?;
+    if c.s.process(target).pending.is_full(signal) {
+        return Err(EAGAIN.into());
+    }
+    send(c, target, signal, origin);
+    Ok(0)
+}
+
+/// `rt_tgsigqueueinfo`: one to a thread.
+pub fn rt_tgsigqueueinfo(
+    c: &mut Caller,
+    (process, thread): (i32, i32),
+    signal: u32,
+    info: u64,
+) -> Result {
+    let origin = queued(c, process, info)?;
+    send_to_thread(c, (Some(process), thread), signal, origin)
 }

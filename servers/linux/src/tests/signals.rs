@@ -327,3 +327,66 @@ fn a_pipe_fills_all_ranges() {
         (&b"some"[..], &b" by"[..], &b"tes"[..])
     );
 }
+
+/// Signals of real time come as often as they were sent, in their order, each with its value; also after a restore. There are
+/// not more of them than there may be.
+#[test]
+fn signals_of_real_time_are_queued() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (signal, info, set, zero) = (34, EXAMPLE + 0x800, EXAMPLE + 0x900, EXAMPLE + 0xa00);
+    let own = u64::from(process.task.number);
+    process.task.signals.mask = bit(34) | bit(USR1);
+    let queue = |process: &mut One, host: &mut Fake, signal: u64, code: i32, value: u64| {
+        let code = u64::from(code as u32);
+        words(host, info, &[signal, code, own | 7 << 32, value]);
+        process.result(host, nr::rt_sigqueueinfo, &[own, signal, info])
+    };
+    for value in [1 << 40 | 5, 3, 4] {
+        assert_eq!(queue(&mut process, &mut host, signal, -1, value), 0);
+        assert_eq!(
+            queue(&mut process, &mut host, u64::from(USR1), -1, value),
+            0
+        );
+    }
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    for process in [&mut process, &mut again] {
+        let mut came = Vec::new();
+        words(&mut host, set, &[bit(34) | bit(USR1), 0]);
+        loop {
+            let wait = [set, info, zero, 8];
+            let signal = process.result(&mut host, nr::rt_sigtimedwait, &wait);
+            if signal < 0 {
+                break;
+            }
+            came.push((signal as u64, word(&mut host, info + 24)));
+        }
+        let rule = "signals of real time come as often as they were sent";
+        let first = 1 << 40 | 5;
+        assert_eq!(came, [(10, first), (34, first), (34, 3), (34, 4)], "{rule}");
+    }
+    let most = (0..)
+        .take_while(|_| queue(&mut process, &mut host, signal, -1, 0) == 0)
+        .count();
+    assert_eq!(most, crate::signal::MAX_PENDING);
+    let full = queue(&mut process, &mut host, signal, -1, 0);
+    assert_eq!(full, -i64::from(EAGAIN.0), "not more than there may be");
+    assert_eq!(
+        process.result(&mut host, nr::kill, &[own, signal]),
+        0,
+        "but without a value"
+    );
+    // Nobody says to others that the kernel sent it.
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+    let child = u64::from(child_of(&mut process, &mut host).number);
+    for (code, refused) in [(0, true), (-6, true), (-1, false)] {
+        words(&mut host, info, &[signal, u64::from(code as u32), own, 0]);
+        let result = process.result(&mut host, nr::rt_sigqueueinfo, &[child, signal, info]);
+        assert_eq!(
+            result,
+            if refused { -i64::from(EPERM.0) } else { 0 },
+            "{code}"
+        );
+    }
+}
