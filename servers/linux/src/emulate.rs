@@ -809,26 +809,22 @@ fn go_signalled(
     mut registers: Registers,
     fpu: Option<Fpu>,
 ) -> Outcome {
-    // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
-    // is not the thread's yet, so the signal waits for the next call.
-    if fpu.is_none() {
-        let delivered = {
-            let memory = task.shares.memory.borrow();
-            let mut actions = task.shares.actions.borrow_mut();
-            task.signals.deliver_pending(
-                &mut system.process(task.pid).pending,
-                &mut actions,
-                &memory.areas,
-                host,
-                &mut registers,
-            )
-        };
-        match delivered {
-            Ok(Delivery::Go) => {}
-            Ok(Delivery::Stop(signal)) => system.halt(task.pid, signal),
-            Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
-            Err(OutOfMemory) => return out_of_memory(task, system, host),
-        }
+    let delivered = {
+        let memory = task.shares.memory.borrow();
+        let mut actions = task.shares.actions.borrow_mut();
+        task.signals.deliver_pending(
+            &mut system.process(task.pid).pending,
+            &mut actions,
+            &memory.areas,
+            host,
+            (&mut registers, fpu.as_deref()),
+        )
+    };
+    match delivered {
+        Ok(Delivery::Go) => {}
+        Ok(Delivery::Stop(signal)) => system.halt(task.pid, signal),
+        Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
+        Err(OutOfMemory) => return out_of_memory(task, system, host),
     }
     Outcome::Go { registers, fpu }
 }
@@ -971,7 +967,7 @@ fn go_traced(
                     &mut actions,
                     &memory.areas,
                     host,
-                    &mut registers,
+                    (&mut registers, fpu.as_deref()),
                     signal,
                     origin,
                 )

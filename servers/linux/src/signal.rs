@@ -442,18 +442,18 @@ impl Signals {
         own.or_else(|| of_process.take(signal)).unwrap_or_default()
     }
 
-    /// Delivers what is pending into `registers`.
+    /// Delivers what is pending into `registers`; `fpu` as for [`Signals::deliver`].
     pub fn deliver_pending(
         &mut self,
         of_process: &mut Pending,
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        registers: &mut Registers,
+        (registers, fpu): (&mut Registers, Option<&FpuState>),
     ) -> Result<Delivery, OutOfMemory> {
         while let Some(signal) = self.deliverable(of_process) {
             let origin = self.take(of_process, signal);
-            match self.deliver(actions, areas, host, registers, signal, origin)? {
+            match self.deliver(actions, areas, host, (registers, fpu), signal, origin)? {
                 Delivery::Go => {}
                 other => return Ok(other),
             }
@@ -477,16 +477,16 @@ impl Signals {
         if self.mask & bit(signal) != 0 || actions.get(signal).handler == IGNORE {
             return Ok(Delivery::End(signal));
         }
-        self.deliver(actions, areas, host, registers, signal, origin)
+        self.deliver(actions, areas, host, (registers, None), signal, origin)
     }
 
-    /// Delivers this signal into `registers`.
+    /// Delivers this signal into `registers`. `fpu`: the FPU state with which the thread would go on, if that is not its own yet.
     pub(crate) fn deliver(
         &mut self,
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        registers: &mut Registers,
+        (registers, fpu): (&mut Registers, Option<&FpuState>),
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
@@ -562,8 +562,11 @@ impl Signals {
         put(&mut frame, UCONTEXT, &[mask.to_le_bytes()]);
         frame[8 + UCONTEXT..FRAME].copy_from_slice(&origin.info(signal));
         let frame = &mut frame[..whole as usize];
-        if let Some(fpu) = frame.last_chunk_mut() {
-            host.fpu(fpu);
+        if let Some(kept) = frame.last_chunk_mut() {
+            match fpu {
+                Some(own) => *kept = own.0,
+                None => host.fpu(kept),
+            }
         }
         host.write_memory(frame_at, frame)?;
 

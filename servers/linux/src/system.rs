@@ -210,6 +210,8 @@ pub struct Process {
     pub terminal: Option<(u32, u64)>,
     /// What it has set with `personality`.
     pub persona: u32,
+    /// The signal that it gets when who started it ends (`PR_SET_PDEATHSIG`); 0 for none.
+    pub death_signal: u32,
     /// Timer.
     pub alarm: Option<Alarm>,
     /// Calls that were refused and reported.
@@ -464,6 +466,7 @@ impl System {
             exit_signal,
             executed: false,
             alarm: None,
+            death_signal: 0,
             reported: BTreeSet::new(),
             children: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -1078,7 +1081,12 @@ impl System {
         let process = self.process(pid);
         let children: Vec<Pid> = take(&mut process.children).into_iter().collect();
         for child in &children {
-            self.process(*child).parent = None;
+            let process = self.process(*child);
+            process.parent = None;
+            if process.death_signal != 0 {
+                let signal = process.death_signal;
+                self.send(To::Process(*child), signal, Origin::default());
+            }
         }
         self.leave_stopped(&children);
         for child in take(&mut self.process(pid).ended) {

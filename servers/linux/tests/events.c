@@ -12,11 +12,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -401,14 +403,114 @@ static void waits(void) {
     SHOW(sum);
 }
 
+static volatile int order[16], orders;
+static void note(int number, siginfo_t *info, void *context) {
+    order[orders++ & 15] = info->si_value.sival_int + (info->si_code == SI_QUEUE ? 1000 : 0) + (number == SIGUSR1 ? 100 : 0);
+}
+
+/* Signals that are queued, with values; and calls that wait with another mask. */
+static void queues(void) {
+    puts("-- signals of real time");
+    struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO};
+    int numbers[] = {SIGUSR1, SIGRTMIN, SIGRTMIN + 1}, p[2];
+    sigset_t set, old, pending;
+    sigemptyset(&set);
+    for (int i = 0; i < 3; i++) sigaction(numbers[i], &action, 0), sigaddset(&set, numbers[i]);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    for (int i = 0; i < 9; i++) SHOW(sigqueue(getpid(), numbers[i % 3], (union sigval){.sival_int = i}));
+    SHOW(sigqueue(getpid(), 65, (union sigval){.sival_int = 1}));
+    SHOW(sigqueue(999999, SIGRTMIN, (union sigval){.sival_int = 1}));
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    SHOW(sigtimedwait(&set, &info, &(struct timespec){0, 0}) == SIGUSR1);
+    TRUE(info.si_value.sival_int == 0 && info.si_code == SI_QUEUE && info.si_pid == getpid());
+    int fd = signalfd(-1, &set, SFD_NONBLOCK);
+    struct signalfd_siginfo told[4];
+    SHOW(read(fd, told, 2 * sizeof *told) / sizeof *told);
+    printf("  %d %d, %d %d\n", told[0].ssi_signo - SIGRTMIN, told[0].ssi_int, told[1].ssi_signo - SIGRTMIN, told[1].ssi_int);
+    SHOW(sigqueue(getpid(), SIGUSR1, (union sigval){.sival_int = 20}));
+    sigprocmask(SIG_SETMASK, &old, 0);
+    for (int i = 0; i < orders; i++) printf(" %d", order[i]);
+    puts("");
+    /* What is ready comes before what the mask of the wait lets in. */
+    sigprocmask(SIG_BLOCK, &set, 0);
+    pipe(p);
+    write(p[1], "abcdefgh", 8);
+    raise(SIGUSR1);
+    orders = 0;
+    fd_set fds;
+    FD_ZERO(&fds); FD_SET(p[0], &fds);
+    SHOW(pselect(p[0] + 1, &fds, 0, 0, 0, &old));
+    SHOW(orders);
+    struct pollfd poll = {p[0], POLLIN, 0};
+    SHOW(ppoll(&poll, 1, 0, &old));
+    SHOW(orders);
+    sigpending(&pending);
+    SHOW(sigismember(&pending, SIGUSR1));
+    char first[3], second[9];
+    struct iovec ranges[] = {{first, 0}, {first, 3}, {second, 9}};
+    SHOW(readv(p[0], ranges, 3));
+    SHOW(second[4]);
+    FD_ZERO(&fds); FD_SET(p[0], &fds);
+    SHOW(pselect(p[0] + 1, &fds, 0, 0, &(struct timespec){0, 0}, &old));
+    SHOW(orders);
+    /* How long it would have waited further. */
+    struct timeval time = {5, 3000000};
+    write(p[1], "a", 1);
+    FD_ZERO(&fds); FD_SET(p[0], &fds);
+    SHOW(syscall(SYS_select, p[0] + 1, &fds, 0, 0, &time));
+    read(p[0], first, 1);
+    time = (struct timeval){0, 20000};
+    FD_ZERO(&fds); FD_SET(p[0], &fds);
+    SHOW(syscall(SYS_select, p[0] + 1, &fds, 0, 0, &time));
+    SHOW(time.tv_sec + time.tv_usec);
+    sigprocmask(SIG_SETMASK, &old, 0);
+}
+
+/* A child that asked for a signal when its parent ends. */
+static void orphans(void) {
+    puts("-- the end of a parent");
+    int p[2], status, signal = 77;
+    SHOW(prctl(PR_SET_PDEATHSIG, 65));
+    SHOW(prctl(PR_SET_PDEATHSIG, SIGTERM));
+    pipe(p);
+    pid_t parent = fork();
+    if (!parent) {
+        prctl(PR_GET_PDEATHSIG, &signal);
+        write(p[1], &signal, sizeof signal);
+        if (!fork()) {
+            prctl(PR_SET_PDEATHSIG, SIGUSR2);
+            sigset_t set;
+            sigemptyset(&set), sigaddset(&set, SIGUSR2);
+            sigprocmask(SIG_BLOCK, &set, 0);
+            write(p[1], "r", 1);
+            sigwait(&set, &signal);
+            write(p[1], &signal, sizeof signal);
+            _exit(0);
+        }
+        pause();
+    }
+    read(p[0], &signal, sizeof signal);
+    SHOW(signal);
+    char ready;
+    read(p[0], &ready, 1);
+    kill(parent, SIGKILL);
+    waitpid(parent, &status, 0);
+    read(p[0], &signal, sizeof signal);
+    SHOW(signal == SIGUSR2);
+    SHOW(prctl(PR_SET_PDEATHSIG, 0));
+}
+
 int main(int count, char **arguments) {
     int many = count > 1 && !strcmp(arguments[1], "many");
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (!many) {
         epolls();
         signalfds();
+        queues();
     } else {
         waits();
+        orphans();
     }
     fflush(stdout);
     return 0;

@@ -12,6 +12,7 @@ use crate::exec::{self, Staged};
 use crate::loading;
 use crate::native;
 use crate::process::MAX_FDS;
+use crate::signal::SIGNALS;
 use crate::system::Key;
 use crate::wire::{u64_at, Writer};
 
@@ -138,9 +139,14 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
             c.write(argument, &name)?;
         }
         prctl::PR_GET_DUMPABLE => return Ok(1),
+        prctl::PR_SET_PDEATHSIG if argument > u64::from(SIGNALS) => return Err(EINVAL.into()),
+        prctl::PR_SET_PDEATHSIG => c.process().death_signal = argument as u32,
+        prctl::PR_GET_PDEATHSIG => {
+            let signal = c.process().death_signal;
+            c.write(argument, &signal.to_le_bytes())?;
+        }
         // Nothing here depends on these.
-        prctl::PR_SET_PDEATHSIG
-        | prctl::PR_SET_DUMPABLE
+        prctl::PR_SET_DUMPABLE
         | prctl::PR_SET_KEEPCAPS
         | prctl::PR_SET_TIMERSLACK
         | prctl::PR_SET_NO_NEW_PRIVS => {}
