@@ -50,8 +50,9 @@ const STILL: u64 = 100_000;
 const WRITTEN: usize = 1 << 20;
 /// How long it looks on, in nanoseconds, while its image is written.
 const LATER: u64 = 200_000_000;
-/// What it may have to wait then: the turn of another program, and what servers do in that.
-const TURN: u64 = 20_000_000;
+/// What it may have to wait then: a turn of who writes, one of what takes memory apart that others have left before, which runs
+/// as programs do, and what servers do in both.
+const TURN: u64 = 25_000_000;
 
 fn main() -> u8 {
     let mut arguments = rt::start().args.iter().skip(1);
