@@ -19,6 +19,9 @@ const TOLERANCE: u64 = 2;
 /// The same of what servers do for a program, which depends on where their memory lies, and of devices, whose answers come when the emulator's
 /// other threads get to them.
 const TOLERANCE_OF_SERVICES: u64 = 5;
+/// The same of requests to disks: while the machine waits for one its time flies, to the next thing that servers do by the clock.
+/// On a host with much else to do they are a third more.
+const TOLERANCE_OF_DISKS: u64 = 100;
 /// The same of a connection between two machines: how many segments go at a time is a matter of which of them the host lets run.
 const TOLERANCE_OF_STREAMS: u64 = 15;
 
@@ -115,6 +118,7 @@ impl Thresholds {
         let count = *self.counts.get(model.name())?.get(name)?;
         let percent = match is_of_services(name) || devices::is_key(name) {
             _ if name.starts_with("tcp_") => TOLERANCE_OF_STREAMS,
+            _ if name.starts_with("blk_") => TOLERANCE_OF_DISKS,
             true => TOLERANCE_OF_SERVICES,
             false => self.tolerance,
         };
