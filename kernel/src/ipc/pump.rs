@@ -388,7 +388,7 @@ impl<'a> Source<'a> {
 
     /// Whether the message seems to be empty, as far as can be told without reading memory.
     pub(super) fn seems_empty(&self) -> bool {
-        self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0
+        !self.brings_refs() && self.known_length() == 0
     }
 
     /// The words of a register message, which must have exactly `N` of them and no references.
@@ -396,7 +396,7 @@ impl<'a> Source<'a> {
         let Holder::Registers(t) = self.holder else {
             return Err(Stop::Code(abi::Code::Invalid));
         };
-        if self.known_length() != N as u64 * 8 || self.refs & MAX_LIST_REFS != 0 {
+        if self.known_length() != N as u64 * 8 || self.brings_refs() {
             return Err(Stop::Code(abi::Code::Invalid));
         }
         let registers = t.ctx.words();
@@ -415,7 +415,7 @@ impl<'a> Source<'a> {
             first.get_or_insert(part);
         })?;
         end.settle(k, self.space)?;
-        if end.length != 0 || self.refs & MAX_LIST_REFS != 0 {
+        if end.length != 0 || self.brings_refs() {
             return Err(Stop::Code(abi::Code::Invalid));
         }
         match first {
@@ -488,7 +488,7 @@ fn parts(
 /// Whether the message is empty: no bytes and no references.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
-    if source.refs & MAX_LIST_REFS != 0 {
+    if source.brings_refs() {
         return Ok(false);
     }
     if let Cursor::Memory(scatter) = &mut source.cursor {

@@ -2,7 +2,7 @@
 //! those of a space are chained through it.
 
 use super::space::Space;
-use crate::kernel::core as core_section;
+use crate::kernel::core;
 use core::cell::Cell;
 
 /// Most ranges of a space.
@@ -68,7 +68,7 @@ impl IoPorts {
         let range = &self.ranges[index];
         range.first.set(first);
         range.count.set(count);
-        core_section(|| range.next.set(space.io_ports.replace(index as Number + 1)));
+        core(|| range.next.set(space.io_ports.replace(index as Number + 1)));
         true
     }
 
@@ -77,7 +77,7 @@ impl IoPorts {
         let mut link = &space.io_ports;
         while let Some(range) = self.at(link.get()) {
             if (u64::from(range.first.get()), u64::from(range.count.get())) == (first, count) {
-                core_section(|| {
+                core(|| {
                     range.count.set(0);
                     link.set(range.next.get());
                 });
@@ -97,7 +97,7 @@ impl IoPorts {
     /// Takes all from a space, which ends.
     pub(crate) fn revoke_all(&self, space: &Space) {
         while let Some(range) = self.at(space.io_ports.get()) {
-            core_section(|| {
+            core(|| {
                 range.count.set(0);
                 space.io_ports.set(range.next.get());
             });

@@ -53,8 +53,6 @@ impl Drop for Turn {
 pub(crate) struct Wanted {
     wanted: Arc<AtomicBool>,
     memory: RefCell<Hold>,
-    /// How many bytes that are.
-    bytes: Cell<u64>,
     /// While nobody else is to run.
     raised: Cell<Option<Raised>>,
     /// When it last gave others of its priority their turn, or took one for itself.
@@ -98,19 +96,17 @@ impl Wanted {
 
     /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
     pub(crate) fn hold(&self, bytes: u64) -> Result<(), Sentence> {
-        self.hold_only(self.bytes.get().saturating_add(bytes))
+        self.memory.borrow_mut().add(bytes).map_err(sentence)
     }
 
     /// How many bytes of memory it holds.
     pub(crate) fn held(&self) -> u64 {
-        self.bytes.get()
+        self.memory.borrow().bytes()
     }
 
     /// Holds so many bytes and no more: what was held since they were is not needed.
     pub(crate) fn hold_only(&self, bytes: u64) -> Result<(), Sentence> {
-        self.memory.borrow_mut().set(bytes).map_err(sentence)?;
-        self.bytes.set(bytes);
-        Ok(())
+        self.memory.borrow_mut().set(bytes).map_err(sentence)
     }
 
     /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
@@ -168,7 +164,6 @@ pub(crate) async fn work<T: Send + 'static>(
         let wanted = Wanted {
             wanted: still,
             memory: RefCell::new(memory),
-            bytes: Cell::new(THREAD),
             raised: Cell::new(Some(raised)),
             turn: Cell::new(rt::time::now()),
         };

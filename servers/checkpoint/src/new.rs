@@ -33,6 +33,37 @@ pub trait Names {
     fn unlink(&self, path: &str);
 }
 
+/// The files of programs, which make kernel calls: they are not there on the host.
+#[cfg(target_os = "none")]
+#[derive(Clone, Copy, Debug)]
+pub struct Programs;
+
+#[cfg(target_os = "none")]
+impl Names for Programs {
+    type File = rt::fs::File;
+
+    fn make(&self, path: &str) -> Result<rt::fs::File, Error> {
+        let flags = rt::fs::Flags {
+            create: true,
+            exclusive: true,
+            ..rt::fs::Flags::default()
+        };
+        rt::fs::File::open(path, flags, 0o644)
+    }
+
+    fn sync(&self, file: &rt::fs::File) -> Result<(), Error> {
+        file.sync()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        rt::fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &str) {
+        let _ = rt::fs::unlink(path);
+    }
+}
+
 /// A file that is not complete. If it is dropped nothing of it is left.
 #[derive(Debug)]
 pub struct New<N: Names> {

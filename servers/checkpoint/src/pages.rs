@@ -16,12 +16,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::file::{self, Packer};
 use checkpoint_image::meta::{Meta, Place, Run, Same, Segment, MAX_RUN};
-use checkpoint_image::new::{Names, New};
+use checkpoint_image::new::{New, Programs};
 use core::cell::Cell;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
 use rt::access::READ;
-use rt::fs::Flags;
 use rt::obj::Ref;
 use rt::process::Copy;
 use rt::window::Window;
@@ -243,7 +242,7 @@ impl Pages {
         };
         let written = (|| {
             let mut out = Out {
-                new: New::create(Files, path).map_err(cannot)?,
+                new: New::create(Programs, path).map_err(cannot)?,
                 offset: 0,
             };
             out.put(&head).map_err(cannot)?;
@@ -394,36 +393,8 @@ fn filled(
 
 /// Writes from front to back.
 struct Out {
-    new: New<Files>,
+    new: New<Programs>,
     offset: u64,
-}
-
-/// The files of programs.
-struct Files;
-
-impl Names for Files {
-    type File = rt::fs::File;
-
-    fn make(&self, path: &str) -> Result<rt::fs::File, Error> {
-        let flags = Flags {
-            create: true,
-            exclusive: true,
-            ..Flags::default()
-        };
-        rt::fs::File::open(path, flags, 0o644)
-    }
-
-    fn sync(&self, file: &rt::fs::File) -> Result<(), Error> {
-        file.sync()
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
-        rt::fs::rename(from, to)
-    }
-
-    fn unlink(&self, path: &str) {
-        let _ = rt::fs::unlink(path);
-    }
 }
 
 impl Out {

@@ -555,13 +555,13 @@ pub fn answer(
     // What it returns, unless the registers say so already.
     let value = match result {
         Ok(value) => {
-            own_mask(task);
+            task.signals.own_mask();
             Some(value)
         }
         Err(Stop::Errno(errno)) => {
             // Who was interrupted has the handler run with the mask of the wait.
             if errno != EINTR {
-                own_mask(task);
+                task.signals.own_mask();
             }
             Some(errno.rax())
         }
@@ -771,16 +771,8 @@ fn is_signalled(task: &mut Task, system: &mut System) -> bool {
     if task.signals.deliverable(of_process).is_some() {
         return true;
     }
-    own_mask(task);
+    task.signals.own_mask();
     false
-}
-
-/// The call is over, and the mask with which it waited.
-#[inline(always)]
-fn own_mask(task: &mut Task) {
-    if let Some(mask) = task.signals.saved_mask.take() {
-        task.signals.mask = mask;
-    }
 }
 
 /// Delivers pending signals and lets the thread go on.
@@ -1003,9 +995,7 @@ fn go_traced(
         system.stop_traced(tid, [trace::Stop::Signal(signal, origin)]);
         return Outcome::Go { registers, fpu };
     }
-    if let Some(mask) = task.signals.saved_mask.take() {
-        task.signals.mask = mask;
-    }
+    task.signals.own_mask();
     if let Some(trace) = system.trace_mut(tid) {
         trace::settle_restart(trace, &mut registers, None);
         (trace.call, trace.look, trace.entered) = (-1, false, None);

@@ -101,6 +101,7 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
 
 /// The arguments of a shell that runs the program and carries these of its streams by files.
 fn carrier(path: &str, carried: [bool; 3], args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    // The last six characters of the name are `mktemp`'s to choose.
     let mut script =
         "d=$(mktemp -d /run/native.XXXXXX) || exit 126; trap 'rm -rf $d' EXIT; ".to_string();
     if carried[0] {

@@ -458,10 +458,16 @@ impl Signals {
                 other => return Ok(other),
             }
         }
+        self.own_mask();
+        Ok(Delivery::Go)
+    }
+
+    /// The call is over, and with it the mask with which it waited.
+    #[inline(always)]
+    pub fn own_mask(&mut self) {
         if let Some(mask) = self.saved_mask.take() {
             self.mask = mask;
         }
-        Ok(Delivery::Go)
     }
 
     /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help.

@@ -2577,16 +2577,21 @@ fn a_long_transfer_goes_on_after_a_restore_and_ends_early_for_a_signal() {
     assert_eq!(registers.rip, 0x5000);
     assert!(task.wait.is_none());
     // What the handler returns to is the end of the call, which has moved a part.
-    let mut frame = [0; 1024];
-    host.read_memory(registers.rsp, &mut frame).unwrap();
-    let words: Vec<u64> = frame
-        .chunks(8)
-        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-        .collect();
+    let words = frame(&mut host, &registers);
     assert!(
         words.contains(&(entry.rip + 2)) && words.contains(&emulate::STEP),
         "{words:x?}"
     );
+}
+
+/// What lies on the stack of a thread whose handler begins: the frame of a signal, in words, and what is above.
+fn frame(host: &mut Fake, registers: &Registers) -> Vec<u64> {
+    let mut frame = [0; 1024];
+    host.read_memory(registers.rsp, &mut frame).unwrap();
+    let words = frame.chunks_exact(8);
+    words
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+        .collect()
 }
 
 impl One {

@@ -195,6 +195,12 @@ impl Hold {
         self.set(self.0.saturating_add(bytes))
     }
 
+    /// How many it holds.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.0
+    }
+
     /// Holds so many bytes from now on, whatever of the earlier ones has been taken; on failure what it held.
     pub fn set(&mut self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.0);

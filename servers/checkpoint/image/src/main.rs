@@ -8,10 +8,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use checkpoint_image::chain::{all_came, Bytes};
-use checkpoint_image::new::{self, Names};
+use checkpoint_image::new::{self, Programs};
 use image_tool::{run, Files, New};
 use rt::fs::{self, Flags};
-use rt::Error;
 
 rt::entry!(main);
 
@@ -35,7 +34,7 @@ struct File(fs::File);
 
 /// A file that is made.
 struct Made {
-    new: new::New<Guest>,
+    new: new::New<Programs>,
     path: String,
 }
 
@@ -64,7 +63,7 @@ impl Files for Guest {
         if fs::stat(&absolute, false).is_ok() {
             return Err(format!("{path} is there already"));
         }
-        let new = new::New::create(Guest, &absolute);
+        let new = new::New::create(Programs, &absolute);
         let new = new.map_err(|error| format!("cannot write {path}: {}", error.text()))?;
         Ok(Made {
             new,
@@ -101,30 +100,5 @@ impl New for Made {
     fn keep(self) -> Result<(), String> {
         let kept = self.new.keep();
         kept.map_err(|error| format!("cannot write {}: {}", self.path, error.text()))
-    }
-}
-
-impl Names for Guest {
-    type File = fs::File;
-
-    fn make(&self, path: &str) -> Result<fs::File, Error> {
-        let flags = Flags {
-            create: true,
-            exclusive: true,
-            ..Flags::default()
-        };
-        fs::File::open(path, flags, 0o644)
-    }
-
-    fn sync(&self, file: &fs::File) -> Result<(), Error> {
-        file.sync()
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
-        fs::rename(from, to)
-    }
-
-    fn unlink(&self, path: &str) {
-        let _ = fs::unlink(path);
     }
 }

@@ -92,12 +92,7 @@ fn who_waits_for_a_lock_hears_of_no_signal() {
     send(&mut process, USR1);
     let came = go(process.call(&mut host, &entry));
     assert_eq!(came.rip, HANDLER);
-    let mut frame = [0; 1024];
-    host.read_memory(came.rsp, &mut frame).unwrap();
-    let all: Vec<u64> = frame
-        .chunks(8)
-        .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
-        .collect();
+    let all = frame(&mut host, &came);
     assert!(
         all.contains(&entry.rip) && !all.contains(&(entry.rip + 2)),
         "a call for a lock begins again behind a handler: {all:x?}"
@@ -125,12 +120,7 @@ fn a_wait_with_a_timeout_does_not_begin_again() {
         send(&mut process, USR1);
         let came = go(process.call(&mut host, &receive));
         assert_eq!(came.rip, HANDLER);
-        let mut frame = [0; 1024];
-        host.read_memory(came.rsp, &mut frame).unwrap();
-        let all: Vec<u64> = frame
-            .chunks(8)
-            .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
-            .collect();
+        let all = frame(&mut host, &came);
         assert_eq!(
             all.contains(&receive.rip),
             restarts,
