@@ -630,6 +630,11 @@ pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])
 }
 
+/// What is opened, and executed, by the name of a descriptor.
+pub(crate) fn names(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "names", &["one", "many"])
+}
+
 /// Pseudo-terminals, and sessions that have one.
 pub(crate) fn ptys(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "ptys", &["one", "many"])

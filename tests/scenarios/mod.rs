@@ -46,6 +46,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("linux_ipcs", linux::ipcs),
     once("linux_tracers", linux::tracers),
     scenario("linux_events", linux::events),
+    scenario("linux_names", linux::names),
     once("linux_sockets", linux::sockets),
     once("linux_shared", linux::shared),
     once("linux_locks", linux::locks),

@@ -45,6 +45,8 @@ struct Had {
     open: usize,
     /// How many of them may be written.
     written: usize,
+    /// How many of them were opened by another one's descriptor, for which the file system was not asked.
+    shared: usize,
 }
 
 impl Had {
@@ -94,6 +96,12 @@ impl Busy {
         self.files.get(&ino).map_or(0, |had| had.written)
     }
 
+    /// Whether a file has a description.
+    #[must_use]
+    pub fn has_description(&self, ino: u64) -> bool {
+        self.files.get(&ino).is_some_and(|had| had.open > 0)
+    }
+
     /// Whether a file has a description, or somebody executes it.
     #[must_use]
     pub fn is_open(&self, ino: u64) -> bool {
@@ -109,15 +117,27 @@ impl Busy {
         }
     }
 
-    /// A description is gone.
-    pub fn closed(&mut self, description: &Description) {
+    /// One of the descriptions of the file was opened by a descriptor of another one: the file system knows nothing of it.
+    pub fn shared(&mut self, ino: u64) {
+        self.files.entry(ino).or_default().shared += 1;
+    }
+
+    /// A description is gone: whether the file system is to be told.
+    pub fn closed(&mut self, description: &Description) -> bool {
         let Some(ino) = description.ino() else {
-            return;
+            return false;
         };
+        let mut is_told = true;
         self.give_up(ino, |had| {
             had.open -= 1;
             had.written -= usize::from(writes_file(description));
+            if had.shared > 0 {
+                // Whichever goes first: as many stay open as there are descriptions, but one.
+                had.shared -= 1;
+                is_told = false;
+            }
         });
+        is_told
     }
 
     /// Changes who has a file, which is not known any more if that is nobody.

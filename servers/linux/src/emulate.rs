@@ -1182,7 +1182,7 @@ pub fn exception(
             &mut actions,
             &memory.areas,
             host,
-            &mut registers,
+            (&mut registers, None),
             signal,
             origin,
         )

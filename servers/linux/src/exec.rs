@@ -738,7 +738,9 @@ fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     current.task.signals.stack = Stack::default();
     current.task.wait = None;
     (current.task.robust, current.task.clear_at) = (0, 0);
-    system.process(current.task.pid).executed = true;
+    let process = system.process(current.task.pid);
+    process.executed = true;
+    process.timers.forget();
 }
 
 /// Gives the task memory, descriptors and actions of its own, the memory without areas: the one that was made for a program, if one was.

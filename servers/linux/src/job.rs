@@ -99,7 +99,7 @@ impl System {
             let stopped = self.find(*child).is_some_and(|p| p.stopped.is_some());
             if stopped && self.is_orphaned(*child) {
                 for signal in [sig::HUP, sig::CONT] {
-                    self.send(To::Process(*child), signal, Origin::default());
+                    self.send(To::Process(*child), signal, Origin::kernel());
                 }
             }
         }
@@ -128,7 +128,7 @@ impl System {
         let group = self.foreground(pid);
         let members = self.those(pid, Which::Group(group));
         for member in &members {
-            self.send(To::Process(*member), signal, Origin::default());
+            self.send(To::Process(*member), signal, Origin::kernel());
         }
         !members.is_empty()
     }

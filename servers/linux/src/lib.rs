@@ -53,5 +53,6 @@ pub mod special;
 pub mod system;
 #[cfg(test)]
 mod tests;
+pub mod timer;
 pub mod trace;
 pub mod wire;

@@ -245,6 +245,27 @@ impl Areas {
         (top >= LOWEST && top - LOWEST >= size).then(|| top - size)
     }
 
+    /// A free range of `size` bytes whose addresses have 31 bits, as `MAP_32BIT` wants it: at `hint` if that suits, else as low as possible in
+    /// the second gigabyte, as in Linux.
+    #[must_use]
+    pub fn find_low(&self, size: u64, hint: u64) -> Option<u64> {
+        const LOW: u64 = 1 << 30;
+        const HIGH: u64 = 2 << 30;
+        let hint = hint & !(PAGE - 1);
+        let suits = |start: u64| HIGH.checked_sub(size).is_some_and(|last| start <= last);
+        if hint >= LOWEST && suits(hint) && self.is_free(hint, hint + size) {
+            return Some(hint);
+        }
+        let mut start = LOW;
+        for area in &self.list[self.first_after(LOW)..] {
+            if area.start >= start && area.start - start >= size {
+                break;
+            }
+            start = start.max(area.end);
+        }
+        suits(start).then_some(start)
+    }
+
     /// Bytes in writable areas: the most private memory that the process can occupy.
     #[must_use]
     pub fn writable(&self) -> u64 {

@@ -327,7 +327,7 @@ impl Description {
 
     /// Gives up what it is open on. To be called once, when nobody has the description any more, which had this address.
     fn release(self, address: usize, system: &mut System, host: &mut dyn Host) {
-        system.busy.closed(&self);
+        let is_told = system.busy.closed(&self);
         if !system.inotify.is_unwatched() {
             system.closed_watched(host, address, &self);
         }
@@ -339,11 +339,13 @@ impl Description {
             _ => {}
         }
         if let Some(ino) = self.ino() {
-            if !system.memfds.is_empty() {
-                // It has one description and no name.
+            if !system.memfds.is_empty() && !system.busy.has_description(ino) {
+                // It has no name.
                 system.memfds.remove(&ino);
             }
-            let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
+            if is_told {
+                let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
+            }
         }
         if let Kind::Pipe { id, end, pipe, .. } = self.kind {
             system.close_end(id, end, &pipe);
@@ -514,15 +516,6 @@ pub struct Wait {
 pub struct Ids {
     pub uid: [u32; 3],
     pub gid: [u32; 3],
-}
-
-/// The timer of `alarm` and `setitimer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alarm {
-    /// When it goes off, on the process's clock.
-    pub deadline: u64,
-    /// After how many nanoseconds again; 0 for never.
-    pub interval: u64,
 }
 
 /// The memory of a program.

@@ -655,7 +655,7 @@ impl System {
             let leader = self.by_number_in(namespace, session);
             let is_own = |pid: &Pid| self.find(*pid).is_some_and(|process| process.root == root);
             if let Some(leader) = leader.filter(is_own) {
-                self.send(To::Process(leader), signal, Origin::default());
+                self.send(To::Process(leader), signal, Origin::kernel());
             }
             if foreground != session {
                 self.signal_group(root, namespace, foreground, signal);

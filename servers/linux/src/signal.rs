@@ -9,6 +9,7 @@ use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use linux_raw_sys::general::{SI_KERNEL, SI_TIMER};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -148,10 +149,12 @@ impl Pending {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_pending = |signal| (1..=SIGNALS).contains(signal) && self.set & bit(*signal) != 0;
-        let may_follow = |a: &u32, b: &u32| a < b || a == b && *b >= REAL_TIME;
+        let may_follow = |a: &(u32, Origin), b: &(u32, Origin)| {
+            a.0 < b.0 || a.0 == b.0 && (b.0 >= REAL_TIME || b.1.code == SI_TIMER)
+        };
         self.origins.iter().all(|(signal, _)| is_pending(signal))
             && self.origins.len() <= MAX_PENDING
-            && self.origins.is_sorted_by(|(a, _), (b, _)| may_follow(a, b))
+            && self.origins.is_sorted_by(may_follow)
     }
 
     /// Whether one more of this signal, which tells more than that it came, is refused (`EAGAIN`).
@@ -188,15 +191,34 @@ impl Pending {
     }
 
     /// One more. A signal that is pending already stays as it is, unless it is one of those of real time: then it comes as often
-    /// as it was sent, if there are not too many.
+    /// as it was sent, if there are not too many. That of a timer comes beside others of its number: each timer has one.
     pub fn add(&mut self, signal: u32, origin: Origin) {
         self.sent = self.sent.wrapping_add(1);
-        let is_new = self.set & bit(signal) == 0;
+        let is_timers = origin.code == SI_TIMER && !self.has_of_timer(origin.pid);
+        let is_new = self.set & bit(signal) == 0 || is_timers;
         self.set |= bit(signal);
         if (is_new || signal >= REAL_TIME) && self.origins.len() < MAX_PENDING {
             let place = self.origins.partition_point(|(known, _)| *known <= signal);
             self.origins.insert(place, (signal, origin));
         }
+    }
+
+    /// The signal of the timer with this number is as late as this, if it is pending: whether it is.
+    pub fn add_overrun(&mut self, timer: u32, overrun: i32) -> bool {
+        let mut origins = self.origins.iter_mut();
+        let found = origins.find(|(_, origin)| origin.is_of_timer(timer));
+        if let Some((_, origin)) = found {
+            origin.uid = overrun as u32;
+            return true;
+        }
+        false
+    }
+
+    /// Whether the signal of the timer with this number is pending.
+    #[must_use]
+    pub fn has_of_timer(&self, timer: u32) -> bool {
+        let mut origins = self.origins.iter();
+        origins.any(|(_, origin)| origin.is_of_timer(timer))
     }
 
     /// Takes all of these signals out.
@@ -259,6 +281,20 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Of a signal that no process has sent.
+    #[must_use]
+    pub fn kernel() -> Self {
+        Origin {
+            code: SI_KERNEL as i32,
+            ..Origin::default()
+        }
+    }
+
+    /// Whether the timer with this number has sent it. (`siginfo` has the number where it has a process for others.)
+    const fn is_of_timer(&self, timer: u32) -> bool {
+        self.code == SI_TIMER && self.pid == timer
+    }
+
     /// `siginfo` of this signal.
     #[must_use]
     pub fn info(&self, signal: u32) -> [u8; INFO] {
@@ -470,20 +506,20 @@ impl Signals {
         }
     }
 
-    /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help.
+    /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help. `fpu` as for [`Signals::deliver`].
     pub fn deliver_fault(
         &mut self,
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        registers: &mut Registers,
+        (registers, fpu): (&mut Registers, Option<&FpuState>),
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
         if self.mask & bit(signal) != 0 || actions.get(signal).handler == IGNORE {
             return Ok(Delivery::End(signal));
         }
-        self.deliver(actions, areas, host, (registers, None), signal, origin)
+        self.deliver(actions, areas, host, (registers, fpu), signal, origin)
     }
 
     /// Delivers this signal into `registers`. `fpu`: the FPU state with which the thread would go on, if that is not its own yet.
@@ -521,7 +557,18 @@ impl Signals {
             || frame_at > fpu_at
             || !areas.allows(frame_at, whole, memory::WRITE)
         {
-            return Ok(Delivery::End(sig::SEGV));
+            // As in Linux a handler of `SIGSEGV` is told, which may have a stack of its own.
+            return match signal {
+                sig::SEGV => Ok(Delivery::End(signal)),
+                _ => self.deliver_fault(
+                    actions,
+                    areas,
+                    host,
+                    (registers, fpu),
+                    sig::SEGV,
+                    Origin::kernel(),
+                ),
+            };
         }
         let stack_flags = match self.stack.size {
             0 => 2,

@@ -110,6 +110,12 @@ impl Reading {
         }
     }
 
+    /// The same text, of which nothing has been read.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self::new(self.which)
+    }
+
     /// Whether one from an image makes sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -31,10 +31,11 @@ use crate::node::Nodes;
 use crate::object::Objects;
 use crate::outside::Outside;
 use crate::proc::Seen;
-use crate::process::{Alarm, Description, End, Ids, Pipe, Shared};
+use crate::process::{Description, End, Ids, Kind, Pipe, Shared};
 use crate::pty::Ptys;
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
+use crate::timer::Timers;
 use crate::trace::Traces;
 
 /// The number of a task in the table of all. The first task of a process has the number of the process.
@@ -212,8 +213,8 @@ pub struct Process {
     pub persona: u32,
     /// The signal that it gets when who started it ends (`PR_SET_PDEATHSIG`); 0 for none.
     pub death_signal: u32,
-    /// Timer.
-    pub alarm: Option<Alarm>,
+    /// What it has set to happen later.
+    pub timers: Timers,
     /// Calls that were refused and reported.
     pub reported: BTreeSet<u64>,
     /// Whether it has called `execve`.
@@ -465,7 +466,7 @@ impl System {
             parent: Some(parent),
             exit_signal,
             executed: false,
-            alarm: None,
+            timers: Timers::default(),
             death_signal: 0,
             reported: BTreeSet::new(),
             children: BTreeSet::new(),
@@ -750,7 +751,7 @@ impl System {
         let members: Vec<Pid> = self.groups.range(all).map(|(.., pid)| *pid).collect();
         for pid in members {
             if self.find(pid).is_some_and(|process| process.root == root) {
-                self.send(To::Process(pid), signal, Origin::default());
+                self.send(To::Process(pid), signal, Origin::kernel());
             }
         }
     }
@@ -932,10 +933,10 @@ impl System {
         take(&mut self.gone)
     }
 
-    /// Sets a process's timer.
-    pub fn set_alarm(&mut self, pid: Pid, alarm: Option<Alarm>) {
-        self.process(pid).alarm = alarm;
+    /// The timers of a process, to be set.
+    pub fn set_timers(&mut self, pid: Pid) -> &mut Timers {
         self.timers.push(pid);
+        &mut self.process(pid).timers
     }
 
     /// Processes whose timers were set.
@@ -1028,6 +1029,17 @@ impl System {
         all
     }
 
+    /// There is one more description of what one is open on already.
+    pub fn opened_again(&mut self, description: &Description) {
+        if let Some(ino) = description.ino() {
+            self.busy.shared(ino);
+        }
+        if let Kind::Pipe { id, end, pipe, .. } = &description.kind {
+            pipe.borrow_mut().open(*end);
+            self.wake(Key::Pipe(*id));
+        }
+    }
+
     /// An end of a pipe is closed.
     pub fn close_end(&mut self, id: u64, end: End, pipe: &Shared<Pipe>) {
         let mut pipe = pipe.borrow_mut();
@@ -1065,7 +1077,7 @@ impl System {
         self.leave_terminal(pid);
         let process = self.process(pid);
         process.status = Some(status);
-        process.alarm = None;
+        process.timers = Timers::default();
         process.termios = None;
         (process.stopped, process.news) = (None, None);
         self.leave_tree(pid);
@@ -1085,7 +1097,12 @@ impl System {
             process.parent = None;
             if process.death_signal != 0 {
                 let signal = process.death_signal;
-                self.send(To::Process(*child), signal, Origin::default());
+                let origin = Origin {
+                    pid: number,
+                    uid,
+                    ..Origin::default()
+                };
+                self.send(To::Process(*child), signal, origin);
             }
         }
         self.leave_stopped(&children);

@@ -66,7 +66,7 @@ struct Parked {
 /// A process that lives: what its tasks have in common here.
 #[derive(Default)]
 struct Group {
-    /// When its alarm goes off, as it stands in the table's `timers`.
+    /// When its next timer goes off, as it stands in the table's `timers`.
     alarm: Option<u64>,
     /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop of the `freeze` for which it was
     /// made, and would have those of all others, too.
@@ -189,7 +189,7 @@ const TASK_CLOSES: usize = 16;
 enum Timer {
     /// The call of this task is made again.
     Call(Tid),
-    /// The alarm of this process goes off.
+    /// Timers of this process go off.
     Alarm(Pid),
 }
 

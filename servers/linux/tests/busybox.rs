@@ -786,6 +786,11 @@ fn events_agree_with_linux() {
 }
 
 #[test]
+fn what_is_opened_by_the_name_of_a_descriptor_agrees_with_linux() {
+    agrees("names", "one", Status::Exited(0));
+}
+
+#[test]
 fn what_happens_to_files_is_told_as_on_linux() {
     for way in ["calls", "files", "selves"] {
         agrees("inotify", way, Status::Exited(0));

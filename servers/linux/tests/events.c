@@ -17,9 +17,11 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static long checked(long result) { return result < 0 ? -errno : result; }
@@ -501,6 +503,131 @@ static void orphans(void) {
     SHOW(prctl(PR_SET_PDEATHSIG, 0));
 }
 
+/* What a signal of a timer says. */
+static void rung(const siginfo_t *info) {
+    printf("  signal %d: code %d, value %x, %s\n", info->si_signo, info->si_code, info->si_value.sival_int,
+           info->si_overrun ? "late" : "in time");
+}
+
+static struct itimerspec after(long first, long then) {
+    struct itimerspec spec = {{then / 1000, then % 1000 * 1000000}, {first / 1000, first % 1000 * 1000000}};
+    return spec;
+}
+static int set(timer_t timer, long first, long then) {
+    struct itimerspec spec = after(first, then);
+    return timer_settime(timer, 0, &spec, 0);
+}
+static void next(const sigset_t *set) {
+    siginfo_t info;
+    struct timespec long_enough = {20, 0};
+    if (sigtimedwait(set, &info, &long_enough) < 0) return (void)printf("  %s\n", strerrorname_np(errno));
+    rung(&info);
+}
+
+static timer_t of_thread;
+static void *timed(void *unused) {
+    sigset_t own;
+    sigemptyset(&own), sigaddset(&own, SIGUSR1);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 0x77};
+    event._sigev_un._tid = gettid();
+    SHOW(timer_create(CLOCK_MONOTONIC, &event, &of_thread));
+    SHOW(set(of_thread, 20, 0));
+    next(&own);
+    return 0;
+}
+static void expired(union sigval value) { kill(getpid(), value.sival_int); }
+
+static void timers(void) {
+    puts("-- timers");
+    sigset_t set_of, old;
+    sigemptyset(&set_of);
+    for (int n = 0; n < 3; n++) sigaddset(&set_of, (int[]){SIGALRM, SIGUSR1, SIGRTMIN + 3}[n]);
+    sigprocmask(SIG_BLOCK, &set_of, &old);
+    timer_t first, second, silent;
+    struct itimerspec spec;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 3, .sigev_value.sival_int = 0x1234};
+    struct sigevent none = {.sigev_notify = SIGEV_NONE};
+    SHOW(timer_create(CLOCK_MONOTONIC, 0, &first));
+    SHOW(timer_create(CLOCK_REALTIME, &event, &second));
+    SHOW(timer_create(CLOCK_BOOTTIME, &none, &silent));
+    puts("-- refused");
+    int number;
+    SHOW(syscall(SYS_timer_create, 77, 0, &number)), SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC_RAW, 0, &number));
+    SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC, 8, &number)), SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC, 0, 8));
+    event.sigev_signo = 65;
+    SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &number));
+    event.sigev_signo = SIGUSR1, event.sigev_notify = 3;
+    SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &number));
+    event.sigev_notify = SIGEV_THREAD_ID, event._sigev_un._tid = 1 << 20;
+    SHOW(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &number));
+    SHOW(syscall(SYS_timer_settime, first, 0, 0, 0)), SHOW(syscall(SYS_timer_settime, first, 0, 8, 0));
+    spec = after(1, 0), spec.it_interval.tv_nsec = 1000000000;
+    SHOW(timer_settime(first, 0, &spec, 0));
+    spec = after(1, 0);
+    SHOW(syscall(SYS_timer_settime, 9999, 0, &spec, 0)), SHOW(syscall(SYS_timer_gettime, 9999, &spec));
+    SHOW(syscall(SYS_timer_gettime, first, 8)), SHOW(syscall(SYS_timer_getoverrun, 9999)), SHOW(syscall(SYS_timer_delete, 9999));
+    puts("-- once");
+    SHOW(timer_gettime(first, &spec)), SHOW(spec.it_value.tv_sec + spec.it_value.tv_nsec);
+    SHOW(set(first, 100000, 7000));
+    SHOW(timer_gettime(first, &spec)), SHOW(spec.it_value.tv_sec > 90), SHOW(spec.it_interval.tv_sec);
+    spec = after(10, 0);
+    struct itimerspec before;
+    SHOW(timer_settime(first, 0, &spec, &before)), SHOW(before.it_value.tv_sec > 90), SHOW(before.it_interval.tv_sec);
+    next(&set_of);
+    SHOW(timer_gettime(first, &spec)), SHOW(spec.it_value.tv_sec + spec.it_value.tv_nsec), SHOW(timer_getoverrun(first));
+    puts("-- at a time");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    spec = after(0, 0), spec.it_value = now;
+    SHOW(timer_settime(second, TIMER_ABSTIME, &spec, 0));
+    next(&set_of);
+    puts("-- two at once, beside another one");
+    SHOW(set(first, 5, 0)), SHOW(set(second, 1, 0));
+    usleep(60000);
+    SHOW(kill(getpid(), SIGALRM));
+    next(&set_of), next(&set_of);
+    puts("-- again and again");
+    SHOW(set(second, 1, 5));
+    usleep(200000);
+    sigset_t waiting;
+    sigpending(&waiting);
+    SHOW(sigismember(&waiting, SIGRTMIN + 3));
+    siginfo_t info;
+    SHOW(sigwaitinfo(&set_of, &info) == SIGRTMIN + 3), SHOW(info.si_overrun >= 10), SHOW(timer_getoverrun(second) >= info.si_overrun);
+    SHOW(sigwaitinfo(&set_of, &info) == SIGRTMIN + 3);
+    SHOW(set(second, 0, 0)), SHOW(timer_gettime(second, &spec)), SHOW(spec.it_value.tv_sec + spec.it_value.tv_nsec);
+    struct timespec no_time = {0, 0};
+    while (sigtimedwait(&set_of, &info, &no_time) >= 0) {}
+    puts("-- nobody is told");
+    SHOW(set(silent, 1, 20));
+    usleep(50000);
+    SHOW(timer_gettime(silent, &spec)), SHOW(spec.it_value.tv_nsec > 0 && spec.it_value.tv_nsec <= 20000000);
+    SHOW(set(silent, 1, 0));
+    usleep(50000);
+    SHOW(timer_gettime(silent, &spec)), SHOW(spec.it_value.tv_sec + spec.it_value.tv_nsec);
+    puts("-- a thread");
+    pthread_t thread;
+    pthread_create(&thread, 0, timed, 0), pthread_join(thread, 0);
+    SHOW(set(of_thread, 1, 0));
+    usleep(50000);
+    SHOW(timer_delete(of_thread));
+    puts("-- a function");
+    struct sigevent calls = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = expired, .sigev_value.sival_int = SIGUSR1};
+    timer_t calling;
+    SHOW(timer_create(CLOCK_MONOTONIC, &calls, &calling)), SHOW(set(calling, 5, 0));
+    SHOW(sigwaitinfo(&set_of, &info) == SIGUSR1), SHOW(timer_delete(calling));
+    puts("-- a child has none, and a program none of the one before");
+    int status;
+    if (!fork()) _exit(timer_gettime(first, &spec) ? errno : 0);
+    wait(&status);
+    SHOW(WEXITSTATUS(status) == EINVAL);
+    struct itimerval alarm = {{0, 0}, {0, 10000}};
+    setitimer(ITIMER_REAL, &alarm, 0);
+    next(&set_of);
+    SHOW(timer_delete(first)), SHOW(timer_delete(first)), SHOW(timer_delete(second)), SHOW(timer_delete(silent));
+    sigprocmask(SIG_SETMASK, &old, 0);
+}
+
 int main(int count, char **arguments) {
     int many = count > 1 && !strcmp(arguments[1], "many");
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
@@ -511,6 +638,7 @@ int main(int count, char **arguments) {
     } else {
         waits();
         orphans();
+        timers();
     }
     fflush(stdout);
     return 0;

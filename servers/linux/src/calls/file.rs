@@ -14,7 +14,7 @@ use crate::errno::{
 };
 use crate::memory::{READ, WRITE};
 use crate::proc::Folder;
-use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::process::{open_flags, shared, Description, Device, Entry, Fd, Kind, MAX_FDS};
 use crate::pty::{default_termios, TERMIOS};
 use crate::signal::{bit, sig};
 use crate::special;
@@ -586,8 +586,9 @@ pub fn close(c: &mut Caller, fd: u32) -> Result {
 
 /// `close_range`.
 pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result {
+    const UNSHARE: u32 = 2;
     const CLOEXEC: u32 = 4;
-    if first > last || flags & !(CLOEXEC | 2) != 0 {
+    if first > last || flags & !(CLOEXEC | UNSHARE) != 0 {
         return Err(EINVAL.into());
     }
     let fds: Vec<u32> = c.p.files.fds.range(first..=last).map(|(n, _)| *n).collect();
@@ -595,12 +596,23 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
         // A call that waits is made again from its beginning: all that has to be waited for comes before the first one is closed.
         fds.iter().try_for_each(|fd| settle(c, *fd))?;
     }
+    // The call itself has the table, too.
+    let is_shared = Rc::strong_count(&c.p.task.shares.files) > 2;
+    let mut own = None;
+    if flags & UNSHARE != 0 && is_shared {
+        c.h.room(64 * c.p.files.fds.len() as u64)?;
+        own = Some(c.p.files.clone());
+    }
+    let files = own.as_mut().unwrap_or(&mut c.p.files);
     for fd in fds {
         if flags & CLOEXEC == 0 {
-            c.p.files.close(c.s, c.h, fd)?;
-        } else if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+            files.close(c.s, c.h, fd)?;
+        } else if let Some(entry) = files.fds.get_mut(&fd) {
             entry.cloexec = true;
         }
+    }
+    if let Some(own) = own {
+        c.p.task.shares.files = shared(own);
     }
     Ok(0)
 }

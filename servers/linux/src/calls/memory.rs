@@ -165,7 +165,12 @@ pub fn mmap(
         }
         start
     } else {
-        c.p.memory.areas.find_free(size, hint).ok_or(ENOMEM)?
+        let areas = &c.p.memory.areas;
+        let found = match flags & linux::MAP_32BIT {
+            0 => areas.find_free(size, hint),
+            _ => areas.find_low(size, hint),
+        };
+        found.ok_or(ENOMEM)?
     };
     let end = start + size;
     if file.is_some() || prot & WRITE != 0 && flags & linux::MAP_NORESERVE == 0 {

@@ -24,12 +24,13 @@ pub mod socket;
 pub mod stat;
 pub mod system;
 pub mod time;
+pub mod timer;
 pub mod trace;
 
 use abi::Registers;
 use alloc::format;
 
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{Caller, Result, Stop, Wake, AT_FDCWD};
 use crate::errno::{EINVAL, ENOSYS, ENOTSUP, EPERM};
 use crate::memory::{Area, Areas};
 use crate::number as nr;
@@ -110,7 +111,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
         nr::dup | nr::dup2 | nr::dup3 | nr::fcntl | nr::ptrace => 4 << 10,
         nr::memfd_create => 16 << 10,
         nr::getdents64 => 64 << 10,
-        nr::execve => 256 << 10,
+        nr::execve | nr::execveat => 256 << 10,
         nr::fork | nr::vfork | nr::clone | nr::clone3 => {
             (192 << 10) + 3 * areas * size_of::<Area>() as u64
         }
@@ -118,6 +119,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
         nr::eventfd
         | nr::eventfd2
         | nr::timerfd_create
+        | nr::timer_create
         | nr::signalfd
         | nr::signalfd4
         | nr::epoll_create
@@ -300,6 +302,11 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::alarm => time::alarm(c, a as u32),
         nr::setitimer => time::setitimer(c, a as u32, b, d),
         nr::getitimer => time::getitimer(c, a as u32, b),
+        nr::timer_create => timer::timer_create(c, a as u32, b, d),
+        nr::timer_settime => timer::timer_settime(c, a as u32, b as u32, d, e),
+        nr::timer_gettime => timer::timer_gettime(c, a as u32, b),
+        nr::timer_getoverrun => timer::timer_getoverrun(c, a as u32),
+        nr::timer_delete => timer::timer_delete(c, a as u32),
         nr::settimeofday | nr::clock_settime | nr::adjtimex => Err(EPERM.into()),
         nr::poll => poll::poll(c, a, b, d as i32),
         nr::ppoll => poll::ppoll(c, a, b, d, e),
@@ -333,7 +340,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
             Err(Stop::End(services::process::Status::Exited(a as u8)))
         }
         nr::ptrace => trace::ptrace(c, a, b as i32, d, e),
-        nr::execve => system::execve(c, a, b, d),
+        nr::execve => system::execveat(c, (AT_FDCWD, a), b, d, 0),
+        nr::execveat => system::execveat(c, (a as i32, b), d, e, f as u32),
         nr::wait4 => process::wait4(c, a as i32, b, d as u32, e),
         nr::waitid => process::waitid(c, a as u32, b as u32, d, e as u32, f),
         nr::fork => process::fork(c),

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::rc::Rc;
 use alloc::string::String;
 use linux_raw_sys::general as linux;
 
@@ -12,12 +11,12 @@ use services::fs::{mode, Flags};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
-    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO, EPERM,
-    ERANGE, ETXTBSY, EXDEV,
+    EACCES, EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO,
+    EPERM, ERANGE, ETXTBSY, EXDEV,
 };
 use crate::node;
 use crate::proc::Folder;
-use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
+use crate::process::{open_flags, Counter, Description, Device, End, Kind};
 use crate::special::{Reading, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
@@ -50,7 +49,10 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
     }
     let fd = super::file::free_fd(c)?;
     let mut target = c.target(dirfd, &path)?;
-    if let Target::Special(Special::Link(_) | Special::Own | Special::OwnDescriptors) = target {
+    if let Target::Special(
+        Special::Link(_) | Special::Own | Special::OwnDescriptors | Special::Descriptor(_),
+    ) = target
+    {
         if flags & open_flags::NOFOLLOW != 0 {
             return Err(ELOOP.into());
         }
@@ -77,17 +79,8 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         }
         Target::Special(Special::Text(which)) => Kind::Text(Box::new(Reading::new(which))),
         Target::Special(Special::Descriptor(from)) => {
-            // One more descriptor of the same description.
-            let description = Rc::clone(&c.p.files.fds.get(&from).ok_or(ENOENT)?.description);
-            let cloexec = flags & open_flags::CLOEXEC != 0;
-            c.p.files.fds.insert(
-                fd,
-                Fd {
-                    description,
-                    cloexec,
-                },
-            );
-            return Ok(u64::from(fd));
+            let kind = c.p.files.get(from).map_err(|_| ENOENT)?.kind.clone();
+            open_again(c, kind, flags, permissions, &mut found)?
         }
         // What another process has open is that one's.
         Target::Special(Special::DescriptorOf(..)) => return Err(EACCES.into()),
@@ -115,6 +108,9 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         _ => found.place,
     };
     c.s.busy.opened(&description);
+    if found.is_again {
+        c.s.opened_again(&description);
+    }
     c.p.files
         .install(fd, description, flags & open_flags::CLOEXEC != 0);
     if is_watched {
@@ -136,11 +132,83 @@ pub fn follow(c: &Caller, target: Target) -> Target {
     }
 }
 
-/// What is found out of a file while it is opened, as far as somebody asks for that: whether that made it, and, if it was cut, its place.
+/// What is found out of a file while it is opened, as far as somebody asks for that.
 #[derive(Default)]
 struct FoundOut {
+    /// That has made it.
     is_made: bool,
+    /// If it was cut, its place.
     place: Option<Place>,
+    /// It was open already, and the file system was not asked.
+    is_again: bool,
+}
+
+/// Opens what a descriptor of this kind is open on, whatever it is called now: as Linux does by `/proc/self/fd`, with an offset and rights of its own.
+fn open_again(
+    c: &mut Caller,
+    kind: Kind,
+    flags: u32,
+    permissions: u32,
+    found: &mut FoundOut,
+) -> Result<Kind> {
+    let writes = flags & open_flags::ACCESS != 0;
+    let names_only = flags & open_flags::PATH != 0;
+    let truncates = flags & open_flags::TRUNC != 0 && !names_only;
+    found.is_again = true;
+    match kind {
+        Kind::File { ino } if !names_only && c.s.nodes.mode(ino).is_some() => {
+            // By `O_PATH` only the name is open.
+            found.is_again = false;
+            let path = c.fs_path(&Request::PathOf { ino })?;
+            open_file(c, path, flags, permissions, found)
+        }
+        Kind::File { ino } => {
+            let attr = c.attr(&Request::StatIno { ino })?;
+            if attr.mode & mode::TYPE == mode::SYMLINK && !names_only {
+                return Err(ELOOP.into());
+            }
+            if (writes || truncates) && is_protected(c, ino, flags) {
+                return Err(ETXTBSY.into());
+            }
+            if truncates {
+                found.place = super::inotify::find_before(c, ino, super::inotify::OF_OPENED)?;
+                super::file::set_size(c, ino, 0)?;
+            }
+            Ok(Kind::File { ino })
+        }
+        Kind::Directory { .. } | Kind::Folder(_)
+            if writes || truncates || flags & open_flags::CREAT != 0 =>
+        {
+            Err(EISDIR.into())
+        }
+        Kind::Directory { ino, .. } => Ok(Kind::Directory {
+            ino,
+            pending: alloc::vec![],
+            cookie: 0,
+        }),
+        Kind::Pipe { id, ino, pipe, .. } if !names_only => {
+            let end = super::pipe::end_of(flags);
+            let waits_not = flags & open_flags::NONBLOCK != 0;
+            if end == End::Write && ino.is_some() && waits_not && pipe.borrow().readers == 0 {
+                return Err(ENXIO.into());
+            }
+            Ok(Kind::Pipe { id, end, ino, pipe })
+        }
+        Kind::Text(reading) if !writes => Ok(Kind::Text(Box::new(reading.anew()))),
+        Kind::Text(_) => Err(EACCES.into()),
+        Kind::Pty { master: true, .. } if !names_only => super::pty::open_master(c),
+        Kind::Pty { number, .. } if !names_only => super::pty::open_slave(c, number, flags),
+        Kind::Device(device) => Ok(Kind::Device(device)),
+        Kind::Folder(folder) => Ok(Kind::Folder(folder)),
+        // They have no files that could be opened.
+        Kind::Pipe { .. }
+        | Kind::Pty { .. }
+        | Kind::Socket { .. }
+        | Kind::Counter { .. }
+        | Kind::Signals { .. }
+        | Kind::Epoll { .. }
+        | Kind::Inotify { .. } => Err(ENXIO.into()),
+    }
 }
 
 /// Opens a file.
@@ -161,6 +229,7 @@ fn open_file(
         create,
         exclusive: flags & open_flags::EXCL != 0,
         nofollow: flags & open_flags::NOFOLLOW != 0,
+        symlink: flags & open_flags::PATH != 0,
         ..Flags::default()
     };
     found.is_made = super::inotify::is_made(c, &path, how)?;
@@ -194,6 +263,8 @@ fn open_file(
                 }
             }
         }
+        // What is open is the link itself.
+        mode::SYMLINK if flags & open_flags::PATH != 0 => return Ok(Kind::File { ino }),
         mode::SYMLINK => Some(ELOOP),
         _ => None,
     };
@@ -409,16 +480,30 @@ pub fn symlink(c: &mut Caller, target: u64, dirfd: i32, address: u64) -> Result 
     Ok(0)
 }
 
+/// The path of the symbolic link that a descriptor is open on. Errors: `ENOENT` if it is open on something else.
+fn link_behind(c: &mut Caller, fd: i32) -> Result<String> {
+    let ino = match u32::try_from(fd) {
+        Ok(fd) => c.p.files.get(fd)?.ino().ok_or(ENOENT)?,
+        Err(_) if fd == AT_FDCWD => return Err(ENOENT.into()),
+        Err(_) => return Err(EBADF.into()),
+    };
+    match c.attr(&Request::StatIno { ino })?.mode & mode::TYPE {
+        mode::SYMLINK => c.fs_path(&Request::PathOf { ino }),
+        _ => Err(ENOENT.into()),
+    }
+}
+
 /// `readlink` and `readlinkat`.
 pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) -> Result {
     let path = c.path(address)?;
     if size as i64 <= 0 {
         return Err(EINVAL.into());
     }
-    if path.is_empty() {
-        return Err(ENOENT.into());
-    }
-    let target = match c.target(dirfd, &path)? {
+    let to = match path.is_empty() {
+        false => c.target(dirfd, &path)?,
+        true => Target::Path(link_behind(c, dirfd)?),
+    };
+    let target = match to {
         Target::Special(Special::Link(target)) => target,
         Target::Special(Special::Own) => format!("{}", c.p.task.number),
         Target::Special(Special::OwnDescriptors) => String::from("/proc/self/fd"),

@@ -10,7 +10,6 @@ use crate::memory::WRITE;
 use crate::process::{
     open_flags, shared, Description, End, Kind, Pipe, Shared, PIPE_BUF, PIPE_CAPACITY,
 };
-use crate::signal::{sig, Origin};
 use crate::system::{Key, Payer};
 use crate::wire::Writer;
 use linux_raw_sys::general as linux;
@@ -68,12 +67,17 @@ pub fn open_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     result
 }
 
-fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
-    let end = match flags & open_flags::ACCESS {
+/// Which end is opened by these flags.
+pub fn end_of(flags: u32) -> End {
+    match flags & open_flags::ACCESS {
         0 => End::Read,
         open_flags::WRONLY => End::Write,
         _ => End::Both,
-    };
+    }
+}
+
+fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
+    let end = end_of(flags);
     let nonblocking = flags & open_flags::NONBLOCK != 0;
     let tid = c.p.task.tid;
     if let Some((id, pipe)) = c.s.nodes.take_granted(tid, ino) {
@@ -195,8 +199,7 @@ pub fn put(
 ) -> Result<usize> {
     let mut pipe = pipe.borrow_mut();
     if pipe.readers == 0 {
-        let origin = Origin::default();
-        c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
+        super::signal::broken_pipe(c);
         return Err(EPIPE.into());
     }
     let length = bytes.len().min(pipe.room());

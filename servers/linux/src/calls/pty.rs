@@ -51,7 +51,7 @@ pub fn open_shown(c: &mut Caller, shown: u32, flags: u32) -> Result<Kind> {
 }
 
 /// Opens the slave of a pair. It becomes the terminal of a session whose leader has none, unless it says that it does not.
-fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
+pub fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
     let root = c.process().root;
     let pty = c.s.ptys.get(number);
     let pty = pty.filter(|pty| pty.root == root && pty.masters > 0);

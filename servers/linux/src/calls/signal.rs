@@ -46,8 +46,8 @@ pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) 
     if let Some(action) = action {
         c.p.actions.set(signal, action);
         if c.p.actions.ignores(signal) {
-            c.p.task.signals.pending.take(signal);
-            c.process().pending.take(signal);
+            c.p.task.signals.pending.take_all(bit(signal));
+            c.process().pending.take_all(bit(signal));
         }
     }
     Ok(0)
@@ -209,12 +209,19 @@ pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
 
 /// Who sends a signal, for `siginfo`.
 fn sender(c: &mut Caller, code: i32) -> Origin {
+    let process = c.process();
     Origin {
         code,
-        pid: c.p.task.number,
-        uid: c.process().ids.uid[0],
+        pid: process.number,
+        uid: process.ids.uid[0],
         ..Origin::default()
     }
+}
+
+/// What is written goes nowhere: the thread is told.
+pub fn broken_pipe(c: &mut Caller) {
+    let origin = sender(c, 0);
+    c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
 }
 
 /// `kill`: to one process, to a group, or to all of the own tree but oneself.
@@ -298,7 +305,7 @@ fn send_to_thread(
 }
 
 /// Asks for memory for a signal that is queued.
-fn queue_room(c: &mut Caller, signal: u32) -> Result<()> {
+pub(super) fn queue_room(c: &mut Caller, signal: u32) -> Result<()> {
     if signal >= REAL_TIME {
         c.h.room(2 * (MAX_PENDING * size_of::<(u32, Origin)>()) as u64)?;
     }

@@ -1,20 +1,26 @@
 //! Calls on the process itself, and the rest.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
 use crate::calls::memory;
-use crate::emulate::{Caller, Keys, Result, Stop, Wake};
-use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
+use crate::calls::name::AT_EMPTY_PATH;
+use crate::calls::stat::AT_SYMLINK_NOFOLLOW;
+use crate::emulate::{Caller, Keys, Result, Stop, Target, Wake, AT_FDCWD};
+use crate::errno::{E2BIG, EACCES, EFAULT, EINVAL, ELOOP, ENOENT, EPERM};
 use crate::exec::{self, Staged};
+use crate::files::Request;
 use crate::loading;
 use crate::native;
-use crate::process::MAX_FDS;
+use crate::process::{Kind, MAX_FDS};
 use crate::signal::SIGNALS;
+use crate::special::Special;
 use crate::system::Key;
 use crate::wire::{u64_at, Writer};
+use services::fs::mode;
 
 /// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
 pub const RELEASE: &str = "6.1.0-fermata";
@@ -45,12 +51,66 @@ fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
     Ok(list)
 }
 
-/// `execve`.
-pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
+/// The path of the program that a call names, as it is found from the working directory.
+fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> {
+    let path = c.path(path)?;
+    if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
+        return Err(ENOENT.into());
+    }
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(EINVAL.into());
+    }
+    if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd != AT_FDCWD {
+        return path_of(c, dirfd as u32);
+    }
+    // Nearly all paths are taken as they are; a name is found when the file is opened.
+    let is_seen_from_here = dirfd == AT_FDCWD || path.starts_with('/');
+    let may_be_special = ["/dev/", "/proc/"]
+        .iter()
+        .any(|with| path.starts_with(with));
+    let path = match is_seen_from_here && !may_be_special {
+        true => path,
+        false => match c.target(dirfd, &path)? {
+            Target::Special(Special::Descriptor(fd)) => path_of(c, fd)?,
+            Target::Path(found) => found,
+            // A link is followed when the file is opened; nothing else there is a program.
+            Target::Special(_) if is_seen_from_here => path,
+            Target::Special(_) => return Err(EACCES.into()),
+        },
+    };
+    if flags & AT_SYMLINK_NOFOLLOW != 0 {
+        let link = c.attr(&Request::Stat {
+            path: crate::path::join(&c.p.context.cwd, &path),
+            follow: false,
+        })?;
+        if link.mode & mode::TYPE == mode::SYMLINK {
+            return Err(ELOOP.into());
+        }
+    }
+    Ok(path)
+}
+
+/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ENOENT` if it has no name any more.
+fn path_of(c: &mut Caller, fd: u32) -> Result<String> {
+    let ino = match c.p.files.get(fd)?.kind {
+        Kind::File { ino } => ino,
+        _ => return Err(EACCES.into()),
+    };
+    c.fs_path(&Request::PathOf { ino })
+}
+
+/// `execve` and `execveat`.
+pub fn execveat(
+    c: &mut Caller,
+    (dirfd, path): (i32, u64),
+    args: u64,
+    env: u64,
+    flags: u32,
+) -> Result {
     if let Some(staged) = loading::begun_program(c) {
         return loading::execute(c, staged);
     }
-    let path = c.path(path)?;
+    let path = program(c, dirfd, path, flags)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
     let prepared = exec::prepare(&c.p, c.s, c.h, &path, args, env);

@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::EINVAL;
 use crate::memory::WRITE;
-use crate::process::Alarm;
+use crate::timer::Alarm;
 use crate::wire::{u64_at, Writer};
 
 const SECOND: u64 = 1_000_000_000;
@@ -182,7 +182,7 @@ pub fn getrusage(c: &mut Caller, into: u64) -> Result {
 fn remaining(c: &mut Caller) -> (u64, u64) {
     let now = c.now();
     // A timer that is set but late has the least bit of time left.
-    c.process().alarm.map_or((0, 0), |a| {
+    c.process().timers.alarm.map_or((0, 0), |a| {
         (a.deadline.saturating_sub(now).max(1000), a.interval)
     })
 }
@@ -195,7 +195,7 @@ pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
         deadline,
         interval: 0,
     });
-    c.s.set_alarm(c.p.task.pid, alarm);
+    c.s.set_timers(c.p.task.pid).alarm = alarm;
     Ok(left.div_ceil(SECOND))
 }
 
@@ -217,7 +217,7 @@ pub fn setitimer(c: &mut Caller, which: u32, new: u64, old: u64) -> Result {
     c.write_optional(old, &itimerval(left, old_interval))?;
     let deadline = c.now().saturating_add(value);
     let alarm = (value != 0).then_some(Alarm { deadline, interval });
-    c.s.set_alarm(c.p.task.pid, alarm);
+    c.s.set_timers(c.p.task.pid).alarm = alarm;
     Ok(0)
 }
 

@@ -103,6 +103,7 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         && p.limits.keys().all(|k| *k < 16)
         && p.reported.len() <= MAX_REPORTED
         && p.pending.is_sound()
+        && p.timers.is_sound()
         && p.termios.as_ref().is_none_or(|t| t.len() == 36)
         && saved.exit_signal <= SIGNALS
         && saved.news.as_ref().is_none_or(news)
@@ -115,7 +116,7 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
             .stopped
             .is_none_or(|signal| (1..=SIGNALS).contains(&signal) && bit(signal) & STOPS != 0)
         && ended.is_none_or(|(status, name)| {
-            let at_rest = p.alarm.is_none() && saved.stopped.is_none() && saved.news.is_none();
+            let at_rest = p.timers.is_empty() && saved.stopped.is_none() && saved.news.is_none();
             status.has_ended() && name.len() <= MAX_TITLE && at_rest && saved.first.is_none()
         })
 }
@@ -467,16 +468,15 @@ fn is_open(saved: &Saved, ino: u64, owner: SavedOwner) -> bool {
     }
 }
 
-/// Whether each file of `memfd_create` is open once.
+/// Whether each file of `memfd_create` is open.
 fn memfds_are_sound(saved: &Saved) -> bool {
     let open = saved.descriptions.iter().filter_map(Description::ino);
-    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-    open.for_each(|ino| *counts.entry(ino).or_default() += 1);
+    let open: BTreeSet<u64> = open.collect();
     let memfds = &saved.memfds;
     memfds.windows(2).all(|w| w[0].0 < w[1].0)
         && memfds
             .iter()
-            .all(|(ino, memfd)| counts.get(ino) == Some(&1) && memfd.is_sound())
+            .all(|(ino, memfd)| open.contains(ino) && memfd.is_sound())
 }
 
 /// Whether each pseudo-terminal has an end that is open, and no two are seen as the same one.

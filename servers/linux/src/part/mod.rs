@@ -50,7 +50,7 @@ use crate::trace::Trace;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 21;
+const VERSION: u32 = 22;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.

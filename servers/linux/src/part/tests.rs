@@ -68,7 +68,6 @@ pub(crate) enum Forged {
     LocksTooMany,
     MemfdNowhere,
     MemfdWithName,
-    MemfdTwice,
     MemfdSeals,
     MemfdName,
     ObjectNowhere,
@@ -125,7 +124,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 109] = [
+    pub(crate) const ALL: [Forged; 108] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -181,7 +180,6 @@ impl Forged {
         Forged::LocksTooMany,
         Forged::MemfdNowhere,
         Forged::MemfdWithName,
-        Forged::MemfdTwice,
         Forged::MemfdSeals,
         Forged::MemfdName,
         Forged::ObjectNowhere,
@@ -521,14 +519,6 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             let mut all = saved.descriptions.iter();
             let other = all.find(|d| matches!(d.kind, Kind::File { .. }) && d.ino() != Some(own));
             saved.memfds[0].0 = other.unwrap().ino().unwrap();
-        }
-        Forged::MemfdTwice => {
-            let ino = saved.memfds[0].0;
-            let mut all = saved.descriptions.iter();
-            let one = all.find(|d| d.ino() == Some(ino)).unwrap().clone();
-            saved.descriptions.push(one);
-            let number = saved.descriptions.len() as u32 - 1;
-            saved.tables[0].push((1000, false, number));
         }
         Forged::MemfdSeals => saved.memfds[0].1.seals = u32::MAX,
         Forged::MemfdName => saved.memfds[0].1.name = Vec::from([b'x'; 250]),

@@ -1,9 +1,9 @@
 //! Signals and timers of the processes in the table.
 
 use personality::emulate::{self, Outcome};
-use personality::process::Alarm;
 use personality::signal::{bit, sig, Origin, STOPS, UNBLOCKABLE};
 use personality::system::{Tid, To};
+use personality::timer::Rung;
 use proto::Error;
 use services::process::Pid;
 
@@ -11,17 +11,17 @@ use alloc::vec::Vec;
 
 use super::{put_timer, Entry, Table, Timer};
 
-/// So many nanoseconds pass at least from one alarm that goes off by itself to the next one, of whichever process. It costs a
+/// So many nanoseconds pass at least from one timer that goes off by itself to the next one, of whichever process. It costs a
 /// program nothing, and the personality thousands of instructions.
 const RING: u64 = 100_000;
 
 impl Table {
-    /// Notes when the alarm of a process goes off.
+    /// Notes when the next timer of a process goes off.
     pub(super) fn schedule_alarm(&mut self, pid: Pid) {
-        let alarm = self.system.find(pid).and_then(|p| p.alarm);
-        let at = alarm.and_then(|alarm| {
+        let earliest = self.system.find(pid).and_then(|p| p.timers.earliest());
+        let at = earliest.and_then(|deadline| {
             let living = self.one_of(pid)?;
-            (!living.held).then(|| living.machines(alarm.deadline, rt::time::now()))
+            (!living.held).then(|| living.machines(deadline, rt::time::now()))
         });
         if let Some(Entry::Living(group)) = self.entries.get_mut(&pid) {
             put_timer(&mut self.timers, Timer::Alarm(pid), &mut group.alarm, at);
@@ -172,7 +172,7 @@ impl Table {
         }
     }
 
-    /// The alarm of a process goes off.
+    /// Timers of a process go off.
     fn alarm(&mut self, pid: Pid, now: u64, signalled: &mut Vec<Tid>) {
         let Ok(group) = self.group(pid) else { return };
         group.alarm = None;
@@ -180,19 +180,42 @@ impl Table {
             .one_of(pid)
             .map_or(0, |living| living.task.clock_offset);
         let own_now = now.wrapping_add(offset);
-        let alarm = self.system.process(pid).alarm;
-        if let Some(alarm) = alarm.filter(|alarm| alarm.deadline <= own_now) {
-            let next = (alarm.interval != 0).then(|| {
-                let others = self.timers.iter();
-                let others = others.filter(|(_, timer)| matches!(timer, Timer::Alarm(_)));
-                let least = RING * (1 + others.count() as u64);
-                let deadline = own_now.saturating_add(alarm.interval.max(least));
-                Alarm { deadline, ..alarm }
-            });
-            self.system.process(pid).alarm = next;
-            self.post_to_any(pid, sig::ALRM, Origin::default(), signalled);
+        let others = self.timers.iter();
+        let others = others.filter(|(_, timer)| matches!(timer, Timer::Alarm(_)));
+        let rings = others.count() + self.system.process(pid).timers.armed();
+        let pause = own_now.saturating_add(RING * rings as u64);
+        for rung in self.ring_of(pid, own_now, pause) {
+            let to = match rung.thread {
+                None => Some(To::Process(pid)),
+                Some(number) => {
+                    let thread = self.system.thread_by_number(pid, number);
+                    let own = thread.filter(|(_, of)| *of == pid);
+                    own.map(|(tid, _)| To::Task(tid))
+                }
+            };
+            // Nobody gets the signal of a thread that has ended.
+            if let Some(to) = to {
+                self.post(to, rung.signal, rung.origin, signalled);
+            }
         }
         self.schedule_alarm(pid);
+    }
+
+    /// The signals of what is due for a process.
+    fn ring_of(&mut self, pid: Pid, own_now: u64, pause: u64) -> Vec<Rung> {
+        let mut timers = core::mem::take(&mut self.system.process(pid).timers);
+        let rung = timers.ring(own_now, pause, |id, notice, overrun| {
+            let tasks = match notice.thread {
+                None => None,
+                Some(number) => self.system.thread_by_number(pid, number),
+            };
+            match tasks.and_then(|(tid, _)| self.tasks.get_mut(&tid)) {
+                Some(living) => living.task.signals.pending.add_overrun(id, overrun),
+                None => self.system.process(pid).pending.add_overrun(id, overrun),
+            }
+        });
+        self.system.process(pid).timers = timers;
+        rung
     }
 
     /// Delivers signals that were just sent.

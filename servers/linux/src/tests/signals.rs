@@ -380,3 +380,43 @@ fn signals_of_real_time_are_queued() {
         );
     }
 }
+
+/// Each timer has one signal that is pending, beside others of its number; a signal that was sent otherwise is pending once.
+#[test]
+fn timers_of_one_signal_each_have_theirs() {
+    let mut pending = crate::signal::Pending::default();
+    let of = |timer| Origin {
+        code: linux::SI_TIMER,
+        pid: timer,
+        ..Origin::default()
+    };
+    pending.add(USR1, Origin::default());
+    pending.add(USR1, of(3));
+    pending.add(USR1, of(4));
+    pending.add(USR1, Origin::default());
+    assert_eq!((pending.count(bit(USR1)), pending.is_sound()), (3, true));
+    assert!(pending.add_overrun(4, 9) && !pending.add_overrun(5, 9));
+    assert!(pending.has_of_timer(3) && !pending.has_of_timer(5));
+    let taken = core::iter::from_fn(|| pending.take(USR1));
+    let taken: Vec<_> = taken.map(|o| (o.code, o.pid, o.uid)).collect();
+    assert_eq!(taken, [(0, 0, 0), (-2, 3, 0), (-2, 4, 9)]);
+    assert_eq!(pending.set(), 0);
+}
+
+/// Who ignores a signal from now on has none of those that wait.
+#[test]
+fn ignoring_a_signal_drops_all_of_it() {
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    let queued = 40;
+    process.task.signals.mask = bit(queued);
+    for _ in 0..3 {
+        send(&mut process, queued);
+        process.task.signals.pending.add(queued, Origin::default());
+    }
+    words(&mut host, EXAMPLE, &[1, SA_RESTORER, EXAMPLE, 0]);
+    let act = [u64::from(queued), EXAMPLE, 0, 8];
+    assert_eq!(process.result(&mut host, nr::rt_sigaction, &act), 0);
+    let left = process.system.process(process.task.pid).pending.set();
+    assert_eq!((left, process.task.signals.pending.set()), (0, 0));
+}

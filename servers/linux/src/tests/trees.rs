@@ -560,6 +560,78 @@ fn files_of_memory_come_with_the_tree() {
     );
 }
 
+/// What is opened by the name of a descriptor is open as long as one of both is, also when the first one goes first, and in an image.
+#[test]
+fn what_is_open_twice_is_closed_with_the_last_one() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let before = host.opens;
+    host.write_memory(0x10_0000, b"its name\0").unwrap();
+    assert_eq!(
+        process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]),
+        0
+    );
+    host.write_memory(0x10_0100, b"/proc/self/fd/0\0").unwrap();
+    assert_eq!(process.result(&mut host, nr::open, &[0x10_0100, 0]), 1);
+    assert_eq!(process.result(&mut host, nr::write, &[0, 0x10_0000, 8]), 8);
+    let saved = process.save(&mut host).unwrap();
+    let rule = "a file is open until its last descriptor goes";
+    for fd in [0, 1] {
+        assert_eq!(host.opens, before + 1, "{rule}");
+        let read = [1, 0x10_1000, 99];
+        let expected = if fd == 0 { 8 } else { 0 };
+        assert_eq!(process.result(&mut host, nr::read, &read), expected);
+        assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+    }
+    assert_eq!((host.opens, process.system.memfds.len()), (before, 0));
+    nothing_is_left(&process.system);
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(again.system.memfds.len(), 1);
+    assert_eq!(again.result(&mut host, nr::close, &[0]), 0);
+    assert_eq!(again.system.memfds.len(), 1, "{rule}");
+    assert_eq!(again.result(&mut host, nr::read, &[1, 0x10_1000, 99]), 8);
+    again.close_all(&mut host);
+    nothing_is_left(&again.system);
+    assert_eq!(host.opens, before, "{rule}");
+}
+
+/// A pipe has as many ends as were opened, by whatever name.
+#[test]
+fn a_pipe_is_opened_by_the_name_of_a_descriptor() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe, &[0x10_0000]), 0);
+    host.write_memory(0x10_0100, b"/proc/self/fd/0\0").unwrap();
+    let (reads, writes) = (0, 1);
+    let also = process.result(&mut host, nr::open, &[0x10_0100, 1]) as u64;
+    assert_eq!(
+        (also, process.result(&mut host, nr::close, &[writes])),
+        (2, 0)
+    );
+    let read = [reads, 0x10_1000, 8];
+    let rule = "there is no end while somebody can write";
+    assert!(
+        matches!(
+            process.call(&mut host, &registers(nr::read, &read)),
+            Outcome::Park(_)
+        ),
+        "{rule}"
+    );
+    assert_eq!(
+        process.result(&mut host, nr::write, &[also, 0x10_0000, 3]),
+        3
+    );
+    assert_eq!(process.result(&mut host, nr::read, &read), 3);
+    assert_eq!(process.result(&mut host, nr::close, &[also]), 0);
+    assert_eq!(
+        process.result(&mut host, nr::read, &read),
+        0,
+        "it is at its end"
+    );
+    process.close_all(&mut host);
+    nothing_is_left(&process.system);
+}
+
 /// Memory that processes share is the same for both again, and who waits at a word of it is woken by the other one.
 #[test]
 fn shared_memory_comes_with_the_tree() {

@@ -11,7 +11,6 @@ use crate::errno::{
 use crate::memory::READ;
 use crate::outside::{is_outside, LONGEST};
 use crate::process::{open_flags, Description, Shared};
-use crate::signal::{sig, Origin};
 use crate::socket::{
     is_any, is_mapped, mapped, Delivery, Family, Message, Name, Sender, State, Style, LOOPBACK_4,
     LOOPBACK_6, MAX_RIGHTS,
@@ -69,8 +68,7 @@ fn copy_in(
 /// The other end takes nothing any more.
 fn broken(c: &mut Caller, flags: u32) -> Stop {
     if flags & msg::NOSIGNAL == 0 {
-        let origin = Origin::default();
-        c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
+        crate::calls::signal::broken_pipe(c);
     }
     EPIPE.into()
 }

@@ -1,0 +1,383 @@
+//! The timers of a process: that of `alarm` and `setitimer`, and those of `timer_create`.
+//!
+//! A timer that begins again by itself keeps its rhythm: its next time is a multiple of the interval behind its first. How many of these were
+//! missed before the signal could be sent, or while the one before was still pending, is the timer's *overrun*, which goes with the signal.
+//! All times are on the process's clock.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::signal::{sig, Origin, SIGNALS};
+use linux_raw_sys::general as linux;
+
+/// Most timers of `timer_create` that a process has.
+pub const MAX_TIMERS: usize = 64;
+
+/// The highest number of one, for programs have an `int` for it.
+const LAST: u32 = u32::MAX >> 1;
+
+/// When a timer goes off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alarm {
+    /// The next time.
+    pub deadline: u64,
+    /// After how many nanoseconds again; 0 for never.
+    pub interval: u64,
+}
+
+impl Alarm {
+    /// How often it should have gone off by now, the first time included.
+    const fn times(&self, now: u64) -> u64 {
+        match now.checked_sub(self.deadline) {
+            None => 0,
+            Some(late) => match late.checked_div(self.interval) {
+                None => 1,
+                Some(more) => more.saturating_add(1),
+            },
+        }
+    }
+
+    /// When it goes off after these times; `None` if never.
+    fn after(self, times: u64) -> Option<Self> {
+        let further = self.interval.saturating_mul(times);
+        (self.interval != 0).then_some(Alarm {
+            deadline: self.deadline.saturating_add(further),
+            ..self
+        })
+    }
+}
+
+/// The signal that a timer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Which.
+    pub signal: u32,
+    /// What is in `si_value`.
+    pub value: u64,
+    /// The number of the thread that gets it; `None` for any of the process.
+    pub thread: Option<u32>,
+}
+
+/// A timer of `timer_create`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// `CLOCK_*`, in which its times are given.
+    pub clock: u32,
+    /// What it does; `None` for nothing but showing its time.
+    pub notice: Option<Notice>,
+    /// When; `None` if it is not set.
+    alarm: Option<Alarm>,
+    /// Times that have passed since the signal that was sent last.
+    missed: u64,
+    /// The same of the one before, which is the last one delivered while the other is pending.
+    missed_before: u64,
+}
+
+/// A signal that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Which.
+    pub signal: u32,
+    /// What is known of it.
+    pub origin: Origin,
+    /// The number of the thread that gets it; `None` for any of the process.
+    pub thread: Option<u32>,
+}
+
+/// All timers of a process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Timers {
+    /// That of `alarm` and `setitimer`.
+    pub alarm: Option<Alarm>,
+    /// Those of `timer_create`, by their numbers.
+    own: BTreeMap<u32, Timer>,
+    /// The number to try for the next one.
+    next: u32,
+    /// None that goes off by itself does so before.
+    #[serde(skip)]
+    pause: u64,
+}
+
+impl Timers {
+    /// Whether timers from a checkpoint make sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let is_sound = |timer: &Timer| {
+            let signal = timer.notice.map_or(sig::ALRM, |notice| notice.signal);
+            (1..=SIGNALS).contains(&signal)
+        };
+        let numbers = self.own.keys().chain([&self.next]);
+        self.own.len() <= MAX_TIMERS
+            && self.own.values().all(is_sound)
+            && numbers.into_iter().all(|id| *id <= LAST)
+    }
+
+    /// Whether none is there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.alarm.is_none() && self.own.is_empty()
+    }
+
+    /// Takes all away but that of `alarm`, as `execve` does.
+    pub fn forget(&mut self) {
+        self.own.clear();
+    }
+
+    /// The number of a new one with this clock; `None` if there are too many. `what` says what it does, given its number.
+    pub fn create(&mut self, clock: u32, what: impl FnOnce(u32) -> Option<Notice>) -> Option<u32> {
+        if self.own.len() >= MAX_TIMERS {
+            return None;
+        }
+        while self.own.contains_key(&self.next) {
+            self.next = (self.next + 1) & LAST;
+        }
+        let id = self.next;
+        self.next = (id + 1) & LAST;
+        let timer = Timer {
+            clock,
+            notice: what(id),
+            alarm: None,
+            missed: 0,
+            missed_before: 0,
+        };
+        self.own.insert(id, timer);
+        Some(id)
+    }
+
+    /// The one with this number.
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<&Timer> {
+        self.own.get(&id)
+    }
+
+    /// Sets one, or stops it.
+    pub fn set(&mut self, id: u32, alarm: Option<Alarm>) {
+        if let Some(timer) = self.own.get_mut(&id) {
+            timer.alarm = alarm;
+            (timer.missed, timer.missed_before) = (0, 0);
+        }
+    }
+
+    /// Takes one away: whether it was there.
+    pub fn delete(&mut self, id: u32) -> bool {
+        self.own.remove(&id).is_some()
+    }
+
+    /// When something is to be done; `None` if nothing is.
+    #[must_use]
+    pub fn earliest(&self) -> Option<u64> {
+        let own = self.own.values().filter(|timer| timer.notice.is_some());
+        let alarms = own.filter_map(|timer| timer.alarm).chain(self.alarm);
+        let time = |alarm: Alarm| match alarm.interval {
+            0 => alarm.deadline,
+            _ => alarm.deadline.max(self.pause),
+        };
+        alarms.map(time).min()
+    }
+
+    /// How many will go off.
+    #[must_use]
+    pub fn armed(&self) -> usize {
+        let own = self.own.values().filter(|timer| timer.alarm.is_some());
+        own.count() + usize::from(self.alarm.is_some())
+    }
+
+    /// The signals of what is due. Those that begin again rest until `pause`. `is_pending` says whether a signal of the timer with this
+    /// number is pending, to which the overrun is added.
+    pub fn ring(
+        &mut self,
+        now: u64,
+        pause: u64,
+        mut is_pending: impl FnMut(u32, Notice, i32) -> bool,
+    ) -> Vec<Rung> {
+        let mut rung = Vec::new();
+        if let Some(alarm) = self.alarm {
+            let times = alarm.times(now);
+            if times > 0 {
+                self.alarm = alarm.after(times);
+                rung.push(Rung {
+                    signal: sig::ALRM,
+                    origin: Origin::kernel(),
+                    thread: None,
+                });
+            }
+        }
+        for (id, timer) in &mut self.own {
+            let (Some(alarm), Some(notice)) = (timer.alarm, timer.notice) else {
+                continue;
+            };
+            let times = alarm.times(now);
+            if times == 0 {
+                continue;
+            }
+            timer.alarm = alarm.after(times);
+            if is_pending(*id, notice, overrun(timer.missed.saturating_add(times))) {
+                timer.missed = timer.missed.saturating_add(times);
+                continue;
+            }
+            timer.missed_before = core::mem::replace(&mut timer.missed, times - 1);
+            rung.push(Rung {
+                signal: notice.signal,
+                origin: Origin {
+                    code: linux::SI_TIMER,
+                    pid: *id,
+                    uid: overrun(timer.missed) as u32,
+                    value: notice.value,
+                    ..Origin::default()
+                },
+                thread: notice.thread,
+            });
+        }
+        if !rung.is_empty() {
+            self.pause = pause;
+        }
+        rung
+    }
+}
+
+impl Timer {
+    /// Nanoseconds until it goes off, at least one if it is set, and its interval; zeros if it is not set.
+    #[must_use]
+    pub fn left(&self, now: u64) -> (u64, u64) {
+        let Some(alarm) = self.alarm else {
+            return (0, 0);
+        };
+        // Whoever is not told of the times that have passed sees the next one, or none.
+        let next = match alarm.times(now) {
+            0 => Some(alarm),
+            times => alarm.after(times),
+        };
+        let is_silent = self.notice.is_none();
+        match next {
+            None if is_silent => (0, 0),
+            next => {
+                let deadline = next.map_or(0, |next| next.deadline);
+                (deadline.saturating_sub(now).max(1), alarm.interval)
+            }
+        }
+    }
+
+    /// How many times were missed before the signal that was delivered last, of which the next one may be pending.
+    #[must_use]
+    pub fn overrun(&self, is_pending: bool) -> i32 {
+        overrun(match is_pending {
+            true => self.missed_before,
+            false => self.missed,
+        })
+    }
+}
+
+/// As programs are told (`DELAYTIMER_MAX`).
+fn overrun(missed: u64) -> i32 {
+    i32::try_from(missed).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTICE: Notice = Notice {
+        signal: 40,
+        value: 7,
+        thread: None,
+    };
+
+    fn with(alarm: Alarm, notice: Option<Notice>) -> (Timers, u32) {
+        let mut timers = Timers::default();
+        let id = timers.create(linux::CLOCK_MONOTONIC, |_| notice);
+        let id = id.expect("it is the first one");
+        timers.set(id, Some(alarm));
+        (timers, id)
+    }
+
+    /// A timer that begins again keeps its rhythm, however late it is looked at, and says how many times were missed.
+    #[test]
+    fn a_timer_keeps_its_rhythm() {
+        let alarm = Alarm {
+            deadline: 100,
+            interval: 10,
+        };
+        let (mut timers, id) = with(alarm, Some(NOTICE));
+        assert_eq!(timers.ring(99, 0, |_, _, _| false), []);
+        let rung = timers.ring(134, 150, |_, _, _| false);
+        let origin = rung[0].origin;
+        assert_eq!((rung.len(), rung[0].signal, origin.value), (1, 40, 7));
+        let overrun = "the times that were missed go with the signal";
+        assert_eq!(
+            (origin.code, origin.pid, origin.uid),
+            (-2, id, 3),
+            "{overrun}"
+        );
+        assert_eq!(timers.get(id).unwrap().overrun(false), 3, "{overrun}");
+        // It rests, and is not late for that when it has rested.
+        let rhythm = "a timer goes off at multiples of its interval";
+        assert_eq!(timers.get(id).unwrap().left(134), (6, 10), "{rhythm}");
+        assert_eq!(timers.earliest(), Some(150), "nobody rings all the time");
+        // The signal is still pending: it is told that it is later still, and is not sent twice.
+        let mut told = None;
+        let rung = timers.ring(150, 200, |of, notice, overrun| {
+            told = Some((of, notice, overrun));
+            true
+        });
+        assert_eq!((rung, told), (Vec::new(), Some((id, NOTICE, 5))));
+        // Nothing was sent, so nothing has to rest.
+        assert_eq!(timers.earliest(), Some(160));
+        let rung = timers.ring(160, 200, |_, _, _| false);
+        assert_eq!(rung[0].origin.uid, 0, "{overrun}");
+        let timer = timers.get(id).unwrap();
+        assert_eq!((timer.overrun(true), timer.overrun(false)), (5, 0));
+    }
+
+    /// The shortest interval there is, looked at after a very long time, is no more work.
+    #[test]
+    fn a_hostile_interval_takes_no_time() {
+        let alarm = Alarm {
+            deadline: 1,
+            interval: 1,
+        };
+        let (mut timers, id) = with(alarm, Some(NOTICE));
+        let rung = timers.ring(u64::MAX - 1, u64::MAX, |_, _, _| false);
+        assert_eq!(rung[0].origin.uid, i32::MAX as u32);
+        assert_eq!(timers.get(id).unwrap().left(u64::MAX - 1), (1, 1));
+    }
+
+    #[test]
+    fn a_timer_that_tells_nobody_shows_its_time() {
+        let alarm = Alarm {
+            deadline: 100,
+            interval: 30,
+        };
+        let (mut timers, id) = with(alarm, None);
+        assert_eq!((timers.earliest(), timers.armed()), (None, 1));
+        assert_eq!(timers.get(id).unwrap().left(165), (25, 30));
+        assert_eq!(timers.ring(165, 0, |_, _, _| false), []);
+        let once = Alarm {
+            interval: 0,
+            ..alarm
+        };
+        timers.set(id, Some(once));
+        assert_eq!(timers.get(id).unwrap().left(99), (1, 0));
+        assert_eq!(timers.get(id).unwrap().left(100), (0, 0));
+    }
+
+    #[test]
+    fn there_are_so_many_timers_and_no_more() {
+        let mut timers = Timers::default();
+        let mut create = || timers.create(0, |_| None);
+        let ids: Vec<u32> = core::iter::from_fn(&mut create).collect();
+        assert_eq!(ids, Vec::from_iter(0..MAX_TIMERS as u32));
+        assert!(timers.delete(5) && !timers.delete(5));
+        assert_eq!(timers.create(0, |_| None), Some(MAX_TIMERS as u32));
+        assert!(timers.is_sound());
+        timers.forget();
+        assert!(timers.is_empty());
+        // Numbers begin again, and none is given twice.
+        timers.next = LAST;
+        assert_eq!(timers.create(0, |_| None), Some(LAST));
+        timers.next = LAST;
+        assert_eq!(timers.create(0, |_| None), Some(0));
+        timers.next = LAST + 1;
+        assert!(!timers.is_sound(), "no image has a number that is none");
+    }
+}
