@@ -990,6 +990,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "texts",
         "datagrams",
         "alarms",
+        "timers",
         "herd",
         "holes",
         "hydra",

@@ -219,7 +219,7 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
 pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
-    const PARTS: [(&str, &str); 4] = [
+    const PARTS: [(&str, &str); 6] = [
         ("locks", "locks: 700\n"),
         (
             "memory_file",
@@ -233,6 +233,8 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
             "terminal",
             "terminal: 600half a line..44 99 half a line..\n",
         ),
+        ("timers", "timers: in time\n"),
+        ("names", "names: memorynameless too\n"),
     ];
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "kept") else {
@@ -245,6 +247,10 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
             script,
             "kept {part} > /tmp/{part} &\nsleep 0.15\ncheckpoint --stop %1 /tmp/{part}.image\nkill %1"
         );
+        if part == "names" {
+            // The image knows the link by its path.
+            second.push_str("busybox ln -s /tmp/nowhere /tmp/kept.link\n");
+        }
         let _ = writeln!(second, "restore /tmp/{part}.image");
         if part == "locks" {
             // Of others, and of the same image once more.

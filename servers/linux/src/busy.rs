@@ -96,10 +96,10 @@ impl Busy {
         self.files.get(&ino).map_or(0, |had| had.written)
     }
 
-    /// Whether a file has a description.
+    /// How many descriptions a file has.
     #[must_use]
-    pub fn has_description(&self, ino: u64) -> bool {
-        self.files.get(&ino).is_some_and(|had| had.open > 0)
+    pub fn descriptions(&self, ino: u64) -> usize {
+        self.files.get(&ino).map_or(0, |had| had.open)
     }
 
     /// Whether a file has a description, or somebody executes it.

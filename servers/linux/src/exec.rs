@@ -741,6 +741,8 @@ fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     let process = system.process(current.task.pid);
     process.executed = true;
     process.timers.forget();
+    process.pending.forget_timers();
+    current.task.signals.pending.forget_timers();
 }
 
 /// Gives the task memory, descriptors and actions of its own, the memory without areas: the one that was made for a program, if one was.

@@ -56,3 +56,4 @@ mod tests;
 pub mod timer;
 pub mod trace;
 pub mod wire;
+pub mod work;

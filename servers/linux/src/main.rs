@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod clock;
 mod control;
 mod disk;
 mod net;

@@ -603,7 +603,10 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
         Text::Memory => meminfo(c).into_bytes(),
         Text::Uptime => {
             let centiseconds = c.now() / TICK;
-            format!("{}.{:02} 0.00\n", centiseconds / 100, centiseconds % 100).into_bytes()
+            let idle = idle(c).1;
+            let [up, idle] =
+                [centiseconds, idle].map(|time| format!("{}.{:02}", time / 100, time % 100));
+            format!("{up} {idle}\n").into_bytes()
         }
         Text::Load => {
             let root = c.process().root;
@@ -612,8 +615,10 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
         }
         Text::Statistics => {
             let started = (c.date().saturating_sub(c.now())) / 1_000_000_000;
+            let (busy, idle) = idle(c);
+            let times = format!("{busy} 0 0 {idle} 0 0 0 0 0 0");
             format!(
-                "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nintr 0\nctxt 0\nbtime {started}\n\
+                "cpu  {times}\ncpu0 {times}\nintr 0\nctxt 0\nbtime {started}\n\
                  processes {}\nprocs_running 1\nprocs_blocked 0\n",
                 c.s.count()
             )
@@ -836,7 +841,10 @@ fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
         About::Mounts => MOUNTS.into(),
         About::MountInfo => MOUNT_INFO.into(),
         About::Limits => limits(c, pid).into_bytes(),
-        About::Stat => stat(&known(c, number)?).into_bytes(),
+        About::Stat => {
+            let each = c.s.work.each(c.h.now());
+            stat(&known(c, number)?, each).into_bytes()
+        }
         About::Statm => {
             let sizes = known(c, number)?.sizes;
             let pages = |bytes: u64| bytes / memory::PAGE;
@@ -857,13 +865,23 @@ fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
     })
 }
 
-fn stat(known: &Known) -> String {
+/// For how many ticks Linux programs have had the processor, and for how many they have not.
+fn idle(c: &mut Caller) -> (u64, u64) {
+    let now = c.h.now();
+    let busy = c.s.work.all(now);
+    (busy / TICK, now.saturating_sub(busy) / TICK)
+}
+
+/// The text of a process, of which a task that has never waited would have had `each` of the processor.
+fn stat(known: &Known, each: u64) -> String {
     let Known { process, sizes, .. } = known;
     let started = process.started / TICK;
+    let [spent, by_children] =
+        [process.spent.get().total(each), process.spent_by_children].map(|time| time / TICK);
     let resident = (sizes.data + sizes.program) / memory::PAGE;
     let exit_signal = process.exit_signal;
     format!(
-        "{} ({}) {} {} {} {} {} {} 4194304 0 0 0 0 0 0 0 0 20 0 {} 0 {started} {} {resident} 18446744073709551615 \
+        "{} ({}) {} {} {} {} {} {} 4194304 0 0 0 0 {spent} 0 {by_children} 0 20 0 {} 0 {started} {} {resident} 18446744073709551615 \
          0 0 {} 0 0 {} 0 {} {} 0 0 0 {exit_signal} 0 0 0 0 0 0 0 0 {} {} {} 0 0 0\n",
         known.number,
         known.name,

@@ -28,6 +28,7 @@ use crate::proc::Folder;
 use crate::signal::{Actions, Signals};
 use crate::special::Reading;
 use crate::system::{Key, Payer, System, Tid};
+use crate::work::Own;
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -339,7 +340,7 @@ impl Description {
             _ => {}
         }
         if let Some(ino) = self.ino() {
-            if !system.memfds.is_empty() && !system.busy.has_description(ino) {
+            if !system.memfds.is_empty() && system.busy.descriptions(ino) == 0 {
                 // It has no name.
                 system.memfds.remove(&ino);
             }
@@ -609,6 +610,8 @@ pub struct Task {
     pub robust: u64,
     /// The word that is cleared when it ends, and whose waiter is woken then (`set_tid_address`); 0 for none.
     pub clear_at: u64,
+    /// What it has had of the processor.
+    pub own: Own,
     /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
     pub clock_offset: u64,
     /// What it can share with others.
@@ -631,6 +634,7 @@ impl Task {
             awaits: 0,
             robust: 0,
             clear_at: 0,
+            own: Own::default(),
             clock_offset: 0,
             shares: Shares::new(cwd),
         }

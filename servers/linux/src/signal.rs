@@ -9,7 +9,7 @@ use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use linux_raw_sys::general::{SI_KERNEL, SI_TIMER};
+use linux_raw_sys::general::SI_KERNEL;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -150,7 +150,7 @@ impl Pending {
     pub fn is_sound(&self) -> bool {
         let is_pending = |signal| (1..=SIGNALS).contains(signal) && self.set & bit(*signal) != 0;
         let may_follow = |a: &(u32, Origin), b: &(u32, Origin)| {
-            a.0 < b.0 || a.0 == b.0 && (b.0 >= REAL_TIME || b.1.code == SI_TIMER)
+            a.0 < b.0 || a.0 == b.0 && (b.0 >= REAL_TIME || b.1.timer.is_some())
         };
         self.origins.iter().all(|(signal, _)| is_pending(signal))
             && self.origins.len() <= MAX_PENDING
@@ -194,7 +194,7 @@ impl Pending {
     /// as it was sent, if there are not too many. That of a timer comes beside others of its number: each timer has one.
     pub fn add(&mut self, signal: u32, origin: Origin) {
         self.sent = self.sent.wrapping_add(1);
-        let is_timers = origin.code == SI_TIMER && !self.has_of_timer(origin.pid);
+        let is_timers = origin.timer.is_some_and(|timer| !self.has_of_timer(timer));
         let is_new = self.set & bit(signal) == 0 || is_timers;
         self.set |= bit(signal);
         if (is_new || signal >= REAL_TIME) && self.origins.len() < MAX_PENDING {
@@ -206,7 +206,7 @@ impl Pending {
     /// The signal of the timer with this number is as late as this, if it is pending: whether it is.
     pub fn add_overrun(&mut self, timer: u32, overrun: i32) -> bool {
         let mut origins = self.origins.iter_mut();
-        let found = origins.find(|(_, origin)| origin.is_of_timer(timer));
+        let found = origins.find(|(_, origin)| origin.timer == Some(timer));
         if let Some((_, origin)) = found {
             origin.uid = overrun as u32;
             return true;
@@ -218,7 +218,19 @@ impl Pending {
     #[must_use]
     pub fn has_of_timer(&self, timer: u32) -> bool {
         let mut origins = self.origins.iter();
-        origins.any(|(_, origin)| origin.is_of_timer(timer))
+        origins.any(|(_, origin)| origin.timer == Some(timer))
+    }
+
+    /// Takes out what timers have sent.
+    pub fn forget_timers(&mut self) {
+        let mut of_timers = 0;
+        self.origins.retain(|(signal, origin)| {
+            of_timers |= origin.timer.map_or(0, |_| bit(*signal));
+            origin.timer.is_none()
+        });
+        let rest = self.origins.iter();
+        let rest = rest.fold(0, |rest, (signal, _)| rest | bit(*signal));
+        self.set &= !of_timers | rest;
     }
 
     /// Takes all of these signals out.
@@ -278,6 +290,8 @@ pub struct Origin {
     pub status: u32,
     /// What it was given with `sigqueue`.
     pub value: u64,
+    /// The timer that has sent it. `siginfo` has its number, and how often it was late, where it has process and user for others.
+    pub timer: Option<u32>,
 }
 
 impl Origin {
@@ -288,11 +302,6 @@ impl Origin {
             code: SI_KERNEL as i32,
             ..Origin::default()
         }
-    }
-
-    /// Whether the timer with this number has sent it. (`siginfo` has the number where it has a process for others.)
-    const fn is_of_timer(&self, timer: u32) -> bool {
-        self.code == SI_TIMER && self.pid == timer
     }
 
     /// `siginfo` of this signal.

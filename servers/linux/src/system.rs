@@ -31,12 +31,13 @@ use crate::node::Nodes;
 use crate::object::Objects;
 use crate::outside::Outside;
 use crate::proc::Seen;
-use crate::process::{Description, End, Ids, Kind, Pipe, Shared};
+use crate::process::{Description, End, Ids, Kind, Pipe, Shared, Task};
 use crate::pty::Ptys;
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
 use crate::timer::Timers;
 use crate::trace::Traces;
+use crate::work::{Common, Work};
 
 /// The number of a task in the table of all. The first task of a process has the number of the process.
 pub type Tid = Pid;
@@ -215,6 +216,10 @@ pub struct Process {
     pub death_signal: u32,
     /// What it has set to happen later.
     pub timers: Timers,
+    /// What its tasks have had of the processor.
+    pub spent: Common,
+    /// What children that it has waited for, and theirs, have had.
+    pub spent_by_children: u64,
     /// Calls that were refused and reported.
     pub reported: BTreeSet<u64>,
     /// Whether it has called `execve`.
@@ -327,6 +332,8 @@ pub struct System {
     threads: BTreeMap<Tid, (Pid, u32)>,
     /// Threads by who pays for them: those of `threads`.
     threads_counted: BTreeMap<Payer, usize>,
+    /// What tasks that do not wait have of the processor.
+    pub work: Work,
     /// Who waits at words of memory.
     pub futexes: Futexes,
     /// Namespace, group and process of all.
@@ -467,6 +474,8 @@ impl System {
             exit_signal,
             executed: false,
             timers: Timers::default(),
+            spent: Common::default(),
+            spent_by_children: 0,
             death_signal: 0,
             reported: BTreeSet::new(),
             children: BTreeSet::new(),
@@ -933,6 +942,30 @@ impl System {
         take(&mut self.gone)
     }
 
+    /// A task does not wait any longer (`runs`), or waits from now on; `now` is asked if that is news.
+    pub fn task_runs(&mut self, task: &mut Task, runs: bool, now: impl FnOnce() -> u64) {
+        let (processes, pid) = (&self.processes, task.pid);
+        let common = || {
+            let process = processes.get(&pid);
+            process.map_or_else(Common::default, |process| process.spent.clone())
+        };
+        task.own.change(&mut self.work, runs, now, common);
+    }
+
+    /// What a process that has ended, and the children that it has waited for, have had of the processor.
+    #[must_use]
+    pub fn spent_with_children(&self, pid: Pid) -> u64 {
+        // Nobody of it runs any more.
+        let of = |process: &Process| {
+            process
+                .spent
+                .get()
+                .total(0)
+                .saturating_add(process.spent_by_children)
+        };
+        self.find(pid).map_or(0, of)
+    }
+
     /// The timers of a process, to be set.
     pub fn set_timers(&mut self, pid: Pid) -> &mut Timers {
         self.timers.push(pid);
@@ -1037,6 +1070,10 @@ impl System {
         if let Kind::Pipe { id, end, pipe, .. } = &description.kind {
             pipe.borrow_mut().open(*end);
             self.wake(Key::Pipe(*id));
+            if let Some(ino) = description.ino() {
+                self.nodes.grant(ino, *end, *id, pipe);
+                self.wake(Key::Node(ino));
+            }
         }
     }
 
@@ -1149,11 +1186,14 @@ impl System {
         }
     }
 
-    /// Nobody will ask for this process any more.
+    /// Nobody will ask for this process any more: its parent has waited for it.
     pub fn reap(&mut self, pid: Pid) {
         let parent = self.process(pid).parent.take();
         if let Some(parent) = parent {
-            self.process(parent).ended.remove(&pid);
+            let spent = self.spent_with_children(pid);
+            let of = self.process(parent);
+            of.ended.remove(&pid);
+            of.spent_by_children = of.spent_by_children.saturating_add(spent);
         }
         self.gone.push(pid);
     }

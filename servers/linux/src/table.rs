@@ -42,6 +42,7 @@ use proto::Error;
 use rt::obj::{Port, Ref};
 use services::process::{Pid, Status};
 
+use crate::clock;
 use crate::disk;
 use crate::net;
 use crate::pace::Pace;
@@ -98,7 +99,12 @@ struct Group {
 
 impl Group {
     const fn holds_still(&self) -> bool {
-        self.frozen || self.stops > 0 || self.halted || self.ending.is_some()
+        !self.is_of_its_signals() || self.halted
+    }
+
+    /// Whether nothing but signals can hold it still now.
+    const fn is_of_its_signals(&self) -> bool {
+        !self.frozen && self.stops == 0 && self.ending.is_none()
     }
 }
 
@@ -322,8 +328,16 @@ impl Table {
                 wake,
                 is_stale: living.held || living.stays || living.traced,
             });
+            living.note_work(&mut self.system);
         }
         self.schedule(tid);
+    }
+
+    /// Notes whether a task has anything of the processor now.
+    fn note_work(&mut self, tid: Tid) {
+        if let Some(living) = self.tasks.get_mut(&tid) {
+            living.note_work(&mut self.system);
+        }
     }
 
     /// The call of a task does not wait any longer: what was kept of it.
@@ -524,7 +538,7 @@ impl Table {
             }
             self.wake();
             if !self.timers.is_empty() {
-                self.ring(rt::time::now(), &mut signalled);
+                self.ring(clock::now(), &mut signalled);
             }
             for tid in core::mem::take(&mut signalled) {
                 self.deliver_signals_in_turn(tid);
@@ -683,7 +697,7 @@ impl Table {
         if is_stale {
             match living.state() {
                 Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
-                _ => return,
+                _ => return self.note_work(tid),
             }
         }
         let answer = living.answer(system, world, &message);
@@ -700,7 +714,11 @@ impl Table {
             }
             outcome => self.carry_out(tid, &message, outcome),
         }
-        if self.tasks.get(&tid).is_some_and(|living| living.finishes) {
+        let Some(living) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        living.note_work(&mut self.system);
+        if living.finishes {
             self.finished(tid);
         }
     }

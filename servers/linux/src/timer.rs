@@ -192,9 +192,11 @@ impl Timers {
         mut is_pending: impl FnMut(u32, Notice, i32) -> bool,
     ) -> Vec<Rung> {
         let mut rung = Vec::new();
+        let mut is_due = false;
         if let Some(alarm) = self.alarm {
             let times = alarm.times(now);
             if times > 0 {
+                is_due = true;
                 self.alarm = alarm.after(times);
                 rung.push(Rung {
                     signal: sig::ALRM,
@@ -211,6 +213,7 @@ impl Timers {
             if times == 0 {
                 continue;
             }
+            is_due = true;
             timer.alarm = alarm.after(times);
             if is_pending(*id, notice, overrun(timer.missed.saturating_add(times))) {
                 timer.missed = timer.missed.saturating_add(times);
@@ -224,12 +227,13 @@ impl Timers {
                     pid: *id,
                     uid: overrun(timer.missed) as u32,
                     value: notice.value,
+                    timer: Some(*id),
                     ..Origin::default()
                 },
                 thread: notice.thread,
             });
         }
-        if !rung.is_empty() {
+        if is_due {
             self.pause = pause;
         }
         rung
@@ -321,8 +325,7 @@ mod tests {
             true
         });
         assert_eq!((rung, told), (Vec::new(), Some((id, NOTICE, 5))));
-        // Nothing was sent, so nothing has to rest.
-        assert_eq!(timers.earliest(), Some(160));
+        assert_eq!(timers.earliest(), Some(200), "nobody rings all the time");
         let rung = timers.ring(160, 200, |_, _, _| false);
         assert_eq!(rung[0].origin.uid, 0, "{overrun}");
         let timer = timers.get(id).unwrap();

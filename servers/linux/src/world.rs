@@ -30,6 +30,7 @@ use services::console::ConsoleControlClient;
 use services::fs::{self, Opened};
 use services::process::Pid;
 
+use crate::clock;
 use crate::control::keeper;
 use crate::disk::Disk;
 
@@ -353,7 +354,7 @@ impl World {
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
             origin: rt::time::origin(),
-            clock: told_clock(),
+            clock: clock::told(),
             verbose: is_told("verbose"),
             trace: is_told("trace"),
             state: Box::default(),
@@ -487,15 +488,6 @@ impl World {
         }
         self.console.as_mut().ok_or(proto::Error::Broken)
     }
-}
-
-/// What makes the machine's clock, as init says: where the time-stamp counter starts, and its rate.
-fn told_clock() -> Option<(u64, u64)> {
-    let mut words = rt::start().args.iter().skip(1);
-    let (start, rate) = words
-        .find_map(|word| word.strip_prefix("clock="))?
-        .split_once(':')?;
-    Some((start.parse().ok()?, rate.parse().ok()?))
 }
 
 /// Whether init has given the server this word.
@@ -1151,7 +1143,7 @@ impl Host for View<'_> {
     }
 
     fn now(&mut self) -> u64 {
-        rt::time::now()
+        clock::now()
     }
 
     fn clock(&mut self) -> Option<vdso::Clock> {
@@ -1159,7 +1151,7 @@ impl Host for View<'_> {
     }
 
     fn date(&mut self) -> u64 {
-        self.world.origin.saturating_add(rt::time::now())
+        self.world.origin.saturating_add(clock::now())
     }
 
     fn random(&mut self, into: &mut [u8]) -> Result<(), Errno> {

@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -598,6 +599,12 @@ static void timers(void) {
     SHOW(set(second, 0, 0)), SHOW(timer_gettime(second, &spec)), SHOW(spec.it_value.tv_sec + spec.it_value.tv_nsec);
     struct timespec no_time = {0, 0};
     while (sigtimedwait(&set_of, &info, &no_time) >= 0) {}
+    puts("-- by reading");
+    int fd = signalfd(-1, &set_of, 0);
+    struct signalfd_siginfo read_one;
+    SHOW(set(second, 1, 0)), SHOW(read(fd, &read_one, sizeof read_one));
+    TRUE(read_one.ssi_code == SI_TIMER), SHOW(read_one.ssi_pid), SHOW(read_one.ssi_tid == 1), SHOW(read_one.ssi_overrun), SHOW(read_one.ssi_int);
+    close(fd);
     puts("-- nobody is told");
     SHOW(set(silent, 1, 20));
     usleep(50000);
@@ -628,6 +635,59 @@ static void timers(void) {
     sigprocmask(SIG_SETMASK, &old, 0);
 }
 
+static long in_ms(struct timespec time) { return time.tv_sec * 1000 + time.tv_nsec / 1000000; }
+static long shows(clockid_t clock) {
+    struct timespec time;
+    return clock_gettime(clock, &time) ? -errno : in_ms(time);
+}
+static long used(const struct rusage *usage) {
+    return (usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000 + (usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1000;
+}
+static void *computes(void *most) {
+    long start = shows(CLOCK_THREAD_CPUTIME_ID);
+    while (shows(CLOCK_THREAD_CPUTIME_ID) - start < (long)most) {}
+    return 0;
+}
+
+/* Who waits uses no processor, who computes does, and its parent is told. */
+static void processor(void) {
+    puts("-- processor time");
+    long start = shows(CLOCK_PROCESS_CPUTIME_ID), own = shows(CLOCK_THREAD_CPUTIME_ID), real = shows(CLOCK_MONOTONIC);
+    usleep(400000);
+    TRUE(shows(CLOCK_PROCESS_CPUTIME_ID) - start < 200);
+    computes((void *)100);
+    long spent = shows(CLOCK_PROCESS_CPUTIME_ID) - start;
+    TRUE(spent >= 95 && spent <= shows(CLOCK_MONOTONIC) - real + 50);
+    struct rusage usage;
+    SHOW(getrusage(RUSAGE_SELF, &usage)), TRUE(used(&usage) >= start + 90);
+    SHOW(getrusage(RUSAGE_THREAD, &usage)), TRUE(used(&usage) >= own + 90);
+    SHOW(getrusage(7, &usage));
+    pthread_t thread;
+    own = shows(CLOCK_THREAD_CPUTIME_ID), start = shows(CLOCK_PROCESS_CPUTIME_ID);
+    pthread_create(&thread, 0, computes, (void *)200), pthread_join(thread, 0);
+    TRUE(shows(CLOCK_THREAD_CPUTIME_ID) - own < 150);
+    TRUE(shows(CLOCK_PROCESS_CPUTIME_ID) - start >= 190);
+    int p[2], status;
+    char byte;
+    clockid_t of_child;
+    getrusage(RUSAGE_CHILDREN, &usage);
+    long before = used(&usage);
+    pipe(p);
+    pid_t child = fork();
+    if (!child) {
+        computes((void *)200);
+        write(p[1], "c", 1);
+        pause();
+    }
+    read(p[0], &byte, 1);
+    SHOW(clock_getcpuclockid(child, &of_child)), TRUE(shows(of_child) >= 190);
+    SHOW(clock_getcpuclockid(1 << 21, &of_child));
+    kill(child, SIGKILL);
+    SHOW(wait4(child, &status, 0, &usage) == child), TRUE(used(&usage) >= 190);
+    getrusage(RUSAGE_CHILDREN, &usage);
+    TRUE(used(&usage) - before >= 190);
+}
+
 int main(int count, char **arguments) {
     int many = count > 1 && !strcmp(arguments[1], "many");
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
@@ -639,6 +699,7 @@ int main(int count, char **arguments) {
         waits();
         orphans();
         timers();
+        processor();
     }
     fflush(stdout);
     return 0;

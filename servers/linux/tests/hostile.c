@@ -283,6 +283,30 @@ static void alarms(void) {
     for (;;) pause();
 }
 
+/* Sixty processes with timers that go off all the time, of which half is blocked; and signals that say that a timer has sent them. */
+static void timers(void) {
+    for (int n = 0; n < 60; n++) {
+        if (fork()) continue;
+        sigset_t blocked;
+        sigemptyset(&blocked), sigaddset(&blocked, SIGUSR1), sigaddset(&blocked, SIGRTMIN + 1);
+        sigprocmask(SIG_BLOCK, &blocked, 0);
+        signal(SIGUSR2, SIG_IGN);
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL};
+        struct itimerspec often = {{0, 1}, {0, 1}};
+        timer_t timer;
+        for (int m = 0; m < 70; m++) {
+            event.sigev_signo = (int[]){SIGUSR1, SIGRTMIN + 1, SIGUSR2}[m % 3];
+            if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) timer_settime(timer, 0, &often, 0);
+        }
+        for (int m = 0; m < 1000; m++) {
+            siginfo_t info = {.si_code = SI_TIMER, .si_pid = m};
+            syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR1, &info);
+        }
+        for (;;) pause();
+    }
+    for (;;) pause();
+}
+
 /* A crowd that waits often for what never comes, at a pipe in which much happens; and one that watches a timer that has
  * gone off for what it is never ready for. */
 static void herd(void) {
@@ -383,7 +407,7 @@ int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
-        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"herd", herd}, {"holes", holes}, {"hydra", hydra},
+        {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"timers", timers}, {"herd", herd}, {"holes", holes}, {"hydra", hydra},
         {"lines", lines}, {"priorities", priorities}, {"ipc", ipc}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -164,6 +165,57 @@ static void terminal(void) {
     printf("\n");
 }
 
+static volatile int came, overruns;
+static void comes(int signal, siginfo_t *info, void *context) {
+    CHECK(info->si_code == SI_TIMER && info->si_value.sival_int == 0x5a);
+    came++, overruns += info->si_overrun;
+}
+
+/* A timer that goes off once more, one that goes off again and again, one that has sent what is blocked, and time that was spent. */
+static void timers(void) {
+    struct sigaction action = {.sa_sigaction = comes, .sa_flags = SA_SIGINFO | SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 0x5a};
+    struct itimerspec soon = {{0, 0}, {0, 200000000}}, often = {{0, 50000000}, {0, 50000000}}, now = {{0, 0}, {0, 1}}, left;
+    sigset_t blocked;
+    timer_t once, again, sent;
+    sigaction(SIGUSR1, &action, 0), sigaction(SIGUSR2, &action, 0);
+    sigemptyset(&blocked), sigaddset(&blocked, SIGUSR2), sigprocmask(SIG_BLOCK, &blocked, 0);
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &once) == 0);
+    event.sigev_signo = SIGUSR2;
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &again) == 0 && timer_create(CLOCK_MONOTONIC, &event, &sent) == 0);
+    CHECK(timer_settime(once, 0, &soon, 0) == 0 && timer_settime(again, 0, &often, 0) == 0 && timer_settime(sent, 0, &now, 0) == 0);
+    struct timespec before, after;
+    do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    while (before.tv_sec == 0 && before.tv_nsec < 30000000);
+    pause_here();
+    CHECK(came == 1 && overruns == 0 && timer_gettime(once, &left) == 0 && !left.it_value.tv_sec && !left.it_value.tv_nsec);
+    sigprocmask(SIG_UNBLOCK, &blocked, 0);
+    CHECK(came == 3 && overruns >= 3 && timer_getoverrun(again) >= 3 && timer_delete(again) == 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    long spent = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+    printf("timers: %s\n", spent >= 0 && spent < 200 ? "in time" : "other time");
+}
+
+/* A link that is open itself, and a file of memory and one without a name that are open twice, with an offset each. */
+static void names(void) {
+    char path[40], text[40] = "";
+    struct stat about;
+    CHECK(symlink("/tmp/nowhere", "/tmp/kept.link") == 0);
+    int link = open("/tmp/kept.link", O_PATH | O_NOFOLLOW);
+    int file = memfd_create("twice", 0), also, gone = open("/tmp/kept.gone", O_RDWR | O_CREAT, 0600), other;
+    CHECK(write(file, "memory", 6) == 6 && write(gone, "nameless", 8) == 8 && unlink("/tmp/kept.gone") == 0);
+    sprintf(path, "/proc/self/fd/%d", file);
+    CHECK((also = open(path, O_RDONLY)) >= 0);
+    sprintf(path, "/dev/fd/%d", gone);
+    CHECK((other = open(path, O_RDWR | O_APPEND)) >= 0);
+    pause_here();
+    CHECK(fstat(link, &about) == 0 && S_ISLNK(about.st_mode) && readlinkat(link, "", text, 39) == 12);
+    CHECK(close(file) == 0 && read(also, text, 39) == 6 && write(also, "x", 1) == -1);
+    CHECK(write(other, " too", 4) == 4 && lseek(gone, 0, SEEK_CUR) == 8 && close(gone) == 0 && pread(other, text + 6, 30, 0) == 12);
+    printf("names: %s\n", text);
+    unlink("/tmp/kept.link");
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
     for (int n = 1; n < count; n++) {
@@ -171,6 +223,8 @@ int main(int count, char **arguments) {
         if (!strcmp(arguments[n], "memory_file")) memory_file();
         if (!strcmp(arguments[n], "shared_memory")) shared_memory();
         if (!strcmp(arguments[n], "terminal")) terminal();
+        if (!strcmp(arguments[n], "timers")) timers();
+        if (!strcmp(arguments[n], "names")) names();
     }
     return 0;
 }

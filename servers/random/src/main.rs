@@ -6,7 +6,7 @@ extern crate alloc;
 
 use alloc::vec;
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, _rdtsc};
+use core::arch::x86_64::__cpuid;
 use core::convert::Infallible;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -46,8 +46,7 @@ fn fresh() -> (Seed, bool) {
     let (mut seed, mut words) = ([0; 32], [0; 4]);
     let mut good = __cpuid(1).ecx & RDRAND != 0;
     for (place, number_of) in seed.chunks_exact_mut(8).zip(&mut words) {
-        // SAFETY: reads a counter, which user mode may.
-        let counter = unsafe { _rdtsc() };
+        let counter = rt::time::counter();
         let word = if good { number() } else { None };
         good &= word.is_some();
         *number_of = word.unwrap_or(0);

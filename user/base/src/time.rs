@@ -1,5 +1,6 @@
 //! Time on the space's clock.
 use crate::sys;
+pub use crate::x86_64::counter;
 
 /// The time on the clock of the program's space, in nanoseconds.
 #[must_use]

@@ -34,6 +34,13 @@ pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
     }
 }
 
+/// The processor's counter of time.
+#[inline(always)]
+pub fn counter() -> u64 {
+    // SAFETY: reads a counter, which user mode may.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 /// The registers of an IPC call, which its methods name by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

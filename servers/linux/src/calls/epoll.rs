@@ -303,14 +303,22 @@ pub fn read_signals(
         let signal = (set & mask).trailing_zeros() + 1;
         let of_process = &mut c.s.process(c.p.task.pid).pending;
         let origin = c.p.task.signals.take(of_process, signal);
+        let ([pid, uid], [timer, overrun]) = match origin.timer {
+            None => ([origin.pid, origin.uid], [0, 0]),
+            Some(_) => ([0, 0], [origin.pid, origin.uid]),
+        };
         out = out
             .u32(signal)
             .u32(0)
             .u32(origin.code as u32)
-            .u32(origin.pid)
-            .u32(origin.uid)
-            // Descriptor, timer, band, overruns and trap.
-            .pad_to(n * SIGNAL - SIGNAL + 40)
+            .u32(pid)
+            .u32(uid)
+            // The descriptor; the band behind the timer; and the trap.
+            .u32(0)
+            .u32(timer)
+            .u32(0)
+            .u32(overrun)
+            .u32(0)
             .u32(origin.status)
             .u32(origin.value as u32)
             .u64(origin.value)

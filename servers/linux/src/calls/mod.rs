@@ -298,7 +298,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::nanosleep => time::nanosleep(c, a, b),
         nr::clock_nanosleep => time::clock_nanosleep(c, a as u32, b as u32, d, e),
         nr::times => time::times(c, a),
-        nr::getrusage => time::getrusage(c, b),
+        nr::getrusage => time::getrusage(c, a as i32, b),
         nr::alarm => time::alarm(c, a as u32),
         nr::setitimer => time::setitimer(c, a as u32, b, d),
         nr::getitimer => time::getitimer(c, a as u32, b),

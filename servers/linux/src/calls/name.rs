@@ -39,7 +39,12 @@ fn plain(c: &mut Caller, dirfd: i32, address: u64) -> Result<String> {
 }
 
 /// `open`, `openat` and `creat`.
-pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u32) -> Result {
+pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permissions: u32) -> Result {
+    use open_flags::{CLOEXEC, DIRECTORY, NOFOLLOW, PATH};
+    if flags & PATH != 0 {
+        // Whatever else is asked for does not count.
+        flags &= PATH | DIRECTORY | NOFOLLOW | CLOEXEC;
+    }
     let path = c.path(address)?;
     if path.is_empty() {
         return Err(ENOENT.into());
@@ -67,6 +72,10 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
             return Err(EISDIR.into())
         }
         Target::Special(Special::Folder(folder)) => Kind::Folder(folder),
+        Target::Special(Special::Descriptor(from)) => {
+            let kind = c.p.files.get(from).map_err(|_| ENOENT)?.kind.clone();
+            open_again(c, kind, flags, permissions, &mut found)?
+        }
         Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
         Target::Special(Special::Device(device)) => Kind::Device(device),
         Target::Special(Special::Multiplexor) => super::pty::open_master(c)?,
@@ -78,10 +87,6 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
             return Err(EACCES.into())
         }
         Target::Special(Special::Text(which)) => Kind::Text(Box::new(Reading::new(which))),
-        Target::Special(Special::Descriptor(from)) => {
-            let kind = c.p.files.get(from).map_err(|_| ENOENT)?.kind.clone();
-            open_again(c, kind, flags, permissions, &mut found)?
-        }
         // What another process has open is that one's.
         Target::Special(Special::DescriptorOf(..)) => return Err(EACCES.into()),
         Target::Special(
@@ -154,6 +159,10 @@ fn open_again(
     let writes = flags & open_flags::ACCESS != 0;
     let names_only = flags & open_flags::PATH != 0;
     let truncates = flags & open_flags::TRUNC != 0 && !names_only;
+    let is_directory = matches!(kind, Kind::Directory { .. } | Kind::Folder(_));
+    if flags & open_flags::DIRECTORY != 0 && !is_directory {
+        return Err(ENOTDIR.into());
+    }
     found.is_again = true;
     match kind {
         Kind::File { ino } if !names_only && c.s.nodes.mode(ino).is_some() => {

@@ -17,6 +17,7 @@ use crate::signal::{sig, Actions, Origin, Stack, INFO, SIGNALS};
 use crate::system::{code_and_status, Key, Tid, Which};
 use crate::trace::{event, option, Stop as TraceStop, TraceNews, TRAPPED};
 use crate::wire::u64_at;
+use crate::work::Own;
 
 /// Flags of `clone` that are understood. Those of namespaces are not.
 const KNOWN: u64 = (linux::CLONE_VM
@@ -286,6 +287,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
             } else {
                 0
             },
+            own: Own::default(),
             clock_offset: c.p.task.clock_offset,
             shares,
         },
@@ -335,9 +337,6 @@ pub fn setpgid(c: &mut Caller, number: u32, group: u32) -> Result {
     c.s.set_group(c.p.task.pid, target, group)?;
     Ok(0)
 }
-
-/// Bytes of `struct rusage`.
-const RUSAGE: usize = 144;
 
 /// What is to be told of a child.
 struct Told {
@@ -453,6 +452,18 @@ fn result_of(c: &mut Caller, child: Pid) -> Origin {
     }
 }
 
+/// What a child that has ended has had of the machine, if that is asked for.
+fn tell_usage(c: &mut Caller, at: u64, told: &Told) -> Result<()> {
+    if at == 0 {
+        return Ok(());
+    }
+    let spent = match told.ended {
+        true => c.s.spent_with_children(told.child),
+        false => 0,
+    };
+    c.write(at, &super::time::usage(spent, 0))
+}
+
 /// `wait4`.
 pub fn wait4(c: &mut Caller, pid: i32, status_at: u64, options: u32, usage_at: u64) -> Result {
     const OPTIONS: u32 = linux::WNOHANG
@@ -484,7 +495,7 @@ pub fn wait4(c: &mut Caller, pid: i32, status_at: u64, options: u32, usage_at: u
         _ => result.status,
     };
     c.write_optional(status_at, &word.to_le_bytes())?;
-    c.write_optional(usage_at, &[0; RUSAGE])?;
+    tell_usage(c, usage_at, &told)?;
     tell(c, &told);
     Ok(u64::from(told.info.pid))
 }
@@ -525,7 +536,9 @@ pub fn waitid(
         c.write(info_at, &info[..28])
             .map_err(|_| Stop::Errno(EFAULT))?;
     }
-    c.write_optional(usage_at, &[0; RUSAGE])?;
+    if let Some(told) = &told {
+        tell_usage(c, usage_at, told)?;
+    }
     if let Some(told) = told.filter(|_| options & linux::WNOWAIT == 0) {
         tell(c, &told);
     }

@@ -71,7 +71,10 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
     let path = match is_seen_from_here && !may_be_special {
         true => path,
         false => match c.target(dirfd, &path)? {
-            Target::Special(Special::Descriptor(fd)) => path_of(c, fd)?,
+            Target::Special(Special::Descriptor(fd)) => {
+                c.p.files.get(fd).map_err(|_| ENOENT)?;
+                path_of(c, fd)?
+            }
             Target::Path(found) => found,
             // A link is followed when the file is opened; nothing else there is a program.
             Target::Special(_) if is_seen_from_here => path,
@@ -90,12 +93,15 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
     Ok(path)
 }
 
-/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ENOENT` if it has no name any more.
+/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ELOOP` if it is a link, `ENOENT` if it has no name any more.
 fn path_of(c: &mut Caller, fd: u32) -> Result<String> {
     let ino = match c.p.files.get(fd)?.kind {
         Kind::File { ino } => ino,
         _ => return Err(EACCES.into()),
     };
+    if c.attr(&Request::StatIno { ino })?.mode & mode::TYPE == mode::SYMLINK {
+        return Err(ELOOP.into());
+    }
     c.fs_path(&Request::PathOf { ino })
 }
 

@@ -2,8 +2,7 @@
 //!
 //! All clocks of a process are its own clock: the machine's plus an offset that a restore changes,
 //! so that a process never sees time jump. Real time is the machine's date, and jumps when a
-//! process is restored. Processor time is not measured; the time since the process began stands
-//! for it.
+//! process is restored. Processor time is an estimate ([`crate::work`]); timers and sleeps by it go by the process's clock.
 
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -14,6 +13,10 @@ use crate::memory::WRITE;
 use crate::timer::Alarm;
 use crate::wire::{u64_at, Writer};
 
+/// Of `getrusage`: whose.
+const SELF: i32 = linux::RUSAGE_SELF as i32;
+const CHILDREN: i32 = linux::RUSAGE_CHILDREN;
+const THREAD: i32 = linux::RUSAGE_THREAD as i32;
 const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds of a tick of `times` (`AT_CLKTCK` is 100).
 const TICK: u64 = 10_000_000;
@@ -73,13 +76,56 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
         | linux::CLOCK_MONOTONIC_COARSE
         | linux::CLOCK_BOOTTIME
         | linux::CLOCK_BOOTTIME_ALARM => Ok(now),
-        // Processor time; a process's by its number, too.
-        linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => {
-            Ok(now.wrapping_sub(c.process().started))
-        }
-        which if which & 0x8000_0000 != 0 => Ok(now.wrapping_sub(c.process().started)),
+        linux::CLOCK_PROCESS_CPUTIME_ID => Ok(spent(c)),
+        linux::CLOCK_THREAD_CPUTIME_ID => Ok(spent_by_thread(c)),
+        which if which & OF_ANOTHER != 0 => spent_by(c, which),
         _ => Err(EINVAL.into()),
     }
+}
+
+/// Of the number of a clock: that it is the processor time of a process, or of a thread if it has [`OF_THREAD`]. The other bits, inverted, are whose.
+const OF_ANOTHER: u32 = 1 << 31;
+const OF_THREAD: u32 = 4;
+/// What clock it is; there are three of them.
+const KIND: u32 = 3;
+
+/// The processor time that such a clock shows.
+fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
+    let (number, own) = (!((which as i32) >> 3) as u32, c.p.task.pid);
+    if which & KIND == KIND {
+        return Err(EINVAL.into());
+    }
+    if which & OF_THREAD != 0 {
+        let thread = match number {
+            0 => c.p.task.thread,
+            number => number,
+        };
+        let (tid, pid) = c.s.thread_by_number(own, thread).ok_or(EINVAL)?;
+        // What other threads have is not known one by one.
+        return match (tid == c.p.task.tid, pid == own) {
+            (true, _) => Ok(spent_by_thread(c)),
+            (_, true) => Ok(spent(c)),
+            _ => Err(EINVAL.into()),
+        };
+    }
+    let pid = match number {
+        0 => own,
+        number => c.s.by_number(own, number).ok_or(EINVAL)?,
+    };
+    let each = c.s.work.each(c.h.now());
+    Ok(c.s.process(pid).spent.get().total(each))
+}
+
+/// The processor time of the process.
+fn spent(c: &mut Caller) -> u64 {
+    let each = c.s.work.each(c.h.now());
+    c.process().spent.get().total(each)
+}
+
+/// The processor time of the thread.
+fn spent_by_thread(c: &mut Caller) -> u64 {
+    let each = c.s.work.each(c.h.now());
+    c.p.task.own.spent.total(each)
 }
 
 /// When this clock shows that time, on the process's clock.
@@ -158,23 +204,34 @@ pub fn clock_nanosleep(
 
 /// `times`.
 pub fn times(c: &mut Caller, into: u64) -> Result {
-    let now = c.now();
-    let own = now.wrapping_sub(c.process().started) / TICK;
-    c.write_optional(into, &Writer::new().u64(own).pad_to(32).done())?;
-    Ok(now / TICK)
+    let ticks = [spent(c), 0, c.process().spent_by_children, 0].map(|time| time / TICK);
+    let times = ticks.into_iter().fold(Writer::new(), Writer::u64);
+    c.write_optional(into, &times.done())?;
+    Ok(c.now() / TICK)
+}
+
+/// `struct rusage` of who has had so much of the processor, and so many bytes of memory at the most. All of it is user time; faults are not
+/// counted.
+pub(super) fn usage(spent: u64, memory: u64) -> Vec<u8> {
+    let system = 0;
+    timeval(spent)
+        .bytes(&timeval(system).done())
+        .u64(memory / 1024)
+        .pad_to(144)
+        .done()
 }
 
 /// `getrusage`.
-pub fn getrusage(c: &mut Caller, into: u64) -> Result {
-    let own = c.now().wrapping_sub(c.process().started);
-    // The kind of memory that can become resident, in kilobytes, is known; faults are not counted.
-    let out = timeval(own)
-        .u64(0)
-        .u64(0)
-        .u64(c.p.memory.areas.writable() / 1024)
-        .pad_to(144)
-        .done();
-    c.write(into, &out)?;
+pub fn getrusage(c: &mut Caller, who: i32, into: u64) -> Result {
+    // The memory that can become resident is known.
+    let memory = c.p.memory.areas.writable();
+    let usage = match who {
+        SELF => usage(spent(c), memory),
+        THREAD => usage(spent_by_thread(c), memory),
+        CHILDREN => usage(c.process().spent_by_children, 0),
+        _ => return Err(EINVAL.into()),
+    };
+    c.write(into, &usage)?;
     Ok(0)
 }
 

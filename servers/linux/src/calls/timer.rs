@@ -4,7 +4,7 @@ use super::time::{deadline_at, read_timespec, timespec};
 use crate::emulate::{Caller, Result};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOTSUP};
 use crate::memory::WRITE;
-use crate::signal::{sig, SIGNALS};
+use crate::signal::{sig, REAL_TIME, SIGNALS};
 use crate::timer::{Alarm, Notice, Timer};
 use crate::wire::{u32_at, u64_at, Writer};
 use alloc::vec::Vec;
@@ -54,8 +54,8 @@ pub fn timer_create(c: &mut Caller, clock: u32, event: u64, into: u64) -> Result
     let notice = event.map(|event| notice(c, &event)).transpose()?;
     c.check(into, 4, WRITE)?;
     // What it sends has its memory from now on.
+    super::signal::queue_room(c, REAL_TIME)?;
     let signal = notice.flatten().map_or(sig::ALRM, |notice| notice.signal);
-    super::signal::queue_room(c, signal)?;
     let pid = c.p.task.pid;
     let what = |id: u32| {
         notice.unwrap_or(Some(Notice {

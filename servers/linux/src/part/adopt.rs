@@ -30,6 +30,7 @@ use crate::process::{
 };
 use crate::socket::{is_loopback, Name, State, Style};
 use crate::system::{Again, Payer, System, Thing};
+use crate::work::Own;
 
 /// A tree that was put together. Its memory and mappings are someone else's work.
 #[derive(Debug)]
@@ -229,13 +230,12 @@ impl Rebuilding {
     pub fn open(&mut self, host: &mut dyn Host) -> Result<bool, String> {
         let hint = self.saved.processes[0].process.number;
         while let Some(file) = self.files.get(self.done) {
-            let kinds = self.saved.descriptions.iter();
-            let kinds: Vec<_> = kinds
+            let on_it = self.saved.descriptions.iter();
+            let on_it: Vec<_> = on_it
                 .filter(|description| description.ino() == Some(file.0))
-                .map(|description| &description.kind)
                 .collect();
             let before = self.opened.count();
-            let result = self.opened.open(host, file, &kinds, hint);
+            let result = self.opened.open(host, file, &on_it, hint);
             if host.waits() {
                 // It is all opened again.
                 self.opened.forget_from(before);
@@ -1026,6 +1026,7 @@ fn put_together(
             awaits: 0,
             robust: saved.robust,
             clear_at: saved.clear_at,
+            own: Own::new(saved.spent),
             clock_offset,
             shares,
         };

@@ -11,6 +11,7 @@ use super::{room, NONSENSE, OUT};
 use crate::files::{Reply, Request};
 use crate::host::Host;
 use crate::path;
+use crate::process::Description;
 use crate::process::Kind;
 use crate::system::System;
 
@@ -62,6 +63,10 @@ impl SavedFile {
         };
         let attr = attributes(host, ino)?;
         let size = attr.size;
+        if attr.mode & mode::TYPE == mode::SYMLINK {
+            // By `O_PATH`.
+            return Ok(SavedFile::Named(path));
+        }
         if size > *left {
             host.log(&format!(
                 "{path}: has {size} bytes, of which an image can hold {left}, so it is not in it"
@@ -192,16 +197,19 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens a file of the image once for each of `kinds`: what is open on it.
+    /// Opens a file of the image once for each of those that are open on it.
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
         (old, file): &(u64, SavedFile),
-        kinds: &[&Kind],
+        on_it: &[&Description],
         hint: u32,
     ) -> Result<(), String> {
+        let kinds: Vec<_> = on_it.iter().map(|open| &open.kind).collect();
+        // It can be a link that is open itself.
+        let names_only = on_it.iter().all(|open| open.is_path());
         let ino = match file {
-            SavedFile::Named(path) => self.open_named(host, path, kinds)?,
+            SavedFile::Named(path) => self.open_named(host, path, &kinds, names_only)?,
             SavedFile::Carried {
                 path,
                 written,
@@ -212,7 +220,7 @@ impl Opened {
                 let hint = format!("{hint}-{}", self.files.len());
                 let about = (&*hint, *mode, *times);
                 let is_another = put_back(host, (path, *written), about, contents)?;
-                let ino = self.open_named(host, path, kinds)?;
+                let ino = self.open_named(host, path, &kinds, false)?;
                 if is_another && !host.waits() {
                     host.log(&format!(
                         "{path}: is another file than when the process was saved"
@@ -234,16 +242,23 @@ impl Opened {
         host: &mut dyn Host,
         path: &str,
         kinds: &[&Kind],
+        names_only: bool,
     ) -> Result<u64, String> {
+        let flags = Flags {
+            nofollow: names_only,
+            symlink: names_only,
+            ..Flags::default()
+        };
         let mut ino = None;
         for kind in kinds {
-            let (found, found_mode) = open(host, path)?;
+            let (found, found_mode) = open_as(host, path, flags)?;
             self.open.push(found);
-            let expected = match kind {
-                Kind::Directory { .. } => mode::DIRECTORY,
-                _ => mode::FILE,
+            let found_type = found_mode & mode::TYPE;
+            let is_expected = match kind {
+                Kind::Directory { .. } => found_type == mode::DIRECTORY,
+                _ => found_type == mode::FILE || names_only && found_type == mode::SYMLINK,
             };
-            if found_mode & mode::TYPE != expected || *ino.get_or_insert(found) != found {
+            if !is_expected || *ino.get_or_insert(found) != found {
                 return Err(format!(
                     "{path}: is not what it was when the process was saved"
                 ));
@@ -327,10 +342,14 @@ pub(super) fn opening(path: &str, flags: Flags, mode: u32) -> Request {
 
 /// Opens a path: its inode number, and its mode.
 pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String> {
+    open_as(host, path, Flags::default())
+}
+
+fn open_as(host: &mut dyn Host, path: &str, flags: Flags) -> Result<(u64, u32), String> {
     if !is_path(path) {
         return Err(NONSENSE.to_string());
     }
-    match host.fs(&opening(path, Flags::default(), 0), &[], &mut []) {
+    match host.fs(&opening(path, flags, 0), &[], &mut []) {
         Ok((Reply::Opened(attr), _)) => Ok((attr.ino, attr.mode)),
         Ok(_) => Err("the file system does not answer sensibly".to_string()),
         Err(error) => Err(format!("{path}: {}", error.text())),

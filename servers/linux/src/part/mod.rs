@@ -47,6 +47,7 @@ use crate::signal::{Actions, Signals};
 use crate::socket::Socket;
 use crate::system::Process;
 use crate::trace::Trace;
+use crate::work::Spent;
 use file::SavedFile;
 
 /// The format's version.
@@ -242,6 +243,7 @@ struct SavedTask {
     wait: Option<Wait>,
     robust: u64,
     clear_at: u64,
+    spent: Spent,
     /// The address of the word at which it waits, how many came before it in all, and how it waits.
     waits_at: Option<(u64, u64, Waiter)>,
     /// The memory object in which that word is, if it is in one: then its address is the place there.

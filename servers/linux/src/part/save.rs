@@ -625,6 +625,17 @@ impl Things {
         if let Some(number) = self.descriptions.shared_but(&others) {
             return shared(&format!("what is open as {}", self.fds[number]));
         }
+        for ino in self
+            .files
+            .keys()
+            .filter(|ino| system.memfds.contains_key(ino))
+        {
+            let own = self.descriptions.all.iter();
+            let own = own.filter(|open| open.borrow().ino() == Some(*ino));
+            if system.busy.descriptions(*ino) > own.count() {
+                return shared("a file of memory (memfd_create)");
+            }
+        }
         let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
         for number in &self.pipes {
             if let Kind::Pipe { id, end, .. } = &self.descriptions.all[*number].borrow().kind {
@@ -1052,6 +1063,7 @@ impl SavedTask {
             wait: task.wait,
             robust: task.robust,
             clear_at: task.clear_at,
+            spent: task.own.spent,
             waits_at: waits.map(|(word, order, waiter)| (word.address, order, waiter)),
             waits_in: waits.and_then(|(word, ..)| word.object()),
             owner,

@@ -8,6 +8,7 @@ use proto::Error;
 use services::process::{Pid, Status};
 
 use super::{Entry, Living, Table, Timer, CLOSES, PROCESS_CLOSES, TASK_CLOSES};
+use crate::clock;
 use crate::disk;
 use crate::world::View;
 
@@ -39,7 +40,8 @@ impl Table {
         self.unpark(tid);
         self.world.disk.forget(tid);
         self.world.peers.remove(&tid);
-        let living = self.tasks.remove(&tid)?;
+        let mut living = self.tasks.remove(&tid)?;
+        self.system.task_runs(&mut living.task, false, clock::now);
         if living.finishes {
             self.finished(tid);
         }
@@ -90,6 +92,7 @@ impl Table {
         (living.task.tid, living.task.thread) = (pid, living.task.number);
         self.system.becomes_first(pid, tid);
         self.tasks.insert(pid, living.into());
+        self.note_work(pid);
     }
 
     /// Ends a task together with others of its process.

@@ -299,6 +299,7 @@ impl Table {
             if self.tasks.get(&tid).is_some_and(|living| living.held) {
                 self.world.disk.stands_still(tid);
             }
+            self.note_work(tid);
             self.schedule(tid);
         }
         self.schedule_alarm(pid);

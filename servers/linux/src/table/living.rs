@@ -13,6 +13,7 @@ use rt::obj::ThreadAt;
 
 use super::native::Running;
 use super::Parked;
+use crate::clock;
 use crate::world::{Seat, View, World};
 
 /// A task that lives.
@@ -157,10 +158,16 @@ impl Living {
         result
     }
 
+    /// Notes whether it has anything of the processor now: it does not wait, and does not stand still.
+    pub(super) fn note_work(&mut self, system: &mut System) {
+        let runs = self.parked.is_none() && !self.held;
+        system.task_runs(&mut self.task, runs, clock::now);
+    }
+
     /// When its call is to be made again, on the machine's clock.
     pub(super) fn deadline(&self) -> Option<u64> {
         let deadline = self.parked.as_ref()?.wake.deadline?;
-        (!self.held).then(|| self.machines(deadline, rt::time::now()))
+        (!self.held).then(|| self.machines(deadline, clock::now()))
     }
 
     /// What a time on its clock is on the machine's, which says `now`.

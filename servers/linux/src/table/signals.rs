@@ -10,6 +10,7 @@ use services::process::Pid;
 use alloc::vec::Vec;
 
 use super::{put_timer, Entry, Table, Timer};
+use crate::clock;
 
 /// So many nanoseconds pass at least from one timer that goes off by itself to the next one, of whichever process. It costs a
 /// program nothing, and the personality thousands of instructions.
@@ -19,9 +20,11 @@ impl Table {
     /// Notes when the next timer of a process goes off.
     pub(super) fn schedule_alarm(&mut self, pid: Pid) {
         let earliest = self.system.find(pid).and_then(|p| p.timers.earliest());
-        let at = earliest.and_then(|deadline| {
+        // A process that a signal has stopped can be sent another one by its own timer.
+        let goes_on = self.group(pid).is_ok_and(|group| group.is_of_its_signals());
+        let at = earliest.filter(|_| goes_on).and_then(|deadline| {
             let living = self.one_of(pid)?;
-            (!living.held).then(|| living.machines(deadline, rt::time::now()))
+            (!living.stays && !living.traced).then(|| living.machines(deadline, clock::now()))
         });
         if let Some(Entry::Living(group)) = self.entries.get_mut(&pid) {
             put_timer(&mut self.timers, Timer::Alarm(pid), &mut group.alarm, at);
@@ -205,14 +208,13 @@ impl Table {
     fn ring_of(&mut self, pid: Pid, own_now: u64, pause: u64) -> Vec<Rung> {
         let mut timers = core::mem::take(&mut self.system.process(pid).timers);
         let rung = timers.ring(own_now, pause, |id, notice, overrun| {
-            let tasks = match notice.thread {
-                None => None,
-                Some(number) => self.system.thread_by_number(pid, number),
+            let Some(number) = notice.thread else {
+                return self.system.process(pid).pending.add_overrun(id, overrun);
             };
-            match tasks.and_then(|(tid, _)| self.tasks.get_mut(&tid)) {
-                Some(living) => living.task.signals.pending.add_overrun(id, overrun),
-                None => self.system.process(pid).pending.add_overrun(id, overrun),
-            }
+            let thread = self.system.thread_by_number(pid, number);
+            let own = thread.filter(|(_, of)| *of == pid);
+            let living = own.and_then(|(tid, _)| self.tasks.get_mut(&tid));
+            living.is_some_and(|living| living.task.signals.pending.add_overrun(id, overrun))
         });
         self.system.process(pid).timers = timers;
         rung

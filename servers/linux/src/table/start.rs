@@ -15,6 +15,7 @@ use services::fs::{mode, Flags};
 use services::process::{Pid, Start, Stdio};
 
 use super::{error_of, Entry, Living, Starter, Table};
+use crate::clock;
 use crate::world::{Seat, View};
 
 fn bytes(list: &[String]) -> Vec<Vec<u8>> {
@@ -57,6 +58,7 @@ impl Table {
         } else {
             self.tasks.insert(tid, Box::new(Living::new(task, seat)));
         }
+        self.note_work(tid);
     }
 
     /// A process lives from now on, with one task.
@@ -64,6 +66,7 @@ impl Table {
         let pid = living.task.pid;
         self.entries.insert(pid, Entry::Living(Box::default()));
         self.tasks.insert(pid, Box::new(living));
+        self.note_work(pid);
     }
 
     /// Starts a program.
@@ -149,7 +152,7 @@ impl Table {
             }
         };
         view.seat = Some(&mut seat);
-        system.process(pid).started = rt::time::now();
+        system.process(pid).started = clock::now();
         let registers = exec::commit(&mut task, system, &mut view, prepared);
         let started = registers
             .map_err(|_| Error::NoMemory)

@@ -37,6 +37,7 @@ impl Table {
             return;
         };
         living.stop_for_tracer(&mut self.world, frozen);
+        living.note_work(&mut self.system);
         self.schedule(tid);
     }
 

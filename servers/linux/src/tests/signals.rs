@@ -388,6 +388,7 @@ fn timers_of_one_signal_each_have_theirs() {
     let of = |timer| Origin {
         code: linux::SI_TIMER,
         pid: timer,
+        timer: Some(timer),
         ..Origin::default()
     };
     pending.add(USR1, Origin::default());
@@ -401,6 +402,21 @@ fn timers_of_one_signal_each_have_theirs() {
     let taken: Vec<_> = taken.map(|o| (o.code, o.pid, o.uid)).collect();
     assert_eq!(taken, [(0, 0, 0), (-2, 3, 0), (-2, 4, 9)]);
     assert_eq!(pending.set(), 0);
+    // Who says that a timer has sent it has not made it one's.
+    pending.add(USR1, of(3));
+    let forged = Origin {
+        timer: None,
+        ..of(4)
+    };
+    pending.add(USR1, forged);
+    pending.add(40, forged);
+    pending.add(40, of(5));
+    let rule = "a signal is pending once, but for those of timers";
+    assert_eq!(pending.count(bit(USR1)), 1, "{rule}");
+    assert!(!pending.add_overrun(4, 1), "{rule}");
+    // A new program has none of those of the timers before.
+    pending.forget_timers();
+    assert_eq!((pending.set(), pending.count(u64::MAX)), (bit(40), 1));
 }
 
 /// Who ignores a signal from now on has none of those that wait.

@@ -27,7 +27,6 @@ use personality::memory::{Area, Source};
 use personality::node::Nodes;
 use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
-use personality::signal::Origin;
 use personality::system::{System, Tid};
 use services::fs::{Files, Flags};
 use services::process::Status;
@@ -851,23 +850,26 @@ pub(crate) fn run(
     }
 }
 
-/// Lets the process's timer go off if that comes before the end of its wait.
+/// Lets the process's next timer go off if that comes before the end of its wait.
 fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool {
     let Process { task, system } = process;
-    let Some(alarm) = system.process(task.pid).alarm else {
+    let Some(next) = system.process(task.pid).timers.earliest() else {
         return false;
     };
-    if wake
-        .deadline
-        .is_some_and(|deadline| deadline < alarm.deadline)
-    {
+    if wake.deadline.is_some_and(|deadline| deadline < next) {
         return false;
     }
-    world.now = alarm.deadline.wrapping_sub(task.clock_offset);
-    system.set_alarm(task.pid, None);
-    let (alarm, origin) = (personality::signal::sig::ALRM, Origin::default());
-    task.signals
-        .post(&task.shares.actions.borrow(), alarm, origin);
+    world.now = next.wrapping_sub(task.clock_offset);
+    let Process { task, system } = process;
+    let of_process = &mut system.process(task.pid);
+    let (timers, pending) = (&mut of_process.timers, &mut of_process.pending);
+    let rung = timers.ring(next, next, |id, _, overrun| {
+        pending.add_overrun(id, overrun) || task.signals.pending.add_overrun(id, overrun)
+    });
+    for rung in rung {
+        let actions = task.shares.actions.borrow();
+        task.signals.post(&actions, rung.signal, rung.origin);
+    }
     true
 }
 
