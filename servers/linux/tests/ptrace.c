@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -145,8 +146,33 @@ static volatile long word = 0x1122334455667788;
 static const volatile long fixed = 42;
 static void reads_word(void) { _exit(word == 5 && fixed == 43 ? 33 : 34); }
 
+/* Memory of another process in pieces, up to where there is none. */
+static void pieces(pid_t pid) {
+    static char there[5000], here[6000];
+    char *edge = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(edge + 4096, 4096);
+    memset(edge, 'e', 4096), memset(there, 't', sizeof there);
+    struct iovec own[3] = {{here, 1}, {here + 1, 0}, {here + 1, 5999}}, others[3] = {{there, 3}, {&word, 8}, {there + 4990, 10}};
+    long one = process_vm_readv(getpid(), own, 3, others, 3, 0);
+    printf("pieces of its own %ld %.3s %lx\n", one, here, *(long *)(here + 3));
+    struct iovec beyond[2] = {{edge + 4090, 100}, {there, 5}};
+    one = process_vm_readv(getpid(), own, 3, beyond, 2, 0);
+    long nothing = process_vm_readv(getpid(), own, 3, (struct iovec[]){{edge + 4096, 1}}, 1, 0);
+    printf("up to the edge %ld %.6s, then %ld %s\n", one, here, nothing, strerrorname_np(errno));
+    one = process_vm_readv(pid, own, 3, others + 1, 1, 0), memcpy(here + 20, here, 8);
+    long five = 5, also = process_vm_writev(pid, (struct iovec[]){{&five, 8}}, 1, others + 1, 1, 0);
+    printf("of the child %ld %lx, written %ld\n", one, *(long *)(here + 20), also);
+    nothing = process_vm_writev(pid, own, 1, (struct iovec[]){{(void *)pieces, 1}}, 1, 0);
+    printf("what it may not write %ld %s\n", nothing, strerrorname_np(errno));
+    nothing = process_vm_readv(1 << 21, own, 1, others, 1, 0), also = errno;
+    printf("of nobody %ld %s, ", nothing, strerrorname_np(also));
+    nothing = process_vm_readv(pid, own, 1, others, 1, 1), also = errno;
+    printf("with flags %ld %s, without anything %ld\n", nothing, strerrorname_np(also), process_vm_readv(pid, 0, 0, others, 1, 0));
+}
+
 static void memory(void) {
     pid_t pid = child(reads_word);
+    pieces(pid);
     long found = 0;
     long result = ask(PTRACE_PEEKDATA, pid, (void *)&word, &found);
     printf("peek %ld", result);

@@ -281,12 +281,12 @@ pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
 }
 
 /// How many bytes several ranges have together.
-fn length_of(ranges: &[(u64, u64)]) -> u64 {
+pub(super) fn length_of(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|range| range.1).sum()
 }
 
 /// The pieces of several ranges that have `length` bytes from byte `from` on.
-fn pieces(
+pub(super) fn pieces(
     ranges: &[(u64, u64)],
     from: u64,
     length: usize,
@@ -302,7 +302,12 @@ fn pieces(
 }
 
 /// Writes the bytes into several ranges, from their byte `from` on: how many, up to what may not be written.
-fn scatter(c: &mut Caller, ranges: &[(u64, u64)], from: u64, bytes: &[u8]) -> Result<usize> {
+pub(super) fn scatter(
+    c: &mut Caller,
+    ranges: &[(u64, u64)],
+    from: u64,
+    bytes: &[u8],
+) -> Result<usize> {
     let mut done = 0;
     for (address, length) in pieces(ranges, from, bytes.len()) {
         if c.check(address, length as u64, WRITE).is_err() {
@@ -315,7 +320,12 @@ fn scatter(c: &mut Caller, ranges: &[(u64, u64)], from: u64, bytes: &[u8]) -> Re
 }
 
 /// Fills `into` from several ranges, from their byte `from` on: how many bytes, up to what may not be read.
-fn gather(c: &mut Caller, ranges: &[(u64, u64)], from: u64, into: &mut [u8]) -> Result<usize> {
+pub(super) fn gather(
+    c: &mut Caller,
+    ranges: &[(u64, u64)],
+    from: u64,
+    into: &mut [u8],
+) -> Result<usize> {
     let mut done = 0;
     for (address, length) in pieces(ranges, from, into.len()) {
         if c.check(address, length as u64, READ).is_err() {

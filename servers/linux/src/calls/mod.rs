@@ -15,6 +15,7 @@ pub mod lock;
 pub mod memfd;
 pub mod memory;
 pub mod name;
+pub mod peer;
 pub mod pipe;
 pub mod poll;
 pub mod process;
@@ -95,6 +96,8 @@ pub fn goes_on(entry: &Registers) -> bool {
             | nr::pwritev
             | nr::sendfile
             | nr::getrandom
+            | nr::process_vm_readv
+            | nr::process_vm_writev
     )
 }
 
@@ -324,6 +327,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::sigaltstack => signal::sigaltstack(c, a, b),
         nr::kill => signal::kill(c, a as i32, b as u32),
         nr::tkill => signal::tkill(c, None, a as i32, b as u32),
+        nr::process_vm_readv => peer::transfer(c, a as i32, (b, d), (e, f), g, false),
+        nr::process_vm_writev => peer::transfer(c, a as i32, (b, d), (e, f), g, true),
         nr::tgkill => signal::tkill(c, Some(a as i32), b as i32, d as u32),
         nr::rt_sigqueueinfo => signal::rt_sigqueueinfo(c, a as i32, b as u32, d),
         nr::rt_tgsigqueueinfo => signal::rt_tgsigqueueinfo(c, (a as i32, b as i32), d as u32, e),
