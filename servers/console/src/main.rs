@@ -62,10 +62,11 @@ fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
     let (result, news) = {
         let mut shared = SHARED.lock();
         let shared = shared.as_mut().ok_or(Error::Broken)?;
-        let before = shared.news;
+        let (before, was_full) = (shared.news, !shared.console.has_room());
         let result = f(shared);
-        // There may be room again for what the device holds back.
-        shared.news += u64::from(shared.console.pump());
+        // There may be room again for what the device holds back; what is written takes bytes to the device, too.
+        let news = shared.console.pump() || was_full && shared.console.has_room();
+        shared.news += u64::from(news);
         (result, shared.news != before)
     };
     // After the lock has been released, because the server may wait for it.

@@ -885,6 +885,8 @@ fn serve() -> Result<Infallible, Error> {
                 doors: Rc::clone(&doors_for_open),
             }))))
         }
+        // Drivers are no job's: whoever else was given a door by one is none.
+        (FIRST_DRIVER.., DevicesClient::ID) if visitor.job != 0 => Err(Error::Denied),
         (FIRST_DRIVER.., DevicesClient::ID) => {
             let driver = (visitor.door - FIRST_DRIVER) as usize;
             let mut shared = for_open.borrow_mut();

@@ -6,7 +6,7 @@
 //! [`FileSystem::walk`]; what a call does to the path that it found is the rest of the module.
 
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::Error;
@@ -28,14 +28,14 @@ const MAX_PLACES: usize = 1 << 15;
 const MAX_PATH: usize = 4096;
 /// Longest name, in bytes.
 const MAX_NAME: usize = 255;
-/// What an inode costs, its place in the table included.
-const INODE_COST: u64 = 400;
+/// What an inode costs, its place in the table and room for its first names included.
+const INODE_COST: u64 = 560;
 /// What a file costs beside that: the index of its chunks has room for some when there is one.
 const FILE_COST: u64 = 400;
 /// What a directory costs beside that: its two indices have room for some names when there is one.
 const DIRECTORY_COST: u64 = 900;
 /// What a directory entry costs beside its name, which is kept twice.
-const ENTRY_COST: u64 = 160;
+const ENTRY_COST: u64 = 176;
 /// First cookie of an entry; those before are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
 
@@ -90,6 +90,17 @@ impl Kind {
     }
 }
 
+/// What becomes of a link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// It is followed.
+    Followed,
+    /// It is followed if there is a slash behind it.
+    BySlash,
+    /// It is not followed; what the slash demands is looked at by who asks.
+    Itself,
+}
+
 /// A directory entry: directory and cookie.
 type Place = (Ino, u64);
 
@@ -102,7 +113,8 @@ struct Inode {
     atime_ns: u64,
     mtime_ns: u64,
     ctime_ns: u64,
-    places: Vec<Place>,
+    /// A set gives back the memory of names that go.
+    places: BTreeSet<Place>,
     opens: u64,
 }
 
@@ -267,7 +279,7 @@ impl FileSystem {
             atime_ns: self.now,
             mtime_ns: self.now,
             ctime_ns: self.now,
-            places: Vec::new(),
+            places: BTreeSet::new(),
             opens: 0,
         }
     }
@@ -315,6 +327,22 @@ impl FileSystem {
     /// Follows `path`. A symbolic link in the last place is followed if `follow` says so or a slash
     /// comes after it.
     fn walk(&self, path: &str, follow: bool) -> Result<Walk> {
+        self.walk_to(
+            path,
+            if follow {
+                Last::Followed
+            } else {
+                Last::BySlash
+            },
+        )
+    }
+
+    /// The same, where the path names what is made, removed or renamed: a link at its end is meant itself, also with a slash behind it.
+    fn walk_itself(&self, path: &str) -> Result<Walk> {
+        self.walk_to(path, Last::Itself)
+    }
+
+    fn walk_to(&self, path: &str, end: Last) -> Result<Walk> {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
@@ -355,7 +383,12 @@ impl FileSystem {
                 ..
             }) = there.and_then(|ino| self.inodes.get(&ino))
             {
-                if !last || follow || slash {
+                let follows = match end {
+                    Last::Followed => true,
+                    Last::BySlash => slash,
+                    Last::Itself => false,
+                };
+                if !last || follows {
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(Error::Loop);
@@ -371,7 +404,7 @@ impl FileSystem {
             }
             (parent, last_name, found, means_directory) = (here, name, there, slash);
             if slash {
-                if let Some(ino) = there {
+                if let Some(ino) = there.filter(|_| end != Last::Itself) {
                     self.directory(ino)?;
                 }
                 rest.clear();
@@ -428,7 +461,7 @@ impl FileSystem {
         entries.by_name.insert(name.into(), cookie);
         self.touch(directory, now)?;
         let inode = self.get_mut(ino)?;
-        inode.places.push((directory, cookie));
+        inode.places.insert((directory, cookie));
         inode.ctime_ns = now;
         if let Kind::Directory(entries) = &mut inode.kind {
             entries.parent = directory;
@@ -445,7 +478,7 @@ impl FileSystem {
         self.budget.give(ENTRY_COST + 2 * name.len() as u64);
         self.touch(directory, now)?;
         let inode = self.get_mut(ino)?;
-        inode.places.retain(|place| *place != (directory, cookie));
+        inode.places.remove(&(directory, cookie));
         inode.ctime_ns = now;
         if matches!(inode.kind, Kind::Directory(_)) {
             self.directory_mut(directory)?.inner -= 1;
@@ -504,7 +537,7 @@ impl FileSystem {
 
     /// As `make_at`, by path; nothing may be there.
     fn make(&mut self, path: &str, kind: Kind, permissions: u32) -> Result<Ino> {
-        let walk = self.walk(path, false)?;
+        let walk = self.walk_itself(path)?;
         if walk.found.is_some() {
             return Err(Error::Exists);
         }
@@ -684,6 +717,10 @@ impl FileSystem {
     /// See [`Files::read_dir`]. Returns the entries and the cookie to go on with.
     pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
         let directory = self.directory(ino)?;
+        if !self.is_linked(ino) {
+            // Not even itself is in it any more, as in Linux.
+            return Err(Error::NotFound);
+        }
         let mut entries = Vec::new();
         let mut next = cookie;
         for (number, name, target) in [(0, ".", ino), (1, "..", directory.parent)] {
@@ -721,10 +758,13 @@ impl FileSystem {
 
     /// See [`Files::unlink`].
     pub fn unlink(&mut self, path: &str) -> Result<()> {
-        let walk = self.walk(path, false)?;
+        let walk = self.walk_itself(path)?;
         let ino = walk.found.ok_or(Error::NotFound)?;
         if self.is_directory(ino) {
             return Err(Error::IsDirectory);
+        }
+        if walk.directory {
+            return Err(Error::NotDirectory);
         }
         self.leave(walk.parent, &walk.name)
     }
@@ -734,7 +774,7 @@ impl FileSystem {
         if path.trim_end_matches('/').ends_with("/.") {
             return Err(Error::Invalid);
         }
-        let walk = self.walk(path, false)?;
+        let walk = self.walk_itself(path)?;
         let directory = self.directory(walk.found.ok_or(Error::NotFound)?)?;
         if walk.name.is_empty() {
             // The root, or a path that ends in `..`: neither can be empty for who stands in it.
@@ -752,8 +792,8 @@ impl FileSystem {
 
     /// See [`Files::rename`]; the rules are POSIX's.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
-        let source = self.walk(from, false)?;
-        let target = self.walk(to, false)?;
+        let source = self.walk_itself(from)?;
+        let target = self.walk_itself(to)?;
         let ino = source.found.ok_or(Error::NotFound)?;
         if source.name.is_empty() || target.name.is_empty() {
             return Err(Error::Invalid);
@@ -812,7 +852,7 @@ impl FileSystem {
         if self.is_directory(ino) {
             return Err(Error::Denied);
         }
-        let walk = self.walk(to, false)?;
+        let walk = self.walk_itself(to)?;
         if walk.found.is_some() {
             return Err(Error::Exists);
         }

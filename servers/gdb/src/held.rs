@@ -295,8 +295,12 @@ impl Held {
         };
         self.hold()?;
         while self.session.taken().is_ok() {}
-        let thread = self.known.iter().position(|known| *known == spot);
-        let thread = thread.ok_or(Error::Broken)? + 1;
+        let Some(place) = self.known.iter().position(|known| *known == spot) else {
+            // The thread is gone, and what it has met with it.
+            self.let_run(None)?;
+            return Ok(None);
+        };
+        let thread = place + 1;
         Ok(Some(News::Exception { thread, code }))
     }
 

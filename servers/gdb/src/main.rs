@@ -35,6 +35,9 @@ const DOOR: usize = services::system::PASSED + 1;
 /// Bytes of the longest packet.
 const PACKET: usize = 16 << 10;
 
+/// Bytes that wait to be sent, beyond which nothing more is heard. One packet's answer comes on top.
+const MOST_OUTPUT: usize = 4 * PACKET;
+
 /// The line.
 struct Line {
     uart: Uart<Granted>,
@@ -123,6 +126,10 @@ fn serve() -> Result<Infallible, Error> {
     let mut at = Some(stub(&line, &mut machine)?);
     loop {
         loop {
+            if line.borrow().output.len() > MOST_OUTPUT {
+                // Who does not listen is not answered further: there is an interrupt when some of it has gone.
+                break;
+            }
             let byte = line.borrow_mut().uart.receive();
             let Some(byte) = byte else { break };
             if newcomer.begins(byte) {

@@ -6,10 +6,11 @@ pub const MANAGERS: [&str; 2] = ["native", "linux"];
 /// The numbers of a manager begin here, times its place in [`MANAGERS`].
 const STEP: u64 = 1_000_000;
 
-/// The number by which GDB knows the process of a manager.
+/// The number by which GDB knows the process of a manager; `None` if it has none: its own is too large.
 #[must_use]
-pub const fn number(manager: usize, pid: u32) -> u64 {
-    manager as u64 * STEP + pid as u64
+pub fn number(manager: usize, pid: u32) -> Option<u64> {
+    let pid = u64::from(pid);
+    (pid < STEP).then_some(manager as u64 * STEP + pid)
 }
 
 /// The place of the manager in [`MANAGERS`], and the number of the process there.
@@ -25,8 +26,9 @@ mod tests {
 
     #[test]
     fn numbers_are_of_one_process() {
-        assert_eq!(number(0, 7), 7);
-        assert_eq!(number(1, 3), 1_000_003);
+        assert_eq!(number(0, 7), Some(7));
+        assert_eq!(number(1, 3), Some(1_000_003));
+        assert_eq!(number(0, 1_000_003), None, "that is another one's");
         assert_eq!(process(7), Some((0, 7)));
         assert_eq!(process(1_000_003), Some((1, 3)));
         for none in [2_000_000, u64::MAX] {

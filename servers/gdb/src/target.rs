@@ -471,7 +471,9 @@ impl MonitorCmd for Machine {
             match supervisor.list() {
                 Ok(list) => {
                     for info in list.into_iter().filter(|info| !info.status.has_ended()) {
-                        let number = numbers::number(place, info.pid);
+                        let Some(number) = numbers::number(place, info.pid) else {
+                            continue;
+                        };
                         let line = format!("{number:>8}  {manager:<6}  {}", info.name);
                         outputln!(out, "{line}");
                     }

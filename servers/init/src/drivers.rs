@@ -19,6 +19,10 @@ use services::process::{Start, Status};
 const PERCENT: u64 = 2;
 const PERCENT_SERVER: u64 = 5;
 
+/// How often it is tried to start a driver anew, and how long until then, in nanoseconds: ten seconds in all.
+const TRIES: u32 = 100;
+const PAUSE: u64 = 100_000_000;
+
 /// Drivers that have ended, and how.
 type Ended = Arc<Mutex<Vec<(usize, Status)>>>;
 
@@ -149,6 +153,10 @@ pub(crate) fn start(
     }
     let thread = thread::spawn_at(PRIORITY, move || starter.run()).map_err(words)?;
     STARTER.set(thread.reference().map_err(words)?);
+    // One that has ended before could not say so.
+    if let Ok(starter) = STARTER.get(|| Err(Error::NotFound)) {
+        let _ = starter.interrupt();
+    }
     Ok(started)
 }
 
@@ -204,10 +212,31 @@ impl Starter {
 
     /// Starts drivers anew, on a thread of its own, for as long as the machine runs.
     fn run(mut self) {
+        // Those that could not be started yet, and how often that was tried.
+        let mut waiting: Vec<(usize, u32)> = Vec::new();
         loop {
             let ended = core::mem::take(&mut *self.ended.lock());
-            if ended.is_empty() {
-                sys::thread_wait_interrupt();
+            match (ended.is_empty(), waiting.is_empty()) {
+                (true, true) => {
+                    sys::thread_wait_interrupt();
+                }
+                (true, false) => time::sleep(PAUSE),
+                (false, _) => {
+                    // Whoever opens a session there has those of clients that have ended end: what a driver had is taken back, also if it has given its
+                    // session to somebody, and none comes after it.
+                    let _ = control();
+                }
+            }
+            for (number, tries) in core::mem::take(&mut waiting) {
+                if let Err(why) = self.launch(number) {
+                    match tries < TRIES {
+                        true => waiting.push((number, tries + 1)),
+                        false => {
+                            names::give_up(manifest()[number].name());
+                            slow::say(why);
+                        }
+                    }
+                }
             }
             for (number, status) in ended {
                 let name = manifest()[number].name();
@@ -225,9 +254,9 @@ impl Starter {
                         "init: the server of {name} has ended, and is started anew"
                     ));
                 }
-                if let Err(why) = self.launch(number) {
-                    names::give_up(name);
-                    slow::say(why);
+                // What it lacks others can have for a moment: memory, an account, a segment.
+                if self.launch(number).is_err() {
+                    waiting.push((number, 1));
                 }
             }
         }

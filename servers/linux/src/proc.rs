@@ -15,6 +15,7 @@ use services::fs::mode;
 use services::process::Pid;
 
 use crate::calls::ipc::List;
+use crate::calls::socket::list::List as Sockets;
 use crate::emulate::{Caller, Result};
 use crate::errno::{ENOENT, ESRCH};
 use crate::memory::{self, Areas};
@@ -41,6 +42,8 @@ pub enum Text {
     Identifier,
     /// What there is of System V IPC.
     Ipc(List),
+    /// What sockets there are.
+    Sockets(Sockets),
     /// About the process with this number.
     Of(u32, About),
     /// How many random bits there are: all, or none that are good for secrets.
@@ -137,6 +140,11 @@ const VERSION: &str = "Linux version 6.1.0-fermata (fermata@fermata) #1 Fermata\
 
 /// Texts that are made when they are read, by their paths.
 const MADE: &[(&str, Text)] = &[
+    ("/proc/net/tcp", Text::Sockets(Sockets::Tcp)),
+    ("/proc/net/tcp6", Text::Sockets(Sockets::Tcp6)),
+    ("/proc/net/udp", Text::Sockets(Sockets::Udp)),
+    ("/proc/net/udp6", Text::Sockets(Sockets::Udp6)),
+    ("/proc/net/unix", Text::Sockets(Sockets::Unix)),
     ("/proc/sys/kernel/random/boot_id", Text::Identifier),
     ("/proc/sys/kernel/random/entropy_avail", Text::Entropy),
     ("/proc/sys/kernel/random/uuid", Text::Identifier),
@@ -649,6 +657,7 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
             )
             .into_bytes()
         }
+        Text::Sockets(which) => crate::calls::socket::list::list(c, which)?,
         Text::Ipc(which) => crate::calls::ipc::list(c, which)?.into_bytes(),
         Text::Identifier => {
             let mut bytes = [0; 16];

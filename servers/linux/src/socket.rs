@@ -350,6 +350,11 @@ impl Sockets {
         self.all.get(&id)
     }
 
+    /// All sockets, in the order of their identities.
+    pub fn all(&self) -> impl Iterator<Item = (u64, &Socket)> {
+        self.all.iter().map(|(id, socket)| (*id, socket))
+    }
+
     /// Bytes of memory that the queue of a socket takes for one more message, beside those of the message.
     #[must_use]
     pub fn growth(&self, id: u64) -> u64 {

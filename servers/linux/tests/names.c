@@ -76,8 +76,8 @@ static void files(void) {
     OPENS(r = again(d, O_RDONLY | O_DIRECTORY));
     SHOW(faccessat(r, "..", R_OK, 0)), SHOW(close(r));
     OPENS(again(d, O_RDWR));
-    OPENS(openat(d, ".", O_RDONLY));
-    SHOW(close(d)), rmdir("directory");
+    OPENS(r = openat(d, ".", O_RDONLY));
+    SHOW(close(r)), SHOW(close(d)), rmdir("directory");
     int null = open("/dev/null", O_RDONLY);
     w = again(null, O_WRONLY);
     SHOW(write(w, "x", 1)), SHOW(close(w)), SHOW(close(null));

@@ -612,6 +612,63 @@ static void many(void) {
     SHOW(status);
 }
 
+/* What a list under /proc/net says of a socket, which is found by its inode: its ports go by P and Q. */
+static void line_of(const char *list, int fd, int local, int remote) {
+    char path[40], line[512], inode[40], at[200] = "";
+    struct stat about;
+    fstat(fd, &about);
+    snprintf(path, sizeof path, "/proc/net/%s", list), snprintf(inode, sizeof inode, "%lu", (unsigned long)about.st_ino);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char a[80], b[80], st[8], queues[40], number[40], name[120] = "";
+        if (!strcmp(list, "unix")) {
+            if (sscanf(line, "%*s %*s %*s %79s %79s %7s %39s %119s", a, b, st, number, name) >= 4 && !strcmp(number, inode))
+                snprintf(at, sizeof at, "%s %s %s %s", a, b, st, name);
+        } else if (sscanf(line, "%*s %79s %79s %7s %39s %*s %*s %*s %*s %39s", a, b, st, queues, number) == 5 && !strcmp(number, inode)) {
+            char *own = strchr(a, ':'), *other = strchr(b, ':');
+            int is_own = strtol(own + 1, 0, 16) == local, is_other = strtol(other + 1, 0, 16) == remote;
+            *own = *other = 0;
+            snprintf(at, sizeof at, "%s %s %s %s %s %s", a, is_own ? "P" : "?", b, is_other ? "Q" : "?", st, queues);
+        }
+    }
+    if (file) fclose(file);
+    printf("%s: %s\n", list, at);
+}
+
+static int port_of(int fd) {
+    struct sockaddr_in6 name;
+    socklen_t size = sizeof name;
+    getsockname(fd, (void *)&name, &size);
+    return ntohs(name.sin6_port);
+}
+
+static void listed(void) {
+    puts("-- lists");
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 there = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), six = socket(AF_INET6, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0),
+        udp6 = socket(AF_INET6, SOCK_DGRAM, 0), to = socket(AF_INET, SOCK_STREAM, 0), p[2];
+    line_of("tcp", fd, 0, 0);
+    bind(fd, (void *)&here, sizeof here), listen(fd, 5), line_of("tcp", fd, port_of(fd), 0);
+    bind(six, (void *)&there, sizeof there), listen(six, 5), line_of("tcp6", six, port_of(six), 0);
+    line_of("udp", udp, 0, 0);
+    bind(udp, (void *)&here, sizeof here), line_of("udp", udp, port_of(udp), 0);
+    bind(udp6, (void *)&there, sizeof there), line_of("udp6", udp6, port_of(udp6), 0);
+    here.sin_port = htons(port_of(fd));
+    SHOW(connect(to, (void *)&here, sizeof here));
+    int taken = accept(fd, 0, 0);
+    SHOW(write(to, "three", 3));
+    line_of("tcp", to, port_of(to), port_of(fd)), line_of("tcp", taken, port_of(fd), port_of(to));
+    here.sin_port = htons(port_of(udp));
+    SHOW(connect(udp, (void *)&here, sizeof here)), line_of("udp", udp, port_of(udp), port_of(udp));
+    struct sockaddr_un name = {AF_UNIX, "\0some name"};
+    int un = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    bind(un, (void *)&name, 2 + 10), listen(un, 3), line_of("unix", un, 0, 0);
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, p), line_of("unix", p[0], 0, 0);
+    for (int n = 0; n < 8; n++) close((int[]){fd, six, udp, udp6, to, taken, un, p[0]}[n]);
+    close(p[1]);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (count > 1 && !strcmp(arguments[1], "many")) {
@@ -621,6 +678,7 @@ int main(int count, char **arguments) {
         paths();
         rights();
         ports();
+        listed();
     }
     fflush(stdout);
     return 0;

@@ -220,6 +220,8 @@ pub struct Segments {
     runs: usize,
     /// The most runs that there may be: one for each chunk, and as many for chunks that are in several places.
     max_runs: usize,
+    /// Half as many runs as this are left for what frozen segments are written to.
+    set_aside: usize,
 }
 
 /// The number of a segment.
@@ -245,6 +247,7 @@ impl Segments {
             serial: 0,
             runs: 0,
             max_runs,
+            set_aside: 0,
         }
     }
 
@@ -741,10 +744,15 @@ impl Segments {
         }
     }
 
-    /// Whether a chunk may be in one place more. A run is left for every free chunk: what is promised to an account
+    /// Whether a chunk may be in one place more. A run is left for every free chunk, and those that are set aside: what is promised to an account
     /// it gets, however much others share.
     fn may_share(&self) -> bool {
-        self.runs + self.chunks.free() < self.max_runs
+        self.has_room_for(1, 0)
+    }
+
+    /// Whether there may be so many more runs that are of no free chunk, and half as many more set aside.
+    fn has_room_for(&self, runs: usize, aside: usize) -> bool {
+        2 * (self.runs + runs + self.chunks.free()) + self.set_aside + aside <= 2 * self.max_runs
     }
 
     fn copy_run(
@@ -848,9 +856,14 @@ impl Segments {
     /// Does a step of taking ended segments apart. The windows of those that are gone are handed to `give`.
     pub fn reap(&mut self, machine: &mut impl Machine, give: &mut impl FnMut(u64, u64)) {
         if let Some(copy) = self.leaving.front().copied() {
-            if self.release(machine, copy) != Ok(Progress::More(0)) {
-                self.leaving.pop_front();
-                let _ = self.remove(copy);
+            match self.release(machine, copy) {
+                Ok(Progress::More(_)) => {}
+                // Its window shows what the segment has, and is nobody else's as long as that is so.
+                Err(_) if self.get(copy).is_ok_and(Self::shares) => self.leaving.rotate_left(1),
+                _ => {
+                    self.leaving.pop_front();
+                    let _ = self.remove(copy);
+                }
             }
             return;
         }

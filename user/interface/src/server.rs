@@ -617,6 +617,14 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let service = slot.service.query(interface).ok_or(Error::Unsupported)?;
         let (door, job) = (slot.door, slot.job);
         let client = slot.client.copy().map_err(base::error_of)?;
+        if job == 0 {
+            // Servers and drivers are no job's, and one of them has no more at a door than a job.
+            let all = self.sessions.iter().flatten().map(|slot| &**slot);
+            let of_it = |other: &&Slot<S>| other.door == door && other.client.same_as(*client);
+            if all.filter(of_it).count() >= MAX_JOB_SESSIONS {
+                return Err(Error::Limit);
+            }
+        }
         self.room_for(job)?;
         self.add((door, interface), (job, client), None, |_, _| Ok(service))
     }

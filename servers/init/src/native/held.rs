@@ -1,5 +1,5 @@
 //! What the holder of a process has done with it, and a checkpointer: it is stopped, ended, frozen, described and rebuilt.
-use super::{Entry, Frozen, Live, Manager, Processes, SIGKILL};
+use super::{Entry, Frozen, Live, Manager, Processes, MAX_NAME, SIGKILL};
 use crate::drivers::manifest;
 use crate::{names, slow};
 use abi::state::SpaceState;
@@ -126,6 +126,10 @@ impl held::Manager for Manager {
         let entry = self.entry(pid)?;
         if entry.server {
             return Err(Error::Denied);
+        }
+        if entry.arriving.is_some() {
+            // Its threads are not its own yet.
+            return Err(Error::Invalid);
         }
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Running {
@@ -322,7 +326,8 @@ impl held::Manager for Manager {
         match taken {
             Ok(part) => {
                 entry.arriving = None;
-                entry.name = part.name;
+                let name = fermata_init::line(part.name.as_bytes());
+                entry.name = name.chars().take(MAX_NAME).collect();
                 entry.names = part.names;
                 entry.status = if part.stopped {
                     Status::Stopped

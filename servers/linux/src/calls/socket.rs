@@ -1,6 +1,7 @@
 //! Sockets. [`crate::socket`] has what they are; here is what programs ask of them: who makes and connects them, and in
 //! [`mod@name`], [`mod@send`], [`mod@receive`] and [`mod@option`] the rest.
 
+pub mod list;
 mod name;
 mod option;
 mod outside;

@@ -50,6 +50,12 @@ pub(super) struct Below {
 }
 
 impl Below {
+    /// Twice the runs that there can be more when all that is lent is parted: one for each chunk, if the copy shows that and has no bytes of its own; and
+    /// one for each stretch that is cut in two, for which both of its parts are lent.
+    fn aside(&self) -> usize {
+        aside(self.lent.len(), self.shown.len())
+    }
+
     /// Takes away a mapping that shows what is below: false if there is none any more.
     fn hide_one(&mut self, machine: &mut impl Machine) -> bool {
         match self.shown.pop_last() {
@@ -82,6 +88,11 @@ impl Copy {
     pub(super) const fn of(&self) -> Option<Id> {
         self.of
     }
+}
+
+/// [`Below::aside`] of so many chunks in so many stretches.
+const fn aside(lent: usize, stretches: usize) -> usize {
+    (3 * lent).saturating_sub(stretches)
 }
 
 /// How a segment of this window shows a stretch of chunks of what is below.
@@ -138,7 +149,7 @@ impl Segments {
         let stretches = segment.runs.count_stretches();
         if !plain
             || stretches > MAX_STRETCHES
-            || self.runs + stretches + self.chunks.free() > self.max_runs
+            || !self.has_room_for(stretches, aside(segment.runs.len(), stretches))
         {
             return Err(Error::Limit.into());
         }
@@ -152,11 +163,14 @@ impl Segments {
         };
         let segment = self.segment(id)?;
         segment.window = window;
-        segment.below = Some(Below {
+        let below = Below {
             copy,
             lent: core::mem::take(&mut segment.runs),
             shown,
-        });
+        };
+        let aside = below.aside();
+        segment.below = Some(below);
+        self.set_aside += aside;
         let made = self.segment(copy)?;
         made.resident = resident;
         made.copy = Some(Copy {
@@ -291,12 +305,12 @@ impl Segments {
         number: u64,
         run: Run,
     ) -> Result<u64, Error> {
-        let spare = self.max_runs.saturating_sub(self.runs);
         let chunks = &self.chunks;
         let segment = self.segments.get_mut(id).and_then(Option::as_mut);
         let segment = segment.ok_or(Error::NotFound)?;
         let window = segment.window;
         let below = segment.below.as_mut().ok_or(Error::Broken)?;
+        let before = below.aside();
         let stretch = below.shown.range(..=number).next_back();
         let Some((&from, &(to, mapping))) = stretch else {
             return Err(Error::Broken);
@@ -304,9 +318,6 @@ impl Segments {
         // What is shown before the chunk keeps the mapping, if there is anything.
         let behind = shown(window, number + 1, to);
         if from < number {
-            if number + 1 < to && spare == 0 {
-                return Err(Error::NoMemory);
-            }
             if !machine.change_below(id, mapping, shown(window, from, number)) {
                 return Err(Error::NoMemory);
             }
@@ -337,6 +348,7 @@ impl Segments {
             run.shown(window, number, chunks.address(run.chunk)),
         );
         below.lent.remove(number);
+        self.set_aside -= before - below.aside();
         segment.runs.insert(number, run);
         Ok(3)
     }
@@ -500,6 +512,7 @@ impl Segments {
             return Ok(false);
         }
         let below = segment.below.as_mut().ok_or(Error::Broken)?;
+        self.set_aside -= below.aside();
         for number in numbers {
             if let Some(run) = segment.runs.remove(number) {
                 machine.change(
@@ -556,6 +569,7 @@ impl Segments {
         let Some(below) = &mut segment.below else {
             return;
         };
+        self.set_aside -= below.aside();
         let lent = core::mem::take(&mut below.lent);
         let copy = below.copy;
         if let Some(copy) = self.segment(copy).ok().and_then(|c| c.copy.as_mut()) {

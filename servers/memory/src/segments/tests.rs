@@ -248,6 +248,11 @@ impl World {
             self.model.work = 0;
             let result = f(&mut self.segments, &mut self.model);
             self.worst = self.worst.max(self.model.work);
+            let left = self.segments.has_room_for(0, 0);
+            assert!(
+                left,
+                "S2: a run is left for every chunk that is free or frozen"
+            );
             match result {
                 Err(Refusal::Again) => {
                     assert!(self.reap(), "again for ever");
@@ -622,6 +627,42 @@ fn promises_are_kept_whatever_is_shared() {
     let rest = w.create_in(w.account, 400 * CHUNK).unwrap();
     assert_eq!(w.populate(rest, 0, 400 * CHUNK), Err(NO_MEMORY));
     assert_eq!(w.free(), 0, "memory that cannot be had");
+}
+
+/// The same when a segment was frozen before all others shared what they could: what it is written to then takes nobody's place.
+#[test]
+fn promises_are_kept_whatever_is_frozen() {
+    let mut w = World::new(400);
+    let promised = w.segments.create_account(limits(20, 50)).unwrap();
+    let victim = w.create_in(promised, 100 * CHUNK).unwrap();
+    let hostile = w.segments.create_account(limits(0, 300)).unwrap();
+    let first = w.create_in(hostile, 100 * CHUNK).unwrap();
+    w.populate(first, 0, 100 * CHUNK).unwrap();
+    // The copy gets no memory of its own: it shows what the segment has.
+    let copies = w.segments.create_account(limits(0, 1)).unwrap();
+    let copy = w.freeze(first, copies).unwrap();
+    let mut refused = false;
+    for _ in 0..4 {
+        let other = w.segments.create_account(limits(0, 300)).unwrap();
+        let original = w.create_in(other, 40 * CHUNK).unwrap();
+        w.populate(original, 0, 40 * CHUNK).unwrap();
+        for _ in 0..5 {
+            let more = w.create_in(other, 40 * CHUNK).unwrap();
+            refused |= w.copy(original, more).is_err();
+        }
+    }
+    assert!(refused, "copies without an end");
+    let numbers = (0..100).step_by(2).chain((1..100).step_by(2));
+    for number in numbers {
+        w.access(first, number * PAGES, Some(1)).unwrap();
+    }
+    w.populate(victim, 0, 20 * CHUNK)
+        .expect("S2: what is promised is there");
+    let rest = w.create_in(w.account, 400 * CHUNK).unwrap();
+    assert_eq!(w.populate(rest, 0, 400 * CHUNK), Err(NO_MEMORY));
+    assert_eq!(w.free(), 0, "memory that cannot be had");
+    w.release(copy);
+    assert_eq!(w.segments.set_aside, 0);
 }
 
 #[test]

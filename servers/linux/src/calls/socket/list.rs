@@ -1,0 +1,163 @@
+//! What `/proc/net` says of sockets: those that count for the reader's payer, in the form of Linux.
+
+use crate::emulate::{Caller, Result};
+use crate::socket::{Family, Name, Socket, State, Style};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use serde::{Deserialize, Serialize};
+
+/// Which sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum List {
+    Tcp,
+    Tcp6,
+    Udp,
+    Udp6,
+    Unix,
+}
+
+/// About how many bytes a line takes, at the most.
+const LINE: usize = 256;
+
+/// The states that lists of TCP and UDP name.
+const ESTABLISHED: u8 = 1;
+const CLOSED: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
+const LISTENING: u8 = 10;
+
+impl List {
+    fn has(self, socket: &Socket) -> bool {
+        let of = |family, style| socket.family == family && socket.style == style;
+        match self {
+            List::Tcp => of(Family::V4, Style::Stream),
+            List::Tcp6 => of(Family::V6, Style::Stream),
+            List::Udp => of(Family::V4, Style::Datagram),
+            List::Udp6 => of(Family::V6, Style::Datagram),
+            List::Unix => socket.family == Family::Unix,
+        }
+    }
+
+    const fn head(self) -> &'static str {
+        match self {
+            List::Tcp => "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
+            List::Tcp6 => "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
+            List::Udp => "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
+            List::Udp6 => "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
+            List::Unix => "Num       RefCount Protocol Flags    Type St Inode Path",
+        }
+    }
+}
+
+/// An address and a port, as the lists have them: words of the address as they lie in memory.
+fn place(name: Option<&Name>, family: Family) -> String {
+    let (address, port) = match name {
+        Some(Name::Port(address, port)) => (*address, *port),
+        _ => (0, 0),
+    };
+    let mut out = String::new();
+    let words: &[u32] = match family {
+        Family::V4 => &[address as u32],
+        _ => &[96, 64, 32, 0].map(|shift| (address >> shift) as u32),
+    };
+    for word in words {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{:08X}", word.swap_bytes());
+    }
+    let _ = write!(out, ":{port:04X}");
+    out
+}
+
+/// The state of a socket with a port; `None` if the lists do not have it.
+fn state(socket: &Socket) -> Option<u8> {
+    match (socket.style, socket.state) {
+        (_, State::Listening) => Some(LISTENING),
+        (Style::Stream, State::Connected) if socket.peer.is_none() && socket.link.is_none() => {
+            Some(CLOSE_WAIT)
+        }
+        (_, State::Connected) => Some(ESTABLISHED),
+        (Style::Stream, State::Idle) => None,
+        (_, State::Idle) => socket.name.as_ref().map(|_| CLOSED),
+    }
+}
+
+fn line(out: &mut String, at: usize, (id, socket): (u64, &Socket)) {
+    let Some(state) = state(socket) else { return };
+    let [local, remote] =
+        [&socket.name, &socket.peer_name].map(|name| place(name.as_ref(), socket.family));
+    let received: usize = match state {
+        LISTENING => socket.ready.len(),
+        _ => socket.queue.iter().map(|m| m.rest().len()).sum(),
+    };
+    let tail = match socket.style {
+        Style::Stream => "1 0000000000000000 100 0 0 10 0",
+        _ => "2 0000000000000000 0",
+    };
+    let number = match socket.style {
+        Style::Stream => format!("{at:4}"),
+        _ => format!("{at:5}"),
+    };
+    let _ = writeln!(
+        out,
+        "{number}: {local} {remote} {state:02X} 00000000:{received:08X} 00:00000000 00000000 {:5}        0 {id} {tail}",
+        socket.owner.1,
+    );
+}
+
+fn unix_line(out: &mut Vec<u8>, (id, socket): (u64, &Socket)) {
+    let kind = match socket.style {
+        Style::Stream => 1,
+        Style::Datagram => 2,
+        Style::Packets => 5,
+    };
+    let (flags, state) = match socket.state {
+        State::Listening => (0x10000, 1),
+        State::Connected => (0, 3),
+        State::Idle => (0, 1),
+    };
+    let text =
+        format!("0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {id:5}");
+    out.extend_from_slice(text.as_bytes());
+    match &socket.name {
+        Some(Name::File(path, _)) => {
+            out.push(b' ');
+            out.extend_from_slice(path);
+        }
+        Some(Name::Abstract(name)) => {
+            out.extend_from_slice(b" @");
+            // Zeros are shown so.
+            out.extend(
+                name.iter()
+                    .map(|byte| if *byte == 0 { b'@' } else { *byte }),
+            );
+        }
+        Some(Name::Port(..)) | None => {}
+    }
+    out.push(b'\n');
+}
+
+/// A list, as it reads now.
+pub fn list(c: &mut Caller, which: List) -> Result<Vec<u8>> {
+    let payer = c.process().payer;
+    let is_in = |(_, socket): &(u64, &Socket)| which.has(socket) && socket.payer() == payer;
+    let count = c.s.sockets.all().filter(is_in).count();
+    c.h.room((LINE * (count + 1)) as u64)?;
+    let mut out = Vec::with_capacity(LINE * (count + 1));
+    out.extend_from_slice(which.head().as_bytes());
+    out.push(b'\n');
+    let mut text = String::with_capacity(LINE);
+    let mut at = 0;
+    for (id, socket) in c.s.sockets.all().filter(is_in) {
+        if which == List::Unix {
+            unix_line(&mut out, (id, socket));
+            continue;
+        }
+        text.clear();
+        line(&mut text, at, (id, socket));
+        at += usize::from(!text.is_empty());
+        out.extend_from_slice(text.as_bytes());
+    }
+    Ok(out)
+}
