@@ -106,6 +106,26 @@ impl Ledger {
         let own = self.entries.iter().filter(move |e| e.0 == driver);
         own.map(|e| e.1)
     }
+
+    /// Who has this interrupt line, or a part of it: the driver, and the function whose part it is.
+    pub fn on_line(&self, line: u8) -> impl Iterator<Item = (Driver, Option<u16>)> + '_ {
+        self.entries.iter().filter_map(move |e| match e.1 {
+            Thing::Line(own) if own == line => Some((e.0, None)),
+            Thing::Level {
+                line: own,
+                function,
+                ..
+            } if own == line => Some((e.0, Some(function))),
+            _ => None,
+        })
+    }
+
+    /// The driver that has this function.
+    #[must_use]
+    pub fn owner(&self, function: u16) -> Option<Driver> {
+        let mut all = self.entries.iter();
+        all.find(|e| e.1 == Thing::Function(function)).map(|e| e.0)
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +133,7 @@ mod tests {
     use super::{Ledger, MOST};
     use crate::refusal::{Refusal, Thing};
     use alloc::string::ToString;
+    use alloc::vec::Vec;
 
     const NAMES: [&str; 2] = ["console", "disk"];
 
@@ -153,6 +174,25 @@ mod tests {
             function,
             shares,
         }
+    }
+
+    #[test]
+    fn who_is_on_a_line_and_has_a_function() {
+        let name = |driver: usize| NAMES[driver];
+        let mut ledger = Ledger::new();
+        for (driver, thing) in [
+            (0, Thing::Line(4)),
+            (0, level(10, 0x10, true)),
+            (1, level(10, 0x18, true)),
+            (1, Thing::Function(0x18)),
+        ] {
+            assert_eq!(ledger.take(driver, thing, name), Ok(()));
+        }
+        let on = |line| ledger.on_line(line).collect::<Vec<_>>();
+        assert_eq!(on(4), [(0, None)]);
+        assert_eq!(on(10), [(0, Some(0x10)), (1, Some(0x18))]);
+        assert_eq!(on(11), []);
+        assert_eq!((ledger.owner(0x18), ledger.owner(0x10)), (Some(1), None));
     }
 
     #[test]

@@ -72,6 +72,21 @@ impl<T> Lines<T> {
         }
     }
 
+    /// Whether the device server's thread has this line.
+    #[must_use]
+    pub fn is_shared(&self, line: u8) -> bool {
+        let line = self.lines.get(usize::from(line));
+        line.is_some_and(|line| line.shared)
+    }
+
+    /// Whether a function was kept from interrupting, and its driver has not acknowledged that yet.
+    #[must_use]
+    pub fn is_silenced(&self, line: u8, function: u16) -> bool {
+        let line = self.lines.get(usize::from(line));
+        let mut members = line.into_iter().flat_map(|line| &line.members);
+        members.any(|member| member.function == function && member.silenced)
+    }
+
     fn line(&mut self, line: u8) -> Option<&mut Line<T>> {
         self.lines.get_mut(usize::from(line))
     }
@@ -209,6 +224,11 @@ mod tests {
         lines.join(10, 1, 1);
         assert_eq!(ring(&mut lines, &[1]), [1]);
         assert!(!lines.acknowledge(16, 1) && !lines.acknowledge(11, 1));
+        // It is told who is silenced: 2 was told and has not acknowledged.
+        assert!(lines.is_silenced(10, 2) && !lines.is_silenced(10, 4));
+        assert!(lines.acknowledge(10, 2) && !lines.is_silenced(10, 2));
+        assert!(lines.is_shared(10) && !lines.is_shared(11) && !lines.is_shared(16));
+        assert!(!lines.is_silenced(16, 2));
     }
 
     #[test]

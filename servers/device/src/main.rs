@@ -10,6 +10,7 @@ extern crate alloc;
 use abi::access::{READ, WRITE};
 use abi::state::RegionState;
 use abi::{Code, PAGE_SIZE};
+use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -35,8 +36,9 @@ use rt::window::Window;
 use rt::{sys, thread, time};
 use services::device::{
     DeviceControl, DeviceControlClient, DeviceControlStub, Devices, DevicesClient, DevicesStub,
-    Function, Place, Reach,
+    Function, Line, LinePart, PciFunction, Place, Reach, MOST_TOLD,
 };
+use services::system::encoded;
 
 rt::entry!(main);
 
@@ -196,6 +198,12 @@ impl Shared {
     fn entry(&self, driver: Driver) -> Result<&Entry, Refusal> {
         let entry = self.manifest.get(driver);
         entry.ok_or(Refusal::Absent("there is no such driver"))
+    }
+
+    /// What a driver is called.
+    fn name(&self, driver: Driver) -> String {
+        let entry = self.manifest.get(driver);
+        entry.map_or_else(String::new, |entry| entry.name.clone())
     }
 
     /// Whether a driver may claim a function.
@@ -820,6 +828,64 @@ impl DeviceControl for Control {
 
     fn origin(&self) -> Result<u64, Error> {
         self.shared.borrow().origin.ok_or(Error::NotFound)
+    }
+
+    fn line(&self, line: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let line = u8::try_from(line).map_err(|_| Error::NotFound)?;
+        if usize::from(line) >= LINES {
+            return Err(Error::NotFound);
+        }
+        let shared = self.shared.borrow();
+        let mut told = Line::default();
+        for (driver, function) in shared.ledger.on_line(line) {
+            told.parts.push(LinePart {
+                driver: shared.name(driver),
+                function,
+                silenced: false,
+            });
+        }
+        // The thread that takes the interrupts of shared lines wants the lock: nothing is allocated meanwhile.
+        let lines = ON_LINES.lock();
+        told.shared = lines.is_shared(line);
+        for part in &mut told.parts {
+            part.silenced = part.function.is_some_and(|f| lines.is_silenced(line, f));
+        }
+        drop(lines);
+        encoded(&told, room)
+    }
+
+    fn pci_function(&self, index: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let shared = self.shared.borrow();
+        let found = usize::try_from(index)
+            .ok()
+            .and_then(|n| shared.found.get(n));
+        let found = found.ok_or(Error::NotFound)?;
+        let driver = shared.ledger.owner(found.function);
+        let told = PciFunction {
+            function: found.function,
+            vendor: found.id.0,
+            device: found.id.1,
+            class: found.class,
+            line: found.line,
+            shares: found.shares,
+            driver: driver.map(|driver| shared.name(driver)),
+        };
+        encoded(&told, room)
+    }
+
+    fn holdings(&self, driver: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let shared = self.shared.borrow();
+        let driver = usize::try_from(driver).map_err(|_| Error::NotFound)?;
+        if driver >= shared.manifest.len() {
+            return Err(Error::NotFound);
+        }
+        let things = shared.ledger.of(driver).take(MOST_TOLD);
+        let mut told: Vec<String> = things.map(|thing| thing.to_string()).collect();
+        let dma = shared.pool.used(driver);
+        if dma > 0 && told.len() < MOST_TOLD {
+            told.push(format!("{} KB of memory that devices reach", dma / 1024));
+        }
+        encoded(&told, room)
     }
 }
 

@@ -7,13 +7,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::iter;
-use fermata_init::{Deaths, Driver};
+use fermata_init::{Deaths, Driver, History};
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
 use rt::{sys, thread, time};
 use services::device::DeviceControlClient;
-use services::process::{Start, Status};
+use services::process::{Pid, Start, Status};
+use services::system::{self, Death};
 
 /// Kernel memory of a driver, and of a server that uses one, in percent of what the servers share.
 const PERCENT: u64 = 2;
@@ -53,9 +54,42 @@ pub(crate) fn read_manifest(archive: &'static [u8], debugger: bool) {
     MANIFEST.set(fermata_init::manifest(added, debugger));
 }
 
+/// What became of the drivers, in the order of the manifest.
+static HISTORY: Mutex<Vec<History>> = Mutex::new(Vec::new());
+
+/// Does something with what is kept of a driver.
+fn history<R>(number: usize, f: impl FnOnce(&mut History) -> R) -> R {
+    let mut all = HISTORY.lock();
+    if all.len() <= number {
+        all.resize_with(number + 1, History::default);
+    }
+    f(&mut all[number])
+}
+
+/// What is told of the driver with this number in the manifest, whose process this is, if it has one.
+pub(crate) fn told(number: usize, pid: Option<Pid>) -> Result<system::Driver, Error> {
+    let driver = manifest().get(number).ok_or(Error::NotFound)?;
+    let history = history(number, |history| history.clone());
+    Ok(system::Driver {
+        name: driver.name().to_string(),
+        program: driver.program.to_string(),
+        uses: driver.uses.map(ToString::to_string),
+        state: history.state(pid.is_some()),
+        pid: pid.unwrap_or(0),
+        deaths: history.deaths,
+        wanted: history.wanted,
+        last: history.last,
+    })
+}
+
 impl Drivers {
-    /// Notes that this driver has ended, and wakes the starter.
-    pub(crate) fn ended(&self, driver: usize, status: Status) {
+    /// Notes that this driver has ended, of which exception, if one, and wakes the starter.
+    pub(crate) fn ended(&self, driver: usize, status: Status, why: String) {
+        history(driver, |history| {
+            let wanted = status == Status::Killed(crate::native::SIGKILL);
+            let at_ns = time::now();
+            history.died(Death { at_ns, status, why }, wanted);
+        });
         self.ended.lock().push((driver, status));
         if let Ok(starter) = STARTER.get(|| Err(Error::NotFound)) {
             let _ = starter.interrupt();
@@ -147,7 +181,10 @@ pub(crate) fn start(
                     names::expect(driver.name()).map_err(|error| error.text())?;
                     started.push(driver.name());
                 }
-                Err(why) => slow::say(why),
+                Err(why) => {
+                    history(number, |history| history.give_up(why.clone()));
+                    slow::say(why);
+                }
             }
         }
     }
@@ -233,6 +270,7 @@ impl Starter {
                         true => waiting.push((number, tries + 1)),
                         false => {
                             names::give_up(manifest()[number].name());
+                            history(number, |history| history.give_up(why.clone()));
                             slow::say(why);
                         }
                     }
@@ -244,6 +282,8 @@ impl Starter {
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {
                     names::give_up(name);
+                    let why = "it ended again and again".to_string();
+                    history(number, |history| history.give_up(why));
                     slow::say(format!(
                         "init: the server of {name} has ended again and again, and is not started any more"
                     ));

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL};
 use serde::{Deserialize, Serialize};
 use services::names::{MAX_JOB_NAMES, RESERVED};
+use services::system::{Death, DriverState};
 
 /// A driver of the boot manifest, or a server that is kept alive like one.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +179,43 @@ impl Deaths {
         self.0.retain(|then| now - then.min(&now) < DEATHS_TIME);
         self.0.push(now);
         self.0.len() > DEATHS
+    }
+}
+
+/// What became of a driver, for people.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// How often it has ended.
+    pub deaths: u32,
+    /// In how many of these somebody had killed it.
+    pub wanted: u32,
+    /// The last time.
+    pub last: Option<Death>,
+    given_up: Option<String>,
+}
+
+impl History {
+    /// It has ended; whether somebody `wanted` that.
+    pub fn died(&mut self, death: Death, wanted: bool) {
+        self.deaths = self.deaths.saturating_add(1);
+        self.wanted = self.wanted.saturating_add(u32::from(wanted));
+        self.last = Some(death);
+    }
+
+    /// It is not started any more: why.
+    pub fn give_up(&mut self, why: String) {
+        self.given_up = Some(why);
+    }
+
+    /// How it is, if there is a process of it or not.
+    #[must_use]
+    pub fn state(&self, runs: bool) -> DriverState {
+        match (&self.given_up, &self.last) {
+            _ if runs => DriverState::Running,
+            (Some(why), _) => DriverState::GivenUp(why.clone()),
+            (None, Some(_)) => DriverState::Starting,
+            (None, None) => DriverState::Absent,
+        }
     }
 }
 
@@ -374,8 +412,8 @@ pub fn line(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        line, manifest, may_control, may_have, Deaths, Driver, Frames, Options, Part, DEATHS,
-        DEATHS_TIME, DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
+        line, manifest, may_control, may_have, Death, Deaths, Driver, DriverState, Frames, History,
+        Options, Part, DEATHS, DEATHS_TIME, DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
     };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
@@ -457,6 +495,28 @@ mod tests {
         assert!(given_up, "S1: a driver dies for ever");
         assert!(!later.add(DEATHS_TIME + 5), "all others are long ago");
         assert!(!later.add(0), "a clock that goes back");
+    }
+
+    #[test]
+    fn what_became_of_a_driver_is_kept() {
+        let mut history = History::default();
+        assert_eq!(history.state(false), DriverState::Absent);
+        assert_eq!(history.state(true), DriverState::Running);
+        let death = |at_ns| Death {
+            at_ns,
+            status: services::process::Status::Killed(11),
+            why: "bad access".to_string(),
+        };
+        history.died(death(1), false);
+        assert_eq!(history.state(false), DriverState::Starting);
+        history.died(death(2), true);
+        assert_eq!((history.deaths, history.wanted), (2, 1));
+        assert_eq!(history.last, Some(death(2)));
+        history.give_up("it ended".to_string());
+        assert_eq!(
+            history.state(false),
+            DriverState::GivenUp("it ended".to_string())
+        );
     }
 
     #[test]

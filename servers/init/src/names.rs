@@ -2,13 +2,14 @@
 //!
 //! This thread answers everything at once and calls no server but the memory server, so that every
 //! other server can always reach it.
-use crate::drivers::manifest;
+use crate::drivers::{self, manifest};
 use crate::native::{Manager, Processes};
 use crate::{control, slow};
 use abi::message::ExceptionMessage;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Deref;
 use interface::server::{
     own_port, park, Host, Reply, Request, Resumption, SharedService, Visitor, OWN,
 };
@@ -18,7 +19,7 @@ use rt::obj::{Port, Portset, Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
 use services::names::{Names, NamesStub, MAX_JOB_NAMES};
 use services::process::Pid;
-use services::system::{System, SystemStub};
+use services::system::{encoded, System, SystemStub};
 
 /// The own port of a process has this alias with the number of the process added.
 const PROCESS: u64 = OWN;
@@ -255,7 +256,7 @@ impl Names for Own<'_> {
 }
 
 /// A session at the system port.
-struct Power;
+struct Power(&'static Processes);
 
 impl System for Power {
     fn power_off(&self, status: u8) -> Result<(), Error> {
@@ -280,6 +281,47 @@ impl System for Power {
         TABLE.lock().remove(name);
         register(name, port, None, 0, 0)
     }
+
+    fn driver(&self, number: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let number = usize::try_from(number).map_err(|_| Error::NotFound)?;
+        let pid = self.0.with(|manager| manager.driver(number));
+        encoded(&drivers::told(number, pid)?, room)
+    }
+
+    fn objects(
+        &self,
+        pid: u32,
+        from: u64,
+        room: usize,
+    ) -> Result<impl Deref<Target = [u8]>, Error> {
+        let objects = self.0.with(|manager| manager.objects(pid, from))?;
+        encoded(&objects, room)
+    }
+
+    fn waits(
+        &self,
+        pid: u32,
+        other: u32,
+        at: u64,
+        room: usize,
+    ) -> Result<(u32, u64, Vec<u8>), Error> {
+        let found = self.0.with(|manager| manager.waits(pid, (other, at)))?;
+        Ok((found.next.0, found.next.1, encoded(&found.list, room)?))
+    }
+
+    fn links(
+        &self,
+        pid: u32,
+        from: u64,
+        other: u32,
+        at: u64,
+        room: usize,
+    ) -> Result<(u32, u64, Vec<u8>), Error> {
+        let found = self
+            .0
+            .with(|manager| manager.links(pid, from, (other, at)))?;
+        Ok((found.next.0, found.next.1, encoded(&found.list, room)?))
+    }
 }
 
 /// What comes to this thread.
@@ -296,7 +338,7 @@ impl Host<SystemStub<Power>> for Init {
 
     fn open(&mut self, visitor: &Visitor) -> Result<SystemStub<Power>, Error> {
         match visitor.door {
-            SYSTEM => Ok(SystemStub(Power)),
+            SYSTEM => Ok(SystemStub(Power(self.0))),
             _ => Err(Error::Denied),
         }
     }

@@ -5,11 +5,13 @@
 //! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
 //! numbers of processes.
 //!
-//! * [`start`]: how one is started; [`held`]: what is done with one; [`mod@debug`]: what a debugger does; [`serve`]: what others ask.
+//! * [`start`]: how one is started; [`held`]: what is done with one; [`mod@debug`]: what a debugger does; [`watch`]: what people are told of its
+//!   objects, and of who waits for whom; [`serve`]: what others ask.
 mod debug;
 mod held;
 mod serve;
 mod start;
+mod watch;
 
 use crate::drivers::{manifest, Drivers};
 use crate::{names, slow};
@@ -420,6 +422,11 @@ impl Manager {
 
     /// Ends a process. Only its status is kept.
     fn end(&mut self, pid: Pid, status: Status) {
+        self.end_of(pid, status, String::new());
+    }
+
+    /// Ends a process, because of the exception that is described, if one is.
+    fn end_of(&mut self, pid: Pid, status: Status, why: String) {
         let Some(entry) = self.entries.get_mut(&pid) else {
             return;
         };
@@ -433,7 +440,7 @@ impl Manager {
                 self.happened.push(Arc::clone(&coming.event));
             }
             if let Some(driver) = entry.driver {
-                self.drivers.ended(driver, status);
+                self.drivers.ended(driver, status, why);
                 self.announce(pid);
                 self.entries.remove(&pid);
                 return;
@@ -494,7 +501,8 @@ impl Manager {
             return None;
         }
         let line = self.describe(pid, message.code, message.address, message.registers.rip);
-        self.end(pid, Status::Killed(words::signal(message.code)));
+        let why = words::exception(message.code, message.address, message.registers.rip);
+        self.end_of(pid, Status::Killed(words::signal(message.code)), why);
         line
     }
 

@@ -194,6 +194,79 @@ fn end(account: Arc<Account>, segments: Vec<Segment>) {
     }
 }
 
+/// A walk over kernel objects that can be left and gone on with, since each step takes a bounded time: `None` is the end.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    process: &'a Process,
+    /// Where it goes on.
+    spot: u64,
+    /// The end of the chunk that is known to be one that may have objects.
+    end: u64,
+    kinds: u64,
+}
+
+/// An object of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Its spot.
+    pub spot: u64,
+    /// Where it is mapped in its manager's memory.
+    pub address: u64,
+    /// Its type.
+    pub kind: Type,
+}
+
+impl Walk<'_> {
+    /// Where the next step begins.
+    #[must_use]
+    pub const fn spot(&self) -> u64 {
+        self.spot
+    }
+}
+
+impl Iterator for Walk<'_> {
+    /// A step finds one object, or none in the rest of a chunk.
+    type Item = Option<Found>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let process = self.process;
+        let (segment, window, part) = match self.spot & IN_MEMORY {
+            0 => (&process.control, &process.control_window, 0),
+            part => (&process.memory, &process.memory_window, part),
+        };
+        let mut offset = self.spot & !IN_MEMORY;
+        if offset >= self.end {
+            let chunk = offset - offset % CHUNK;
+            match segment.objects_from(chunk) {
+                Ok(Some(start)) => {
+                    offset = offset.max(start);
+                    self.end = start + CHUNK;
+                }
+                _ if part == 0 => {
+                    (self.spot, self.end) = (IN_MEMORY, 0);
+                    return Some(None);
+                }
+                _ => return None,
+            }
+        }
+        // Somebody may have given a spot that is no multiple of an object's size.
+        match segment.region.search(offset, self.end, self.kinds) {
+            Ok((found, kind)) => {
+                self.spot = (found + abi::OBJECT_SIZE) | part;
+                Some(Type::from_raw(kind).map(|kind| Found {
+                    spot: found | part,
+                    address: window.address() + found,
+                    kind,
+                }))
+            }
+            Err(_) => {
+                self.spot = self.end | part;
+                Some(None)
+            }
+        }
+    }
+}
+
 impl Process {
     /// A new process, with an account of its own: an empty space with this state and keeper (or none), and a
     /// stopped first thread in it that has never run.
@@ -524,6 +597,17 @@ impl Process {
                 }
             })
         })
+    }
+
+    /// A walk over the kernel objects of these kinds, from a spot on (see [`services::process::Debug`]), the control segment's first.
+    #[must_use]
+    pub const fn walk(&self, from: u64, kinds: u64) -> Walk<'_> {
+        Walk {
+            process: self,
+            spot: from,
+            end: 0,
+            kinds,
+        }
     }
 
     /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these limits. Region and

@@ -2,8 +2,13 @@
 use crate::obj::{Port, Ref, RefAt};
 use crate::process::Supervisor;
 use crate::sync::Mutex;
+use alloc::vec;
+use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
-use services::system::{SystemClient, PASSED};
+use services::device::{self, DeviceControlClient, Line, PciFunction};
+use services::process::Pid;
+use services::system::{decoded, SystemClient, NOBODY, PASSED};
+pub use services::system::{Death, Driver, DriverState, Link, Object, On, Wait};
 
 static SESSION: Mutex<Option<SystemClient>> = Mutex::new(None);
 
@@ -49,4 +54,131 @@ pub fn control(server: &str) -> Result<Ref, Error> {
 pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     let reference = port.reference().map_err(crate::error_of)?;
     ask(|system| system.register(&reference, name))
+}
+
+/// Most drivers that are told of, and PCI functions.
+const MOST_DRIVERS: u32 = 64;
+const MOST_FUNCTIONS: u64 = 64;
+/// Most steps of one search. There may be more processes with more objects than anybody reads.
+const MOST_STEPS: usize = 64;
+
+/// The drivers of the boot manifest, in its order.
+pub fn drivers() -> Result<Vec<Driver>, Error> {
+    let (mut all, mut bytes) = (Vec::new(), vec![0; MAX_BULK]);
+    for number in 0..MOST_DRIVERS {
+        match ask(|system| system.driver(number, &mut bytes)) {
+            Ok(came) => all.push(decoded(bytes.get(..came).unwrap_or_default())?),
+            Err(Error::NotFound) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// Kernel objects of a native process, the first ones from this spot on; none behind the last.
+pub fn objects(pid: Pid, from: u64) -> Result<Vec<Object>, Error> {
+    let mut bytes = vec![0; MAX_BULK];
+    let came = ask(|system| system.objects(pid, from, &mut bytes))?;
+    decoded(bytes.get(..came).unwrap_or_default())
+}
+
+/// A search among all native processes, in steps that hold up nobody: each takes a place and returns the next one, and what it has found. Whether it
+/// came to its end.
+fn search<T>(
+    mut step: impl FnMut(Pid, u64) -> Result<(Pid, u64, T), Error>,
+    mut found: impl FnMut(T),
+) -> Result<bool, Error> {
+    let mut place = (0, 0);
+    for _ in 0..MOST_STEPS {
+        let (other, at, list) = step(place.0, place.1)?;
+        found(list);
+        if other == NOBODY {
+            return Ok(true);
+        }
+        place = (other, at);
+    }
+    Ok(false)
+}
+
+/// Whom the threads of a native process wait for.
+pub fn waits(pid: Pid) -> Result<Vec<Wait>, Error> {
+    let (mut all, mut bytes): (Vec<Wait>, _) = (Vec::new(), vec![0; MAX_BULK]);
+    search(
+        |other, at| {
+            let (other, at, came) = ask(|system| system.waits(pid, other, at, &mut bytes))?;
+            Ok((other, at, decoded(bytes.get(..came).unwrap_or_default())?))
+        },
+        |list: Vec<Wait>| {
+            for wait in list {
+                match all.iter_mut().find(|other| other.thread == wait.thread) {
+                    // The last step is about what is still open.
+                    Some(known) if wait.on != On::Unknown => *known = wait,
+                    Some(_) => {}
+                    None => all.push(wait),
+                }
+            }
+        },
+    )?;
+    Ok(all)
+}
+
+/// What the objects that [`objects`] lists for `from` have to do with others, and whether that is all: at most `most` of it are returned.
+pub fn links(pid: Pid, from: u64, most: usize) -> Result<(Vec<Link>, bool), Error> {
+    let (mut all, mut bytes): (Vec<Link>, _) = (Vec::new(), vec![0; MAX_BULK]);
+    let mut is_all = true;
+    let came_to_end = search(
+        |other, at| {
+            let (other, at, came) = ask(|system| system.links(pid, from, other, at, &mut bytes))?;
+            Ok((other, at, decoded(bytes.get(..came).unwrap_or_default())?))
+        },
+        |list: Vec<Link>| {
+            is_all &= all.len() + list.len() <= most;
+            all.extend(list.into_iter().take(most.saturating_sub(all.len())));
+        },
+    )?;
+    Ok((all, is_all && came_to_end))
+}
+
+/// What the device server tells of the machine. It is power over all devices.
+#[derive(Debug)]
+pub struct Devices {
+    session: DeviceControlClient,
+}
+
+impl Devices {
+    /// Opens a session.
+    pub fn open() -> Result<Self, Error> {
+        let session = DeviceControlClient::open_known(&*control("device")?)?;
+        Ok(Devices { session })
+    }
+
+    /// The interrupt lines, by their numbers.
+    pub fn lines(&mut self) -> Result<Vec<Line>, Error> {
+        let mut bytes = vec![0; MAX_BULK];
+        let line = |number| {
+            let came = self.session.line(number, &mut bytes)?;
+            decoded(bytes.get(..came).unwrap_or_default())
+        };
+        (0..device::LINES).map(line).collect()
+    }
+
+    /// The PCI functions, of very many the first ones.
+    pub fn functions(&mut self) -> Result<Vec<PciFunction>, Error> {
+        let (mut all, mut bytes) = (Vec::new(), vec![0; MAX_BULK]);
+        for index in 0..MOST_FUNCTIONS {
+            match self.session.pci_function(index, &mut bytes) {
+                Ok(came) => all.push(decoded(bytes.get(..came).unwrap_or_default())?),
+                Err(Error::NotFound) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the driver with this number in the manifest has, in words.
+    pub fn holdings(&mut self, driver: u64) -> Result<Vec<alloc::string::String>, Error> {
+        let mut bytes = vec![0; MAX_BULK];
+        let came = self.session.holdings(driver, &mut bytes)?;
+        decoded(bytes.get(..came).unwrap_or_default())
+    }
 }

@@ -7,7 +7,10 @@
 //!
 //! A request that is refused gets an error: `Denied` for what is not the driver's to ask for, `Exists` for what another one
 //! has, `Invalid` for what makes no sense, `Limit` for more than it may have. [`Devices::why`] has the sentence for people.
+use alloc::string::String;
+use alloc::vec::Vec;
 use interface::{interface, plain, Error};
+use serde::{Deserialize, Serialize};
 
 /// A PCI function: bus, device and function, in 8, 5 and 3 bits.
 pub type Function = u64;
@@ -134,4 +137,56 @@ pub trait DeviceControl {
     /// The date at which the machine's clock was zero, in nanoseconds since the beginning of 1970, UTC: as the machine's real-time clock
     /// said when the device server began, so right to a second. Errors: `NotFound` if it says nothing of sense. May be repeated.
     fn origin(&self) -> Result<u64, Error>;
+    /// For people: the [`Line`] with this number, encoded. Errors: `NotFound` if there is no such line. May be repeated.
+    fn line(&self, line: u64) -> Result<Bytes, Error>;
+    /// For people: the PCI function of the machine with this number, a [`PciFunction`], encoded. Errors: `NotFound` behind the last. May be
+    /// repeated.
+    fn pci_function(&self, index: u64) -> Result<Bytes, Error>;
+    /// For people: what the driver with this number in the manifest has, in words: a list of at most [`MOST_TOLD`], encoded. Errors: `NotFound` if the manifest has no such
+    /// driver. May be repeated.
+    fn holdings(&self, driver: u64) -> Result<Bytes, Error>;
+}
+
+/// Most things that are told of one driver.
+pub const MOST_TOLD: usize = 64;
+/// Interrupt lines that there can be.
+pub const LINES: u64 = 16;
+
+/// An interrupt line, and who has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Whether a thread of the device server has it, for several functions.
+    pub shared: bool,
+    /// Who has it, or a part.
+    pub parts: Vec<LinePart>,
+}
+
+/// Who has an interrupt line, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinePart {
+    /// The driver, by the name of its service.
+    pub driver: String,
+    /// The function whose interrupts come there; none for a line as a whole.
+    pub function: Option<u16>,
+    /// The function was kept from interrupting when the shared line rang, until its driver has acknowledged that.
+    pub silenced: bool,
+}
+
+/// A PCI function of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PciFunction {
+    /// Bus, device and function, in 8, 5 and 3 bits.
+    pub function: u16,
+    /// Vendor.
+    pub vendor: u16,
+    /// Device.
+    pub device: u16,
+    /// Class, subclass, interface, revision, a byte each from the top.
+    pub class: u32,
+    /// Its interrupt line.
+    pub line: Option<u8>,
+    /// Whether it can have that together with others.
+    pub shares: bool,
+    /// The driver that has claimed it.
+    pub driver: Option<String>,
 }
