@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use xtask_machine::net::Net;
+use xtask_machine::rng::Rng;
 
 const TOKEN: &str = "0123456789abcdef";
 /// As many as `inspect` has connections at a time.
@@ -44,8 +45,8 @@ fn post(port: u16, form: &str) -> Option<(u16, String)> {
 /// How often a browser asks that gets no answer.
 const ATTEMPTS: usize = 8;
 
-/// The processes of this name, as the page shows them: manager, number, state.
-fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
+/// What the page shows.
+pub(super) fn state(port: u16) -> Result<Value, Failure> {
     // Who has connected, and whose request is still on its way when many others connect, may be the one who makes room: he asks again.
     let mut answers = (0..ATTEMPTS).map(|_| get(port, "/state"));
     let answer = answers.find_map(|answer| answer);
@@ -53,7 +54,12 @@ fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failur
     if status != 200 {
         return Err(format!("/state answers {status}: {body}"));
     }
-    let state: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+    serde_json::from_str(&body).map_err(|error| error.to_string())
+}
+
+/// The processes of this name, as the page shows them: manager, number, state.
+pub(super) fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
+    let state = state(port)?;
     let all = state["processes"].as_array().ok_or("no processes")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let named = all.iter().filter(|process| process["name"] == name);
@@ -68,8 +74,47 @@ fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failur
         .collect())
 }
 
+/// Waits until the page shows this: what was looked for.
+fn shown<T>(
+    port: u16,
+    what: &str,
+    mut look: impl FnMut(&Value) -> Option<T>,
+) -> Result<T, Failure> {
+    let mut last = Value::Null;
+    for _ in 0..200 {
+        last = state(port)?;
+        if let Some(found) = look(&last) {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(format!("{what} is not shown: {last:#}"))
+}
+
+/// An element of a list of the state whose field is this.
+fn element<'a>(
+    state: &'a Value,
+    list: &str,
+    field: &str,
+    is: impl Into<Value>,
+) -> Option<&'a Value> {
+    let is = is.into();
+    let mut all = state[list].as_array()?.iter();
+    all.find(|element| element[field] == is)
+}
+
+/// Whom the first thread of the only process of this name waits for: manager and number.
+fn waits_for(state: &Value, name: &str) -> Option<(String, u64)> {
+    let process = element(state, "processes", "name", name)?;
+    let waits = &process["threads"][0]["waits"];
+    Some((
+        waits["manager"].as_str()?.to_string(),
+        waits["pid"].as_u64()?,
+    ))
+}
+
 /// Waits until the only process of this name is in this state: its number.
-fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
+pub(super) fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
     let mut last = Vec::new();
     for _ in 0..200 {
         last = processes(port, name)?;
@@ -81,6 +126,109 @@ fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Err(format!("'{name}' is not {state}: {last:?}"))
+}
+
+/// Sees who waits for whom, objects and who has references to them, interrupts, and drivers and their deaths.
+fn see(port: u16) -> Result<(), Failure> {
+    let pid = |name: &str| {
+        let found = processes(port, name)?.pop();
+        found.map(|(_, pid, _)| pid).ok_or(format!("no {name}"))
+    };
+    let (linux, counter) = (pid("linux")?, pid("counter")?);
+    let native = |pid| Some(("native".to_string(), pid));
+    shown(port, "who waits for the counter", |state| {
+        (waits_for(state, "count apples @12") == native(counter)).then_some(())
+    })?;
+    shown(port, "who waits for linux", |state| {
+        (waits_for(state, "busybox sleep 1000") == native(linux)).then_some(())
+    })?;
+    // The port of the name, and the session's, to which the client has a reference.
+    let (mut objects, mut from) = (Vec::new(), String::new());
+    for _ in 0..100 {
+        let path = format!("/process?manager=native&pid={counter}&from={from}");
+        let (status, body) = get(port, &path).ok_or("no answer to /process")?;
+        if status == 503 {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        }
+        assert_eq!(status, 200, "{body}");
+        let list: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+        objects.extend(list["objects"].as_array().ok_or("no objects")?.clone());
+        assert_eq!(list["all_links"], true, "{list}");
+        match list["next"].as_str() {
+            Some(next) => from = next.to_string(),
+            None => break,
+        }
+    }
+    let of = |kind: &str| {
+        objects
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .count()
+    };
+    assert!(
+        of("space") == 1 && of("thread") == 1 && of("mapping") > 3,
+        "{objects:#?}"
+    );
+    let is_known = |object: &&Value| object["what"] == "known as 'counter'";
+    assert!(
+        objects.iter().any(|object| is_known(&object)),
+        "{objects:#?}"
+    );
+    let links = |object: &Value| object["links"].as_array().cloned().unwrap_or_default();
+    let mut ports = objects.iter().filter(|object| object["kind"] == "port");
+    // It has references to the door, by which it has found the counter, and to its session.
+    let is_clients = |port: &&Value| {
+        let by_client = |link: &Value| link["name"] == "count apples @12";
+        !is_known(port) && links(port).iter().any(by_client)
+    };
+    let session = ports.find(is_clients);
+    let session = session.ok_or(format!("no session of the client: {objects:#?}"))?;
+    let waits = "its client waits until its request can be answered";
+    assert_eq!(session["what"], waits);
+    for (query, status) in [
+        ("manager=linux&pid=2".to_string(), 404),
+        ("manager=native&pid=99999".to_string(), 404),
+        (format!("manager={}&pid=1", "<b>".repeat(2000)), 400),
+        (
+            "manager=native&pid=1&from=0xffffffffffffffff".to_string(),
+            200,
+        ),
+    ] {
+        let path = format!("/process?{query}");
+        let answers = (0..100).map_while(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            get(port, &path)
+        });
+        let said = answers.into_iter().find(|(status, _)| *status != 503);
+        let (is, said) = said.ok_or("no answer to /process")?;
+        assert!(is == status && said.len() < 1000, "{is} {said}");
+    }
+    // The driver of the source of random bytes: its line, its function, and that it comes again.
+    let before = shown(port, "the driver", |state| {
+        let line = element(state, "drivers", "name", "entropy")?;
+        let function = element(state, "functions", "driver", "entropy")?;
+        let lines = state["lines"].as_array()?;
+        let mut parts = lines
+            .iter()
+            .filter_map(|line| line["parts"].as_array())
+            .flatten();
+        let has_line = parts.any(|part| part["function"] == function["function"]);
+        (line["state"] == "running" && line["deaths"] == 0 && has_line)
+            .then(|| line["pid"].as_u64())?
+    })?;
+    let form = format!("token={TOKEN}&manager=native&pid={before}&act=kill");
+    let killed = post(port, &form).ok_or("no answer")?;
+    assert_eq!(killed.0, 200, "{}", killed.1);
+    shown(port, "the driver's death", |state| {
+        let driver = element(state, "drivers", "name", "entropy")?;
+        let is = driver["deaths"] == 1
+            && driver["wanted"] == 1
+            && driver["last"]["status"] == "killed by signal 9"
+            && driver["state"] == "running"
+            && driver["pid"] != before;
+        is.then_some(())
+    })
 }
 
 /// Looks, acts, and is refused what it must not.
@@ -98,6 +246,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let connect = |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port));
     let mut idle: Vec<TcpStream> = (0..IDLE).filter_map(|n| connect(n).ok()).collect();
     assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
+    see(port)?;
     // Others are still there: nobody's patience was waited for. Some may have been refused, where more came at once than wait to be accepted.
     let mut is_there = |stream: &mut TcpStream| {
         let set = stream.set_nonblocking(true);
@@ -130,11 +279,30 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     until(port, name, "stopped")?;
     expect(act("go+on", pid, TOKEN), 200)?;
     until(port, name, "running")?;
-    expect(act("checkpoint", pid, TOKEN), 200)?;
+    // What takes long is not waited for: how far it is stands beside the rest.
+    let over = |what: &str| {
+        shown(port, what, |state| {
+            let work = element(state, "work", "what", what)?;
+            let said = work["said"].as_str()?.to_string();
+            (work["stage"] != "going on").then(|| (work["stage"] == "done", said))
+        })
+    };
+    expect(act("checkpoint", pid, TOKEN), 202)?;
+    let saved = over(&format!("Saving linux {pid} in /tmp/image"))?;
+    assert_eq!(
+        saved,
+        (true, format!("linux {pid} is saved in /tmp/image."))
+    );
+    let nowhere =
+        format!("token={TOKEN}&manager=linux&pid={pid}&path=/nowhere/image&act=checkpoint");
+    expect(post(port, &nowhere), 202)?;
+    let (done, why) = over(&format!("Saving linux {pid} in /nowhere/image"))?;
+    assert!(!done && !why.is_empty(), "{why}");
     expect(act("kill", pid, TOKEN), 200)?;
     until(port, name, "killed by signal 9")?;
-    let said = expect(act("restore", 0, TOKEN), 200)?;
-    assert!(said.contains(name), "{said}");
+    expect(act("restore", 0, TOKEN), 202)?;
+    let (done, said) = over("Restoring /tmp/image")?;
+    assert!(done && said.contains(name), "{said}");
     let all = processes(port, name)?;
     assert!(
         all.iter().any(|(_, _, state)| state == "running"),
@@ -153,11 +321,13 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
 /// A browser sees what there is, and stops, saves, ends and restores a Linux program with the token, and not without.
 pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
     let port = free_port()?;
-    let script = "net up\nbusybox sleep 1000 &\ntrust inspect 80 /tmp/token &\nwait %2\nkill %1\n\
+    let script = "net up\nbusybox sleep 1000 &\ncounter &\ncount apples 7\ncount apples @12 &\n\
+         trust inspect 80 /tmp/token &\nwait %4\nkill %1\nkill %2\nkill %3\n\
          inspect 80\ntrust inspect 80 /tmp/short\necho over\n";
     let run = Run::script(script)
         .add("/tmp/token", format!("{TOKEN}\nof no interest\n"))
         .add("/tmp/short", "short\n")
+        .rng(Rng::Host)
         .net(Net::User {
             forwards: vec![(port, 80)],
         });
@@ -169,7 +339,10 @@ pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
         (output, browser.join())
     });
     let output = output?;
-    browsed.map_err(|_| "the browser was not content".to_string())??;
+    browsed.map_err(|panic| match panic.downcast_ref::<String>() {
+        Some(why) => format!("the browser was not content: {why}"),
+        None => "the browser was not content".to_string(),
+    })??;
     let text = output.text();
     let lines = [
         "inspect: the page is at port 80; the token is in /tmp/token",

@@ -1,9 +1,10 @@
 //! Which request gets what, and who may act.
 use crate::http::{self, Request, Status};
-use crate::state::State;
+use crate::state::{Objects, State};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// The page.
 pub const PAGE: &str = include_str!("page.html");
@@ -38,11 +39,25 @@ pub struct Subject {
 pub trait Machine {
     /// What is shown now.
     fn state(&mut self) -> &State;
-    /// Does something: a sentence about what was done.
+    /// Kernel objects of a process, the first ones from this spot on.
+    ///
+    /// # Errors
+    /// Why not, and a sentence.
+    fn objects(&mut self, subject: &Subject, from: u64) -> Result<Objects, (Status, String)>;
+    /// Does something, or begins to: a sentence about it.
     ///
     /// # Errors
     /// A sentence that names the cause.
-    fn act(&mut self, act: &Act) -> Result<String, String>;
+    fn act(&mut self, act: &Act) -> Result<Done, String>;
+}
+
+/// What came of an [`Act`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is done.
+    Now(String),
+    /// It has begun: how far it is stands in the state.
+    Begun(String),
 }
 
 /// The managers of processes.
@@ -64,10 +79,16 @@ pub fn answer(request: &Request, token: &str, machine: &mut impl Machine) -> Vec
     }
     match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/") => http::response(Status::Ok, "text/html; charset=utf-8", PAGE),
-        ("GET", "/state") => match serde_json::to_string(machine.state()) {
-            Ok(json) => http::response(Status::Ok, "application/json", &json),
-            Err(_) => http::sentence(Status::Failed, "The state could not be written down."),
-        },
+        ("GET", "/state") => json(machine.state()),
+        ("GET", "/process") => {
+            let asked = subject(request.query.as_bytes());
+            let asked = asked.and_then(|subject| Ok((subject, from(request.query.as_bytes())?)));
+            match asked.map(|(subject, from)| machine.objects(&subject, from)) {
+                Ok(Ok(objects)) => json(&objects),
+                Ok(Err((status, why))) => http::sentence(status, &why),
+                Err(why) => http::sentence(Status::Invalid, &why),
+            }
+        }
         ("POST", "/act") => {
             // A page of somebody else can send a form here, but does not know the token.
             let given = http::field(&request.body, "token").unwrap_or_default();
@@ -76,45 +97,77 @@ pub fn answer(request: &Request, token: &str, machine: &mut impl Machine) -> Vec
                 return http::sentence(Status::Forbidden, why);
             }
             match act(&request.body).and_then(|act| machine.act(&act)) {
-                Ok(done) => http::sentence(Status::Ok, &done),
+                Ok(Done::Now(done)) => http::sentence(Status::Ok, &done),
+                Ok(Done::Begun(begun)) => http::sentence(Status::Begun, &begun),
                 Err(why) => http::sentence(Status::Invalid, &why),
             }
         }
-        (_, "/" | "/state" | "/act") => {
-            http::sentence(Status::WrongMethod, "GET / and /state, POST /act.")
-        }
-        _ => http::sentence(Status::NotFound, "There are /, /state and /act."),
+        (_, "/" | "/state" | "/process" | "/act") => http::sentence(
+            Status::WrongMethod,
+            "GET /, /state and /process, POST /act.",
+        ),
+        _ => http::sentence(Status::NotFound, "There are /, /state, /process and /act."),
+    }
+}
+
+fn json(it: &impl Serialize) -> Vec<u8> {
+    match serde_json::to_string(it) {
+        Ok(json) => http::response(Status::Ok, "application/json", &json),
+        Err(_) => http::sentence(Status::Failed, "The state could not be written down."),
+    }
+}
+
+/// A field of a form that has to be there.
+fn needed(form: &[u8], name: &str) -> Result<String, String> {
+    let value = http::field(form, name).filter(|value| !value.is_empty());
+    value.ok_or_else(|| format!("the field '{name}' is missing"))
+}
+
+/// The process that a form is about.
+fn subject(form: &[u8]) -> Result<Subject, String> {
+    let name = needed(form, "manager")?;
+    let found = MANAGERS.into_iter().find(|manager| *manager == name);
+    let manager = found.ok_or_else(|| format!("there is no manager '{}'", short(&name)))?;
+    let pid = needed(form, "pid")?;
+    let number = pid.parse();
+    let pid = number.map_err(|_| format!("'{}' is not the number of a process", short(&pid)))?;
+    Ok(Subject { manager, pid })
+}
+
+/// The spot from which on objects are asked for: the first one, if nothing is said.
+fn from(form: &[u8]) -> Result<u64, String> {
+    let Some(text) = http::field(form, "from").filter(|text| !text.is_empty()) else {
+        return Ok(0);
+    };
+    let digits = text.strip_prefix("0x");
+    let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    number.ok_or_else(|| format!("'{}' is no spot, as 0x10 is one", short(&text)))
+}
+
+/// As much of what came as is worth saying again.
+fn short(text: &str) -> String {
+    const MOST: usize = 40;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_string(),
     }
 }
 
 /// What a form asks for.
 fn act(form: &[u8]) -> Result<Act, String> {
-    let field = |name: &str| {
-        let value = http::field(form, name).filter(|value| !value.is_empty());
-        value.ok_or_else(|| format!("the field '{name}' is missing"))
-    };
     let path = || {
-        let path = field("path")?;
+        let path = needed(form, "path")?;
         let absolute = path.starts_with('/') && !path.contains('\0');
         absolute
             .then_some(path)
             .ok_or_else(|| "the path has to begin with '/'".to_string())
     };
-    let subject = || {
-        let name = field("manager")?;
-        let found = MANAGERS.into_iter().find(|manager| *manager == name);
-        let manager = found.ok_or_else(|| format!("there is no manager '{name}'"))?;
-        let pid = field("pid")?;
-        let number = pid.parse();
-        let pid = number.map_err(|_| format!("'{pid}' is not the number of a process"))?;
-        Ok::<_, String>(Subject { manager, pid })
-    };
-    match field("act")?.as_str() {
-        "stop" => Ok(Act::Stop(subject()?)),
-        "go on" => Ok(Act::GoOn(subject()?)),
-        "kill" => Ok(Act::Kill(subject()?)),
-        "checkpoint" => Ok(Act::Save(subject()?, path()?)),
+    match needed(form, "act")?.as_str() {
+        "stop" => Ok(Act::Stop(subject(form)?)),
+        "go on" => Ok(Act::GoOn(subject(form)?)),
+        "kill" => Ok(Act::Kill(subject(form)?)),
+        "checkpoint" => Ok(Act::Save(subject(form)?, path()?)),
         "restore" => Ok(Act::Restore(path()?)),
-        other => Err(format!("nobody can do '{other}'")),
+        other => Err(format!("nobody can do '{}'", short(other))),
     }
 }

@@ -18,6 +18,8 @@ pub struct Request {
     pub method: String,
     /// The path, without what follows a question mark.
     pub path: String,
+    /// What follows that, as fields of a form.
+    pub query: String,
     /// The field `Host`.
     pub host: String,
     /// The body.
@@ -40,12 +42,14 @@ pub enum Parsed {
 #[allow(missing_docs)]
 pub enum Status {
     Ok = 200,
+    Begun = 202,
     Invalid = 400,
     Forbidden = 403,
     NotFound = 404,
     WrongMethod = 405,
     TooLarge = 413,
     Failed = 500,
+    Busy = 503,
 }
 
 impl Status {
@@ -53,12 +57,14 @@ impl Status {
     const fn reason(self) -> &'static str {
         match self {
             Status::Ok => "OK",
+            Status::Begun => "Accepted",
             Status::Invalid => "Bad Request",
             Status::Forbidden => "Forbidden",
             Status::NotFound => "Not Found",
             Status::WrongMethod => "Method Not Allowed",
             Status::TooLarge => "Content Too Large",
             Status::Failed => "Internal Server Error",
+            Status::Busy => "Service Unavailable",
         }
     }
 }
@@ -94,9 +100,11 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         return Parsed::Partial;
     };
     let target = head.path.unwrap_or("/");
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     Parsed::Whole(Request {
         method: head.method.unwrap_or("").to_owned(),
-        path: target.split('?').next().unwrap_or("").to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
         host: field("host").unwrap_or("").to_owned(),
         body: body.to_vec(),
     })

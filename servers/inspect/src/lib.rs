@@ -3,6 +3,7 @@
 //! * [`http`]: what comes from the network, bounded and checked;
 //! * [`answer`]: which request gets what, and who may act;
 //! * [`state`]: what is shown, as JSON;
+//! * [`work`]: what takes long;
 //! * [`crowd`]: how many connections there are.
 //!
 //! All of that is tested on the host. The program itself (`main.rs`) has the connections.
@@ -15,6 +16,7 @@ pub mod answer;
 pub mod crowd;
 pub mod http;
 pub mod state;
+pub mod work;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! `inspect`: a page that shows the machine, on the network.
 //!
-//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What is shown is asked for at most a few times a
+//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What takes long has a thread of its own. What is shown is asked for at most a few times a
 //! second, however many look: who is asked has a higher priority than programs.
 #![no_std]
 #![no_main]
@@ -11,13 +11,15 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use fermata_inspect::answer::{answer, Act, Machine, Subject, MANAGERS, SHORTEST};
+use fermata_inspect::answer::{answer, Act, Done, Machine, Subject, MANAGERS, SHORTEST};
 use fermata_inspect::crowd::makes_room;
-use fermata_inspect::http::{self, Parsed};
-use fermata_inspect::state::{Process, State};
+use fermata_inspect::http::{self, Parsed, Status};
+use fermata_inspect::state::{Driver, Function, Objects, Process, State, MOST_LINKS};
+use fermata_inspect::work::Works;
 use rt::net::{Network, Socket};
 use rt::process::Supervisor;
-use rt::{fs, time, Error};
+use rt::sync::Mutex;
+use rt::{fs, system, thread, time, Error};
 use services::net::BACKLOG;
 
 rt::entry!(main);
@@ -31,13 +33,41 @@ it is the first line of FILE, or a random one that is written to standard output
 const PATIENCE: u64 = 10_000_000_000;
 /// How old what is shown may be, in nanoseconds.
 const FRESH: u64 = 250_000_000;
+/// How long nobody is told of objects of a process after somebody was: to find out who has references to them takes long.
+const REST: u64 = 250_000_000;
 /// How long a network that has ended is waited for, and how often it is looked for.
 const RETURN: u64 = 30_000_000_000;
 const PAUSE: u64 = 100_000_000;
 
+/// What takes long, and how far it is.
+static WORKS: Mutex<Works> = Mutex::new(Works::new());
+
+/// Does something that takes long on a thread of its own: a sentence about that.
+fn begin(
+    what: String,
+    work: impl FnOnce() -> Result<String, String> + Send + 'static,
+) -> Result<Done, String> {
+    let number = WORKS.lock().begin(&what)?;
+    let begun = thread::spawn(move || {
+        let result = work();
+        WORKS.lock().over(number, result);
+    });
+    match begun {
+        Ok(_) => Ok(Done::Begun(format!("{what}: it has begun."))),
+        Err(code) => {
+            WORKS.lock().forget(number);
+            Err(format!("{what}: {code:?}."))
+        }
+    }
+}
+
 /// The machine, for whoever has the system port.
 struct System {
     managers: Vec<(&'static str, Supervisor)>,
+    /// The device server; asked for anew if it could not be reached.
+    devices: Option<system::Devices>,
+    /// When objects may be asked for again.
+    rested: u64,
     state: State,
     /// When the state is to be asked for again.
     stale: u64,
@@ -47,7 +77,7 @@ impl System {
     fn new() -> Result<Self, String> {
         let mut managers = Vec::new();
         for name in MANAGERS {
-            let supervisor = rt::system::supervisor(name).map_err(|error| match error {
+            let supervisor = system::supervisor(name).map_err(|error| match error {
                 Error::Denied => "it needs the system port: start it with 'trust inspect'".into(),
                 error => format!("the manager '{name}': {}", error.text()),
             })?;
@@ -55,12 +85,49 @@ impl System {
         }
         Ok(System {
             managers,
+            devices: None,
+            rested: 0,
             state: State::default(),
             stale: 0,
         })
     }
 
-    fn ask(&self) -> State {
+    /// Drivers, and what the device server tells.
+    fn ask_drivers(&mut self, state: &mut State) -> Result<(), Error> {
+        let drivers = system::drivers()?;
+        let devices = match &mut self.devices {
+            Some(devices) => devices,
+            none => none.insert(system::Devices::open()?),
+        };
+        for (number, driver) in drivers.into_iter().enumerate() {
+            // Drivers have something; those that use them, nothing of the machine's.
+            let has = devices.holdings(number as u64)?;
+            state.drivers.push(Driver::new(driver, has));
+        }
+        state.add_lines(devices.lines()?);
+        let functions = devices.functions()?;
+        state.functions = functions.into_iter().map(Function::new).collect();
+        Ok(())
+    }
+
+    /// Whom threads wait for.
+    fn ask_waits(state: &mut State) -> Result<(), Error> {
+        let native = state.processes.iter().filter(|p| p.manager == "native");
+        let waiting = native.filter(|process| process.may_wait());
+        let pids: Vec<_> = waiting.map(|process| process.pid).collect();
+        for pid in pids {
+            match system::waits(pid) {
+                Ok(waits) => state.add_waits(pid, &waits),
+                // It has ended meanwhile.
+                Err(Error::NotFound | Error::Ended) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        state.add_linux_waits();
+        Ok(())
+    }
+
+    fn ask(&mut self) -> State {
         let mut state = State {
             now_ns: time::now(),
             ..State::default()
@@ -83,6 +150,13 @@ impl System {
                 Err(error) => state.missing.push(missing(name, error)),
             }
         }
+        if let Err(error) = System::ask_waits(&mut state) {
+            state.missing.push(missing("who waits for whom", error));
+        }
+        if let Err(error) = self.ask_drivers(&mut state) {
+            self.devices = None;
+            state.missing.push(missing("drivers", error));
+        }
         state
     }
 
@@ -103,16 +177,49 @@ impl Machine for System {
             self.state = self.ask();
             self.stale = now.saturating_add(FRESH);
         }
+        self.state.work = WORKS.lock().list().to_vec();
         &self.state
     }
 
-    fn act(&mut self, act: &Act) -> Result<String, String> {
+    fn objects(&mut self, subject: &Subject, from: u64) -> Result<Objects, (Status, String)> {
+        if subject.manager != "native" {
+            let why = "Of Linux programs it is only told how many objects they have.";
+            return Err((Status::NotFound, why.to_string()));
+        }
+        let now = time::now();
+        if now < self.rested {
+            let why = "Somebody has just asked for objects: ask again in a moment.";
+            return Err((Status::Busy, why.to_string()));
+        }
+        self.rested = now.saturating_add(REST);
+        let pid = subject.pid;
+        // What processes are called.
+        let _ = self.state();
+        let told = system::objects(pid, from)
+            .and_then(|objects| Ok((objects, system::links(pid, from, MOST_LINKS)?)));
+        // How long this took is not to be spent again at once.
+        self.rested = time::now().saturating_add(REST);
+        match told {
+            Ok((objects, (links, all))) => {
+                let name = |pid| {
+                    let mut processes = self.state.processes.iter();
+                    let is = |p: &&Process| p.manager == "native" && p.pid == pid;
+                    let found = processes.find(is);
+                    found.map_or_else(String::new, |process| process.name.clone())
+                };
+                Ok(Objects::new(pid, objects, (&links, all), name))
+            }
+            Err(error) => Err((Status::NotFound, format!("native {pid}: {}.", error.text()))),
+        }
+    }
+
+    fn act(&mut self, act: &Act) -> Result<Done, String> {
         // What is shown next is what came of it.
         self.stale = 0;
         let done = |subject: &Subject, result: Result<(), Error>, what: &str| {
             let name = format!("{} {}", subject.manager, subject.pid);
             match result {
-                Ok(()) => Ok(format!("{name} {what}.")),
+                Ok(()) => Ok(Done::Now(format!("{name} {what}."))),
                 Err(error) => Err(format!("{name}: {}.", error.text())),
             }
         };
@@ -122,21 +229,23 @@ impl Machine for System {
             Act::Kill(subject) => done(subject, self.process(subject)?.kill(), "has ended"),
             Act::Save(subject, path) => {
                 let process = self.process(subject)?;
-                rt::checkpoint::save(&[**process.port()], path)?;
-                Ok(format!(
-                    "{} {} is saved in {path}.",
-                    subject.manager, subject.pid
-                ))
+                let name = format!("{} {}", subject.manager, subject.pid);
+                let (what, path) = (format!("Saving {name} in {path}"), path.clone());
+                begin(what, move || {
+                    rt::checkpoint::save(&[**process.port()], &path)?;
+                    Ok(format!("{name} is saved in {path}."))
+                })
             }
             Act::Restore(path) => {
-                let made = rt::checkpoint::restore(path)?;
-                let names = made.iter().map(|(manager, name, process)| {
-                    format!("{manager} {} ({name})", process.pid())
-                });
-                Ok(format!(
-                    "Restored: {}.",
-                    names.collect::<Vec<_>>().join(", ")
-                ))
+                let (what, path) = (format!("Restoring {path}"), path.clone());
+                begin(what, move || {
+                    let made = rt::checkpoint::restore(&path)?;
+                    let names = made.iter().map(|(manager, name, process)| {
+                        format!("{manager} {} ({name})", process.pid())
+                    });
+                    let names = names.collect::<Vec<_>>().join(", ");
+                    Ok(format!("Restored: {names}."))
+                })
             }
         }
     }

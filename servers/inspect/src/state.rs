@@ -1,8 +1,13 @@
 //! What is shown of the machine, as JSON.
-use alloc::string::String;
+use crate::work::Work;
+use abi::state::Waiting;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::Serialize;
-use services::process::{Info, Status};
+use services::device;
+use services::process::{Info, Pid, Status};
+use services::system::{self, DriverState, On};
 
 /// The machine.
 #[derive(Debug, Default, Serialize)]
@@ -17,6 +22,12 @@ pub struct State {
     pub file_bytes: u64,
     pub files: u64,
     pub processes: Vec<Process>,
+    pub drivers: Vec<Driver>,
+    /// The interrupt lines that somebody has.
+    pub lines: Vec<Line>,
+    pub functions: Vec<Function>,
+    /// What takes long and was asked for here.
+    pub work: Vec<Work>,
     /// Sentences: what could not be asked, and why.
     pub missing: Vec<String>,
 }
@@ -45,7 +56,134 @@ pub struct Thread {
     /// In hexadecimal, since not every reader of JSON has 64 bits.
     pub instruction: String,
     pub stops: u32,
+    /// Whom it waits for, if it does.
+    pub waits: Option<Waits>,
+    #[serde(skip)]
+    waiting: u8,
+    /// It is in a call of Linux, or has met an exception.
+    #[serde(skip)]
+    in_exception: bool,
 }
+
+/// Whom a thread waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Waits {
+    /// The process, if it is one that a manager knows: its manager and its number there.
+    pub manager: Option<&'static str>,
+    pub pid: Option<Pid>,
+    /// Who it is, in words.
+    pub on: String,
+    /// The object at which it waits, an address of its own; nothing if there is none.
+    pub at: String,
+}
+
+/// A driver, or a server that is kept alive like one.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Driver {
+    pub name: String,
+    pub program: String,
+    pub uses: Option<String>,
+    /// `running`, `no device`, `being started anew` or `given up`.
+    pub state: &'static str,
+    /// Why it was given up.
+    pub why: String,
+    /// Its process at `native`; 0 if there is none.
+    pub pid: Pid,
+    /// How often it ended, and in how many of these somebody had killed it.
+    pub deaths: u32,
+    pub wanted: u32,
+    pub last: Option<Death>,
+    /// What the device server has given it, in words.
+    pub has: Vec<String>,
+}
+
+/// The last end of a driver.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Death {
+    pub at_ns: u64,
+    /// How, as the status of a process.
+    pub status: String,
+    /// The exception, if it met one.
+    pub why: String,
+}
+
+/// An interrupt line.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Line {
+    pub line: usize,
+    pub shared: bool,
+    pub parts: Vec<Part>,
+}
+
+/// Who has an interrupt line, or a part of it.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Part {
+    pub driver: String,
+    /// The PCI function, as `00:04.0`; nothing for a line as a whole.
+    pub function: Option<String>,
+    /// Masked until its driver has acknowledged an interrupt.
+    pub masked: bool,
+}
+
+/// A PCI function.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Function {
+    /// Bus, device and function, as `00:04.0`.
+    pub function: String,
+    /// Vendor and device, in hexadecimal.
+    pub id: String,
+    /// Class and subclass, in hexadecimal.
+    pub class: String,
+    pub line: Option<u8>,
+    pub shares: bool,
+    /// Whose it is; nobody's if there is none.
+    pub driver: Option<String>,
+}
+
+/// Kernel objects of a process: as many as one answer has.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Objects {
+    pub manager: &'static str,
+    pub pid: u32,
+    pub objects: Vec<Object>,
+    /// What to ask for next, as the field `from`; nothing behind the last.
+    pub next: Option<String>,
+    /// Whether all links between these objects and others are there.
+    pub all_links: bool,
+}
+
+/// A kernel object.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Object {
+    pub kind: String,
+    /// Where it is, in hexadecimal, and in which segment: `memory` or `control`.
+    pub at: String,
+    pub segment: &'static str,
+    /// What its state says.
+    pub what: String,
+    /// References to it that processes have, or, if it is a reference, the object that it names.
+    pub links: Vec<Link>,
+}
+
+/// The other end of a reference.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Link {
+    pub pid: Pid,
+    pub name: String,
+    pub at: String,
+}
+
+/// Most links that an answer has.
+pub const MOST_LINKS: usize = 256;
 
 impl Process {
     /// As the manager tells of it.
@@ -54,8 +192,11 @@ impl Process {
         let mut doing = info.doing.into_iter();
         let threads = info.threads.iter().map(|thread| Thread {
             doing: doing.next().unwrap_or_default(),
-            instruction: alloc::format!("{:#x}", thread.rip),
+            instruction: format!("{:#x}", thread.rip),
             stops: thread.stops,
+            waits: None,
+            waiting: thread.waiting,
+            in_exception: thread.exception != 0,
         });
         Process {
             manager,
@@ -67,13 +208,221 @@ impl Process {
             threads: threads.collect(),
         }
     }
+
+    /// Whether it is worth asking whom its threads wait for: one that waits for a time, or a server that waits for clients, waits for nobody.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        let for_somebody = |thread: &Thread| {
+            let waiting = Waiting::from_raw(u64::from(thread.waiting)).unwrap_or_default();
+            thread.in_exception
+                || matches!(
+                    waiting,
+                    Waiting::Mutex
+                        | Waiting::Cond
+                        | Waiting::Port
+                        | Waiting::Peer
+                        | Waiting::Reply
+                        | Waiting::Exception
+                )
+        };
+        self.threads.iter().any(for_somebody)
+    }
+}
+
+impl State {
+    /// Notes whom the threads of a native process wait for.
+    pub fn add_waits(&mut self, pid: Pid, waits: &[system::Wait]) {
+        for wait in waits {
+            let on = self.other_end(wait.on);
+            let native = |process: &&mut Process| process.manager == "native" && process.pid == pid;
+            let process = self.processes.iter_mut().find(native);
+            let thread = process.and_then(|p| p.threads.get_mut(wait.thread as usize));
+            if let Some(thread) = thread {
+                thread.waits = Some(Waits {
+                    at: match wait.at {
+                        0 => String::new(),
+                        at => format!("{at:#x}"),
+                    },
+                    ..on
+                });
+            }
+        }
+    }
+
+    fn name(&self, pid: Pid) -> Option<&str> {
+        let mut all = self.processes.iter();
+        let found = all.find(|process| process.manager == "native" && process.pid == pid);
+        found.map(|process| &*process.name)
+    }
+
+    fn other_end(&self, on: On) -> Waits {
+        let words = match on {
+            On::Process(pid) => {
+                return Waits {
+                    manager: Some("native"),
+                    pid: Some(pid),
+                    on: self.name(pid).unwrap_or("(it has ended)").to_string(),
+                    at: String::new(),
+                }
+            }
+            On::Anybody => "whoever lets it go on: a mutex or a condition has no owner",
+            On::Memory => "the memory server: a page of its memory is to come",
+            On::Manager => "init, which has its exception",
+            On::Init => "init",
+            On::Dead => "nobody: what it waits at is dead, and it is about to be told",
+            On::Unknown => "init or the memory server: no process that init manages has the port",
+        };
+        Waits {
+            manager: None,
+            pid: None,
+            on: words.to_string(),
+            at: String::new(),
+        }
+    }
+
+    /// Notes that threads of Linux programs that are in a call wait for the personality. For what that waits, what they are about to do says.
+    pub fn add_linux_waits(&mut self) {
+        let mut all = self.processes.iter();
+        let personality =
+            all.find(|process| process.manager == "native" && process.name == "linux");
+        let waits = Waits {
+            manager: personality.map(|_| "native"),
+            pid: personality.map(|process| process.pid),
+            on: "linux".to_string(),
+            at: String::new(),
+        };
+        for process in self.processes.iter_mut().filter(|p| p.manager == "linux") {
+            for thread in process.threads.iter_mut().filter(|t| t.in_exception) {
+                thread.waits = Some(waits.clone());
+            }
+        }
+    }
+
+    /// Notes what is told of the interrupt lines, by their numbers.
+    pub fn add_lines(&mut self, lines: Vec<device::Line>) {
+        let all = lines.into_iter().enumerate();
+        let had = all.filter(|(_, line)| !line.parts.is_empty());
+        self.lines.extend(had.map(|(number, line)| Line {
+            line: number,
+            shared: line.shared,
+            parts: line.parts.into_iter().map(Part::new).collect(),
+        }));
+    }
+}
+
+impl Part {
+    fn new(part: device::LinePart) -> Self {
+        Part {
+            driver: part.driver,
+            function: part.function.map(place),
+            masked: part.silenced,
+        }
+    }
+}
+
+impl Function {
+    /// As the device server tells of it.
+    #[must_use]
+    pub fn new(told: device::PciFunction) -> Self {
+        Function {
+            function: place(told.function),
+            id: format!("{:04x}:{:04x}", told.vendor, told.device),
+            class: format!("{:04x}", told.class >> 16),
+            line: told.line,
+            shares: told.shares,
+            driver: told.driver,
+        }
+    }
+}
+
+impl Driver {
+    /// As init tells of it, and what the device server has given it.
+    #[must_use]
+    pub fn new(told: system::Driver, has: Vec<String>) -> Self {
+        let (state, why) = match told.state {
+            DriverState::Running => ("running", String::new()),
+            DriverState::Absent => ("no device", String::new()),
+            DriverState::Starting => ("being started anew", String::new()),
+            DriverState::GivenUp(why) => ("given up", why),
+        };
+        Driver {
+            name: told.name,
+            program: told.program,
+            uses: told.uses,
+            state,
+            why,
+            pid: told.pid,
+            deaths: told.deaths,
+            wanted: told.wanted,
+            last: told.last.map(|death| Death {
+                at_ns: death.at_ns,
+                status: words(death.status),
+                why: death.why,
+            }),
+            has,
+        }
+    }
+}
+
+impl Objects {
+    /// As init tells of them. `names`: what processes are called.
+    #[must_use]
+    pub fn new(
+        pid: Pid,
+        objects: Vec<system::Object>,
+        (links, all_links): (&[system::Link], bool),
+        names: impl Fn(Pid) -> String,
+    ) -> Self {
+        let is_full = objects.len() >= system::MOST_OBJECTS;
+        let last = objects.last().filter(|_| is_full);
+        let next =
+            last.map(|object| format!("{:#x}", object.spot.saturating_add(abi::OBJECT_SIZE)));
+        let objects = objects.into_iter().map(|object| {
+            let own = links.iter().filter(|link| link.spot == object.spot);
+            let links = own.map(|link| Link {
+                pid: link.other,
+                name: names(link.other),
+                at: spot(link.at).0,
+            });
+            let (at, segment) = spot(object.spot);
+            Object {
+                links: links.collect(),
+                kind: object.kind,
+                at,
+                segment,
+                what: object.what,
+            }
+        });
+        Objects {
+            manager: "native",
+            pid,
+            objects: objects.collect(),
+            next,
+            all_links,
+        }
+    }
+}
+
+/// Where a spot is: in hexadecimal, and in which segment.
+fn spot(spot: u64) -> (String, &'static str) {
+    use services::process::IN_MEMORY;
+    match spot & IN_MEMORY {
+        0 => (format!("{spot:#x}"), "control"),
+        _ => (format!("{:#x}", spot & !IN_MEMORY), "memory"),
+    }
+}
+
+/// The place of a PCI function, as people write it.
+fn place(function: u16) -> String {
+    let (bus, device, function) = (function >> 8, function >> 3 & 31, function & 7);
+    format!("{bus:02x}:{device:02x}.{function}")
 }
 
 fn words(status: Status) -> String {
     match status {
         Status::Running => "running".into(),
         Status::Stopped => "stopped".into(),
-        Status::Exited(status) => alloc::format!("exited {status}"),
-        Status::Killed(signal) => alloc::format!("killed by signal {signal}"),
+        Status::Exited(status) => format!("exited {status}"),
+        Status::Killed(signal) => format!("killed by signal {signal}"),
     }
 }

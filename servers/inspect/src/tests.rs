@@ -1,13 +1,16 @@
 //! Requests as browsers and as enemies send them.
-use crate::answer::{answer, Act, Machine, Subject};
+use crate::answer::{answer, Act, Done, Machine, Subject};
 use crate::crowd::makes_room;
 use crate::http::{field, is_own, parse, Parsed, Request, Status, MOST};
-use crate::state::{Process, State};
+use crate::state::{Driver, Function, Objects, Process, State};
+use crate::work::{self, Works};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use services::process::{Info, Status as Doing, Thread};
+use services::device::{Line, LinePart, PciFunction};
+use services::process::{Info, Status as Doing, Thread, IN_MEMORY};
+use services::system::{self, Death, DriverState, Link, On, Wait, MOST_OBJECTS};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -21,10 +24,36 @@ impl Machine for Fake {
     fn state(&mut self) -> &State {
         &self.state
     }
-    fn act(&mut self, act: &Act) -> Result<String, String> {
-        self.done.push(act.clone());
-        Ok("done.".into())
+    fn objects(&mut self, subject: &Subject, from: u64) -> Result<Objects, (Status, String)> {
+        match (subject.manager, from) {
+            ("native", 0..=0x10) => Ok(objects_of(subject.pid)),
+            ("native", _) => Err((Status::Busy, "Ask again.".into())),
+            _ => Err((Status::NotFound, "It is not told.".into())),
+        }
     }
+    fn act(&mut self, act: &Act) -> Result<Done, String> {
+        self.done.push(act.clone());
+        Ok(match act {
+            Act::Save(..) | Act::Restore(_) => Done::Begun("begun.".into()),
+            _ => Done::Now("done.".into()),
+        })
+    }
+}
+
+fn objects_of(pid: u32) -> Objects {
+    let object = |n: u64| system::Object {
+        spot: IN_MEMORY | (n << 4),
+        kind: "port".into(),
+        what: "known as '<b>'".into(),
+    };
+    let link = Link {
+        spot: IN_MEMORY | 0x10,
+        other: 4,
+        at: 0x20,
+        named: true,
+    };
+    let objects = (1..=MOST_OBJECTS as u64).map(object).collect();
+    Objects::new(pid, objects, (&[link], false), |pid| format!("p{pid}"))
 }
 
 fn whole(text: &str) -> Request {
@@ -159,7 +188,8 @@ fn who_has_the_token_acts() {
         ask(&format!(
             "act=checkpoint&manager=native&pid=7&path=%2Ftmp%2Fa+b&{good}"
         )),
-        200
+        202,
+        "it takes long, and is not waited for"
     );
     let subject = |manager, pid| Subject { manager, pid };
     assert_eq!(
@@ -175,6 +205,249 @@ fn who_has_the_token_acts() {
     ));
     assert_eq!(status(&answer(&get, TOKEN, &mut machine)), 405);
     assert_eq!(machine.done.len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_not_said_at_length() {
+    let long = "x".repeat(7000);
+    let good = format!("token={TOKEN}&");
+    for body in [
+        format!("{good}act={long}"),
+        format!("{good}act=kill&manager={long}&pid=1"),
+        format!("{good}act=kill&manager=linux&pid={long}"),
+    ] {
+        let said = answer(&post(&body), TOKEN, &mut Fake::default());
+        assert_eq!(status(&said), 400);
+        assert!(said.len() < 1000, "an answer of any length");
+        // Whatever came is text and not a page.
+        let text = core::str::from_utf8(&said).unwrap();
+        assert!(text.contains("Content-Type: text/plain"), "{text}");
+        assert!(text.contains("X-Content-Type-Options: nosniff"), "{text}");
+    }
+}
+
+#[test]
+fn objects_are_listed_when_asked_for() {
+    let mut machine = Fake::default();
+    let mut ask = |query: &str| {
+        let request = format!("GET /process?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let said = answer(&whole(&request), TOKEN, &mut machine);
+        let text = String::from_utf8(said.clone()).unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1.to_string();
+        (status(&said), body)
+    };
+    let (status, body) = ask("manager=native&pid=5");
+    assert_eq!(status, 200);
+    let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let first = &value["objects"][0];
+    assert_eq!(first["segment"], "memory");
+    assert_eq!(
+        (&first["at"], &first["what"]),
+        (&"0x10".into(), &"known as '<b>'".into())
+    );
+    let link = serde_json::json!({ "pid": 4, "name": "p4", "at": "0x20" });
+    assert_eq!(first["links"], serde_json::json!([link]));
+    assert_eq!(value["objects"].as_array().unwrap().len(), MOST_OBJECTS);
+    assert_eq!(value["next"], "0x8000000000000210", "a list goes on");
+    assert_eq!(value["all_links"], false);
+    assert_eq!(ask("manager=native&pid=5&from=0x8000000000000210").0, 503);
+    assert_eq!(ask("manager=linux&pid=5").0, 404);
+    for wrong in [
+        "",
+        "pid=5",
+        "manager=native",
+        "manager=kernel&pid=5",
+        "manager=native&pid=-1",
+        "manager=native&pid=5&from=16",
+        "manager=native&pid=5&from=0x10000000000000000",
+        "manager=%ff&pid=5",
+    ] {
+        assert_eq!(ask(wrong).0, 400, "{wrong}");
+    }
+    let post = whole("POST /process HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(
+        super::tests::status(&answer(&post, TOKEN, &mut machine)),
+        405
+    );
+}
+
+/// A process with threads that wait for these things.
+fn process(manager: &'static str, pid: u32, name: &str, waiting: &[(u8, u8)]) -> Process {
+    let thread = |&(waiting, exception): &(u8, u8)| Thread {
+        rip: 0x40_0000,
+        rax: 0,
+        waiting,
+        stops: 0,
+        exception,
+    };
+    Process::new(
+        manager,
+        Info {
+            pid,
+            name: name.into(),
+            status: Doing::Running,
+            threads: waiting.iter().map(thread).collect(),
+            doing: Vec::new(),
+            resident: 0,
+            objects: 0,
+        },
+    )
+}
+
+#[test]
+fn who_waits_for_whom_is_told_by_name() {
+    let [sleeps, serves, calls] = [3, 6, 5].map(|waiting| (waiting, 0));
+    let mut state = State {
+        processes: vec![
+            process("native", 3, "linux", &[serves]),
+            process("native", 5, "ps", &[sleeps, calls]),
+            process("linux", 5, "busybox", &[(9, 1), (0, 0)]),
+        ],
+        ..State::default()
+    };
+    let may: Vec<bool> = state.processes.iter().map(Process::may_wait).collect();
+    assert_eq!(may, [false, true, true], "clients and times are nobody");
+    let wait = |thread, on| Wait {
+        thread,
+        at: 0x1000,
+        on,
+    };
+    // A thread that there is not any more, and a process, are no reason to panic.
+    let told = [
+        wait(1, On::Process(3)),
+        wait(0, On::Process(99)),
+        wait(7, On::Memory),
+    ];
+    state.add_waits(5, &told);
+    state.add_waits(77, &told);
+    state.add_linux_waits();
+    let waits = |process: usize, thread: usize| {
+        let waits = state.processes[process].threads[thread].waits.as_ref();
+        waits.map(|waits| (waits.manager, waits.pid, &*waits.on, &*waits.at))
+    };
+    assert_eq!(
+        waits(1, 1),
+        Some((Some("native"), Some(3), "linux", "0x1000"))
+    );
+    assert_eq!(
+        waits(1, 0),
+        Some((Some("native"), Some(99), "(it has ended)", "0x1000"))
+    );
+    assert_eq!(waits(2, 0), Some((Some("native"), Some(3), "linux", "")));
+    assert_eq!((waits(0, 0), waits(2, 1)), (None, None));
+    for on in [
+        On::Anybody,
+        On::Memory,
+        On::Manager,
+        On::Init,
+        On::Dead,
+        On::Unknown,
+    ] {
+        state.add_waits(5, &[wait(1, on)]);
+        let waits = state.processes[1].threads[1].waits.as_ref().unwrap();
+        assert!(waits.pid.is_none() && !waits.on.is_empty());
+    }
+}
+
+#[test]
+fn drivers_and_interrupts_are_told() {
+    let told = |state| system::Driver {
+        name: "disk".into(),
+        program: "sbin/virtio-blk".into(),
+        uses: None,
+        state,
+        pid: 9,
+        deaths: 3,
+        wanted: 1,
+        last: Some(Death {
+            at_ns: 7,
+            status: Doing::Killed(11),
+            why: "bad access".into(),
+        }),
+    };
+    let states = [
+        (DriverState::Running, "running", ""),
+        (DriverState::Absent, "no device", ""),
+        (DriverState::Starting, "being started anew", ""),
+        (DriverState::GivenUp("why".into()), "given up", "why"),
+    ];
+    for (state, words, why) in states {
+        let driver = Driver::new(told(state), vec!["the PCI function 00:04.0".into()]);
+        let value = serde_json::to_value(&driver).unwrap();
+        assert_eq!(
+            (&value["state"], &value["why"]),
+            (&words.into(), &why.into())
+        );
+        assert_eq!((&value["deaths"], &value["wanted"]), (&3.into(), &1.into()));
+        assert_eq!(value["last"]["status"], "killed by signal 11");
+        assert_eq!(value["last"]["why"], "bad access");
+        assert_eq!(value["has"][0], "the PCI function 00:04.0");
+    }
+    let mut state = State::default();
+    let part = |function| LinePart {
+        driver: "disk".into(),
+        function,
+        silenced: function.is_some(),
+    };
+    let (mut lines, shared) = (vec![Line::default(); 16], true);
+    lines[4].parts = vec![part(None)];
+    lines[11] = Line {
+        shared,
+        parts: vec![part(Some(0x20)), part(Some(0x1_21))],
+    };
+    state.add_lines(lines);
+    let value = serde_json::to_value(&state.lines).unwrap();
+    assert_eq!(value.as_array().unwrap().len(), 2, "lines that nobody has");
+    assert_eq!(value[0]["line"], 4);
+    assert_eq!(value[0]["parts"][0]["function"], serde_json::Value::Null);
+    assert_eq!(value[1]["shared"], true);
+    assert_eq!(value[1]["parts"][1]["function"], "01:04.1");
+    assert_eq!(value[1]["parts"][1]["masked"], true);
+    let function = Function::new(PciFunction {
+        function: 0x20,
+        vendor: 0x1af4,
+        device: 0x1001,
+        class: 0x0100_0000,
+        line: Some(11),
+        shares: true,
+        driver: None,
+    });
+    let value = serde_json::to_value(&function).unwrap();
+    assert_eq!(
+        (&value["function"], &value["id"], &value["class"]),
+        (&"00:04.0".into(), &"1af4:1001".into(), &"0100".into())
+    );
+}
+
+#[test]
+fn what_takes_long_is_bounded_and_remembered() {
+    let mut works = Works::new();
+    let first = works.begin("Saving native 1").unwrap();
+    let all: Vec<u32> = (1..work::MOST)
+        .map(|_| works.begin("more").unwrap())
+        .collect();
+    let why = works.begin("one more").unwrap_err();
+    assert!(why.contains("wait"), "{why}");
+    assert_eq!(works.list()[0].stage, "going on");
+    works.over(first, Ok("saved.".into()));
+    assert_eq!(
+        (works.list()[0].stage, &*works.list()[0].said),
+        ("done", "saved.")
+    );
+    works.over(all[0], Err("no room.".into()));
+    assert_eq!(
+        (works.list()[1].stage, &*works.list()[1].said),
+        ("failed", "no room.")
+    );
+    works.forget(all[1]);
+    works.over(all[1], Ok("of nobody".into()));
+    // Of what is over only the last is kept; what goes on is never forgotten.
+    for _ in 0..100 {
+        let number = works.begin("again").unwrap();
+        works.over(number, Ok(String::new()));
+    }
+    assert!(works.list().len() < 2 * work::MOST + 2);
+    assert!(works.list().iter().any(|work| work.number == all[2]));
 }
 
 #[test]
