@@ -1,7 +1,8 @@
-//! The page that shows the machine: this host is the browser.
+//! The page that shows the machine: this host is the browser, and a browser is.
 
+use super::browser::{self, Browser};
 use super::net::free_port;
-use crate::scenario::{Ctx, Failure, Run};
+use crate::scenario::{Ctx, Failure, Output, Run};
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -46,7 +47,7 @@ fn post(port: u16, form: &str) -> Option<(u16, String)> {
 const ATTEMPTS: usize = 8;
 
 /// What the page shows.
-pub(super) fn state(port: u16) -> Result<Value, Failure> {
+fn state(port: u16) -> Result<Value, Failure> {
     // Who has connected, and whose request is still on its way when many others connect, may be the one who makes room: he asks again.
     let mut answers = (0..ATTEMPTS).map(|_| get(port, "/state"));
     let answer = answers.find_map(|answer| answer);
@@ -58,7 +59,7 @@ pub(super) fn state(port: u16) -> Result<Value, Failure> {
 }
 
 /// The processes of this name, as the page shows them: manager, number, state.
-pub(super) fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
+fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
     let state = state(port)?;
     let all = state["processes"].as_array().ok_or("no processes")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -114,7 +115,7 @@ fn waits_for(state: &Value, name: &str) -> Option<(String, u64)> {
 }
 
 /// Waits until the only process of this name is in this state: its number.
-pub(super) fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
+fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
     let mut last = Vec::new();
     for _ in 0..200 {
         last = processes(port, name)?;
@@ -266,7 +267,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let elsewhere = b"GET /state HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     expect(ask(port, elsewhere), 403)?;
     expect(get(port, "/elsewhere"), 404)?;
-    let name = "busybox sleep 1000";
+    let name = SLEEPER;
     let pid = until(port, name, "running")?;
     let act = |act: &str, pid: u64, token: &str| {
         let form = format!("token={token}&manager=linux&pid={pid}&path=/tmp/image&act={act}");
@@ -318,6 +319,187 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a browser that is driven does and sees: rows, a picture of who waits for whom, what a click does with the token and without. A picture of the page.
+fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
+    // What forwards the port takes connections before the machine does, and closes them.
+    while get(port, "/").is_none_or(|(status, _)| status != 200) {
+        if over.load(Ordering::Relaxed) {
+            return Err("there was never a page".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sleeper = until(port, SLEEPER, "running")?;
+    let of = |name: &str| {
+        let found = processes(port, name)?.pop();
+        found.map(|(_, pid, _)| pid).ok_or(format!("no {name}"))
+    };
+    let (counter, random, inspect) = (of("counter")?, of("virtio-rng")?, of(SELF)?);
+    let mut browser = Browser::start(1000, 900)?;
+    browser.open(&format!("http://127.0.0.1:{port}/"))?;
+    let button = |what: &str, id: &str| {
+        format!("document.querySelector('button[data-key=\"{what} {id}\"]')")
+    };
+    let id = format!("linux {sleeper}");
+    let row = format!("{}.closest('tr').innerText", button("stop", &id));
+    // Rows, and nothing of a process's name is a part of the page but text.
+    for (part, least) in [
+        ("processes", 10),
+        ("drivers", 6),
+        ("lines", 3),
+        ("functions", 4),
+    ] {
+        let count = format!("document.querySelectorAll('#{part} > tr').length >= {least}");
+        browser.until(&count)?;
+    }
+    browser.until("document.querySelectorAll('svg rect').length >= 4")?;
+    browser.until("document.querySelector('svg').textContent.includes('counter')")?;
+    let hostile = "document.getElementById('processes').innerText.includes('<img src=x onerror=')";
+    browser.until(hostile)?;
+    browser.until("document.images.length === 0 && window.hacked === undefined")?;
+    browser.until(&format!("{row}.includes('waits for linux')"))?;
+    // Everybody can use it: a language, a label for each input, a name for each button, and a scope for each head of a table.
+    browser.until(
+        "document.documentElement.lang === 'en' && document.title !== '' \
+         && [...document.querySelectorAll('input')].every(it => it.labels.length === 1) \
+         && [...document.querySelectorAll('button')].every(it => it.getAttribute('aria-label') || it.textContent) \
+         && [...document.querySelectorAll('th')].every(it => it.scope) \
+         && [...document.querySelectorAll('[role=img]')].every(it => it.getAttribute('aria-label') || it.getAttribute('aria-labelledby'))",
+    )?;
+    // Without the token there is a sentence, and nothing is done.
+    let said =
+        |what: &str| format!("document.getElementById('said').textContent.includes('{what}')");
+    browser.click(&button("stop", &id))?;
+    browser.until(&said("The token is another one"))?;
+    until(port, SLEEPER, "running")?;
+    // With it the process is stopped, the page shows that by itself, and the button keeps the focus.
+    browser.click("document.getElementById('token')")?;
+    browser.type_text(TOKEN)?;
+    browser.click(&button("stop", &id))?;
+    browser.until(&said("is stopped"))?;
+    browser.until(&format!("{row}.includes('stopped')"))?;
+    until(port, SLEEPER, "stopped")?;
+    browser.until(&format!(
+        "document.activeElement === {}",
+        button("stop", &id)
+    ))?;
+    browser.click(&button("go on", &id))?;
+    browser.until(&format!("{row}.includes('running')"))?;
+    // What takes long is shown until it is done.
+    browser.click(&button("checkpoint", &id))?;
+    browser
+        .until("document.getElementById('work').textContent.includes('is saved in /tmp/image')")?;
+    // A driver is killed, and comes again.
+    browser.click(&button("kill", &format!("native {random}")))?;
+    browser.until("document.getElementById('drivers').innerText.includes('1 (1 by kill)')")?;
+    // Objects, when they are asked for.
+    browser.click(&button("objects", &format!("native {counter}")))?;
+    browser.until("!document.getElementById('objects').hidden")?;
+    let listed = "document.getElementById('list').innerText.includes(\"known as 'counter'\")";
+    let is_over = "document.getElementById('more').hidden";
+    while browser.value(&format!("{listed} || {is_over}"))? != true {
+        browser.click("document.getElementById('more')")?;
+        browser.until("!document.getElementById('more').disabled")?;
+    }
+    browser.until(listed)?;
+    browser.until("document.getElementById('kinds').innerText.includes('\u{d7} port')")?;
+    browser.click("document.getElementById('close')")?;
+    browser.until("document.getElementById('objects').hidden")?;
+    // Held still, it is as it was.
+    browser.click("document.getElementById('still')")?;
+    browser.value(FOR_PICTURE)?;
+    let picture = browser.picture()?;
+    if !browser.complaints.is_empty() {
+        return Err(format!("the browser says: {:#?}", browser.complaints));
+    }
+    // It ends itself.
+    browser.click(&button("kill", &format!("native {inspect}")))?;
+    browser.until(&said("The machine d"))?;
+    Ok(picture)
+}
+
+/// Makes the page as it stands in README.md: with small letters, and with few colours, so that the file is small.
+const FOR_PICTURE: &str = r##"(() => {
+    const make = (parent, name, attributes) => {
+        const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+        for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+        return parent.appendChild(element);
+    };
+    const filter = make(make(document.body, "svg", { width: 0, height: 0 }), "filter",
+        { id: "few", x: 0, y: 0, width: 1, height: 1, "color-interpolation-filters": "sRGB" });
+    const each = make(filter, "feComponentTransfer", {});
+    for (const colour of "RGB")
+        make(each, `feFunc${colour}`, { type: "discrete", tableValues: "0 .25 .5 .75 1" });
+    document.documentElement.style.background = "white";
+    document.documentElement.style.filter = "url(#few)";
+    document.body.style.fontSize = "11px";
+})()"##;
+
+/// The processes that the page is looked at with.
+const SLEEPER: &str = "busybox sleep 1000";
+const SELF: &str = "inspect 80 /tmp/token";
+
+/// The page in a browser, if this host has one.
+pub(crate) fn in_browser(ctx: &mut Ctx) -> Result<(), Failure> {
+    if !browser::is_there() {
+        let why = "there is no browser: './fermata prove --browser' installs one (100 MB)";
+        ctx.leave_out(why);
+        return Ok(());
+    }
+    shown_in_browser(ctx).map(|_| ())
+}
+
+/// The page in a browser: a picture of it.
+pub(crate) fn shown_in_browser(ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+    let port = free_port()?;
+    let script = "net up\nbusybox sleep 1000 &\n\
+         busybox sh -c 'sleep 1000; : \"<img src=x onerror=window.hacked=1>\"' &\n\
+         counter &\ncount apples 7\ncount apples @12 &\n\
+         trust inspect 80 /tmp/token &\nwait %5\necho over\n";
+    let run = Run::script(script)
+        .add("/tmp/token", format!("{TOKEN}\n"))
+        .rng(Rng::Host)
+        .net(Net::User {
+            forwards: vec![(port, 80)],
+        });
+    let (output, looked) = beside(ctx, run, |over| {
+        let looked = look(port, over);
+        if let (Err(_), Ok(all)) = (&looked, processes(port, SELF)) {
+            // The machine ends all the same.
+            for (_, pid, _) in all {
+                post(
+                    port,
+                    &format!("token={TOKEN}&manager=native&pid={pid}&act=kill"),
+                );
+            }
+        }
+        looked
+    });
+    let (output, picture) = (output?, looked?);
+    let text = output.text();
+    assert!(text.contains("\nover\n"), "it did not end:\n{text}");
+    Ok(picture)
+}
+
+/// Runs a machine, and beside it what looks at it until it is over.
+fn beside<T: Send>(
+    ctx: &mut Ctx,
+    run: Run,
+    look: impl FnOnce(&AtomicBool) -> Result<T, Failure> + Send,
+) -> (Result<Output, Failure>, Result<T, Failure>) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let browser = scope.spawn(|| look(&over));
+        let output = ctx.run(run);
+        over.store(true, Ordering::Relaxed);
+        let looked = browser.join();
+        let looked = looked.unwrap_or_else(|panic| match panic.downcast_ref::<String>() {
+            Some(why) => Err(format!("the browser was not content: {why}")),
+            None => Err("the browser was not content".to_string()),
+        });
+        (output, looked)
+    })
+}
+
 /// A browser sees what there is, and stops, saves, ends and restores a Linux program with the token, and not without.
 pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
     let port = free_port()?;
@@ -331,18 +513,9 @@ pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
         .net(Net::User {
             forwards: vec![(port, 80)],
         });
-    let over = AtomicBool::new(false);
-    let (output, browsed) = std::thread::scope(|scope| {
-        let browser = scope.spawn(|| browse(port, &over));
-        let output = ctx.run(run);
-        over.store(true, Ordering::Relaxed);
-        (output, browser.join())
-    });
+    let (output, browsed) = beside(ctx, run, |over| browse(port, over));
     let output = output?;
-    browsed.map_err(|panic| match panic.downcast_ref::<String>() {
-        Some(why) => format!("the browser was not content: {why}"),
-        None => "the browser was not content".to_string(),
-    })??;
+    browsed?;
     let text = output.text();
     let lines = [
         "inspect: the page is at port 80; the token is in /tmp/token",

@@ -5,6 +5,7 @@
 //! what they are written with. A new one goes into a file here and a line into [`ALL`].
 
 mod attack;
+mod browser;
 mod checkpoint;
 mod disk;
 mod driver;
@@ -28,6 +29,8 @@ use std::process::{Command, Stdio};
 use crate::scenario::{Ctx, Failure, Run, Scenario};
 
 pub(crate) use attack::services_from;
+pub(crate) use browser::PROGRAM as BROWSER;
+pub(crate) use inspect::shown_in_browser;
 
 /// All scenarios.
 pub(crate) const ALL: &[Scenario] = &[
@@ -123,6 +126,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("driver_hostile", driver::hostile),
     scenario("driver_shared", driver::shared),
     once("inspect", inspect::page),
+    once("inspect_browser", inspect::in_browser),
     scenario("gdb_native", gdb::native),
     once("gdb_linux", gdb::linux),
     once("gdb_debian", gdb::debian),

@@ -151,7 +151,7 @@ pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
     /// With --mutants, --packages or --checkpoints: only those whose name contains FILTER
-    #[arg(conflicts_with_all = ["interrupts", "model", "drivers"])]
+    #[arg(conflicts_with_all = ["interrupts", "model", "drivers", "browser"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
     #[arg(long)]
@@ -186,12 +186,21 @@ struct Claim {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", require_equals = true,
         value_parser = clap::value_parser!(u64).range(1..))]
     checkpoints: Option<u64>,
+    /// The page of `inspect` in a browser without a window, which is installed if there is none (Debian's chromium-headless-shell, 100 MB with
+    /// what it needs): what it shows, and what a click does; writes docs/inspect.png
+    #[arg(long)]
+    browser: bool,
 }
 
 impl ProveOptions {
     /// Whether it is about programs of packages.
     pub(crate) fn is_about_packages(&self) -> bool {
         self.claim.packages
+    }
+
+    /// Whether it is about the page of `inspect` in a browser.
+    pub(crate) fn is_about_browser(&self) -> bool {
+        self.claim.browser
     }
 
     /// Whether it is about the mutants, and not about interrupts.
@@ -298,6 +307,7 @@ mod tests {
             "prove --model=2",
             "prove --drivers",
             "prove --drivers=400",
+            "prove --browser",
             "prove --checkpoints=1000000 python3",
             "explain cond_wait",
             "build --all",
@@ -364,6 +374,7 @@ mod tests {
             "prove --model --mutants",
             "prove --drivers=0",
             "prove --drivers --model",
+            "prove --browser ipc",
             "prove --mutants a b",
             "syscalls all",
             "bench a b",

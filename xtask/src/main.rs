@@ -75,6 +75,9 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Prove(options) if options.is_about_packages() => {
             xtask_test::packages::run(&Project::find()?, options.filter.as_deref())
         }
+        Command::Prove(options) if options.is_about_browser() => {
+            xtask_test::prove_browser(&Project::find()?)
+        }
         Command::Prove(options) if options.checkpoints().is_some() => {
             let count = options.checkpoints().unwrap_or_default();
             let filter = options.filter.as_deref();

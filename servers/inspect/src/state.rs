@@ -265,12 +265,13 @@ impl State {
                     at: String::new(),
                 }
             }
-            On::Anybody => "whoever lets it go on: a mutex or a condition has no owner",
-            On::Memory => "the memory server: a page of its memory is to come",
-            On::Manager => "init, which has its exception",
+            On::Anybody => "whoever lets it go on (a mutex has no owner)",
+            On::Memory => "a page of its memory",
+            On::Manager => "init (it has met an exception)",
             On::Init => "init",
-            On::Dead => "nobody: what it waits at is dead, and it is about to be told",
-            On::Unknown => "init or the memory server: no process that init manages has the port",
+            On::Dead => "nobody (what it waits at is dead)",
+            // No process that init manages has the port.
+            On::Unknown => "init or the memory server",
         };
         Waits {
             manager: None,

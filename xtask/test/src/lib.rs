@@ -43,6 +43,7 @@ use crate::scenario::{Ctx, Finished};
 use fuzz::FuzzOptions;
 use xtask_bench::Thresholds;
 use xtask_build::config::{Choice, Config, Irq};
+use xtask_build::debian;
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
@@ -464,6 +465,39 @@ pub fn prove_drivers(project: &Project, kills: u64) -> Result<u8, Error> {
     Ok(u8::from(
         failed != 0 || done != kills * scenarios::KILLS.len() as u64,
     ))
+}
+
+/// The picture of the page of `inspect` that stands in README.md.
+const PICTURE: &str = "docs/inspect.png";
+
+/// `./fermata prove --browser`: installs a browser if there is none, and looks at the page of `inspect` with it.
+pub fn prove_browser(project: &Project) -> Result<u8, Error> {
+    signals::catch();
+    // Without a font a page has no letters.
+    let tools = [
+        (scenarios::BROWSER, scenarios::BROWSER),
+        (scenarios::BROWSER, "fonts-dejavu-core"),
+    ];
+    debian::install(&tools).map_err(Error::new)?;
+    let config = Config::DEFAULT;
+    let images = image::build(project, &[config])?;
+    let mut picture = Vec::new();
+    let outcome = run_scenario(&images, config, "browser", |ctx| {
+        picture = scenarios::shown_in_browser(ctx)?;
+        Ok(())
+    });
+    if let Outcome::Failed(why) = outcome {
+        println!("{why}");
+        return Ok(1);
+    }
+    let path = project.root.join(PICTURE);
+    let written = std::fs::write(&path, &picture);
+    written.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    println!(
+        "the page is as it should be; {PICTURE} shows it ({} KB)",
+        picture.len() / 1024
+    );
+    Ok(0)
 }
 
 /// Notes that a part is finished.
