@@ -319,6 +319,107 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Looks at programs that make that as hard as they can.
+fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
+    while get(port, "/").is_none_or(|(status, _)| status != 200) {
+        if over.load(Ordering::Relaxed) {
+            return Err("there was never a page".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let name = "/test/hostile watched";
+    let of = |name: &str| {
+        let found = processes(port, name)?.pop();
+        found.map(|(_, pid, _)| pid).ok_or(format!("no {name}"))
+    };
+    let inspect = of(SELF)?;
+    let pid = of(name)?;
+    // Half of its callers wait for itself; of the others it cannot be known; one waits for a mutex; it waits in no other way.
+    shown(port, "whom it waits for", |state| {
+        let process = element(state, "processes", "name", name)?;
+        let threads = process["threads"].as_array()?;
+        let waits = threads
+            .iter()
+            .filter_map(|thread| thread["waits"].as_object());
+        let (mut itself, mut unknown, mut mutex, mut all) = (0, 0, 0, 0);
+        for waits in waits {
+            let on = waits["on"].as_str()?;
+            all += 1;
+            itself += usize::from(waits["pid"] == pid);
+            unknown += usize::from(on == "init or the memory server");
+            mutex += usize::from(on.contains("mutex"));
+        }
+        ((all, itself, unknown, mutex) == (9, 4, 4, 1)).then_some(())
+    })?;
+    // A driver that dies at once: how often, of what, and that it was given up.
+    shown(port, "the driver that dies", |state| {
+        let driver = element(state, "drivers", "name", "crash")?;
+        let last = &driver["last"];
+        let is = driver["state"] == "given up"
+            && driver["deaths"] == 6
+            && driver["wanted"] == 0
+            && driver["pid"] == 0
+            && last["status"] == "killed by signal 11"
+            && last["why"].as_str()?.starts_with("bad access to 0x8 at ");
+        is.then_some(())
+    })?;
+    // It has thousands of objects. Each answer has a few, and says where to go on, or that it was not all.
+    let (mut from, mut listed) = (String::new(), 0);
+    for _ in 0..40 {
+        let path = format!("/process?manager=native&pid={pid}&from={from}");
+        let (status, body) = get(port, &path).ok_or("no answer to /process")?;
+        if status == 503 {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        }
+        assert_eq!(status, 200, "{body}");
+        let list: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+        listed += list["objects"].as_array().map_or(0, Vec::len);
+        match list["next"].as_str() {
+            Some(next) => from = next.to_string(),
+            None => return Err(format!("there were only {listed} objects")),
+        }
+    }
+    assert!(listed >= 2 * 32, "{listed} objects");
+    let form = format!("token={TOKEN}&manager=native&pid={inspect}&act=kill");
+    post(port, &form);
+    Ok(())
+}
+
+/// Programs that wait in strange ways, and have as many objects as they are given, hold up nobody who looks, and the machine goes on.
+pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
+    let port = free_port()?;
+    let script = "net up\n/test/hostile watched &\ntrust inspect 80 /tmp/token &\nwait %2\n\
+         kill %1\necho over\n";
+    // For a function that every machine has, and that no driver has claimed.
+    let driver = "test/hostile crash pci=8086:7113\n";
+    let run = Run::script(script)
+        .add("/tmp/token", format!("{TOKEN}\n"))
+        .add("/etc/drivers", driver)
+        .net(Net::User {
+            forwards: vec![(port, 80)],
+        });
+    let (output, looked) = beside(ctx, run, |over| {
+        let looked = look_at_hostile(port, over);
+        if looked.is_err() {
+            end(port);
+        }
+        looked
+    });
+    let output = output?;
+    looked?;
+    assert!(output.text().contains("over"), "{}", output.text());
+    Ok(())
+}
+
+/// Has the page end, and with it the script.
+fn end(port: u16) {
+    for (_, pid, _) in processes(port, SELF).unwrap_or_default() {
+        let form = format!("token={TOKEN}&manager=native&pid={pid}&act=kill");
+        post(port, &form);
+    }
+}
+
 /// What a browser that is driven does and sees: rows, a picture of who waits for whom, what a click does with the token and without. A picture of the page.
 fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     // What forwards the port takes connections before the machine does, and closes them.
@@ -463,14 +564,8 @@ pub(crate) fn shown_in_browser(ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
         });
     let (output, looked) = beside(ctx, run, |over| {
         let looked = look(port, over);
-        if let (Err(_), Ok(all)) = (&looked, processes(port, SELF)) {
-            // The machine ends all the same.
-            for (_, pid, _) in all {
-                post(
-                    port,
-                    &format!("token={TOKEN}&manager=native&pid={pid}&act=kill"),
-                );
-            }
+        if looked.is_err() {
+            end(port);
         }
         looked
     });

@@ -127,6 +127,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("driver_shared", driver::shared),
     once("inspect", inspect::page),
     once("inspect_browser", inspect::in_browser),
+    once("inspect_hostile", inspect::hostile),
     scenario("gdb_native", gdb::native),
     once("gdb_linux", gdb::linux),
     once("gdb_debian", gdb::debian),

@@ -7,6 +7,7 @@ extern crate alloc;
 
 use abi::access::ALL;
 use abi::ipc::{plan, Plan};
+use abi::state::PortState;
 use abi::{Call, Code, RefKind, PAGE_SIZE};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use proto::layout::CHUNK;
 use proto::Error;
 use rt::fs;
 use rt::memory::{self, Segment};
-use rt::obj::{Ref, RefAt};
+use rt::obj::{Mutex, Port, Portset, Ref, RefAt};
 use rt::process::{Client, Start};
 use rt::start::memory;
 use rt::sys::{self, IpcRegs};
@@ -55,6 +56,8 @@ fn main() -> u8 {
         Some("neighbour") => neighbour(),
         Some("hold") => hold(),
         Some("grow") => grow(),
+        Some("watched") => watched(),
+        Some("crash") => crash(),
         // For who is outside: the console, which nobody has read, is to be read from now on.
         Some("tell") => rt::system::report("log the console is to be read"),
         _ => Err(Error::Invalid),
@@ -232,6 +235,50 @@ fn neighbour() -> Result<(), Error> {
         return Err(Error::Broken);
     }
     Ok(())
+}
+
+/// Touches what is not there. Its name is that of the driver as which it is started.
+fn crash() -> Result<(), Error> {
+    const NOWHERE: *const u8 = core::ptr::without_provenance(8);
+    // SAFETY: nothing is mapped there: the access is an exception, which ends the program.
+    unsafe { NOWHERE.read_volatile() };
+    Ok(())
+}
+
+/// Waits in ways that tell little to who looks, with as many objects in its memory as it is given, until it is ended: half of its callers wait at a port
+/// by a reference that is not there any more, and others for a mutex that nobody unlocks.
+fn watched() -> Result<(), Error> {
+    const CALLERS: usize = 8;
+    let portset = Portset::new().map_err(code)?;
+    let port = Port::in_portset(
+        &PortState::default(),
+        portset.reference().map_err(code)?.at(),
+    );
+    let (port, mutex) = (port.map_err(code)?, Mutex::new().map_err(code)?);
+    let mut handles = Vec::new();
+    for _ in 0..CALLERS {
+        let reference = port.reference().map_err(code)?;
+        let handle = reference.at();
+        core::mem::forget(reference);
+        handles.push(handle);
+        // Nobody ever receives there.
+        let call = move || {
+            let _ = handle.poke();
+        };
+        rt::thread::spawn(call).map_err(code)?;
+    }
+    mutex.lock();
+    let handle = mutex.at();
+    rt::thread::spawn(move || handle.lock()).map_err(code)?;
+    rt::time::sleep(20_000_000);
+    for handle in handles.iter().step_by(2) {
+        handle.destroy().map_err(code)?;
+    }
+    while let Ok(reference) = Ref::new() {
+        core::mem::forget(reference);
+    }
+    core::mem::forget((portset, port, mutex));
+    stay()
 }
 
 /// Has files of all sizes started that grow while they are read.
