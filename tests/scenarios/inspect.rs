@@ -505,6 +505,13 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     browser.until("document.getElementById('kinds').innerText.includes('\u{d7} port')")?;
     browser.click("document.getElementById('close')")?;
     browser.until("document.getElementById('objects').hidden")?;
+    // The picture has an end if some wait for each other, and shows that: here 1 and 2 do, and 3 waits for them.
+    let circle = "(() => { const waits = (pid, other) => ({ manager: 'native', pid, name: 'a', threads: \
+         [{ doing: 'b', waits: { manager: 'native', pid: other, on: 'a', at: '' } }] }); \
+         const all = edges({ processes: [waits(1, 2), waits(2, 1), waits(3, 1), waits(4, 4)] }); \
+         return all.edges.map(edge => edge.circle).join() === 'true,true,false,false' \
+         && picture(all).querySelectorAll('path.circle').length === 2 && waiting(all).length === 4; })()";
+    assert_eq!(browser.value(circle)?, true, "who waits in a circle");
     // Held still, it is as it was.
     browser.click("document.getElementById('still')")?;
     browser.value(FOR_PICTURE)?;

@@ -218,7 +218,7 @@ fn what_is_wrong_is_not_said_at_length() {
     ] {
         let said = answer(&post(&body), TOKEN, &mut Fake::default());
         assert_eq!(status(&said), 400);
-        assert!(said.len() < 1000, "an answer of any length");
+        assert!(said.len() < 1000, "S1: an answer of any length");
         // Whatever came is text and not a page.
         let text = core::str::from_utf8(&said).unwrap();
         assert!(text.contains("Content-Type: text/plain"), "{text}");
@@ -426,7 +426,9 @@ fn what_takes_long_is_bounded_and_remembered() {
     let all: Vec<u32> = (1..work::MOST)
         .map(|_| works.begin("more").unwrap())
         .collect();
-    let why = works.begin("one more").unwrap_err();
+    let why = works
+        .begin("one more")
+        .expect_err("S1: there is no end of what takes long");
     assert!(why.contains("wait"), "{why}");
     assert_eq!(works.list()[0].stage, "going on");
     works.over(first, Ok("saved.".into()));
