@@ -8,7 +8,7 @@ use xtask_build::project::{temp_dir, Project};
 use xtask_machine::net::Net;
 
 /// Builds a driver.
-fn build(name: &str) -> Result<Program, Failure> {
+pub(super) fn build(name: &str) -> Result<Program, Failure> {
     let built = Project::find().and_then(|project| {
         let driver = linux::find(name)?;
         Ok(linux::build(&project, driver, Ungranted::Ends)?.0)

@@ -21,6 +21,7 @@ mod net;
 mod outside;
 mod place;
 mod shell;
+mod sound;
 mod trees;
 
 use std::path::{Path, PathBuf};
@@ -154,6 +155,10 @@ pub(crate) const ALL: &[Scenario] = &[
     once("legacy_disks", legacy::disks),
     once("legacy_disk_kills", legacy::disk_kills),
     once("legacy_disk_errors", legacy::disk_errors),
+    once("sound_plays", sound::plays),
+    once("sound_kills", sound::kills),
+    once("sound_channels", sound::channels),
+    once("sound_hostile", sound::hostile),
     scenario("attack_power", attack::power),
     scenario("attack_placed", attack::placed),
     scenario("attack_priority", attack::priority),
@@ -190,13 +195,14 @@ pub(crate) const ALL: &[Scenario] = &[
 pub(crate) type Kills = fn(&mut Ctx, u64, u64) -> Result<(), Failure>;
 
 /// For each driver that can be started anew.
-pub(crate) const KILLS: [(&str, Kills); 6] = [
+pub(crate) const KILLS: [(&str, Kills); 7] = [
     ("edu", driver::kill),
     ("virtio-blk", disk::kill),
     ("virtio-net", net::kill_driver),
     ("virtio-rng", entropy::kill),
     ("e100", legacy::kill),
     ("sym53c8xx", legacy::kill_disk),
+    ("sb16", sound::kill),
 ];
 
 /// A scenario that is run.

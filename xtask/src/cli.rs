@@ -291,6 +291,8 @@ mod tests {
             "run --device virtio-rng --net user",
             "run --driver e100 --net user",
             "run --driver e100:ports=ones --net user",
+            "run --sound played.wav",
+            "run --driver sb16 --sound played.wav",
             "test",
             "test --all --irq both",
             "test --all --fresh guest/",

@@ -60,10 +60,13 @@ pub(crate) struct RunOptions {
     /// be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
-    /// Drive the network card, or the disk, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them. One that
+    /// Drive the network card, or the disk, or a sound card, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them. One that
     /// touches a port that it was not granted is ended; with ports=ones it goes on and reads ones
     #[arg(long, value_name = "NAME[:ports=ones]", value_parser = driver)]
     driver: Option<(String, Ungranted)>,
+    /// Give the machine a sound card, and write what it plays to FILE, a WAV file (--driver sb16 goes without saying)
+    #[arg(long, value_name = "FILE.wav")]
+    sound: Option<PathBuf>,
     /// Give the machine a device: virtio-rng, which has random numbers of the host's
     #[arg(long, value_name = "virtio-rng", conflicts_with = "deterministic")]
     device: Option<Device>,
@@ -174,6 +177,9 @@ pub(crate) const LEAST_DISK: u64 = 20 << 20;
 
 /// The status when a file of `--get` was not there, and nothing else was wrong.
 const NOT_GOT: u8 = 1;
+
+/// The driver of a sound card.
+const SOUND: &str = "sb16";
 
 /// Megabytes of memory of a machine without packages.
 const DEFAULT_MEMORY: u32 = 512;
@@ -425,10 +431,21 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
+    if options.sound.is_some() && options.driver.is_none() {
+        options.driver = Some((SOUND.into(), Ungranted::Ends));
+    }
     let driver = match &options.driver {
         Some((name, ungranted)) => Some(linux::build(project, linux::find(name)?, *ungranted)?.0),
         None => None,
     };
+    if let Some(other) = driver.as_ref().filter(|driver| driver.service != "sound") {
+        if options.sound.is_some() {
+            return Err(Error::new(format!(
+                "--sound: a machine has one of Linux's drivers, and {} drives no sound card",
+                other.name
+            )));
+        }
+    }
     let packages = files_of_packages(project, &options)?;
     let memory = options.memory.unwrap_or_else(|| {
         let megabytes = packages
@@ -465,6 +482,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
             Some(Device::VirtioRng) => Rng::Host,
             None => Rng::None,
         },
+        sound: options.sound,
         driver,
         packages,
         memory,

@@ -66,6 +66,16 @@ int osenv_pci_config_init(void);
 int osenv_pci_config_read(char bus, char device, char function, char port, unsigned *data);
 int osenv_pci_config_write(char bus, char device, char function, char port, unsigned data);
 
+/* A.7.2 ISA DMA */
+int osenv_isadma_alloc(int channel);
+void osenv_isadma_free(int channel);
+/* Not in the appendix, by which drivers program the controller: from the device to memory, and not the other way; round and round. */
+#define OSENV_ISADMA_TO_MEMORY 1
+#define OSENV_ISADMA_AGAIN 2
+int osenv_isadma_start(int channel, oskit_addr_t physical, oskit_size_t size, int flags);
+void osenv_isadma_stop(int channel);
+oskit_size_t osenv_isadma_left(int channel);
+
 /* A.8 Log */
 enum {
     OSENV_LOG_EMERG, OSENV_LOG_ALERT, OSENV_LOG_CRIT, OSENV_LOG_ERR,

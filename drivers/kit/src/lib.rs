@@ -15,6 +15,7 @@ pub mod lock;
 
 mod interrupt;
 mod io;
+mod isadma;
 mod log;
 pub mod memory;
 mod pci;

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use interface::Error;
 use rt::sync::Mutex;
 use rt::window::Window;
-use services::device::{Place, Reach};
+use services::device::Place;
 
 /// `size` need not be said when the block is freed. (It is never asked for.)
 pub const AUTO_SIZE: c_uint = 1;
@@ -40,7 +40,7 @@ fn begin() -> Result<Arena, Error> {
     ask(|set| {
         let mut size = set.arena;
         let (physical, region) = loop {
-            match set.devices.dma(size, ISA_BOUNDARY as u64, Reach::Bits32) {
+            match set.devices.dma(size, ISA_BOUNDARY as u64, set.reach) {
                 Err(Error::NoMemory | Error::Limit) if size > set.arena / 8 => size /= 2,
                 got => break got?,
             }

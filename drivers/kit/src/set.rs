@@ -6,7 +6,7 @@ use interface::Error;
 use rt::obj::{Ref, ThreadAt};
 use rt::sync::{make_queue, Lazy, Mutex, RawLock};
 use rt::{slots, sys, thread};
-use services::device::{DevicesClient, Function};
+use services::device::{DevicesClient, Function, Reach};
 
 /// The locks of this program's driver set.
 pub(crate) static LOCK: Lock = Lock::new();
@@ -83,6 +83,8 @@ pub struct Set {
     pub(crate) devices: DevicesClient,
     /// Bytes of memory that it wants.
     pub(crate) arena: u64,
+    /// Where that memory has to be.
+    pub(crate) reach: Reach,
     /// The functions that are its own.
     pub(crate) functions: alloc::vec::Vec<Function>,
     /// The line of the first of them, when that is attached.
@@ -194,13 +196,13 @@ fn serve_later() {
     }
 }
 
-/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices reach (less, down to an eighth, where there is not so much), which is asked
+/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices with this `reach` reach (less, down to an eighth, where there is not so much), which is asked
 /// for when a driver first allocates: by then it has reset a device that may still know memory of its predecessor's, which counts until then. Ends the program
 /// with the status that `main` returns.
 ///
 /// # Errors
 /// What the device server says.
-pub fn run(arena: u64, main: fn() -> u8) -> Result<core::convert::Infallible, Error> {
+pub fn run(arena: u64, reach: Reach, main: fn() -> u8) -> Result<core::convert::Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
     let devices = virtio::session(&door)?;
     THREADS.gate.make()?;
@@ -211,6 +213,7 @@ pub fn run(arena: u64, main: fn() -> u8) -> Result<core::convert::Infallible, Er
     *SET.lock() = Some(Set {
         devices,
         arena,
+        reach,
         functions: alloc::vec::Vec::new(),
         line: None,
         mapped: alloc::vec::Vec::new(),

@@ -9,10 +9,12 @@ extern crate alloc;
 
 mod disk;
 mod link;
+mod sound;
 
 use core::convert::Infallible;
 use interface::server::Event;
 use interface::Error;
+use services::device::Reach;
 
 rt::entry!(main);
 
@@ -21,10 +23,12 @@ const CONTROL: u64 = 1;
 
 // Made by the build.
 extern "C" {
-    /// Offers this program's service: `lx_serve_link` or `lx_serve_disk`.
+    /// Offers this program's service: `lx_serve_link`, `lx_serve_disk` or `lx_serve_sound`.
     fn lx_serve();
     /// Bytes of memory that the device and its driver share.
     static lx_memory: u64;
+    /// A channel of ISA DMA has to reach it.
+    static lx_isa: bool;
 }
 
 /// Something has come, or is done, or there is work to do.
@@ -57,13 +61,15 @@ fn name() -> &'static str {
 
 /// On the process-level thread.
 fn drive() -> u8 {
-    // SAFETY: one of the two functions, each of which is called nowhere else.
+    // SAFETY: one of the three functions, each of which is called nowhere else.
     unsafe { lx_serve() };
     1
 }
 
 fn main() -> u8 {
-    // SAFETY: a number that stays as it is.
-    ended(kit::run(unsafe { lx_memory }, drive));
+    // SAFETY: a number and a byte that stay as they are, the byte 0 or 1.
+    let (memory, isa) = unsafe { (lx_memory, lx_isa) };
+    let reach = if isa { Reach::Low } else { Reach::Bits32 };
+    ended(kit::run(memory, reach, drive));
     1
 }

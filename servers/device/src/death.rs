@@ -15,6 +15,8 @@ pub enum Step {
     StopMastering(u16),
     /// The function answers at none of its addresses any more.
     StopDecoding(u16),
+    /// The channel of ISA DMA with this place among the driver's moves nothing any more.
+    Mask(usize),
     /// The driver does not hear the line, or its part of one, any more.
     Detach(Thing),
     /// The space to which the ports with this place among the driver's were granted cannot use them any more.
@@ -38,13 +40,21 @@ pub const fn silence(function: u16) -> [Step; 3] {
     ]
 }
 
-/// The steps for a driver with these functions, interrupt lines and so many ranges of ports, whose device reaches memory or does not.
+/// The steps for a driver with these functions, so many channels, these interrupt lines and so many ranges of ports, whose function reaches memory or does not.
+/// A channel that is masked has moved its last byte, and needs no device that was reset.
 #[must_use]
-pub fn steps(functions: &[u16], lines: &[Thing], ports: usize, reaches: bool) -> Vec<Step> {
+pub fn steps(
+    functions: &[u16],
+    channels: usize,
+    lines: &[Thing],
+    ports: usize,
+    reaches: bool,
+) -> Vec<Step> {
     // Of all functions the interrupts, then of all the mastering.
     let each = |place: usize| functions.iter().map(move |f| silence(*f)[place]);
     (0..3)
         .flat_map(each)
+        .chain((0..channels).map(Step::Mask))
         .chain(lines.iter().copied().map(Step::Detach))
         .chain((0..ports).map(Step::Revoke))
         .chain([Step::Withdraw])
@@ -59,7 +69,9 @@ mod tests {
 
     #[test]
     fn a_device_is_silent_before_anything_is_withdrawn_and_memory_goes_last() {
-        use Step::{Detach, Free, Hold, Revoke, Silence, StopDecoding, StopMastering, Withdraw};
+        use Step::{
+            Detach, Free, Hold, Mask, Revoke, Silence, StopDecoding, StopMastering, Withdraw,
+        };
         let level = Thing::Level {
             line: 11,
             function: 8,
@@ -72,6 +84,8 @@ mod tests {
             StopMastering(9),
             StopDecoding(8),
             StopDecoding(9),
+            Mask(0),
+            Mask(1),
             Detach(Thing::Line(5)),
             Detach(level),
             Revoke(0),
@@ -79,8 +93,13 @@ mod tests {
             Withdraw,
             Hold,
         ];
-        let taken = steps(&[8, 9], &[Thing::Line(5), level], 2, true);
+        let taken = steps(&[8, 9], 2, &[Thing::Line(5), level], 2, true);
         assert_eq!(taken, all, "S2: what is taken back, and in which order");
-        assert_eq!(steps(&[], &[], 0, false), [Withdraw, Free]);
+        assert_eq!(steps(&[], 0, &[], 0, false), [Withdraw, Free]);
+        assert_eq!(
+            steps(&[], 1, &[], 0, false),
+            [Mask(0), Withdraw, Free],
+            "S2: memory is free that a channel still reaches"
+        );
     }
 }

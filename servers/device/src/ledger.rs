@@ -34,6 +34,7 @@ fn overlap(a: Thing, b: Thing) -> bool {
             },
         ) => a == b && (f == g || !can || !other_can),
         (Thing::Function(a), Thing::Function(b)) => a == b,
+        (Thing::Channel(a), Thing::Channel(b)) => a == b,
         (Thing::Ports(a, n), Thing::Ports(b, m)) | (Thing::Memory(a, n), Thing::Memory(b, m)) => {
             ranges((a, n), (b, m))
         }
@@ -278,6 +279,16 @@ mod tests {
             &[],
             &[Thing::Function(0x18)],
             sentence,
+        );
+    }
+
+    #[test]
+    fn a_channel() {
+        is_one_drivers(
+            Thing::Channel(1),
+            &[],
+            &[Thing::Channel(5), Thing::Line(1), Thing::Ports(0, 0x10)],
+            "console has the ISA DMA channel 1, or a part",
         );
     }
 

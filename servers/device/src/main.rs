@@ -18,6 +18,7 @@ use core::cell::RefCell;
 use core::convert::Infallible;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
+use fermata_device::channel::{self, Channel, Transfer};
 use fermata_device::clock;
 use fermata_device::config::{check, ones, Claimed};
 use fermata_device::death::{self, Step};
@@ -36,7 +37,7 @@ use rt::window::Window;
 use rt::{sys, thread, time};
 use services::device::{
     DeviceControl, DeviceControlClient, DeviceControlStub, Devices, DevicesClient, DevicesStub,
-    Function, Line, LinePart, PciFunction, Place, Reach, MOST_TOLD,
+    Function, Line, LinePart, PciFunction, Place, Reach, Way, MOST_TOLD,
 };
 use services::system::encoded;
 
@@ -145,6 +146,26 @@ impl clock::Registers for Ports {
     fn pause(&mut self) {
         const PAUSE: u64 = 1_000_000;
         time::sleep(PAUSE);
+    }
+}
+
+impl channel::Pair for Ports {
+    fn read(&mut self, port: u16) -> u8 {
+        let value: u8;
+        // SAFETY: reading a port of the DMA controllers touches no memory.
+        unsafe {
+            core::arch::asm!("in al, dx", out("al") value, in("dx") port,
+                options(nomem, nostack, preserves_flags));
+        }
+        value
+    }
+
+    fn write(&mut self, port: u16, byte: u8) {
+        // SAFETY: what a channel is told is decided in `channel`; the memory that it reaches is a driver's, which knows that devices do.
+        unsafe {
+            core::arch::asm!("out dx, al", in("al") byte, in("dx") port,
+                options(nomem, nostack, preserves_flags));
+        }
     }
 }
 
@@ -385,6 +406,12 @@ impl Shared {
             Step::Silence(function) => command(function, pci::NO_INTERRUPTS, 0),
             Step::StopMastering(function) => command(function, 0, pci::MASTER),
             Step::StopDecoding(function) => command(function, 0, pci::DECODE),
+            Step::Mask(place) => {
+                if let Some((channel, moves)) = held.channels.get_mut(place) {
+                    channel.stop(&mut Ports);
+                    *moves = None;
+                }
+            }
             Step::Detach(thing) => self.detach(thing),
             Step::Revoke(place) => {
                 if let Some(((first, count), space)) = held.ports.get(place) {
@@ -446,6 +473,8 @@ struct Held {
     memory: Vec<(u64, u64, Region)>,
     /// Memory that devices reach: its physical address, and the region that shows it.
     dma: Vec<(u64, Region)>,
+    /// Channels of ISA DMA, and what each of them moves.
+    channels: Vec<(Channel, Option<Transfer>)>,
 }
 
 impl Held {
@@ -454,6 +483,13 @@ impl Held {
         let mut own = self.functions.iter_mut();
         own.find(|own| u64::from(own.claimed.found.function) == function)
             .ok_or(Refusal::NotYours(thing))
+    }
+
+    /// A channel's place.
+    fn channel(&self, number: u64) -> Result<usize, Refusal> {
+        let channel = Channel::new(number)?;
+        let place = self.channels.iter().position(|own| own.0 == channel);
+        place.ok_or(Refusal::NotYours(channel.thing()))
     }
 
     fn base(&mut self, function: Function, index: u64) -> Result<Base, Refusal> {
@@ -500,7 +536,13 @@ impl Drop for Session {
         let lines = held.lines.iter().copied().map(Thing::Line);
         let lines: Vec<Thing> = of_functions.chain(lines).collect();
         let reaches = held.functions.iter().any(|own| own.reaches);
-        for step in death::steps(&functions, &lines, held.ports.len(), reaches) {
+        for step in death::steps(
+            &functions,
+            held.channels.len(),
+            &lines,
+            held.ports.len(),
+            reaches,
+        ) {
             shared.take_back(self.driver, &mut held, step);
         }
         let things: Vec<Thing> = shared.ledger.of(self.driver).collect();
@@ -791,11 +833,85 @@ impl Devices for Session {
             }
             let place = held.dma.iter().position(|own| own.0 == physical);
             let place = place.ok_or(Refusal::NotYours(Thing::Memory(physical, 1)))?;
+            let piece = shared.pool.at(driver, physical);
+            let size = piece.map_or(0, |piece| piece.size);
+            let moves = |(_, moves): &(Channel, Option<Transfer>)| {
+                moves.is_some_and(|transfer| transfer.touches(physical, size))
+            };
+            if held.channels.iter().any(moves) {
+                return Err(Refusal::Nonsense(
+                    "a channel moves what is there: stop it first",
+                ));
+            }
             drop(held.dma.swap_remove(place));
-            if let Some(piece) = shared.pool.at(driver, physical) {
+            if let Some(piece) = piece {
                 shared.free(piece);
             }
             Ok(())
+        })
+    }
+
+    fn claim_channel(&self, channel: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let channel = Channel::new(channel)?;
+            if !shared.entry(driver)?.channels.contains(&channel.number()) {
+                return Err(Refusal::NotGiven(channel.thing()));
+            }
+            shared.take(driver, channel.thing())?;
+            held.channels.push((channel, None));
+            Ok(())
+        })
+    }
+
+    fn release_channel(&self, channel: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.channel(channel)?;
+            shared.take_back(driver, held, Step::Mask(place));
+            let (channel, _) = held.channels.swap_remove(place);
+            shared.ledger.give(driver, channel.thing())
+        })
+    }
+
+    fn start_channel(
+        &self,
+        channel: u64,
+        physical: u64,
+        size: u64,
+        way: Way,
+        again: bool,
+    ) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.channel(channel)?;
+            let (channel, moves) = &mut held.channels[place];
+            let transfer = Transfer {
+                physical,
+                size,
+                to_memory: way == Way::ToMemory,
+                again,
+            };
+            channel.check(&transfer)?;
+            if !shared.pool.covers(driver, physical, size) {
+                return Err(Refusal::NotYours(Thing::Memory(physical, size)));
+            }
+            channel.start(&mut Ports, &transfer);
+            *moves = Some(transfer);
+            Ok(())
+        })
+    }
+
+    fn stop_channel(&self, channel: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.channel(channel)?;
+            shared.take_back(driver, held, Step::Mask(place));
+            Ok(())
+        })
+    }
+
+    fn left(&self, channel: u64) -> Result<u64, Error> {
+        self.serve(|_, held, _| {
+            let (channel, moves) = held.channels[held.channel(channel)?];
+            let transfer = moves.ok_or(Refusal::Nonsense("the channel was not started"))?;
+            Ok(channel.left(&mut Ports, &transfer))
         })
     }
 }
@@ -906,10 +1022,12 @@ fn set_up() -> Result<Shared, Error> {
     let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
     let authority = passed(0)?;
     let space = rt::start::space().handle();
-    for (first, count) in [(ADDRESS, 8), (CLOCK, 2)] {
+    let own = [(ADDRESS, 8), (CLOCK, 2)];
+    for (first, count) in own.into_iter().chain(channel::PORTS) {
         let code = sys::device_grant_ports(authority.handle(), space, u64::from(first), count);
         rt::obj::done(code).map_err(rt::error_of)?;
     }
+    channel::begin(&mut Ports);
     let date = clock::read(&mut Ports).and_then(|date| date.checked_mul(1_000_000_000));
     let (mut manifest, mut memory) = (Vec::new(), Vec::new());
     for argument in rt::start().args.iter().skip(1) {

@@ -4,10 +4,11 @@
 //! console ports=3f8+8 line=4
 //! disk pci=1af4:1001 pci=1af4:1042 dma=400000
 //! link isa=300+20 line=5 line=9
+//! sound isa=220+10 line=5 channel=1 channel=5 dma=20000
 //! ```
 //!
 //! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that devices
-//! reach, all hexadecimal; a `line` is decimal. What belongs to a function that the driver may claim goes without saying. `isa` is `ports`
+//! reach, all hexadecimal; a `line` and a `channel` of ISA DMA are decimal. What belongs to a function that the driver may claim goes without saying. `isa` is `ports`
 //! of a device on ISA: nothing says which of those there are, so the first of its ports is read when it is to be known whether there is one.
 
 use alloc::string::{String, ToString};
@@ -20,6 +21,8 @@ pub struct Entry {
     pub name: String,
     /// Interrupt lines.
     pub lines: Vec<u8>,
+    /// Channels of ISA DMA.
+    pub channels: Vec<u8>,
     /// I/O ports: first and count.
     pub ports: Vec<(u64, u64)>,
     /// First ports of devices on ISA. All of their ports are among `ports`.
@@ -45,6 +48,7 @@ impl Entry {
             let (kind, what) = word.split_once('=')?;
             match kind {
                 "line" => entry.lines.push(what.parse().ok()?),
+                "channel" => entry.channels.push(what.parse().ok()?),
                 "ports" => entry.ports.push(range(what)?),
                 "isa" => {
                     let ports = range(what)?;
@@ -95,11 +99,12 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let entry = Entry::read(
-            "disk pci=1af4:1001 ports=3f8+8 isa=300+20 line=4 dma=400000 memory=b8000+8000",
+            "disk pci=1af4:1001 ports=3f8+8 isa=300+20 line=4 channel=5 dma=400000 memory=b8000+8000",
         );
         let expected = Entry {
             name: "disk".into(),
             lines: vec![4],
+            channels: vec![5],
             ports: vec![(0x3f8, 8), (0x300, 0x20)],
             isa: vec![0x300],
             memory: vec![(0xb_8000, 0x8000)],
@@ -111,6 +116,8 @@ mod tests {
             "",
             "x line",
             "x line=256",
+            "x channel=",
+            "x channel=-1",
             "x what=1",
             "x ports=1",
             "x isa=300",

@@ -120,6 +120,18 @@ impl Pool {
         self.pieces.iter().find(is).copied()
     }
 
+    /// Whether a piece that the driver has, and that is not held, covers this range.
+    #[must_use]
+    pub fn covers(&self, driver: Driver, start: u64, size: u64) -> bool {
+        let end = start.checked_add(size);
+        let covers = |piece: &Piece| {
+            let inside =
+                piece.start <= start && end.is_some_and(|end| end <= piece.start + piece.size);
+            piece.driver == driver && !piece.held && inside
+        };
+        self.pieces.iter().any(covers)
+    }
+
     /// Takes a piece back.
     pub fn give(&mut self, start: u64) {
         self.pieces.retain(|piece| piece.start != start);
@@ -209,6 +221,31 @@ mod tests {
         assert_eq!(pool.first(0, true), None);
         assert_eq!(pool.take(2, 4 * PAGE, want), Ok(first));
         assert!(pool.at(1, second).is_some());
+    }
+
+    #[test]
+    fn what_a_channel_may_be_told_is_a_piece_of_ones_own() {
+        let mut pool = Pool::new(vec![(0x10_0000, 8 * PAGE)]);
+        let want = (2 * PAGE, PAGE, Reach::Low);
+        let own = pool.take(0, MOST, want).unwrap();
+        let next = pool.take(0, MOST, want).unwrap();
+        let other = pool.take(1, MOST, want).unwrap();
+        assert!(pool.covers(0, own, 2 * PAGE) && pool.covers(0, own + 5, 1));
+        for (start, size) in [
+            (own, 2 * PAGE + 1),
+            (own - 1, 2),
+            (next + PAGE, 2 * PAGE),
+            (other, PAGE),
+            (other + 4 * PAGE, 1),
+            (own, u64::MAX),
+            (u64::MAX, 2),
+        ] {
+            assert!(!pool.covers(0, start, size), "S2: {start:#x}+{size:#x}");
+        }
+        pool.hold(0);
+        assert!(!pool.covers(0, own, 1), "S2: a piece that is held");
+        pool.give(own);
+        assert!(!pool.covers(0, own, 1), "S2: a piece that was given back");
     }
 
     #[test]

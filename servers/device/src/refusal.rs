@@ -24,6 +24,8 @@ pub enum Thing {
     Memory(u64, u64),
     /// A PCI function: bus, device and function in 8, 5 and 3 bits.
     Function(u16),
+    /// A channel of ISA DMA.
+    Channel(u8),
 }
 
 impl fmt::Display for Thing {
@@ -39,6 +41,7 @@ impl fmt::Display for Thing {
                 let last = start.saturating_add(size).saturating_sub(1);
                 write!(f, "the physical memory {start:#x} to {last:#x}")
             }
+            Thing::Channel(channel) => write!(f, "the ISA DMA channel {channel}"),
             Thing::Function(address) => write!(
                 f,
                 "the PCI function {:02x}:{:02x}.{}",

@@ -33,6 +33,14 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Whether it may have a channel of ISA DMA.
+    #[must_use]
+    pub fn has_channel(&self) -> bool {
+        self.line
+            .split_ascii_whitespace()
+            .any(|word| word.starts_with("channel="))
+    }
+
     /// The name of the service.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -108,9 +116,12 @@ pub const DEBUGGER: Driver = Driver {
 /// Names whose driver another one can stand in for.
 const REPLACED: [&str; 2] = ["disk", "link"];
 
+/// The name of a driver that only the boot archive can add, and that is a server as those are: who plays is heard with gaps if it does not get its turn.
+const SOUND: &str = "sound";
+
 /// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME WORDS...` for
 /// each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the driver of that name, as that
-/// would be. All others are added, with the priority of programs. What is no such line, and a name that somebody has already, is left
+/// would be. All others are added, with the priority of programs, but for one for `sound`, which has that of servers. What is no such line, and a name that somebody has already, is left
 /// out. With a `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
 #[must_use]
 pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
@@ -120,7 +131,7 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
         let Some((program, line)) = line.split_once(' ') else {
             continue;
         };
-        let driver = Driver {
+        let mut driver = Driver {
             program,
             line,
             uses: None,
@@ -129,12 +140,17 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
             ceiling: PRIORITY_PROGRAM,
         };
         let name = driver.name();
+        if name == SOUND {
+            driver.priority = PRIORITY_SERVER;
+            driver.ceiling = PRIORITY_SERVER + 1;
+        }
         let replaced = drivers.iter().position(|other| other.name() == name);
         match replaced.filter(|_| REPLACED.contains(&name)) {
             Some(number) => {
                 drivers[number].program = program;
                 drivers[number].line = line;
             }
+            None if name == SOUND && replaced.is_none() => drivers.push(driver),
             None if !name.is_empty() && !is_reserved(name, &drivers) => drivers.push(driver),
             None => {}
         }
@@ -163,6 +179,11 @@ pub fn may_control(service: Option<&str>, driver: Option<&Driver>, name: &str) -
 /// Memory that devices reach: this part of the free memory, and at most so much.
 const POOL_PART: u64 = 64;
 const POOL_MOST: u64 = 4 << 20;
+
+/// Memory that channels of ISA DMA reach, which is apart, below 16 MB: so much, where no channel has to cross a boundary of its.
+const LOW_POOL: u64 = 0x4_0000;
+const LOW_BOUNDARY: u64 = 0x1_0000;
+const LOW_END: u64 = 16 << 20;
 
 /// How many deaths of its own a driver may die within [`DEATHS_TIME`]. Deaths that somebody wanted are not counted.
 const DEATHS: usize = 5;
@@ -347,6 +368,24 @@ impl Frames {
         Some((start, size))
     }
 
+    /// Takes memory that channels of ISA DMA reach: start and size. `None`: there is too little.
+    pub fn take_low(&mut self) -> Option<(u64, u64)> {
+        let found = self.ranges.iter_mut().find_map(|range| {
+            let start = range.start.checked_next_multiple_of(LOW_BOUNDARY)?;
+            let (end, end_of_range) = (start.checked_add(LOW_POOL)?, range.start + range.size);
+            (end <= end_of_range && end <= LOW_END).then_some((range, start))
+        });
+        let (range, start) = found?;
+        let behind = PhysRange {
+            start: start + LOW_POOL,
+            size: range.start + range.size - start - LOW_POOL,
+        };
+        range.size = start - range.start;
+        self.ranges.push(behind);
+        self.ranges.retain(|range| range.size > 0);
+        Some((start, LOW_POOL))
+    }
+
     /// The ranges that have not been taken.
     #[must_use]
     pub fn rest(&self) -> &[PhysRange] {
@@ -487,6 +526,36 @@ mod tests {
     }
 
     #[test]
+    fn channels_reach_memory_that_is_far_down() {
+        let range = |start, size| PhysRange { start, size };
+        let mut frames = Frames::new(&[
+            range(0x1000, 0x4_e000),
+            range(0x10_1000, 0x10_0000),
+            range(0x200_0000, 0x1000_0000),
+        ]);
+        let total = frames.total();
+        assert_eq!(frames.take_low(), Some((0x11_0000, 0x4_0000)));
+        assert_eq!(frames.total(), total - 0x4_0000, "memory is lost");
+        assert_eq!(frames.take_low(), Some((0x15_0000, 0x4_0000)));
+        assert_eq!(frames.take_low(), Some((0x19_0000, 0x4_0000)));
+        assert_eq!(frames.take_low(), None, "S2: beyond what a channel reaches");
+        let rest = frames.rest().iter().map(|r| (r.start, r.size));
+        let rest: alloc::vec::Vec<(u64, u64)> = rest.collect();
+        let expected = [
+            (0x1000, 0x4_e000),
+            (0x10_1000, 0xf000),
+            (0x200_0000, 0x1000_0000),
+            (0x1d_0000, 0x3_1000),
+        ];
+        assert_eq!(rest, expected);
+        let mut far = Frames::new(&[
+            range(0xfd_0000, 0x100_0000),
+            range(u64::MAX - 0x2000, 0x1000),
+        ]);
+        assert_eq!(far.take_low(), None);
+    }
+
+    #[test]
     fn a_driver_that_dies_again_and_again_is_given_up() {
         let mut deaths = Deaths::default();
         assert!((0..DEATHS as u64).all(|now| !deaths.add(now)));
@@ -591,6 +660,17 @@ mod tests {
         assert_eq!(
             manifest("sbin/e100 console ports=3f8+8", false)[0].program,
             "sbin/console"
+        );
+        let sound = manifest("sbin/sb16 sound channel=5\nx sound\n", false);
+        let [card] = &sound[count..] else {
+            panic!("one card: {sound:?}");
+        };
+        let as_servers = (PRIORITY_SERVER, PRIORITY_SERVER + 1);
+        assert_eq!((card.priority, card.ceiling), as_servers);
+        assert!(card.has_channel() && !other.is_some_and(|other| other.has_channel()));
+        assert!(
+            crate::is_reserved("sound", &DRIVERS),
+            "S2: a program without a card"
         );
         assert_eq!(
             manifest("a b\nc b", false).len(),

@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use archive::{Kind, Member, Members};
 use core::iter;
 use drivers::Drivers;
-use fermata_init::{Frames, Options};
+use fermata_init::{Driver, Frames, Options};
 use first::ROOT;
 use native::{complaint, Collocated, Launch, Manager, Processes, Serving};
 use proto::layout::{
@@ -204,7 +204,11 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     slow::log(&format!("kernel memory: {kernel_memory}"));
     // The servers share what one program leaves.
     let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
-    let pool = Pool::new(&mut frames)?;
+    // Only where somebody may want it: it is nobody else's.
+    let has_channel = drivers::manifest().iter().any(Driver::has_channel);
+    let low = has_channel.then(|| frames.take_low()).flatten();
+    let pools = low.into_iter().chain(frames.take_pool());
+    let pools = pools.map(Pool::new).collect::<Result<Vec<_>, _>>()?;
     let program = find(archive, "sbin/memory").ok_or("the boot archive has no sbin/memory")?;
     let starter = own_thread.reference().map_err(words)?;
     let memory_supervisor = first::start(program, frames, shared / 100 * 35, *starter)
@@ -258,7 +262,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         shared,
         system,
         memory_supervisor,
-        pool,
+        pools,
         clock: format!("clock={}:{}", info.clock_start, info.clock_rate),
     };
     boot.servers(&options, authority, window, offset)?;
@@ -277,7 +281,7 @@ struct Boot {
     /// The memory server's supervisor port, for managers of processes.
     memory_supervisor: Ref,
     /// Memory that devices reach.
-    pool: Option<Pool>,
+    pools: Vec<Pool>,
     /// What makes the machine's clock, in a word for a server.
     clock: String,
 }
@@ -291,22 +295,19 @@ struct Pool {
 }
 
 impl Pool {
-    /// Takes it from the free memory and clears it. `None` if there is too little memory.
-    fn new(frames: &mut Frames) -> Result<Option<Self>, String> {
-        let Some((start, size)) = frames.take_pool() else {
-            return Ok(None);
-        };
+    /// Clears it. It was taken from the free memory.
+    fn new((start, size): (u64, u64)) -> Result<Self, String> {
         let window = Window::map(&ROOT, start, size, READ | WRITE).map_err(|error| error.text())?;
         // SAFETY: fresh memory, all of it in the window.
         unsafe { core::ptr::write_bytes(window.address() as *mut u8, 0, size as usize) };
         let region = export(&window, READ | WRITE)?;
         // It stays as long as the machine runs.
         core::mem::forget(window);
-        Ok(Some(Pool {
+        Ok(Pool {
             start,
             size,
             region,
-        }))
+        })
     }
 }
 
@@ -383,11 +384,11 @@ impl Boot {
         // Whoever needs a device asks the server that alone has the authority.
         let drivers = drivers::manifest().iter();
         let drivers = drivers.map(|driver| format!("driver={}", driver.line));
-        let pool = self.pool.iter();
-        let pool = pool.map(|pool| format!("pool={:x}+{:x}", pool.start, pool.size));
-        let args = iter::once("device".to_string()).chain(drivers).chain(pool);
+        let pools = self.pools.iter();
+        let pools = pools.map(|pool| format!("pool={:x}+{:x}", pool.start, pool.size));
+        let args = iter::once("device".to_string()).chain(drivers).chain(pools);
         let mut refs = vec![&authority];
-        refs.extend(self.pool.iter().map(|pool| &*pool.region));
+        refs.extend(self.pools.iter().map(|pool| &*pool.region));
         self.launch("sbin/device", args.collect(), PRIORITY_FILES, 2, &refs)?;
         self.await_names(&["device"]);
         if let Err(error) = drivers::set_date() {

@@ -31,6 +31,8 @@ plain! {
         /// On a line that is shared: to acknowledge an interrupt to the device server a hundred times, and never to the
         /// device.
         Careless = 7,
+        /// Channels of ISA DMA, and memory for them, that are not its own.
+        Channels = 8,
     }
 }
 

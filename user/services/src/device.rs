@@ -39,6 +39,16 @@ plain! {
     }
 }
 
+plain! {
+    /// Which way a channel of ISA DMA moves bytes.
+    pub enum Way {
+        /// From memory to the device.
+        ToDevice = 0,
+        /// From the device to memory.
+        ToMemory = 1,
+    }
+}
+
 /// What a driver can ask. All but [`Devices::config_write`] may be repeated: what it has already it is told by `Exists`, and what it has given back
 /// by `Denied`.
 #[interface]
@@ -122,8 +132,31 @@ pub trait Devices {
     /// May be repeated, and gives another piece each time: the session has all of them.
     fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
     /// Gives it back. Errors: `Denied` if it does not have that; `Invalid` while a function of the driver reaches
-    /// memory and has not been released. May be repeated.
+    /// memory and has not been released, or one of its channels moves what is there. May be repeated.
     fn free_dma(&self, physical: u64) -> Result<(), Error>;
+
+    /// Makes a channel of ISA DMA the driver's, which moves nothing yet. Errors: `Denied`, `Exists`; `Invalid` if
+    /// there is no such channel. May be repeated.
+    fn claim_channel(&self, channel: u64) -> Result<(), Error>;
+    /// Gives it back: it moves nothing any more. Errors: `Denied` if it does not have the channel. May be repeated.
+    fn release_channel(&self, channel: u64) -> Result<(), Error>;
+    /// Has a channel move bytes between its device and a part of a piece of `dma`, whenever the device asks for some,
+    /// to the end or round and round; not what it moved before. Errors: `Denied` if it does not have the channel, or
+    /// if this is not within one piece of its memory; `Invalid` for what no channel can do: beyond 16 MB, across a
+    /// boundary of 64 KB (128 KB from channel 5 on), half a word of those, nothing. May be repeated.
+    fn start_channel(
+        &self,
+        channel: u64,
+        physical: u64,
+        size: u64,
+        way: Way,
+        again: bool,
+    ) -> Result<(), Error>;
+    /// The channel moves nothing any more. Errors: `Denied` if it does not have the channel. May be repeated.
+    fn stop_channel(&self, channel: u64) -> Result<(), Error>;
+    /// Bytes that are left of what the channel moves; of this round, if it goes round and round. Errors: `Denied` if
+    /// it does not have the channel; `Invalid` if that was not started. May be repeated.
+    fn left(&self, channel: u64) -> Result<u64, Error>;
 }
 
 /// What init can ask.

@@ -2,7 +2,7 @@
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
 //! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers,
-//!   [`link`] that of a network card, [`entropy`] that of a device of random numbers; [`net`] has sockets;
+//!   [`link`] that of a network card, [`entropy`] that of a device of random numbers, [`sound`] that of a sound card; [`net`] has sockets;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine; [`random`] gives random bytes.
 #![no_std]
@@ -22,10 +22,11 @@ pub mod names;
 pub mod net;
 pub mod process;
 pub mod random;
+pub mod sound;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 21] = [
+pub const C: [&str; 22] = [
     names::NamesClient::C,
     system::SystemClient::C,
     memory::MemorySupervisorClient::C,
@@ -47,4 +48,5 @@ pub const C: [&str; 21] = [
     device::DeviceControlClient::C,
     random::RandomClient::C,
     entropy::EntropyClient::C,
+    sound::SoundClient::C,
 ];

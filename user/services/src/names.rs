@@ -6,7 +6,7 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there. So are those of drivers that the boot archive adds.
-pub const RESERVED: [&str; 14] = [
+pub const RESERVED: [&str; 15] = [
     "names",
     "memory",
     "native",
@@ -17,6 +17,7 @@ pub const RESERVED: [&str; 14] = [
     "link",
     "entropy",
     "net",
+    "sound",
     "console",
     "linux",
     "random",

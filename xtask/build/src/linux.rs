@@ -160,6 +160,20 @@ pub const DRIVERS: &[Driver] = &[
         // Emulated devices are there at once after a reset of their bus.
         parameter: "esp_bus_reset_settle=0",
     },
+    Driver {
+        name: "sb16",
+        device: "sb16",
+        service: "sound",
+        // Its line and its channels, one for bytes and one for words, of which its driver tells the card. Of its ports the first ones read as if there were no card.
+        grants: "isa=22c+1 ports=220+10 line=5 channel=1 channel=5",
+        sources: &[
+            "sound/isa/sb/sb_common.c",
+            "sound/isa/sb/sb_mixer.c",
+            "sound/isa/sb/sb16_main.c",
+            "sound/isa/sb/sb16.c",
+        ],
+        parameter: "",
+    },
 ];
 
 /// A service of drivers.
@@ -171,6 +185,8 @@ struct Service {
     leaves: &'static [&'static str],
     /// Bytes of memory that a device and its driver share.
     memory: u64,
+    /// A channel of ISA DMA has to reach it.
+    isa: bool,
 }
 
 const SERVICES: &[Service] = &[
@@ -179,12 +195,21 @@ const SERVICES: &[Service] = &[
         glue: "net.c",
         leaves: &["drivers/net/mii.c", "lib/bitrev.c"],
         memory: 0x14_0000,
+        isa: false,
     },
     Service {
         name: "disk",
         glue: "scsi.c",
         leaves: &[],
         memory: 0x30_0000,
+        isa: false,
+    },
+    Service {
+        name: "sound",
+        glue: "sound.c",
+        leaves: &[],
+        memory: 0x2_0000,
+        isa: true,
     },
 ];
 
@@ -217,6 +242,9 @@ const FLAGS: &[&str] = &[
     "-DCONFIG_GENERIC_IRQ_PROBE=1",
     "-DCONFIG_NETDEV_LEGACY_INIT=1",
     "-DCONFIG_NE2000=1",
+    "-DCONFIG_ISA_BUS_API=1",
+    "-DCONFIG_ISA_DMA_API=1",
+    "-DCONFIG_SND=1",
 ];
 
 /// Where headers are, in the order in which they are looked for: in the source, or in what was prepared.
@@ -433,6 +461,7 @@ impl<'a> Tree<'a> {
         let mut parts = vec![read(file)?, FLAGS.concat().into_bytes()];
         for header in [
             glue.join("lx.h"),
+            glue.join("include/asm/dma.h"),
             glue.join("include/asm/thread_info.h"),
             kit.join("osenv.h"),
         ] {
@@ -592,6 +621,7 @@ impl<'a> Tree<'a> {
             "lx_symbols_count",
             "lx_parameter",
             "lx_ones",
+            "lx_isa",
             "__start___param",
             "__stop___param",
             "_GLOBAL_OFFSET_TABLE_",
@@ -739,13 +769,14 @@ fn facts_of(driver: &Driver, service: &Service, ungranted: Ungranted) -> String 
         "" => String::new(),
         parameter => format!("{module}.{parameter}"),
     };
-    let (offered, memory) = (service.name, service.memory);
+    let (offered, memory, isa) = (service.name, service.memory, u8::from(service.isa));
     let ones = u8::from(ungranted == Ungranted::Ones);
     format!(
         ".text\n.globl lx_serve\n.hidden lx_serve\nlx_serve: jmp lx_serve_{offered}\n\
-         .section .rodata\n.globl lx_parameter, lx_ones, lx_memory\n.hidden lx_parameter, lx_ones, lx_memory\n\
+         .section .rodata\n.globl lx_parameter, lx_ones, lx_isa, lx_memory\n.hidden lx_parameter, lx_ones, lx_isa, lx_memory\n\
          lx_parameter: .asciz \"{parameter}\"\n\
          lx_ones: .byte {ones}\n\
+         lx_isa: .byte {isa}\n\
          .balign 8\nlx_memory: .quad {memory}\n"
     )
 }

@@ -123,7 +123,9 @@ pub struct Options {
     pub edu: bool,
     /// They share a line.
     pub edu_shared: bool,
-    /// Linux's driver of its network card, or of its disk; without, the drivers are those of virtio.
+    /// A file that gets what its sound card plays, if a driver for one is there.
+    pub sound: Option<PathBuf>,
+    /// Linux's driver of its network card, of its disk, or of a sound card; without, the drivers are those of virtio, and there is no sound.
     pub driver: Option<linux::Program>,
     /// In megabytes.
     pub memory: u32,
@@ -180,6 +182,7 @@ impl Options {
             rdrand: true,
             edu: false,
             edu_shared: false,
+            sound: None,
             driver: None,
             memory: 512,
             memory_file: None,
@@ -322,8 +325,8 @@ fn check_memory(archive: u64, memory: u32) -> Result<(), Error> {
 /// What the archive adds to the boot manifest if there are `edu` devices: two drivers of the tests, which kill them and have them
 /// do what drivers may not.
 const EDU_DRIVERS: &str = "\
-test/edu edu pci=1234:11e8 ports=280+8 line=5 dma=40000
-test/edu edu2 pci=1234:11e8 ports=288+8 dma=40000
+test/edu edu pci=1234:11e8 ports=280+8 line=5 channel=5 channel=6 dma=40000
+test/edu edu2 pci=1234:11e8 ports=288+8 channel=5 channel=6 dma=40000
 ";
 
 /// The boot archive of a machine with `options`.
@@ -486,6 +489,16 @@ fn qemu(
     };
     let net = options.net.arguments(options.pcap.as_deref(), card, quoted);
     command.args(net);
+    if let Some(driver) = &options.driver {
+        if driver.service == "sound" && !driver.device.is_empty() {
+            let backend = match &options.sound {
+                Some(file) => format!("wav,id=sound,path={}", quoted(file)),
+                None => "none,id=sound".to_string(),
+            };
+            command.args(["-audiodev", &backend]);
+            command.args(["-device", &format!("{},audiodev=sound", driver.device)]);
+        }
+    }
     command.args(options.rng.arguments(options.rng_address, quoted));
     if options.deterministic {
         command.args([

@@ -235,6 +235,12 @@ impl Run {
         self
     }
 
+    /// What its sound card plays goes to this file of the host.
+    pub fn sound(mut self, file: &std::path::Path) -> Self {
+        self.options.sound = Some(file.into());
+        self
+    }
+
     /// With a debugger's server, to be reached at this port of the host's loopback.
     pub fn gdb(mut self, port: u16) -> Self {
         self.options.gdb = Some(port);

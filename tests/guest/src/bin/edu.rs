@@ -17,7 +17,7 @@ use interface::{Error, Server};
 use rt::obj::{Port, Ref, RefAt, Thread};
 use rt::window::Window;
 use rt::{sys, thread, time};
-use services::device::{DevicesClient, Function, Place, Reach};
+use services::device::{DevicesClient, Function, Place, Reach, Way};
 
 rt::entry!(main);
 
@@ -44,6 +44,8 @@ const HAND: u32 = 1;
 /// The line, the ports and the memory that the manifest gives, all in all and in pieces.
 const LINE: u64 = 5;
 const PORTS: [(u64, u64); 2] = [(0x280, 8), (0x288, 8)];
+/// The channels that each of the two has; the manifest gives both to both.
+const CHANNELS: [u64; 2] = [5, 6];
 const MEMORY: u64 = 0x4_0000;
 const PIECES: [u64; 4] = [1, 3, 20, 40];
 const _: () = assert!((1 + 3 + 20 + 40) * PAGE_SIZE == MEMORY);
@@ -315,6 +317,7 @@ impl Driver {
         let (first, count) = PORTS[self.number];
         self.devices
             .grant_ports(first, count, &rt::start::space())?;
+        self.devices.claim_channel(CHANNELS[self.number])?;
         let mut device = Device {
             function,
             registers,
@@ -556,6 +559,84 @@ impl Driver {
         d.detach_line(LINE)?;
         let (first, count) = PORTS[self.number];
         d.revoke_ports(first, count)?;
+        d.release_channel(CHANNELS[self.number])?;
+        self.drive().map(drop)
+    }
+
+    fn channels(&mut self, report: &mut String) -> Result<(), Error> {
+        let device = self.device.take().ok_or(Error::NotFound)?;
+        let (own, other) = (CHANNELS[self.number], CHANNELS[1 - self.number]);
+        let d = &mut self.devices;
+        d.release(device.function)?;
+        for piece in &device.pieces {
+            d.free_dma(piece.physical)?;
+        }
+        drop(device);
+        REGISTERS.store(0, Relaxed);
+        let (page, _) = d.dma(PAGE_SIZE, PAGE_SIZE, Reach::Low)?;
+        let start = |d: &mut DevicesClient, channel, physical, size| {
+            d.start_channel(channel, physical, size, Way::ToMemory, true)
+        };
+        for (what, channel) in [
+            ("a channel that it was not given", 1),
+            ("the controller's own", 4),
+            ("no channel", 8),
+            ("far from any", u64::MAX),
+            ("its own again", own),
+            ("the other's", other),
+        ] {
+            let result = d.claim_channel(channel);
+            say(report, d, what, result);
+        }
+        let results = [
+            ("the other's, to move", start(d, other, page, PAGE_SIZE)),
+            ("to stop", d.stop_channel(other)),
+            ("to give back", d.release_channel(other)),
+            ("to look at", d.left(other).map(drop)),
+        ];
+        for (what, result) in results {
+            let told = result.map_or_else(|error| error.text(), |()| "DONE");
+            let _ = writeln!(report, "{what}: {told}");
+        }
+        let result = d.left(own);
+        say(report, d, "what is left of nothing", result);
+        for (what, physical, size) in [
+            ("memory that is not its own", 0x1f_0000, PAGE_SIZE),
+            ("the first page", 0, PAGE_SIZE),
+            ("beyond 16 MB", 16 << 20, PAGE_SIZE),
+            ("the end of 16 MB", (16 << 20) - PAGE_SIZE, 2 * PAGE_SIZE),
+            ("around all memory", u64::MAX - 1, 4),
+            ("across a boundary", 0x2_0000 - PAGE_SIZE, 2 * PAGE_SIZE),
+            ("half a word", 0x10_0001, 2),
+            ("a word and a half", 0x10_0000, 3),
+            ("nothing", page, 0),
+        ] {
+            let result = start(d, own, physical, size);
+            say(report, d, what, result);
+        }
+        // Where these are differs from one build to the next.
+        let _ = writeln!(
+            report,
+            "a page before its own is refused: {}",
+            start(d, own, page - PAGE_SIZE, 2 * PAGE_SIZE).is_err()
+        );
+        start(d, own, page, PAGE_SIZE)?;
+        let _ = writeln!(report, "{} bytes are left", d.left(own)?);
+        let result = d.free_dma(page);
+        say(report, d, "its memory while a channel moves it", result);
+        d.stop_channel(own)?;
+        d.free_dma(page)?;
+        let _ = writeln!(
+            report,
+            "memory that it has given back is refused: {}",
+            start(d, own, page, PAGE_SIZE) == Err(Error::Denied)
+        );
+        d.detach_line(LINE)?;
+        let (first, count) = PORTS[self.number];
+        d.revoke_ports(first, count)?;
+        d.release_channel(own)?;
+        let result = d.release_channel(own);
+        say(report, d, "back again", result);
         self.drive().map(drop)
     }
 
@@ -632,6 +713,7 @@ impl Driver {
                 }
                 let _ = writeln!(report, "{ROUNDS} rounds");
             }
+            Attempt::Channels => self.channels(&mut report)?,
             Attempt::References => self.references(&mut report)?,
             Attempt::Mute => self.mute(0, &mut report)?,
             Attempt::Careless => self.mute(100, &mut report)?,

@@ -248,6 +248,7 @@ fn hostile() -> Result<(), String> {
         Attempt::Everything,
         Attempt::Loop,
         Attempt::References,
+        Attempt::Channels,
         Attempt::Silence,
     ] {
         let mut report = vec![0; 4096];

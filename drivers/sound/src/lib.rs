@@ -1,0 +1,237 @@
+//! A client of sound cards that outlives their drivers.
+//!
+//! [`Player`] keeps every sample until it was played. When the driver dies, so does the session; the client opens one with the driver
+//! that follows, and gives it what was not played yet. Its caller sees a slow call. What is heard has a gap, or once more what was played
+//! just before: nothing is left out. What it keeps is bounded by what a driver keeps.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod system;
+pub mod tone;
+pub mod wav;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use proto::Error;
+use services::sound::{Format, MOST};
+pub use system::{why, System};
+
+/// What samples are: frames a second, channels, and what one of them is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Frames a second.
+    pub rate: u64,
+    /// Channels.
+    pub channels: u64,
+    /// What a sample is.
+    pub format: Format,
+}
+
+impl Kind {
+    /// Bytes of a frame.
+    #[must_use]
+    pub fn frame(self) -> usize {
+        (self.channels.saturating_mul(self.format.bytes())).max(1) as usize
+    }
+}
+
+/// A session with a driver: the methods of [`services::sound::Sound`].
+pub trait Session {
+    /// Takes the card.
+    fn begin(&mut self, kind: Kind) -> Result<(), Error>;
+    /// Gives it frames: how many bytes it has taken.
+    fn write(&mut self, samples: &[u8]) -> Result<u64, Error>;
+    /// Bytes that were played.
+    fn played(&mut self) -> Result<u64, Error>;
+    /// Waits until there is room.
+    fn room(&mut self) -> Result<(), Error>;
+    /// Waits until all was played.
+    fn drain(&mut self) -> Result<(), Error>;
+}
+
+/// Where sessions come from, one driver after the other.
+pub trait Cards {
+    /// A session.
+    type Session: Session;
+    /// Opens a session with the driver that there is now; waits for one for as long as it makes sense.
+    fn open(&mut self) -> Result<Self::Session, Error>;
+}
+
+/// Losses of a session, one after the other without a sample being played in between, after which a card is given up.
+const LOSSES: u32 = 1000;
+
+/// Somebody who plays, whoever drives the card at the moment.
+#[derive(Debug)]
+pub struct Player<C: Cards> {
+    cards: C,
+    kind: Kind,
+    session: Option<C::Session>,
+    /// What may not have been played.
+    kept: VecDeque<u8>,
+    /// How much of that the driver has.
+    given: usize,
+    /// What the session has played and is not kept any more.
+    forgotten: u64,
+    losses: u32,
+}
+
+impl<C: Cards> Player<C> {
+    /// Takes the card.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no card, `Exists` if somebody else plays, `Unsupported` if the card cannot do this.
+    pub fn begin(cards: C, kind: Kind) -> Result<Self, Error> {
+        let mut player = Player {
+            cards,
+            kind,
+            session: None,
+            kept: VecDeque::new(),
+            given: 0,
+            forgotten: 0,
+            losses: 0,
+        };
+        player.ask(|_| Ok(()))?;
+        Ok(player)
+    }
+
+    /// Asks in the session, and in another one if that is lost.
+    fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut C::Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            let answer = match &mut self.session {
+                Some(session) => ask(session),
+                None => {
+                    // Whoever opens has waited already.
+                    let mut session = self.cards.open()?;
+                    match session.begin(self.kind) {
+                        Ok(()) => {
+                            self.session = Some(session);
+                            continue;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            match answer {
+                Err(Error::Broken) => self.lose()?,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The session is lost: what is kept is to be given again.
+    fn lose(&mut self) -> Result<(), Error> {
+        self.session = None;
+        self.given = 0;
+        self.forgotten = 0;
+        self.losses += 1;
+        match self.losses > LOSSES {
+            true => Err(Error::Broken),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets what was played.
+    fn forget(&mut self) -> Result<(), Error> {
+        let played = self.ask(Session::played)?;
+        let more = played.saturating_sub(self.forgotten);
+        // What a driver says that was not given is nonsense, and nothing that was played.
+        let more = usize::try_from(more).map_or(self.given, |more| more.min(self.given));
+        if more > 0 {
+            self.losses = 0;
+        }
+        self.kept.drain(..more);
+        self.given -= more;
+        self.forgotten += more as u64;
+        Ok(())
+    }
+
+    /// Gives the driver one piece of what it does not have: whether it has all.
+    fn give(&mut self) -> Result<bool, Error> {
+        if self.given == self.kept.len() {
+            return Ok(true);
+        }
+        let most = MOST / self.kind.frame() * self.kind.frame();
+        let piece: Vec<u8> = self.kept.range(self.given..).take(most).copied().collect();
+        let session = self.session.as_mut().ok_or(Error::Broken);
+        match session.and_then(|session| session.write(&piece)) {
+            Ok(0) => {
+                // A session that is lost meanwhile has room: for all of it.
+                if let Some(Err(error)) = self.session.as_mut().map(Session::room) {
+                    if error != Error::Broken {
+                        return Err(error);
+                    }
+                    self.lose()?;
+                }
+            }
+            Ok(taken) => {
+                let taken = usize::try_from(taken).unwrap_or(usize::MAX);
+                self.given += taken.min(piece.len());
+            }
+            Err(Error::Broken) => self.lose()?,
+            Err(error) => return Err(error),
+        }
+        // Opens another one, if that is needed.
+        self.forget()?;
+        Ok(self.given == self.kept.len())
+    }
+
+    /// Plays samples after those before: returns when the driver has them. What does not fill a frame is kept until the rest comes.
+    ///
+    /// # Errors
+    /// `Broken` when the card is given up, `NotFound` if it is gone, `Exists` if somebody else has taken it when its driver died.
+    pub fn write(&mut self, samples: &[u8]) -> Result<(), Error> {
+        for piece in samples.chunks(MOST) {
+            self.kept.extend(piece);
+            self.give_all()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the driver all whole frames that it does not have.
+    fn give_all(&mut self) -> Result<(), Error> {
+        let part = self.kept.len() % self.kind.frame();
+        let behind: Vec<u8> = self.kept.drain(self.kept.len() - part..).collect();
+        let given = loop {
+            match self.give() {
+                Ok(false) => {}
+                Ok(true) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.kept.extend(behind);
+        given
+    }
+
+    /// Waits until all was played.
+    ///
+    /// # Errors
+    /// As [`Player::write`].
+    pub fn drain(&mut self) -> Result<(), Error> {
+        loop {
+            self.give_all()?;
+            if self.kept.len() < self.kind.frame() {
+                return Ok(());
+            }
+            match self.session.as_mut().map(Session::drain) {
+                // It may be another session that is asked what was played: that one has not played anything.
+                Some(Ok(())) => {
+                    let before = self.kept.len();
+                    self.forget()?;
+                    if self.kept.len() == before {
+                        self.lose()?;
+                    }
+                }
+                Some(Err(Error::Broken)) | None => self.lose()?,
+                Some(Err(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
