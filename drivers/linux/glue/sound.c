@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Sound: what a driver of a card on ISA uses of ALSA, and a ring of samples that plays. ALSA's core is not there: a card is a piece of memory, its
  * controls are a list of which those for loudness are set once, and the server takes the place of who opens /dev/snd. */
-#include <linux/device.h>
 #include <linux/interrupt.h>
-#include <linux/ioport.h>
 #include <linux/isa.h>
 #include <linux/isa-dma.h>
 #include <linux/slab.h>
@@ -42,16 +40,6 @@ struct resource *__devm_request_region(struct device *dev, struct resource *pare
 
 /* Channels. The controller is the device server's, which is told what a channel is to move: of the driver's memory, or it refuses. */
 
-int request_dma(unsigned int channel, const char *name)
-{
-	return osenv_isadma_alloc(channel) ? -EBUSY : 0;
-}
-
-void free_dma(unsigned int channel)
-{
-	osenv_isadma_free(channel);
-}
-
 int snd_devm_request_dma(struct device *dev, int channel, const char *name)
 {
 	return request_dma(channel, name);
@@ -63,13 +51,10 @@ static int used = -1;
 void snd_dma_program(unsigned long channel, unsigned long physical, unsigned int size,
 		     unsigned short mode)
 {
-	int flags;
-
 	used = channel;
-	flags = (mode & DMA_MODE_READ & ~DMA_MODE_WRITE ? OSENV_ISADMA_TO_MEMORY : 0) |
-		(mode & DMA_AUTOINIT ? OSENV_ISADMA_AGAIN : 0);
-
-	osenv_isadma_start(channel, physical, size, flags);
+	osenv_isadma_start(channel, physical, size,
+			   (mode & DMA_MODE_READ & ~DMA_MODE_WRITE ? OSENV_ISADMA_TO_MEMORY : 0) |
+			   (mode & DMA_AUTOINIT ? OSENV_ISADMA_AGAIN : 0));
 }
 
 void snd_dma_disable(unsigned long channel)
@@ -131,10 +116,8 @@ struct snd_kcontrol *snd_ctl_new1(const struct snd_kcontrol_new *new, void *data
 
 	if (!control)
 		return NULL;
-	if (new->name)
-		strscpy(control->id.name, new->name, sizeof(control->id.name));
+	strscpy(control->id.name, new->name ?: "", sizeof(control->id.name));
 	control->info = new->info;
-	control->get = new->get;
 	control->put = new->put;
 	control->private_value = new->private_value;
 	control->private_data = data;
@@ -250,7 +233,6 @@ void snd_pcm_period_elapsed(struct snd_pcm_substream *substream)
 
 /* What the server calls. */
 
-int lx_sound_start(void);
 int lx_sound_start(void)
 {
 	int error = lx_start();
@@ -263,7 +245,6 @@ int lx_sound_start(void)
 }
 
 /* Ends what plays, at once. */
-void lx_sound_end(void);
 void lx_sound_end(void)
 {
 	int was = um_set_signals(0);
@@ -293,7 +274,6 @@ static int prepare(void)
 }
 
 /* Begins: samples of 8 bits without sign, or of 16 with one. 0, or an error: the card cannot, or there is no memory. */
-int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits);
 int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits)
 {
 	const struct snd_pcm_hardware *hw = &runtime.hw;
@@ -330,7 +310,6 @@ int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits)
 }
 
 /* Bytes that the ring has room for. None while the device comes close to the end of what it has: what came now could be behind it. It is about to stop. */
-unsigned long lx_sound_room(void);
 unsigned long lx_sound_room(void)
 {
 	unsigned long left = written - min(played, written);
@@ -338,29 +317,20 @@ unsigned long lx_sound_room(void)
 	return runs && left < runtime.dma_bytes / PERIODS ? 0 : runtime.dma_bytes - left;
 }
 
-/* Plays what the ring has: 0, or an error. */
-int lx_sound_play(void);
+/* Plays what the ring has: whether it plays, or an error. */
 int lx_sound_play(void)
 {
 	int was = um_set_signals(0), error = 0;
 
 	if (!runs && written > played) {
-		runs = true;
 		error = playback->ops->trigger(playback, SNDRV_PCM_TRIGGER_START);
+		runs = !error;
 	}
 	um_set_signals(was);
-	return error;
-}
-
-/* Whether all was played. */
-int lx_sound_is_over(void);
-int lx_sound_is_over(void)
-{
-	return !runs && written <= played;
+	return error ?: runs;
 }
 
 /* Gives the ring of these bytes as many as it has room for: how many, or an error. It begins to play when it is full. */
-long lx_sound_write(const void *samples, unsigned int size);
 long lx_sound_write(const void *samples, unsigned int size)
 {
 	unsigned int to, first;
@@ -380,12 +350,11 @@ long lx_sound_write(const void *samples, unsigned int size)
 	written += size;
 	um_set_signals(was);
 	if (!error && !runs && lx_sound_room() < runtime.dma_bytes / PERIODS)
-		error = lx_sound_play();
-	return error ?: size;
+		error = min(lx_sound_play(), 0);
+	return error ?: (long)size;
 }
 
 /* Bytes that were played since it began, of those that it was given. */
-unsigned long lx_sound_played(void);
 unsigned long lx_sound_played(void)
 {
 	return before + min(played, written);

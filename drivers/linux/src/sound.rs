@@ -19,7 +19,6 @@ extern "C" {
     fn lx_sound_write(samples: *const c_void, size: c_uint) -> c_long;
     fn lx_sound_room() -> c_ulong;
     fn lx_sound_play() -> c_int;
-    fn lx_sound_is_over() -> c_int;
     fn lx_sound_played() -> c_ulong;
 }
 
@@ -112,9 +111,9 @@ impl Sound for Client {
         self.frame()?;
         let over = || {
             // SAFETY: as above.
-            match kit::inside(|| unsafe { (lx_sound_play(), lx_sound_is_over()) }) {
-                (0, 0) => None,
-                (0, _) => Some(Ok(())),
+            match kit::inside(|| unsafe { lx_sound_play() }) {
+                0 => Some(Ok(())),
+                1.. => None,
                 _ => Some(Err(Error::Broken)),
             }
         };

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Channels of ISA DMA: User-Mode Linux has none. What drivers of sound do with them are functions of ALSA's, in sound.c. */
+/* Channels of ISA DMA: User-Mode Linux has none. What drivers of sound have them move is said by functions of ALSA's, in sound.c. */
 #ifndef LX_ASM_DMA_H
 #define LX_ASM_DMA_H
 
-#include <asm/io.h>
+#include <osenv.h>
 
 extern unsigned long uml_physmem;
 
 #define MAX_DMA_ADDRESS (uml_physmem)
-#define MAX_DMA_CHANNELS 8
 
 /* As the controller's: which way, and round and round. */
 #define DMA_MODE_READ 0x44
 #define DMA_MODE_WRITE 0x48
 #define DMA_AUTOINIT 0x10
 
-int request_dma(unsigned int channel, const char *name);
-void free_dma(unsigned int channel);
+#define request_dma(channel, name) osenv_isadma_alloc(channel)
+#define free_dma(channel) osenv_isadma_free(channel)
 
 #endif
