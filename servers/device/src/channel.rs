@@ -344,13 +344,15 @@ mod tests {
                 let wanted = transfer(physical, size);
                 assert_eq!(channel.check(&wanted), Ok(()), "{physical:#x}+{size:#x}");
                 channel.start(&mut model, &wanted);
-                assert!(!model.torn && !model.masked[usize::from(number)]);
+                // The one before was not stopped.
+                assert!(!model.torn, "S2: it moves while it is told");
+                assert!(!model.masked[usize::from(number)]);
                 let range = model.range(usize::from(number));
                 assert_eq!(range, (physical, physical + size - 1), "S2: {number}");
                 assert_eq!(model.mode[usize::from(number)], 0x58);
-                channel.stop(&mut model);
-                assert!(model.masked[usize::from(number)]);
             }
+            channel.stop(&mut model);
+            assert!(model.masked[usize::from(number)], "S2: it was stopped");
             let others = (0..8).filter(|other| *other != 4 && *other != usize::from(number));
             assert!(others.into_iter().all(|other| model.masked[other]));
         }
@@ -393,7 +395,8 @@ mod tests {
             (wide, 0x1_fffe, 4),
             (wide, 0, 0x2_0002),
         ] {
-            let refused = channel.check(&transfer(physical, size)).unwrap_err();
+            let refused = channel.check(&transfer(physical, size));
+            let refused = refused.expect_err("S2: a channel reaches what was not asked for");
             assert_eq!(refused.error(), proto::Error::Invalid, "{physical:#x}");
         }
         for number in [4, 8, 255, 256, u64::MAX] {
