@@ -220,13 +220,13 @@ static void stop(void)
 	runs = false;
 }
 
-/* From the driver's handler. The device stops when all was played. */
+/* From the driver's handler. The device stops when all was played, and a part of silence behind it: what it has in itself when it stops is lost. */
 void snd_pcm_period_elapsed(struct snd_pcm_substream *substream)
 {
 	if (!runs)
 		return;
 	advance();
-	if (played >= written)
+	if (played >= written + runtime.dma_bytes / PERIODS)
 		stop();
 	lx_came();
 }

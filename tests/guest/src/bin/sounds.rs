@@ -68,8 +68,8 @@ fn play(seed: u64, kills: u64) -> Result<u64, Error> {
     Ok(next)
 }
 
-/// How many frames somebody plays meanwhile.
-const LONG: u64 = 30_000;
+/// How many frames somebody plays meanwhile: fifteen parts of the ring, so that the card interrupts when the last one has left it.
+const LONG: u64 = 15 * 2048;
 
 fn hostile() -> Result<(), Error> {
     let door = rt::names::lookup("sound")?;
