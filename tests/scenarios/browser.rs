@@ -3,8 +3,10 @@
 //! It is Debian's `chromium-headless-shell`, which reads commands in JSON (the protocol of its developer tools), each with a zero byte behind it.
 
 use crate::scenario::Failure;
+use rustix::process::{kill_process_group, Pid, Signal};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::Duration;
@@ -41,8 +43,11 @@ pub(super) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // What is called so can be a script: the browser is a child of it.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
+        // Its pipe ends with the last of them: only then is the profile nobody's.
+        while self.from.recv_timeout(PATIENCE).is_ok() {}
     }
 }
 
@@ -65,7 +70,8 @@ impl Browser {
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .process_group(0);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let (to, out) = (child.stdin.take(), child.stdout.take());
         let (to, out) = (to.ok_or("no pipe")?, out.ok_or("no pipe")?);

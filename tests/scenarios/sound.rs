@@ -14,8 +14,9 @@ mod tone;
 const RATE: u32 = 44_100;
 /// Bytes before the samples of a file.
 const HEAD: usize = 44;
-/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, and of a piece that is about to go there.
-const KEPT: u64 = 16_384 + 8192;
+/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, of a piece that is about to go there, and of the part that the card may
+/// still hold.
+const KEPT: u64 = 16_384 + 8192 + 2048;
 /// Numbers in a sample.
 const NUMBERS: u64 = 8192;
 

@@ -424,6 +424,24 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
             )));
         }
     }
+    if let Some(file) = &options.sound {
+        let parent = file
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        if parent.is_some_and(|parent| !parent.is_dir()) {
+            return Err(Error::new(format!(
+                "--sound: {} cannot be written, its directory does not exist",
+                file.display()
+            )));
+        }
+        let driver = (SOUND.to_string(), Ungranted::Ends);
+        let (name, _) = options.driver.get_or_insert(driver);
+        if linux::find(name)?.service != "sound" {
+            return Err(Error::new(format!(
+                "--sound: a machine has one of Linux's drivers, and {name} drives no sound card"
+            )));
+        }
+    }
     for directory in std::mem::take(&mut options.programs) {
         add_program(project, &mut options.adds, &directory)?;
     }
@@ -431,21 +449,10 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
-    if options.sound.is_some() && options.driver.is_none() {
-        options.driver = Some((SOUND.into(), Ungranted::Ends));
-    }
     let driver = match &options.driver {
         Some((name, ungranted)) => Some(linux::build(project, linux::find(name)?, *ungranted)?.0),
         None => None,
     };
-    if let Some(other) = driver.as_ref().filter(|driver| driver.service != "sound") {
-        if options.sound.is_some() {
-            return Err(Error::new(format!(
-                "--sound: a machine has one of Linux's drivers, and {} drives no sound card",
-                other.name
-            )));
-        }
-    }
     let packages = files_of_packages(project, &options)?;
     let memory = options.memory.unwrap_or_else(|| {
         let megabytes = packages

@@ -354,8 +354,10 @@ long lx_sound_write(const void *samples, unsigned int size)
 	return error ?: (long)size;
 }
 
-/* Bytes that were played since it began, of those that it was given. */
+/* Bytes that were played since it began, of those that it was given. What the card may have fetched and still hold is not among them. */
 unsigned long lx_sound_played(void)
 {
-	return before + min(played, written);
+	unsigned long held = runs ? runtime.dma_bytes / PERIODS : 0;
+
+	return before + min(played - min(played, held), written);
 }

@@ -58,11 +58,9 @@ impl Sound for Client {
         if self.owner.get().is_some() && self.frame().is_err() {
             return Err(Error::Exists);
         }
-        let number = |value: u64| match u16::try_from(value) {
-            Ok(value @ 1..) => Ok(c_uint::from(value)),
-            _ => Err(Error::Unsupported),
-        };
-        let (rate, channels) = (number(rate)?, number(channels)?);
+        // No card does what is none.
+        let number = |value: u64| u16::try_from(value).map_or(0, c_uint::from);
+        let (rate, channels) = (number(rate), number(channels));
         let bits = 8 * format.bytes() as c_uint;
         self.owner.set(None);
         // SAFETY: as above; the card says what it cannot do.

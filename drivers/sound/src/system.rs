@@ -47,10 +47,10 @@ impl Cards for System {
     fn open(&mut self) -> Result<SoundClient, Error> {
         let deadline = time::now() + PATIENCE;
         loop {
-            // Between two drivers there is no such name, or one that leads to a port that is gone.
+            // Between two drivers the name is known, and leads nowhere or to a port that is gone; when none comes any more it is not known.
             let session = names::lookup("sound").and_then(|door| SoundClient::open_known(&door));
             match session {
-                Err(Error::NotFound | Error::Broken) if time::now() < deadline => {
+                Err(Error::Broken) if time::now() < deadline => {
                     time::sleep(PAUSE);
                 }
                 session => return session,

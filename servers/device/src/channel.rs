@@ -174,7 +174,8 @@ impl Channel {
         pair.write(self.port(MASK), self.0 & 3);
     }
 
-    /// Bytes that are left of a transfer, of one that goes round and round those of this round. At the end of one that does not: 0.
+    /// Bytes that are left of a transfer, of one that goes round and round those of this round. At the end of one that does not: 0; and also before its
+    /// beginning if it takes all that there is between two boundaries, for the counter stands the same then.
     #[must_use]
     pub fn left(self, pair: &mut impl Pair, transfer: &Transfer) -> u64 {
         const TRIES: usize = 4;
@@ -191,8 +192,11 @@ impl Channel {
                 break;
             }
         }
-        // The counter stands at all ones behind the end.
-        let units = u64::from(count.wrapping_add(1));
+        // The counter stands at all ones behind the end, and at the beginning of a round that is as long as it can be.
+        let units = match transfer.again {
+            true => u64::from(count) + 1,
+            false => u64::from(count.wrapping_add(1)),
+        };
         let left = units * if self.is_wide() { 2 } else { 1 };
         left.min(transfer.size)
     }
@@ -420,6 +424,12 @@ mod tests {
             // Behind the end.
             model.count[index] = 0xffff;
             assert_eq!(channel.left(&mut model, &wanted), 0);
+            // Of one that begins anew that is the beginning.
+            let longest = Transfer {
+                again: true,
+                ..transfer(0x2_0000, 0x1_0000 * unit)
+            };
+            assert_eq!(channel.left(&mut model, &longest), longest.size);
             // Between the halves: never a page off.
             model.count[index] = 0x0800;
             model.step = 1;

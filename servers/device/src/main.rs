@@ -399,7 +399,7 @@ impl Shared {
         Some((window, piece.start - start))
     }
 
-    /// Takes something back from a driver that has ended.
+    /// Takes something back from a driver, which has ended or gives it back.
     fn take_back(&mut self, driver: Driver, held: &mut Held, step: Step) {
         let authority = self.authority.handle();
         match step {

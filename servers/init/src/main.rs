@@ -204,7 +204,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     slow::log(&format!("kernel memory: {kernel_memory}"));
     // The servers share what one program leaves.
     let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
-    // Only where somebody may want it: it is nobody else's.
+    // Only where somebody may want it. Others get of it when the other pool is used up.
     let has_channel = drivers::manifest().iter().any(Driver::has_channel);
     let low = has_channel.then(|| frames.take_low()).flatten();
     let pools = low.into_iter().chain(frames.take_pool());

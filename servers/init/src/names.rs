@@ -288,14 +288,9 @@ impl System for Power {
         encoded(&drivers::told(number, pid)?, room)
     }
 
-    fn objects(
-        &self,
-        pid: u32,
-        from: u64,
-        room: usize,
-    ) -> Result<impl Deref<Target = [u8]>, Error> {
-        let objects = self.0.with(|manager| manager.objects(pid, from))?;
-        encoded(&objects, room)
+    fn objects(&self, pid: u32, from: u64, room: usize) -> Result<(u64, Vec<u8>), Error> {
+        let (next, objects) = self.0.with(|manager| manager.objects(pid, from))?;
+        Ok((next, encoded(&objects, room)?))
     }
 
     fn waits(

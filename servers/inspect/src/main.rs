@@ -115,7 +115,14 @@ impl System {
         let native = state.processes.iter().filter(|p| p.manager == "native");
         let waiting = native.filter(|process| process.may_wait());
         let pids: Vec<_> = waiting.map(|process| process.pid).collect();
+        // One search is bounded, but there may be many that find nobody.
+        let end = time::now().saturating_add(FRESH);
         for pid in pids {
+            if time::now() > end {
+                let why = "Of not all processes is known whom they wait for.";
+                state.missing.push(why.to_string());
+                break;
+            }
             match system::waits(pid) {
                 Ok(waits) => state.add_waits(pid, &waits),
                 // It has ended meanwhile.
@@ -175,7 +182,8 @@ impl Machine for System {
         let now = time::now();
         if now >= self.stale {
             self.state = self.ask();
-            self.stale = now.saturating_add(FRESH);
+            // However long that took, others have their turn before it is done again.
+            self.stale = time::now().saturating_add(FRESH);
         }
         self.state.work = WORKS.lock().list().to_vec();
         &self.state

@@ -212,20 +212,24 @@ impl Process {
     /// Whether it is worth asking whom its threads wait for: one that waits for a time, or a server that waits for clients, waits for nobody.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        let for_somebody = |thread: &Thread| {
-            let waiting = Waiting::from_raw(u64::from(thread.waiting)).unwrap_or_default();
-            thread.in_exception
-                || matches!(
-                    waiting,
-                    Waiting::Mutex
-                        | Waiting::Cond
-                        | Waiting::Port
-                        | Waiting::Peer
-                        | Waiting::Reply
-                        | Waiting::Exception
-                )
-        };
-        self.threads.iter().any(for_somebody)
+        self.threads.iter().any(Thread::may_wait)
+    }
+}
+
+impl Thread {
+    /// Whether it waits for somebody, as far as what it is about to do says.
+    fn may_wait(&self) -> bool {
+        let waiting = Waiting::from_raw(u64::from(self.waiting)).unwrap_or_default();
+        self.in_exception
+            || matches!(
+                waiting,
+                Waiting::Mutex
+                    | Waiting::Cond
+                    | Waiting::Port
+                    | Waiting::Peer
+                    | Waiting::Reply
+                    | Waiting::Exception
+            )
     }
 }
 
@@ -237,7 +241,8 @@ impl State {
             let native = |process: &&mut Process| process.manager == "native" && process.pid == pid;
             let process = self.processes.iter_mut().find(native);
             let thread = process.and_then(|p| p.threads.get_mut(wait.thread as usize));
-            if let Some(thread) = thread {
+            // The places of threads can have changed since they were listed.
+            if let Some(thread) = thread.filter(|thread| thread.may_wait()) {
                 thread.waits = Some(Waits {
                     at: match wait.at {
                         0 => String::new(),
@@ -270,8 +275,8 @@ impl State {
             On::Manager => "init (it has met an exception)",
             On::Init => "init",
             On::Dead => "nobody (what it waits at is dead)",
-            // No process that init manages has the port.
-            On::Unknown => "init or the memory server",
+            // No process that init manages has the port, its reference is gone, or the search was given up.
+            On::Unknown => "somebody who was not found (init, the memory server, or unknown)",
         };
         Waits {
             manager: None,
@@ -370,14 +375,11 @@ impl Objects {
     #[must_use]
     pub fn new(
         pid: Pid,
-        objects: Vec<system::Object>,
+        (objects, next): (Vec<system::Object>, Option<u64>),
         (links, all_links): (&[system::Link], bool),
         names: impl Fn(Pid) -> String,
     ) -> Self {
-        let is_full = objects.len() >= system::MOST_OBJECTS;
-        let last = objects.last().filter(|_| is_full);
-        let next =
-            last.map(|object| format!("{:#x}", object.spot.saturating_add(abi::OBJECT_SIZE)));
+        let next = next.map(|spot| format!("{spot:#x}"));
         let objects = objects.into_iter().map(|object| {
             let own = links.iter().filter(|link| link.spot == object.spot);
             let links = own.map(|link| Link {

@@ -53,7 +53,10 @@ fn objects_of(pid: u32) -> Objects {
         named: true,
     };
     let objects = (1..=MOST_OBJECTS as u64).map(object).collect();
-    Objects::new(pid, objects, (&[link], false), |pid| format!("p{pid}"))
+    let next = Some(IN_MEMORY | 33 << 4);
+    Objects::new(pid, (objects, next), (&[link], false), |pid| {
+        format!("p{pid}")
+    })
 }
 
 fn whole(text: &str) -> Request {
@@ -300,7 +303,7 @@ fn who_waits_for_whom_is_told_by_name() {
     let mut state = State {
         processes: vec![
             process("native", 3, "linux", &[serves]),
-            process("native", 5, "ps", &[sleeps, calls]),
+            process("native", 5, "ps", &[sleeps, calls, calls]),
             process("linux", 5, "busybox", &[(9, 1), (0, 0)]),
         ],
         ..State::default()
@@ -315,8 +318,10 @@ fn who_waits_for_whom_is_told_by_name() {
     // A thread that there is not any more, and a process, are no reason to panic.
     let told = [
         wait(1, On::Process(3)),
-        wait(0, On::Process(99)),
+        wait(2, On::Process(99)),
         wait(7, On::Memory),
+        // Another one was there when that was found out.
+        wait(0, On::Process(3)),
     ];
     state.add_waits(5, &told);
     state.add_waits(77, &told);
@@ -330,11 +335,11 @@ fn who_waits_for_whom_is_told_by_name() {
         Some((Some("native"), Some(3), "linux", "0x1000"))
     );
     assert_eq!(
-        waits(1, 0),
+        waits(1, 2),
         Some((Some("native"), Some(99), "(it has ended)", "0x1000"))
     );
     assert_eq!(waits(2, 0), Some((Some("native"), Some(3), "linux", "")));
-    assert_eq!((waits(0, 0), waits(2, 1)), (None, None));
+    assert_eq!((waits(0, 0), waits(1, 0), waits(2, 1)), (None, None, None));
     for on in [
         On::Anybody,
         On::Memory,

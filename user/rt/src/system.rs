@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
 use services::device::{self, DeviceControlClient, Line, PciFunction};
 use services::process::Pid;
-use services::system::{decoded, SystemClient, NOBODY, PASSED};
+use services::system::{decoded, SystemClient, NOBODY, NOWHERE, PASSED};
 pub use services::system::{Death, Driver, DriverState, Link, Object, On, Wait};
 
 static SESSION: Mutex<Option<SystemClient>> = Mutex::new(None);
@@ -75,11 +75,12 @@ pub fn drivers() -> Result<Vec<Driver>, Error> {
     Ok(all)
 }
 
-/// Kernel objects of a native process, the first ones from this spot on; none behind the last.
-pub fn objects(pid: Pid, from: u64) -> Result<Vec<Object>, Error> {
+/// Kernel objects of a native process, the first ones from this spot on, and the spot from which there may be more.
+pub fn objects(pid: Pid, from: u64) -> Result<(Vec<Object>, Option<u64>), Error> {
     let mut bytes = vec![0; MAX_BULK];
-    let came = ask(|system| system.objects(pid, from, &mut bytes))?;
-    decoded(bytes.get(..came).unwrap_or_default())
+    let (next, came) = ask(|system| system.objects(pid, from, &mut bytes))?;
+    let objects = decoded(bytes.get(..came).unwrap_or_default())?;
+    Ok((objects, (next != NOWHERE).then_some(next)))
 }
 
 /// A search among all native processes, in steps that hold up nobody: each takes a place and returns the next one, and what it has found. Whether it

@@ -147,7 +147,13 @@ fn drivers(project: &Project, names: &[String]) -> Result<Vec<Driver>, Error> {
             }
             continue;
         }
-        let (program, _) = linux::build(project, linux::find(name)?, Ungranted::Ends)?;
+        let driver = linux::find(name)?;
+        if !matches!(driver.service, "disk" | "link") {
+            return Err(Error::new(format!(
+                "--driver: {name} drives neither a disk nor a network card, of which the rows are"
+            )));
+        }
+        let (program, _) = linux::build(project, driver, Ungranted::Ends)?;
         found.push(Driver {
             name: name.clone(),
             service: program.service,

@@ -150,8 +150,13 @@ impl Thresholds {
     }
 
     /// Measures the counts of a model, and compares: the name of each benchmark, and
-    /// why it fails if it does.
-    pub fn check(&self, images: &Images, model: Config) -> Result<Vec<Verdict>, Error> {
+    /// why it fails if it does. The images are of this project.
+    pub fn check(
+        &self,
+        project: &Project,
+        images: &Images,
+        model: Config,
+    ) -> Result<Vec<Verdict>, Error> {
         let mut session = Vec::new();
         let mut boots = vec![
             &boots::SMALL,
@@ -179,8 +184,7 @@ impl Thresholds {
             found.insert(line.name().to_string(), count);
         }
         if self.names(model).iter().any(|name| devices::is_key(name)) {
-            let project = Project::find()?;
-            let plugin = build_plugin(&project)?;
+            let plugin = build_plugin(project)?;
             let bench = devices::Bench {
                 images,
                 config: model,
@@ -189,7 +193,7 @@ impl Thresholds {
                 placements: &devices::PLACEMENTS[..1],
                 look: boots::Look::Counts,
             };
-            found.extend(bench.held(&project)?);
+            found.extend(bench.held(project)?);
         }
         let names = self.names(model).into_iter();
         Ok(names

@@ -868,7 +868,7 @@ fn machine_tests(
         let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
         let wanted = move |bench: &String| filter.takes(&name(bench));
         if thresholds.names(config).iter().any(wanted) {
-            let job = move || benchmarks(images, config, thresholds, &wanted, report);
+            let job = move || benchmarks(project, (images, config), thresholds, &wanted, report);
             let job = named("bench", config, job);
             jobs.push((run, Box::new(job)));
         }
@@ -971,14 +971,14 @@ fn run_scenario_in(
 
 /// Counts instructions in one boot, and holds those that are wanted against their thresholds.
 fn benchmarks(
-    images: &Images,
-    config: Config,
+    project: &Project,
+    (images, config): (&Images, Config),
     thresholds: &Thresholds,
     wanted: &dyn Fn(&String) -> bool,
     report: &Mutex<Report>,
 ) {
     let prefix = format!("bench/{}/", config.name());
-    match thresholds.check(images, config) {
+    match thresholds.check(project, images, config) {
         Ok(verdicts) => {
             for (name, verdict) in verdicts.into_iter().filter(|(name, _)| wanted(name)) {
                 let outcome = verdict.map_or_else(Outcome::Failed, |()| Outcome::Passed);

@@ -466,7 +466,7 @@ fn by_counting(room: &Room, bench: &str) -> Result<End, Error> {
         Ok(images) => images,
         Err(error) => return Ok(End::Survived(error.message)),
     };
-    let verdicts = Thresholds::read(room)?.check(&images, config)?;
+    let verdicts = Thresholds::read(room)?.check(room, &images, config)?;
     if let Some(signal) = signals::caught() {
         return Err(Error {
             message: "interrupted: the same command goes on from here".into(),
@@ -887,6 +887,19 @@ mod tests {
         let again = Done::read(&project, false).expect("what was done");
         let known = ["a", "b", "c"].map(|name| again.knows(name, name));
         assert_eq!(known, [true, false, true]);
+    }
+
+    /// What counts and boots in a room looks for no checkout by itself: it would build there what is not planted, and wait for ever for the lock
+    /// that this command has there.
+    #[test]
+    fn nothing_in_a_room_looks_for_the_checkout() {
+        for works in ["bench", "machine"] {
+            let works = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(works);
+            for path in xtask_build::project::rust_files(&works).expect("sources") {
+                let text = fs::read_to_string(&path).expect("a source");
+                assert!(!text.contains("Project::find()"), "{}", path.display());
+            }
+        }
     }
 
     #[test]

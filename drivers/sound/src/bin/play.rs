@@ -35,7 +35,8 @@ fn play(path: &str) -> Result<(), String> {
     let mut buffer = vec![0; PIECE];
     let length = file.read_full(0, &mut buffer[..wav::HEAD]).map_err(text)?;
     let (kind, start, size) = wav::head(&buffer[..length])?;
-    let (mut player, widens) = begin(kind).map_err(|error| sound::why(error).to_string())?;
+    let why = |error: rt::Error| sound::why(error).to_string();
+    let (mut player, widens) = begin(kind).map_err(why)?;
     let (mut at, end) = (start as u64, (start as u64).saturating_add(size));
     while at < end {
         let most = (end - at).min(PIECE as u64) as usize;
@@ -53,9 +54,9 @@ fn play(path: &str) -> Result<(), String> {
         } else {
             piece
         };
-        player.write(samples).map_err(text)?;
+        player.write(samples).map_err(why)?;
     }
-    player.drain().map_err(text)
+    player.drain().map_err(why)
 }
 
 fn main() -> u8 {

@@ -18,18 +18,21 @@ const KIND: Kind = Kind {
     format: services::sound::Format::S16,
 };
 /// How many frames are computed at a time.
-const PIECE: usize = 4096;
+const PIECE: u64 = 4096;
 
 fn play(hz: u64, milliseconds: u64) -> Result<(), rt::Error> {
     let mut player = Player::system(KIND)?;
-    let frames: Vec<u64> = (0..KIND.rate * milliseconds / 1000).collect();
-    for piece in frames.chunks(PIECE) {
-        let frame = |number: &u64| {
-            let sample = tone::sample(hz, KIND.rate, *number).to_le_bytes();
-            [sample, sample].concat()
-        };
-        let samples: Vec<u8> = piece.iter().flat_map(frame).collect();
+    let frames = KIND.rate * milliseconds / 1000;
+    let frame = |number| {
+        let sample = tone::sample(hz, KIND.rate, number).to_le_bytes();
+        [sample, sample].concat()
+    };
+    let mut at = 0;
+    while at < frames {
+        let end = frames.min(at + PIECE);
+        let samples: Vec<u8> = (at..end).flat_map(frame).collect();
         player.write(&samples)?;
+        at = end;
     }
     player.drain()
 }

@@ -18,7 +18,9 @@ use rt::obj::{
     CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
 };
 use services::process::Pid;
-use services::system::{Link, Object, On, Wait, MOST_COMPARED, MOST_OBJECTS, MOST_WAITS, NOBODY};
+use services::system::{
+    Link, Object, On, Wait, MOST_COMPARED, MOST_OBJECTS, MOST_WAITS, NOBODY, NOWHERE,
+};
 
 /// Where a search goes on: a process, and a spot in it.
 type Place = (Pid, u64);
@@ -205,19 +207,29 @@ impl Manager {
         Ok(&live.process)
     }
 
-    /// The first objects of a process from a spot on. A step that finds none counts as one that does.
-    fn first_objects(process: &Process, from: u64) -> impl Iterator<Item = Found> + '_ {
-        let steps = process.walk(from, all_kinds());
-        // Chunks in which there were objects once.
-        let bounded = steps.take(MOST_COMPARED);
-        bounded.flatten().take(MOST_OBJECTS)
+    /// The first objects of a process from a spot on, and where to go on. A step that finds none, in a chunk in which there were objects once, counts as
+    /// one that does.
+    fn first_objects(process: &Process, from: u64) -> (Vec<Found>, u64) {
+        let mut walk = process.walk(from, all_kinds());
+        let mut all = Vec::new();
+        for _ in 0..MOST_COMPARED {
+            if all.len() == MOST_OBJECTS {
+                break;
+            }
+            match walk.next() {
+                Some(found) => all.extend(found),
+                None => return (all, NOWHERE),
+            }
+        }
+        (all, walk.spot())
     }
 
     /// As [`services::system::System::objects`].
-    pub(crate) fn objects(&self, pid: Pid, from: u64) -> Result<Vec<Object>, Error> {
+    pub(crate) fn objects(&self, pid: Pid, from: u64) -> Result<(u64, Vec<Object>), Error> {
         let process = self.process(pid)?;
         let mut known = names::names_of(pid);
-        let told = Manager::first_objects(process, from).filter_map(|found| {
+        let (found, next) = Manager::first_objects(process, from);
+        let told = found.into_iter().filter_map(|found| {
             let mut what = in_words(process, &found)?;
             if found.kind == Type::Port {
                 if let Ok(port) = PortAt(found.address).reference() {
@@ -236,7 +248,7 @@ impl Manager {
                 what,
             })
         });
-        Ok(told.collect())
+        Ok((next, told.collect()))
     }
 
     /// Walks over the objects of all processes from a place on, of these kinds, and calls `each` with a reference to each of them, or to what it names,
@@ -280,8 +292,10 @@ impl Manager {
         let own = own.ok_or(Error::Ended)?;
         let system = names::own()?;
         let (mut list, mut open) = (Vec::new(), Vec::new());
-        let threads = process.first_threads(MOST_WAITS);
-        for (thread, at) in threads.into_iter().enumerate() {
+        let steps = process.walk(0, 1 << Type::Thread as u64);
+        let threads = steps.take(MOST_COMPARED).flatten().take(MOST_WAITS);
+        let threads = threads.map(|found| ThreadAt(found.address));
+        for (thread, at) in threads.enumerate() {
             let Some((at, end)) = end_of(process, at) else {
                 continue;
             };
@@ -344,7 +358,7 @@ impl Manager {
     pub(crate) fn links(&self, pid: Pid, of: u64, from: Place) -> Result<Search<Link>, Error> {
         let process = self.process(pid)?;
         let mut targets = Vec::new();
-        for found in Manager::first_objects(process, of) {
+        for found in Manager::first_objects(process, of).0 {
             let reference = Ref::new().map_err(rt::error_of)?;
             if point(&found, *reference).is_ok() && reference.kind() != RefKind::Null {
                 targets.push((found.spot, found.kind == Type::Reference, reference));

@@ -125,7 +125,7 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
             let is_first = |range: &(u64, u64)| range.1 != 0;
             let at = ranges.iter().position(is_first).unwrap_or(0);
             let (address, length) = *ranges.get(at).unwrap_or(&(0, 0));
-            let done = read_stream(c, fd, stream.clone(), flags, address, length)?;
+            let done = read_stream(c, fd, &stream, flags, address, length)?;
             return match stream {
                 // A pipe gives what there is.
                 Kind::Pipe { id, pipe, .. } if done == length => {
@@ -150,19 +150,19 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
 fn read_stream(
     c: &mut Caller,
     fd: u32,
-    kind: Kind,
+    kind: &Kind,
     flags: u32,
     address: u64,
     length: u64,
 ) -> Result {
-    match kind {
+    match *kind {
         Kind::Device(Device::Null) => Ok(0),
         Kind::Counter { .. } => super::counter::read(c, fd, address, length),
         Kind::Signals { id, mask } => {
             super::epoll::read_signals(c, (id, mask), flags, address, length)
         }
         Kind::Inotify { id } => super::inotify::read(c, id, flags, address, length),
-        Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
+        Kind::Pipe { id, ref pipe, .. } => super::pipe::read(c, (id, pipe), flags, address, length),
         Kind::Pty { number, id, master } => {
             let end = super::pty::End { number, id, master };
             super::pty::read(c, end, flags, address, length)
