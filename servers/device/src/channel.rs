@@ -423,12 +423,13 @@ mod tests {
             assert_eq!(channel.left(&mut model, &wanted), 0x1000 * unit);
             // Behind the end.
             model.count[index] = 0xffff;
-            assert_eq!(channel.left(&mut model, &wanted), 0);
-            // Of one that begins anew that is the beginning.
-            let longest = Transfer {
-                again: true,
-                ..transfer(0x2_0000, 0x1_0000 * unit)
+            let once = Transfer {
+                again: false,
+                ..wanted
             };
+            assert_eq!(channel.left(&mut model, &once), 0);
+            // Of one that begins anew that is the beginning.
+            let longest = transfer(0x2_0000, 0x1_0000 * unit);
             assert_eq!(channel.left(&mut model, &longest), longest.size);
             // Between the halves: never a page off.
             model.count[index] = 0x0800;
