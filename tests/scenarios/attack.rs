@@ -200,6 +200,7 @@ echo alive
         "link",
         "entropy",
         "net",
+        "sound",
         "console",
         "linux",
         "random",
