@@ -146,14 +146,9 @@ fn see(port: u16) -> Result<(), Failure> {
     // The port of the name, and the session's, to which the client has a reference.
     let (mut objects, mut from) = (Vec::new(), String::new());
     for _ in 0..100 {
-        let path = format!("/process?manager=native&pid={counter}&from={from}");
-        let (status, body) = get(port, &path).ok_or("no answer to /process")?;
-        if status == 503 {
-            std::thread::sleep(Duration::from_millis(50));
+        let Some(list) = listed_from(port, counter, &from)? else {
             continue;
-        }
-        assert_eq!(status, 200, "{body}");
-        let list: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+        };
         objects.extend(list["objects"].as_array().ok_or("no objects")?.clone());
         assert_eq!(list["all_links"], true, "{list}");
         match list["next"].as_str() {
@@ -366,14 +361,9 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     // It has thousands of objects. Each answer has a few, and says where to go on, or that it was not all.
     let (mut from, mut listed) = (String::new(), 0);
     for _ in 0..40 {
-        let path = format!("/process?manager=native&pid={pid}&from={from}");
-        let (status, body) = get(port, &path).ok_or("no answer to /process")?;
-        if status == 503 {
-            std::thread::sleep(Duration::from_millis(50));
+        let Some(list) = listed_from(port, pid, &from)? else {
             continue;
-        }
-        assert_eq!(status, 200, "{body}");
-        let list: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+        };
         listed += list["objects"].as_array().map_or(0, Vec::len);
         match list["next"].as_str() {
             Some(next) => from = next.to_string(),
@@ -384,6 +374,19 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let form = format!("token={TOKEN}&manager=native&pid={inspect}&act=kill");
     post(port, &form);
     Ok(())
+}
+
+/// The objects of a native process from there on; `None`, a moment later, if somebody else has just asked.
+fn listed_from(port: u16, pid: u64, from: &str) -> Result<Option<Value>, Failure> {
+    let path = format!("/process?manager=native&pid={pid}&from={from}");
+    let (status, body) = get(port, &path).ok_or("no answer to /process")?;
+    if status == 503 {
+        std::thread::sleep(Duration::from_millis(50));
+        return Ok(None);
+    }
+    assert_eq!(status, 200, "{body}");
+    let list = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+    Ok(Some(list))
 }
 
 /// Programs that wait in strange ways, and have as many objects as they are given, hold up nobody who looks, and the machine goes on.

@@ -152,7 +152,7 @@ impl clock::Registers for Ports {
 impl channel::Pair for Ports {
     fn read(&mut self, port: u16) -> u8 {
         let value: u8;
-        // SAFETY: reading a port of the DMA controllers touches no memory.
+        // SAFETY: reading a port touches no memory.
         unsafe {
             core::arch::asm!("in al, dx", out("al") value, in("dx") port,
                 options(nomem, nostack, preserves_flags));
@@ -240,12 +240,7 @@ impl Shared {
         if sys::device_grant_ports(authority, space, u64::from(port), 1) != Code::Ok {
             return false;
         }
-        let byte: u8;
-        // SAFETY: reading a port touches no memory.
-        unsafe {
-            core::arch::asm!("in al, dx", out("al") byte, in("dx") port,
-                options(nomem, nostack, preserves_flags));
-        }
+        let byte = channel::Pair::read(&mut Ports, port);
         let _ = sys::device_revoke_ports(authority, space, u64::from(port), 1);
         byte != u8::MAX
     }

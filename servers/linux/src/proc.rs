@@ -851,7 +851,7 @@ fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
         About::MountInfo => MOUNT_INFO.into(),
         About::Limits => limits(c, pid).into_bytes(),
         About::Stat => {
-            let each = c.s.work.each(c.h.now());
+            let each = crate::calls::time::each(c);
             stat(&known(c, number)?, each).into_bytes()
         }
         About::Statm => {

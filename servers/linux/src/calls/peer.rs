@@ -27,11 +27,9 @@ fn find(c: &mut Caller, number: i32) -> Result<Whose> {
     if pid == own {
         return Ok(Whose::Own);
     }
-    let trace = c.s.trace(tid).filter(|trace| trace.tracer == own);
-    match trace.is_some_and(|trace| !trace.leaves) && c.s.is_trace_stopped(tid) {
-        true => Ok(Whose::Traced(tid)),
-        false => Err(EPERM.into()),
-    }
+    let trace = c.s.trace(tid);
+    let stands = trace.is_some_and(|t| t.tracer == own && !t.leaves && t.stop.is_some());
+    Ok(stands.then_some(Whose::Traced(tid)).ok_or(EPERM)?)
 }
 
 impl Whose {

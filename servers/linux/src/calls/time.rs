@@ -89,6 +89,11 @@ const OF_THREAD: u32 = 4;
 /// What clock it is; there are three of them.
 const KIND: u32 = 3;
 
+/// What a task would have had of the processor by now that has never waited.
+pub(crate) fn each(c: &mut Caller) -> u64 {
+    c.s.work.each(c.h.now())
+}
+
 /// The processor time that such a clock shows.
 fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
     let (number, own) = (!((which as i32) >> 3) as u32, c.p.task.pid);
@@ -112,19 +117,19 @@ fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
         0 => own,
         number => c.s.by_number(own, number).ok_or(EINVAL)?,
     };
-    let each = c.s.work.each(c.h.now());
+    let each = each(c);
     Ok(c.s.process(pid).spent.get().total(each))
 }
 
 /// The processor time of the process.
 fn spent(c: &mut Caller) -> u64 {
-    let each = c.s.work.each(c.h.now());
+    let each = each(c);
     c.process().spent.get().total(each)
 }
 
 /// The processor time of the thread.
 fn spent_by_thread(c: &mut Caller) -> u64 {
-    let each = c.s.work.each(c.h.now());
+    let each = each(c);
     c.p.task.own.spent.total(each)
 }
 

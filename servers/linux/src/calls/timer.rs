@@ -3,7 +3,7 @@
 use super::time::{deadline_at, read_timespec, timespec};
 use crate::emulate::{Caller, Result};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOTSUP};
-use crate::memory::WRITE;
+use crate::memory::{READ, WRITE};
 use crate::signal::{sig, REAL_TIME, SIGNALS};
 use crate::timer::{Alarm, Notice, Timer};
 use crate::wire::{u32_at, u64_at, Writer};
@@ -13,7 +13,7 @@ use linux_raw_sys::general as linux;
 /// Bytes of `struct sigevent`.
 const EVENT: usize = 64;
 /// Bytes of `struct itimerspec`.
-const SETTING: usize = 32;
+const SETTING: u64 = 32;
 
 /// Who is told of a timer, as `struct sigevent` says: the signal, its value and the thread; `None` for nobody. Errors: EINVAL.
 fn notice(c: &mut Caller, event: &[u8]) -> Result<Option<Notice>> {
@@ -89,7 +89,7 @@ pub fn timer_settime(c: &mut Caller, id: u32, flags: u32, new: u64, old: u64) ->
     if new == 0 {
         return Err(EINVAL.into());
     }
-    c.read(new, SETTING)?;
+    c.check(new, SETTING, READ)?;
     let interval = read_timespec(c, new)?;
     let value = read_timespec(c, new.checked_add(16).ok_or(EFAULT)?)?;
     let clock = find(c, id)?.clock;
