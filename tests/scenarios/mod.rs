@@ -97,6 +97,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_tree_programs", trees::programs),
     once("checkpoint_tree_kept", trees::kept),
     once("checkpoint_tree_refusals", trees::refusals),
+    once("checkpoint_tree_jobs", trees::jobs_of_shells),
     once("checkpoint_tree_elsewhere", trees::other_machine),
     once("checkpoint_packages", trees::packages),
     once("checkpoint_bad_images", checkpoint::bad_images),

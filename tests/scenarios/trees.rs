@@ -107,6 +107,74 @@ pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
     ctx.checkpoints_of_packages()
 }
 
+/// A job of a Linux shell is saved without the shell, by its number there: the shell and the job go on, or the job stops as by Ctrl-Z; and it is restored beside the
+/// shell, in the same boot, and in another machine where there is no shell.
+pub(crate) fn jobs_of_shells(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = r#"
+set -m
+count() {
+    i=0
+    while [ $i -lt 40 ]; do
+        i=$((i+1)); echo $i; sleep 0.01
+    done
+}
+(count | sha256sum > /tmp/sum) &
+job=$!
+sleep 0.1
+checkpoint $job /tmp/none && echo wrong
+checkpoint --cut $job /tmp/image || exit 1
+wait $job
+echo "went on: $? $(cat /tmp/sum)"
+rm /tmp/sum
+restore /tmp/image
+until [ -s /tmp/sum ]; do sleep 0.02; done
+echo "restored: $(cat /tmp/sum)"
+(count > /tmp/count; exit 9) &
+job=$!
+sleep 0.1
+checkpoint --stop --cut $job /tmp/stopped || exit 1
+jobs
+lines=$(wc -l < /tmp/count); sleep 0.1; [ $(wc -l < /tmp/count) = $lines ] && echo stands still
+fg
+echo "ended: $? $(wc -l < /tmp/count)"
+"#;
+    let run = Run::script("trust sh /tmp/script\n")
+        .add("/tmp/script", script)
+        .get("/tmp/image")
+        .get("/tmp/stopped");
+    let output = ctx.run(run.deterministic())?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let sums: Vec<&str> = text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("went on: 0 ")
+                .or(line.strip_prefix("restored: "))
+        })
+        .collect();
+    let told = ["its parent, sh", "Stopped", "stands still", "ended: 9 40"];
+    if !told.iter().all(|part| text.contains(part)) || text.contains("wrong") {
+        return Err(text);
+    }
+    let [whole, restored] = sums[..] else {
+        return Err(text);
+    };
+    if whole != restored || !whole.ends_with(" -") {
+        return Err(format!("{whole}, and restored {restored}"));
+    }
+    // Elsewhere there is no shell, and no file.
+    let script = "restore /image\nrestore /stopped\nwait\ncat /tmp/sum\nbusybox wc -l /tmp/count\n";
+    let run = Run::script(script)
+        .add("/image", output.file("/tmp/image")?)
+        .add("/stopped", output.file("/tmp/stopped")?);
+    let elsewhere = ctx.run(run.deterministic())?;
+    let found = elsewhere.text();
+    if !found.contains(whole) || !found.contains("40 /tmp/count") {
+        return Err(format!("elsewhere, instead of {whole}:\n{found}"));
+    }
+    Ok(())
+}
+
 /// What a tree shares with another one is told with the names of both, and both go on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

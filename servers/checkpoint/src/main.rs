@@ -84,6 +84,7 @@ impl Checkpoint for Session {
             files: how & how::FILES != 0,
             stop: how & how::STOP != 0,
             compress: how & how::COMPRESS != 0,
+            cut: how & how::CUT != 0,
         };
         let save = move |wanted: &_| save::save(&processes, &path, how, wanted);
         let saved = desk::work(self.job, &self.client, save).await;

@@ -25,7 +25,7 @@ use checkpoint_image::resolve::Known;
 use proto::layout::{CHUNK, CONTROL_SPACE};
 use proto::Error;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
-use rt::process::{Copy, Frozen, Process};
+use rt::process::{keep, Copy, Frozen, Process};
 use rt::window::Window;
 use services::checkpoint::Saved;
 
@@ -51,20 +51,34 @@ pub(crate) struct How {
     pub(crate) stop: bool,
     /// The pages are compressed in the file.
     pub(crate) compress: bool,
+    /// What they have in common with others is cut.
+    pub(crate) cut: bool,
+}
+
+impl How {
+    /// In which ways their managers are to keep them.
+    fn keep(&self) -> u32 {
+        [(self.files, keep::FILES), (self.cut, keep::CUT)]
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .fold(0, |all, (_, way)| all | way)
+    }
 }
 
 /// Saves processes together, whose control ports these are.
 pub(crate) fn save(
     ports: &[Ref],
     path: &str,
-    How {
-        parent,
-        files,
-        stop,
-        compress,
-    }: How,
+    how: How,
     wanted: &Wanted,
 ) -> Result<Saved, Sentence> {
+    let keep = how.keep();
+    let How {
+        parent,
+        stop,
+        compress,
+        ..
+    } = how;
     let processes = verify(ports)?;
     let mut parents = None;
     if let Some(parent) = &parent {
@@ -81,7 +95,7 @@ pub(crate) fn save(
         wanted.hold_only(held)?;
         wanted.raise();
         let begin = rt::time::now();
-        let set = match Set::freeze(&processes, (&outside, files), wanted) {
+        let set = match Set::freeze(&processes, (&outside, keep), wanted) {
             Err(Unfrozen::Taken(_)) if turns < TURNS => {
                 turns += 1;
                 wanted.lower();
@@ -312,7 +326,7 @@ fn session(outside: &[(&'static str, Ref)], port: &Ref) -> Option<(&'static str,
 impl<'a> Set<'a> {
     fn freeze(
         processes: &'a [(&'static str, Process)],
-        (outside, files): (&'a [(&'static str, Ref)], bool),
+        (outside, keep): (&'a [(&'static str, Ref)], u32),
         wanted: &Wanted,
     ) -> Result<Self, Unfrozen> {
         let mut set = Set {
@@ -321,7 +335,7 @@ impl<'a> Set<'a> {
         };
         for (manager, process) in processes {
             let who = || format!("process {} of {manager}", process.pid());
-            let mut frozen = process.freeze(files).map_err(|error| match error {
+            let mut frozen = process.freeze(keep).map_err(|error| match error {
                 Error::Limit => Unfrozen::Taken(format!(
                     "{} is being saved by somebody else, and stands still for that",
                     who()

@@ -120,8 +120,8 @@ impl Manager for Table {
         Table::info(self, pid)
     }
 
-    fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error> {
-        Table::freeze(self, pid, files)
+    fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error> {
+        Table::freeze(self, pid, how)
     }
 
     fn frozen(&mut self, pid: Pid) -> Result<Frozen, Error> {

@@ -216,6 +216,12 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// As if all sockets had been closed that are not among these.
+    pub fn leave_others(&mut self, is_own: impl Fn(&u64) -> bool) {
+        self.peer = self.peer.filter(&is_own);
+        self.blocked.retain(is_own);
+    }
+
     /// How much more may be sent to it.
     #[must_use]
     pub fn room(&self) -> usize {

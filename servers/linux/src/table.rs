@@ -34,7 +34,7 @@ use personality::emulate::{self, Answer, Outcome, Wake};
 use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use personality::host::Fpu;
 use personality::number as nr;
-use personality::part::{Gathered, Rebuilding};
+use personality::part::{Gathered, Rebuilding, What};
 use personality::signal::sig;
 use personality::system::{Key, System, Tid};
 use process::{Common, Process};
@@ -69,9 +69,9 @@ struct Parked {
 struct Group {
     /// When its next timer goes off, as it stands in the table's `timers`.
     alarm: Option<u64>,
-    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop of the `freeze` for which it was
-    /// made, and would have those of all others, too.
-    frozen: bool,
+    /// It stands still for a checkpointer, which saves it with this process; and for no more than one at a time: an image has each thread with the stop of
+    /// the `freeze` for which it was made, and would have those of all others, too.
+    frozen: Option<Pid>,
     /// How often it is stopped from outside.
     stops: u32,
     /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image has as they were, get
@@ -104,14 +104,13 @@ impl Group {
 
     /// Whether nothing but signals can hold it still now.
     const fn is_of_its_signals(&self) -> bool {
-        !self.frozen && self.stops == 0 && self.ending.is_none()
+        self.frozen.is_none() && self.stops == 0 && self.ending.is_none()
     }
 }
 
 /// A tree that is being saved, and waits for a file. It stands still.
 struct Saving {
-    /// With the files that are only read.
-    files: bool,
+    what: What,
     gathered: Gathered,
     /// There is news.
     is_due: bool,

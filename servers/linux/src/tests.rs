@@ -37,6 +37,7 @@ use crate::{exec, part};
 mod files;
 mod inotify;
 mod outside;
+mod parts;
 mod shares;
 mod signals;
 mod sysv;
@@ -480,11 +481,21 @@ fn save(
     let root = tasks[0].1.pid;
     let known = |pid| (first.filter(|_| pid == root), "ended".to_string());
     let mut gathered = part::Gathered::default();
+    let what = whole(root);
     loop {
-        match part::save((root, false), &mut gathered, tasks, known, system, host) {
+        match part::save(what, &mut gathered, tasks, known, system, host) {
             Err(part::Refusal::Turn) => {}
             made => return made.map(|made| made.part),
         }
+    }
+}
+
+/// All of the tree of this process, without files that are only read.
+const fn whole(root: services::process::Pid) -> part::What {
+    part::What {
+        root,
+        files: false,
+        cut: false,
     }
 }
 
@@ -1653,7 +1664,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
         .map(|task| (FIRST, task))
         .collect();
     let known = |_| (None, String::new());
-    let what = (process.task.pid, false);
+    let what = whole(process.task.pid);
     let mut gathered = part::Gathered::default();
     let mut turns = 0;
     let made = loop {

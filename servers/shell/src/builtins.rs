@@ -80,8 +80,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("cd", "[DIRECTORY]", "change the working directory", cd),
     builtin(
         "checkpoint",
-        "[-v] [--files] [--stop] [--compress] [--parent IMAGE] JOB... FILE|-",
-        "save jobs, each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so; - is for a pipe",
+        "[-v] [--files] [--stop] [--cut] [--compress] [--parent IMAGE] JOB... FILE|-",
+        "save jobs or processes (linux:7), each with all that it has started, or what has changed since IMAGE; they go on, or with --stop when fg says so; --cut is for a part of a job; - is for a pipe",
         checkpoint,
     ),
     Builtin {
@@ -362,12 +362,10 @@ fn kill(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
     Err(sentences.join("\nkill: ").into())
 }
 
-/// The process that `native:7` or `linux:3` means, as `ps` lists them.
-fn by_number(word: &str) -> Option<Result<Process, Error>> {
+/// What `native:7` or `linux:3` means, as `ps` lists them.
+fn number_of(word: &str) -> Option<(Manager, Pid)> {
     let (manager, pid) = word.split_once(':')?;
-    let manager = Manager::from_name(manager)?;
-    let pid = pid.parse().ok()?;
-    Some(process_of(manager, pid))
+    Some((Manager::from_name(manager)?, pid.parse().ok()?))
 }
 
 /// The process of that number.
@@ -376,8 +374,8 @@ fn process_of(manager: Manager, pid: u32) -> Result<Process, Error> {
 }
 
 fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
-    if let Some(process) = by_number(word) {
-        let killed = process.and_then(|process| process.kill());
+    if let Some((manager, pid)) = number_of(word) {
+        let killed = process_of(manager, pid).and_then(|process| process.kill());
         return killed.map_err(|error| format!("{word}: {}", error.text()).into());
     }
     let number = shell.job(word)?;
@@ -519,6 +517,10 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
                 how.stop = true;
                 rest
             }
+            [first, rest @ ..] if first == "--cut" => {
+                how.cut = true;
+                rest
+            }
             [first, rest @ ..] if first == "--compress" => {
                 how.compress = true;
                 rest
@@ -537,24 +539,37 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
     else {
         return Err(wrong());
     };
-    let mut jobs: Vec<(Manager, Pid)> = Vec::new();
-    for word in words {
-        let number = shell.live_job(word)?;
-        if let Some(job) = shell.jobs.get(number) {
-            if jobs.contains(&(job.manager, job.pid)) {
-                return Err(format!("{word}: named twice").into());
-            }
-            jobs.push((job.manager, job.pid));
-        }
-    }
-    if jobs.len() > MAX_PROCESSES {
+    if words.len() > MAX_PROCESSES {
         return Err(format!("at most {MAX_PROCESSES} jobs can be saved together").into());
     }
+    let mut named: Vec<(Manager, Pid)> = Vec::new();
+    // These are of no job of the shell.
+    let mut others: Vec<Process> = Vec::new();
     // Whoever is to save them gets the power over them.
     let mut ports: Vec<RefAt> = Vec::new();
-    for (manager, pid) in &jobs {
-        let process = shell.managers.process(*manager, *pid);
-        ports.push(**process.map_err(|error| error.text().to_string())?.port());
+    for word in words {
+        let one = match number_of(word) {
+            Some(one) => one,
+            None => {
+                let number = shell.live_job(word)?;
+                let job = shell.jobs.get(number);
+                let job = job.ok_or_else(|| format!("{word}: no such job"))?;
+                (job.manager, job.pid)
+            }
+        };
+        if named.contains(&one) {
+            return Err(format!("{word}: named twice").into());
+        }
+        named.push(one);
+        let refused = |error: Error| format!("{word}: {}", error.text());
+        if number_of(word).is_some() {
+            let process = process_of(one.0, one.1).map_err(refused)?;
+            ports.push(**process.port());
+            others.push(process);
+        } else {
+            let process = shell.managers.process(one.0, one.1);
+            ports.push(**process.map_err(refused)?.port());
+        }
     }
     let mut path = absolute_path(&shell.cwd, file);
     if file == "-" {

@@ -119,14 +119,21 @@ fn today(arguments: &[String]) -> Done {
     Ok(())
 }
 
-/// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. It needs the system
-/// port, which a program gets that is called by `trust`.
+/// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A number alone is one of Linux: what `$!` is to a
+/// shell of Linux. It needs the system port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
-    let wrong = || usage("checkpoint [-v] [--compress] [--parent IMAGE] KIND:NUMBER... FILE|-");
+    let wrong = || {
+        let ways = "[--files] [--stop] [--cut] [--compress] [--parent IMAGE]";
+        usage(&format!("checkpoint [-v] {ways} [KIND:]NUMBER... FILE|-"))
+    };
     let mut arguments = arguments.to_vec();
-    let all = arguments.len();
-    arguments.retain(|word| word != "--compress");
-    let compress = arguments.len() < all;
+    let mut has = |way: &str| {
+        let all = arguments.len();
+        arguments.retain(|word| word != way);
+        arguments.len() < all
+    };
+    let (files, stop) = (has("--files"), has("--stop"));
+    let (cut, compress) = (has("--cut"), has("--compress"));
     let long = arguments.iter().position(|word| word == "--parent");
     let parent = match long.filter(|at| at + 1 < arguments.len()) {
         Some(at) => arguments.drain(at..at + 2).next_back(),
@@ -142,7 +149,7 @@ fn checkpoint(arguments: &[String]) -> Done {
     };
     let mut processes = Vec::new();
     for word in words {
-        let (manager, pid) = word.split_once(':').ok_or_else(wrong)?;
+        let (manager, pid) = word.split_once(':').unwrap_or(("linux", word));
         let pid = pid.parse().map_err(|_| wrong())?;
         let process = rt::system::supervisor(manager).and_then(|all| all.process(pid));
         processes.push(process.map_err(about(word))?);
@@ -150,8 +157,10 @@ fn checkpoint(arguments: &[String]) -> Done {
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
     let how = How {
         parent: parent.as_deref(),
+        files,
+        stop,
+        cut,
         compress,
-        ..How::default()
     };
     let refused = |why: String| {
         say("checkpoint", &why);

@@ -6,7 +6,7 @@ use core::ops::Deref;
 use interface::server::Event;
 use proto::Error;
 use rt::obj::Ref;
-use services::process::{encoded, Info, Pid, Process, Status};
+use services::process::{encoded, keep, Info, Pid, Process, Status};
 
 /// A process by its number, and a number that no other process of its manager ever has: the former are used again.
 pub type Known = (Pid, u64);
@@ -32,7 +32,7 @@ pub trait Manager {
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
     /// The length of the part, the name, and references. [`Error::Limit`] if it is frozen already: it has one part, and its threads one stop of this kind. [`Error::WouldBlock`]: the process stands still and the part takes time; when its event happens
     /// [`Manager::frozen`] may tell.
-    fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error>;
+    fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error>;
     /// What became of a `freeze` that takes time, or `WouldBlock` again.
     fn frozen(&mut self, _pid: Pid) -> Result<Frozen, Error> {
         Err(Error::Invalid)
@@ -223,8 +223,11 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         encoded(&self.with(Manager::info)?, room)
     }
 
-    async fn freeze(&self, files: bool, room: usize) -> Result<Frozen, Error> {
-        let begin = |manager: &mut M::Manager, pid| manager.freeze(pid, files);
+    async fn freeze(&self, how: u32, room: usize) -> Result<Frozen, Error> {
+        if how & !keep::ALL != 0 {
+            return Err(Error::Invalid);
+        }
+        let begin = |manager: &mut M::Manager, pid| manager.freeze(pid, how);
         let (length, mut name, refs) = self.outcome(begin, Manager::frozen).await?;
         self.has_frozen.set(true);
         name.truncate(room);

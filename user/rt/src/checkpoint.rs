@@ -39,6 +39,9 @@ pub struct How<'a> {
     /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
     /// ended.
     pub stop: bool,
+    /// As if everybody else had just closed what he has in common with them: so a process of a tree of Linux programs can be saved without the rest of that
+    /// ([`services::process::keep::CUT`]).
+    pub cut: bool,
     /// The pages are compressed in the image: the file is smaller, and writing it takes longer.
     pub compress: bool,
 }
@@ -67,6 +70,7 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
         (how::FILES, how.files),
         (how::STOP, how.stop),
         (how::COMPRESS, how.compress),
+        (how::CUT, how.cut),
     ] {
         if wanted {
             ways |= way;

@@ -9,6 +9,7 @@ use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
+pub use services::process::keep;
 use services::process::{self, ProcessClient, ProcessesClient, Program, SupervisorClient, ROOM};
 pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
@@ -284,13 +285,13 @@ impl Process {
         process::info(&bytes[..came.min(ROOM)])
     }
 
-    /// Freezes it and reads the manager's part of its state, with what is in the files that it reads if `files`. It is thawed when
+    /// Freezes it and reads the manager's part of its state, in these ways of [`mod@keep`]. It is thawed when
     /// this value is dropped, at the latest.
-    pub fn freeze(&self, files: bool) -> Result<Frozen, Error> {
+    pub fn freeze(&self, how: u32) -> Result<Frozen, Error> {
         self.ask(|process| {
             // The process stands still meanwhile: most parts are short.
             let mut bytes = alloc::vec![0; 2 * PAGE_SIZE as usize];
-            let (length, name, refs) = process.freeze(files, &mut bytes)?;
+            let (length, name, refs) = process.freeze(how, &mut bytes)?;
             let frozen = frozen(process, length, &mut bytes, name, refs);
             if frozen.is_err() {
                 let _ = process.thaw();

@@ -23,8 +23,10 @@ pub mod how {
     pub const STOP: u32 = 2;
     /// The pages are compressed in the image, which takes longer and gives a smaller file.
     pub const COMPRESS: u32 = 4;
+    /// As if everybody else had just closed what he has in common with them: [`crate::process::keep::CUT`].
+    pub const CUT: u32 = 8;
     /// All of them.
-    pub const ALL: u32 = FILES | STOP | COMPRESS;
+    pub const ALL: u32 = FILES | STOP | COMPRESS | CUT;
 }
 
 /// Why something was refused: a sentence that names the cause.

@@ -157,6 +157,16 @@ impl Status {
 /// Most processes of one job at each manager: of what a server or the shell has started, and of
 /// all that was started by it in turn.
 pub const MAX_JOB: usize = 32;
+/// How a process is saved: any of these together.
+pub mod keep {
+    /// With what is in the files that it reads, too.
+    pub const FILES: u32 = 1;
+    /// As if everybody else had just closed what he has in common with it: a process of a tree of Linux programs is saved, with all that have come of it, as a tree of its own. If it leads a
+    /// group, so are the others of that. Of native programs nothing is cut.
+    pub const CUT: u32 = 2;
+    /// All of them.
+    pub const ALL: u32 = FILES | CUT;
+}
 /// Most memory objects that a Linux program and all that it starts share: a segment each.
 pub const MAX_OBJECTS: usize = 128;
 // Four sessions for each.
@@ -249,12 +259,11 @@ pub trait Process {
     /// Its [`Info`], encoded. Errors: `Limit` if there is no room for it. May be repeated.
     fn info(&self) -> Result<Bytes, Error>;
     /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the
-    /// manager's part of its state; `linux` does so for the process and all that have come of it, together, and with `files` the part has what is in the
-    /// files that they read, too. The length of that, the name of the process, and references: memory and control
+    /// manager's part of its state, in the ways of [`mod@keep`]; `linux` does so for the process and all that have come of it, together. The length of that, the name of the process, and references: memory and control
     /// region, and if the process itself knows it its memory account. What is stopped or goes on meanwhile does so when it is thawed. Thawed when the session ends at the latest. Errors: `Denied`
-    /// for a server or a program that runs in the kernel, `Ended`, `Limit` while it is frozen already, `Unsupported` if it cannot be saved. Files that are open on
+    /// for a server or a program that runs in the kernel, `Ended`, `Invalid` for an unknown way, `Limit` while it is frozen already, `Unsupported` if it cannot be saved. Files that are open on
     /// a disk are waited for while the process stands still. Must not be repeated.
-    async fn freeze(&self, files: bool) -> Result<(u64, Bytes, Refs), Error>;
+    async fn freeze(&self, how: u32) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:
     /// `Invalid`. May be repeated.
     fn part(&self, offset: u64) -> Result<Bytes, Error>;

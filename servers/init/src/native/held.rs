@@ -164,7 +164,7 @@ impl held::Manager for Manager {
         Ok(Manager::info_of(pid, self.entry(pid)?))
     }
 
-    fn freeze(&mut self, pid: Pid, _: bool) -> Result<held::Frozen, Error> {
+    fn freeze(&mut self, pid: Pid, _: u32) -> Result<held::Frozen, Error> {
         let entry = self.entry(pid)?;
         if entry.is_trusted() {
             return Err(Error::Denied);

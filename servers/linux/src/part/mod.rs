@@ -25,7 +25,7 @@ pub(crate) mod tests;
 
 pub use adopt::{adopt, Adopted, Member, Rebuilding, Seated};
 pub use file::{MAX_CARRIED, MAX_UNLINKED};
-pub use save::{of_tree, save, Common, Gathered, Made};
+pub use save::{save, Common, Gathered, Made, What};
 pub use show::Shown;
 
 use alloc::format;

@@ -28,7 +28,7 @@ use crate::process::{Context, Description, Fd, Files, Kind, Memory, Shared, Task
 use crate::pty::SavedPty;
 use crate::signal::Actions;
 use crate::socket::Name;
-use crate::system::{System, Tid};
+use crate::system::{Process, System, Tid, Which};
 
 /// About how long a watch is, encoded.
 const WATCH: u64 = 40;
@@ -51,6 +51,17 @@ const LOOKED_AT: usize = 64 << 10;
 const FILE: usize = 64;
 /// About how many bytes of memory a descriptor takes while its tree is saved.
 const DESCRIPTOR: u64 = 400;
+
+/// What is to be saved.
+#[derive(Clone, Copy, Debug)]
+pub struct What {
+    /// A process, with those that [`What::set`] finds.
+    pub root: Pid,
+    /// With what is in the files that are only read.
+    pub files: bool,
+    /// As if everybody else had just closed what he has in common with them: the process may have a parent, and is restored without one.
+    pub cut: bool,
+}
 
 /// What is to be kept of a tree.
 #[derive(Debug)]
@@ -295,25 +306,51 @@ impl core::fmt::Display for Place {
     }
 }
 
-/// The processes that are saved with this one: the tree, of its root, and else those that have come of it. Each stands behind
-/// its parent, and those that have ended are among them.
-#[must_use]
-pub fn of_tree(system: &System, root: Pid) -> Vec<Pid> {
-    let mut list = Vec::from([root]);
-    let mut next = 0;
-    let mut orphans = match system.find(root) {
-        Some(process) if process.root == root => system.tree(root),
-        _ => Vec::new(),
-    };
-    orphans.retain(|pid| *pid != root && system.find(*pid).is_some_and(|p| p.parent.is_none()));
-    list.extend(orphans);
-    while let Some(process) = list.get(next).map(|pid| system.find(*pid)) {
-        if let Some(process) = process {
-            list.extend(process.children.iter().chain(&process.ended));
+impl What {
+    /// The processes that are saved: the tree, of its root, and else those that have come of the process. If what leaves the set is cut, and the process
+    /// leads a group, they are also the others of that and what has come of them: a job of a shell. Each stands behind
+    /// its parent, and those that have ended are among them.
+    #[must_use]
+    pub fn set(&self, system: &System) -> Vec<Pid> {
+        let root = self.root;
+        let mut list = Vec::from([root]);
+        let mut next = 0;
+        let mut further = match system.find(root) {
+            Some(process) if process.root == root => system.tree(root),
+            Some(process) if self.cut && process.group == process.number => {
+                system.those(root, Which::Group(process.group)).to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let known: BTreeSet<Pid> = further.iter().copied().collect();
+        further.retain(|pid| *pid != root && is_first(*pid, (root, &known), system));
+        list.extend(further);
+        while let Some(process) = list.get(next).map(|pid| system.find(*pid)) {
+            if let Some(process) = process {
+                list.extend(process.children.iter().chain(&process.ended));
+            }
+            next += 1;
         }
-        next += 1;
+        list
     }
-    list
+
+    /// Whether the process is the first one of its tree.
+    fn is_whole(&self, system: &System) -> bool {
+        system.find(self.root).is_some_and(|p| p.root == self.root)
+    }
+}
+
+/// Whether a process lives, and neither has come of one of these or of the root nor is what the root has come of.
+fn is_first(pid: Pid, (root, these): (Pid, &BTreeSet<Pid>), system: &System) -> bool {
+    let above = |pid: Pid| {
+        let parent = move |pid: &Pid| system.find(*pid)?.parent;
+        core::iter::successors(parent(&pid), parent)
+    };
+    let tree = system.find(root).map(|p| p.root);
+    let lives = |p: &&Process| p.status.is_none() && Some(p.root) == tree;
+    system.find(pid).filter(lives).is_some()
+        && !above(pid).any(|parent| parent == root || these.contains(&parent))
+        && !above(root).any(|parent| parent == pid)
 }
 
 /// By what one tells that others share something with a tree: memory, an open file description, a pipe or a connection.
@@ -606,8 +643,8 @@ impl Things {
         locks
     }
 
-    /// Fails if the tree shares something with others.
-    fn are_its_own(&self, system: &System) -> Result<(), Refusal> {
+    /// Fails if the tree shares something with others that cannot be cut, or is not to be.
+    fn are_its_own(&self, cut: bool, system: &System) -> Result<(), Refusal> {
         let shared = |what: &str| Err(Refusal::Shared(what.to_string()));
         if self.memories.shared().is_some() {
             return shared("memory");
@@ -621,20 +658,13 @@ impl Things {
         if self.contexts.shared().is_some() {
             return shared("a working directory");
         }
+        self.are_open_to_nobody(system)?;
+        if cut {
+            return Ok(());
+        }
         let others = self.of_other_objects(system);
         if let Some(number) = self.descriptions.shared_but(&others) {
             return shared(&format!("what is open as {}", self.fds[number]));
-        }
-        for ino in self
-            .files
-            .keys()
-            .filter(|ino| system.memfds.contains_key(ino))
-        {
-            let own = self.descriptions.all.iter();
-            let own = own.filter(|open| open.borrow().ino() == Some(*ino));
-            if system.busy.descriptions(*ino) > own.count() {
-                return shared("a file of memory (memfd_create)");
-            }
         }
         let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
         for number in &self.pipes {
@@ -665,6 +695,24 @@ impl Things {
         Ok(())
     }
 
+    /// Fails if somebody else has a file of memory open, too.
+    fn are_open_to_nobody(&self, system: &System) -> Result<(), Refusal> {
+        for ino in self
+            .files
+            .keys()
+            .filter(|ino| system.memfds.contains_key(ino))
+        {
+            let own = self.descriptions.all.iter();
+            let own = own.filter(|open| open.borrow().ino() == Some(*ino));
+            if system.busy.descriptions(*ino) > own.count() {
+                return Err(Refusal::Shared(
+                    "a file of memory (memfd_create)".to_string(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The number of the pseudo-terminal of which this description is an end.
     fn pty(&self, description: usize) -> Option<u32> {
         match self.descriptions.all[description].borrow().kind {
@@ -673,7 +721,7 @@ impl Things {
         }
     }
 
-    /// Its pseudo-terminals.
+    /// Its pseudo-terminals, of the tree with this root.
     fn ptys(&self, root: Pid, system: &System) -> Vec<SavedPty> {
         let numbers: BTreeSet<u32> = self.ptys.iter().filter_map(|n| self.pty(*n)).collect();
         let saved = numbers.into_iter();
@@ -719,8 +767,8 @@ impl Things {
         pipes.into_values().collect()
     }
 
-    /// What the instances of `epoll` watch.
-    fn watches(&self, system: &System) -> Result<Vec<(u64, Vec<SavedWatch>)>, Refusal> {
+    /// What the instances of `epoll` watch; if it is cut, without what only others have open.
+    fn watches(&self, cut: bool, system: &System) -> Result<Vec<(u64, Vec<SavedWatch>)>, Refusal> {
         let mut all = BTreeMap::new();
         for number in &self.epolls {
             let fd = self.fds[*number];
@@ -730,6 +778,9 @@ impl Things {
             let mut saved = Vec::new();
             for (watch, place) in system.epolls.watches(id) {
                 let Some(number) = self.descriptions.number(watch.description.as_ptr()) else {
+                    if cut {
+                        continue;
+                    }
                     return Err(Refusal::Shared(format!("what {fd} watches")));
                 };
                 saved.push(SavedWatch {
@@ -746,8 +797,13 @@ impl Things {
         Ok(all.into_iter().collect())
     }
 
-    /// The sockets.
-    fn sockets(&self, system: &System, host: &mut dyn Host) -> Result<Vec<SavedSocket>, Refusal> {
+    /// The sockets; if it is cut, without connections to others.
+    fn sockets(
+        &self,
+        cut: bool,
+        system: &System,
+        host: &mut dyn Host,
+    ) -> Result<Vec<SavedSocket>, Refusal> {
         let mut saved = Vec::new();
         for (id, fd) in &self.sockets {
             let Some(socket) = system.sockets.find(*id) else {
@@ -778,6 +834,9 @@ impl Things {
                 .map(|(n, message)| (n, message.rights.iter().filter_map(number).collect()))
                 .collect();
             let mut socket = socket.clone();
+            if cut {
+                socket.leave_others(|id| self.sockets.contains_key(id));
+            }
             // Who sent datagrams to one that is gone is told so at the next.
             socket.peer = socket
                 .peer
@@ -836,11 +895,11 @@ fn put<T: Serialize>(encoded: &mut Vec<u8>, what: &T) -> Result<(), Refusal> {
 
 /// The part of the tree of this process: all the tasks of its processes, each with the place of its thread in the control
 /// segment; or why it cannot be saved. `known` says where the first thread of a process stands whose task has ended, and
-/// the name of a process that has ended. With `all_files` the files that are only read are in the part, too. The same is to be called again with what has been
+/// the name of a process that has ended. The same is to be called again with what has been
 /// gathered after [`Refusal::Later`] (what is asked of a disk takes time, or one more file is there; as a new call unless that waits) and
 /// [`Refusal::Turn`] (there is more, and others are to have a turn first).
 pub fn save(
-    (root, all_files): (Pid, bool),
+    what: What,
     gathered: &mut Gathered,
     tasks: &[(u64, &Task)],
     known: impl Fn(Pid) -> (Option<u64>, String),
@@ -848,10 +907,16 @@ pub fn save(
     host: &mut dyn Host,
 ) -> Result<Made, Refusal> {
     let left = &mut { STEP };
-    gathered.go_on(all_files, system, host, left)?;
-    let all = of_tree(system, root);
-    if let Some(parent) = system.find(root).and_then(|process| process.parent) {
+    let What { root, files, cut } = what;
+    gathered.go_on(files, system, host, left)?;
+    let all = what.set(system);
+    let parent = system.find(root).and_then(|process| process.parent);
+    if let Some(parent) = parent.filter(|_| !cut) {
         return Err(Refusal::Parent(parent));
+    }
+    let is_whole = what.is_whole(system);
+    if !is_whole {
+        uses_no_ipc(&all, tasks, system)?;
     }
     if let Some((_, task)) = tasks
         .iter()
@@ -876,14 +941,14 @@ pub fn save(
     let mut things = things.unwrap_or_else(|| Things::of(&tasks, of_whole_tree(system, root)));
     let found = things
         .go_on(&tasks, system, left)
-        .and_then(|()| things.gather(all_files, gathered, system, host, left))
+        .and_then(|()| things.gather(files, gathered, system, host, left))
         .and_then(|()| gathered.find_programs(&things.memories, host))
         .and_then(|()| {
             let ids = &things.inotifies;
             inotify::find_paths(ids, &mut gathered.watched, system, host, left)
         })
-        .and_then(|()| things.are_its_own(system))
-        .and_then(|()| things.sockets(system, host));
+        .and_then(|()| things.are_its_own(cut, system))
+        .and_then(|()| things.sockets(cut, system, host));
     let sockets = match found {
         Err(later @ (Refusal::Turn | Refusal::Later)) => {
             gathered.things = Some(things);
@@ -891,11 +956,12 @@ pub fn save(
         }
         found => found?,
     };
-    let epolls = things.watches(system)?;
+    let epolls = things.watches(cut, system)?;
     let ipc = of_whole_tree(system, root);
     let locks = things.locks(system);
     let objects = things.objects(system).ok_or(OUT)?;
-    let ptys = things.ptys(root, system);
+    let of = system.find(root).map_or(root, |process| process.root);
+    let ptys = things.ptys(of, system);
     let terminals: usize = ptys.iter().map(SavedPty::length).sum();
     let ids: Vec<u64> = objects.iter().map(|object| object.id).collect();
     let parts = objects.iter().map(|object| 1 + object.loaded.len() as u64);
@@ -990,6 +1056,20 @@ pub fn save(
         memories,
         objects: ids,
     })
+}
+
+/// Fails if a part of a tree uses the System V IPC of that, which stays there.
+fn uses_no_ipc(all: &[Pid], tasks: &[(u64, &Task)], system: &System) -> Result<(), Refusal> {
+    let changes = |pid: &Pid| {
+        let ipc = system.find(*pid).and_then(|p| system.ipcs.of(p.root));
+        ipc.is_some_and(|ipc| ipc.undo_of(*pid).next().is_some())
+    };
+    let waits =
+        |(_, task): &&(u64, &Task)| all.contains(&task.pid) && system.ipcs.wait(task.tid).is_some();
+    if all.iter().any(changes) || tasks.iter().find(waits).is_some() {
+        return Err("it uses System V IPC of its tree, which is not saved with it".into());
+    }
+    Ok(())
 }
 
 /// The System V IPC of a tree of which this is the root.

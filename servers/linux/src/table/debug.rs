@@ -32,7 +32,7 @@ impl Table {
     }
 
     pub(super) fn is_frozen(&mut self, pid: Pid) -> bool {
-        self.group(pid).is_ok_and(|group| group.frozen)
+        self.group(pid).is_ok_and(|group| group.frozen.is_some())
     }
 
     /// The memory of a process.

@@ -2,8 +2,8 @@
 
 use alloc::string::String;
 use personality::emulate;
-use personality::signal::sig;
-use personality::system::Tid;
+use personality::signal::{sig, Origin};
+use personality::system::{Tid, To};
 use proto::Error;
 use services::process::{Pid, Status};
 
@@ -126,6 +126,10 @@ impl Table {
                 self.world.disk.forget(disk::of_tree(pid));
             }
         }
+        if self.system.find(pid).is_some_and(|p| p.root != pid) {
+            // Nobody is left who could thaw what was frozen with it.
+            let _ = self.thaw(pid);
+        }
         self.announce(pid);
     }
 
@@ -240,6 +244,12 @@ impl Table {
         }
         if !self.runs_on(pid) {
             self.group(pid)?;
+        }
+        if self.stands_for_part(pid) {
+            // It ends when it is thawed, with which those are that are frozen with it.
+            let to = To::Process(pid);
+            self.system.send(to, sig::KILL, Origin::kernel());
+            return Ok(());
         }
         // The root comes first: nobody starts others meanwhile, and it does not see its children end.
         for pid in self.together(pid) {

@@ -8,33 +8,38 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use personality::host::OutOfMemory;
-use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated};
-use personality::signal::sig;
-use personality::system::{Payer, Thing, Tid};
+use personality::part::{self, Adopted, Gathered, Rebuilding, Refusal, Seated, What};
+use personality::signal::{sig, Origin};
+use personality::system::{Payer, Thing, Tid, To};
 use process::held::Frozen;
 use process::{account, Process};
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
-use services::process::Pid;
+use services::process::{keep, Pid};
 
 use super::{Adopting, Entry, Group, Living, Saving, Starter, Table, MAX_HOLDS};
 use crate::disk;
 use crate::world::{short, Memory, Seat, View};
 
 impl Table {
-    /// Freezes the tree of a process and makes its part: the length of that, the name of the process, and references. All of
+    /// Freezes the tree of a process, or of a process what [`What::set`] finds, and makes its part, in these ways of [`mod@keep`]: the length of that, the name of the process, and references. All of
     /// the tree stands still before anything of it is looked at, or nothing of it does. [`Error::WouldBlock`]: it stands still, and files on a disk are waited for
     /// ([`Table::frozen`]).
-    pub(crate) fn freeze(&mut self, pid: Pid, files: bool) -> Result<Frozen, Error> {
+    pub(crate) fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error> {
+        let what = What {
+            root: pid,
+            files: how & keep::FILES != 0,
+            cut: how & keep::CUT != 0,
+        };
         if self.proven(pid)?.saving.is_some() {
             return Err(Error::Limit);
         }
         if self.group(pid)?.ending.is_some() {
             return Err(Error::Ended);
         }
-        let tree = self.living_of(pid);
+        let tree = self.living_of(what);
         for member in &tree {
-            if self.proven(*member)?.frozen {
+            if self.proven(*member)?.frozen.is_some() {
                 return Err(Error::Limit);
             }
             let one = self.one_of(*member).ok_or(Error::NotFound)?;
@@ -61,12 +66,12 @@ impl Table {
         }
         for member in tree {
             let group = self.group(member)?;
-            group.frozen = true;
+            group.frozen = Some(pid);
             self.debug_freeze(member);
             self.trace_freeze(member);
             self.hold_still(member);
         }
-        self.make_part(pid, Saving::new(files))
+        self.make_part(pid, Saving::new(what))
     }
 
     /// What became of a `freeze` that waits; `WouldBlock` if it still does.
@@ -138,7 +143,7 @@ impl Table {
     }
 
     fn try_part(&mut self, pid: Pid, saving: &mut Saving) -> Result<Frozen, Error> {
-        let tree = self.living_of(pid);
+        let tree = self.living_of(saving.what);
         let ends = |pid: &Pid| self.ending.contains(pid);
         if tree.iter().any(ends) {
             // They are not in the image.
@@ -151,7 +156,7 @@ impl Table {
         let name = self.one_of(pid).ok_or(Error::NotFound)?.task.name();
         let made = loop {
             self.world.disk.begin(disk::of_tree(pid));
-            let made = self.save(pid, &tree, saving);
+            let made = self.save(&tree, saving);
             let waits = self.world.disk.end();
             match made {
                 Err(Refusal::Later) if waits => return Err(Error::WouldBlock),
@@ -227,15 +232,15 @@ impl Table {
         Ok((SHARED.into(), Vec::from([region.map_err(rt::error_of)?])))
     }
 
-    /// The processes that live of those that are saved with this one.
-    fn living_of(&self, pid: Pid) -> Vec<Pid> {
-        let mut all = part::of_tree(&self.system, pid);
+    /// The processes that live of those that are saved.
+    fn living_of(&self, what: What) -> Vec<Pid> {
+        let mut all = what.set(&self.system);
         all.retain(|pid| matches!(self.entries.get(pid), Some(Entry::Living(_))));
         all
     }
 
     /// What is saved of a tree, and its memories with their names.
-    fn save(&mut self, root: Pid, tree: &[Pid], saving: &mut Saving) -> Result<Saved, Refusal> {
+    fn save(&mut self, tree: &[Pid], saving: &mut Saving) -> Result<Saved, Refusal> {
         let tasks = tree.iter().flat_map(|pid| self.tasks_of(*pid));
         let living = tasks.filter_map(|tid| self.tasks.get(&tid));
         let tasks: Vec<_> = living.map(|l| (l.seat.thread, &l.task)).collect();
@@ -245,12 +250,12 @@ impl Table {
             Some(Entry::Ended { name, .. }) => (None, name.clone()),
             _ => (None, String::new()),
         };
+        let what = saving.what;
         let mut view = View {
-            root,
+            root: what.root,
             seat: None,
             world: &mut self.world,
         };
-        let what = (root, saving.files);
         let gathered = &mut saving.gathered;
         let made = part::save(what, gathered, &tasks, known, &self.system, &mut view)?;
         let memories = made.memories.iter().filter_map(|tid| {
@@ -328,16 +333,24 @@ impl Table {
         }
     }
 
-    /// Stops a process once more; the root of a tree with all that are in that.
+    /// Stops a process once more; the root of a tree with all that are in that. Those that are frozen with a process of a tree are stopped as by their shell,
+    /// which lets them go on as it does others.
     pub(crate) fn stop(&mut self, pid: Pid) -> Result<(), Error> {
         if self.proven(pid)?.stops >= MAX_HOLDS {
             return Err(Error::Limit);
+        }
+        if self.stands_for_part(pid) {
+            for member in self.frozen_with(pid) {
+                let to = To::Process(member);
+                self.system.send(to, sig::STOP, Origin::kernel());
+            }
+            return Ok(());
         }
         for pid in self.together(pid) {
             let Ok(group) = self.proven(pid) else {
                 continue;
             };
-            if group.frozen {
+            if group.frozen.is_some() {
                 group.owed += 1;
             } else if self.stop_all(pid).is_err() {
                 continue;
@@ -362,7 +375,7 @@ impl Table {
             let stopped = self.proven(pid).ok().filter(|group| group.stops > 0);
             let Some(group) = stopped else { continue };
             group.stops -= 1;
-            if group.frozen {
+            if group.frozen.is_some() {
                 group.owed -= 1;
             } else {
                 self.resume_all(pid);
@@ -474,14 +487,29 @@ impl Table {
         }
     }
 
+    /// The processes that stand still for who saves this one.
+    fn frozen_with(&self, pid: Pid) -> Vec<Pid> {
+        let is = |entry: &Entry| match entry {
+            Entry::Living(group) => group.frozen == Some(pid),
+            _ => false,
+        };
+        let all = self.entries.iter().filter(|(_, entry)| is(entry));
+        all.map(|(pid, _)| *pid).collect()
+    }
+
+    /// Whether it is a process with which a part of a tree is being saved.
+    pub(super) fn stands_for_part(&mut self, pid: Pid) -> bool {
+        let is_root = self.system.find(pid).is_some_and(|p| p.root == pid);
+        !is_root && self.group(pid).is_ok_and(|group| group.frozen == Some(pid))
+    }
+
     /// Undoes one `freeze`.
     pub(crate) fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
-        let group = self.group(pid)?;
-        if !group.frozen {
+        let tree = self.frozen_with(pid);
+        if tree.is_empty() {
             return Err(Error::Invalid);
         }
-        let unproven = group.unproven;
-        let mut tree = self.living_of(pid);
+        let unproven = self.group(pid).is_ok_and(|group| group.unproven);
         if unproven && self.prove(&tree).is_err() {
             rt::log!("a restored process has not all of its objects");
             for pid in tree {
@@ -489,11 +517,9 @@ impl Table {
             }
             return Err(Error::BadFormat);
         }
-        // One that came since, or has ended, was not frozen.
-        tree.retain(|pid| self.group(*pid).is_ok_and(|group| group.frozen));
         for pid in &tree {
             let group = self.group(*pid)?;
-            group.frozen = false;
+            group.frozen = None;
             let owed = core::mem::take(&mut group.owed);
             if let Some(saving) = &mut group.saving {
                 saving.gathered.forget_tasks();
@@ -898,7 +924,7 @@ impl Table {
             let entry = match member.ended {
                 Some((status, name)) => Entry::ended(status, name),
                 None => Entry::Living(Box::new(Group {
-                    frozen: true,
+                    frozen: Some(root),
                     unproven: true,
                     halted: member.is_stopped,
                     // Its first thread, if that has ended, is nobody's.
@@ -918,9 +944,9 @@ impl Table {
 }
 
 impl Saving {
-    fn new(files: bool) -> Box<Self> {
+    fn new(what: What) -> Box<Self> {
         Box::new(Saving {
-            files,
+            what,
             gathered: Gathered::default(),
             is_due: false,
             hold: rt::heap::Hold::default(),

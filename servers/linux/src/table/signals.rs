@@ -271,7 +271,7 @@ impl Table {
 
     /// Ends a process that is stopped; one that is frozen when it goes on.
     fn kill_held(&mut self, pid: Pid) {
-        if self.group(pid).is_ok_and(|group| !group.frozen) {
+        if self.group(pid).is_ok_and(|group| group.frozen.is_none()) {
             self.end_by(pid, sig::KILL as u8);
         }
     }

@@ -286,7 +286,7 @@ fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
                 let tasks = first.chain(&children).map(|task| (FIRST, task));
                 let tasks: Vec<(u64, &Task)> = tasks.collect();
                 let known = |_| (None, String::new());
-                let what = (server.task.pid, false);
+                let what = whole(server.task.pid);
                 part::save(what, &mut gathered, &tasks, known, &server.system, host)
             };
             let turn = step(&server, &mut host);

@@ -73,7 +73,7 @@ fn lock(one: &mut One, host: &mut Fake, fd: u64, kind: u32, start: u64, length: 
 }
 
 /// Puts an operation on a semaphore where `semop` reads it.
-fn operation(host: &mut Fake, number: u16, add: i16, flags: u16) {
+pub(super) fn operation(host: &mut Fake, number: u16, add: i16, flags: u16) {
     let words = [number, add as u16, flags];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     host.write_memory(0x10_0000, &bytes).unwrap();
@@ -98,7 +98,7 @@ fn map_shared(one: &mut One, host: &mut Fake, fd: u64) -> i64 {
 }
 
 /// Opens both ends of a pseudo-terminal, which becomes that of the session: their descriptors.
-fn terminal(one: &mut One, host: &mut Fake) -> (i64, i64) {
+pub(super) fn terminal(one: &mut One, host: &mut Fake) -> (i64, i64) {
     host.write_memory(0x10_0000, b"/dev/ptmx\0").unwrap();
     let rights = u64::from(linux::O_RDWR);
     let master = one.result(host, nr::open, &[0x10_0000, rights]);
@@ -176,7 +176,7 @@ fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
     nothing_is_left(system);
 }
 
-fn nothing_is_left(system: &System) {
+pub(super) fn nothing_is_left(system: &System) {
     for thing in [
         Thing::Pipe,
         Thing::Socket,

@@ -889,7 +889,12 @@ pub(crate) fn save(
 
 fn made(task: &Task, system: &System, world: &mut World) -> Result<part::Made, part::Refusal> {
     let known = |_| (None, String::new());
-    let (what, tasks) = ((task.pid, false), [(FIRST, task)]);
+    let tasks = [(FIRST, task)];
+    let what = part::What {
+        root: task.pid,
+        files: false,
+        cut: false,
+    };
     let mut gathered = part::Gathered::default();
     loop {
         match part::save(what, &mut gathered, &tasks, known, system, world) {

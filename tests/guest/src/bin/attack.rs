@@ -182,7 +182,7 @@ fn keeper_calls() -> Done {
     let child = linux.spawn("/bin/busybox", &start, &[])?;
     time::sleep(50_000_000);
     child.stop()?;
-    let frozen = child.freeze(false)?;
+    let frozen = child.freeze(0)?;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
     let keeper = Ref::new().map_err(code)?;
     SpaceAt(window.address() + CONTROL_SPACE)
@@ -253,7 +253,7 @@ fn counts() -> Done {
 fn freezes() -> Done {
     let port = rt::start::passed(0).ok_or(Error::NotFound)?;
     let mut session = Process::at(0, port.copy().map_err(code)?).open()?;
-    session.freeze(false, &mut [0; ROOM])?;
+    session.freeze(0, &mut [0; ROOM])?;
     session.ended().map(drop)
 }
 
@@ -458,7 +458,7 @@ fn hollow() -> Done {
     let child = again("wait")?;
     time::sleep(50_000_000);
     child.stop()?;
-    let frozen = child.freeze(false)?;
+    let frozen = child.freeze(0)?;
     let rights = READ | WRITE | OBJECTS;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, rights)?;
     SpaceAt(window.address() + CONTROL_SPACE)
@@ -473,7 +473,7 @@ fn hollow() -> Done {
     let _ = child.resume();
     let _ = child.stop();
     let _ = child.resume();
-    let _ = child.freeze(false);
+    let _ = child.freeze(0);
     let _ = child.thaw();
     println!("hollow: {:?}", end(&child)?);
     Ok(())
@@ -504,7 +504,7 @@ fn placed() -> Done {
     println!("placed: itself: {}", is_collocated_here());
     let child = again("wait")?;
     println!("placed: a child: {}", is_collocated()?);
-    println!("placed: its memory: {}", said(child.freeze(false)));
+    println!("placed: its memory: {}", said(child.freeze(0)));
     let mut debugger = DebugClient::open_known(child.port())?;
     println!(
         "placed: its threads: {}, {}",

@@ -114,9 +114,9 @@ fn two_savers(manager: &str) -> Result<(), String> {
     let process = started(manager)?;
     let mut name = alloc::vec![0; ROOM];
     let mut session = process.open().map_err(words)?;
-    session.freeze(false, &mut name).map_err(words)?;
+    session.freeze(0, &mut name).map_err(words)?;
     let mut other = process.open().map_err(words)?;
-    let again = other.freeze(false, &mut name).map(|_| ());
+    let again = other.freeze(0, &mut name).map(|_| ());
     check(
         "who freezes what is frozen is not refused",
         again == Err(Error::Limit),
@@ -174,7 +174,7 @@ fn stopped_meanwhile(manager: &str) -> Result<(), String> {
         if was_stopped {
             process.stop().map_err(words)?;
         }
-        let frozen = process.freeze(false).map_err(words)?;
+        let frozen = process.freeze(0).map_err(words)?;
         let now = || stops(&frozen.control);
         check("it is not stopped once more", now()? == 1 + before)?;
         let then = match was_stopped {

@@ -97,7 +97,7 @@ struct Got {
 
 /// Does something with the objects of a process, while it is frozen.
 fn opened<R>(process: &Process, f: impl FnOnce(u64, &Ref) -> Result<R, Error>) -> Result<R, Error> {
-    let frozen = process.freeze(false)?;
+    let frozen = process.freeze(0)?;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
     let result = f(window.address(), &frozen.memory);
     drop(window);

@@ -115,7 +115,7 @@ fn endless(service: &'static str) -> Result<bool, Error> {
             // The session ends with this program.
             let mut session = frozen.open()?;
             let mut name = alloc::vec![0; services::process::ROOM];
-            session.freeze(false, &mut name)?;
+            session.freeze(0, &mut name)?;
             core::mem::forget((session, frozen));
             Ok(never(move || one.ended().map(drop))?
                 & never(move || two.changed(Status::Running).map(drop))?)
@@ -346,7 +346,7 @@ fn take(service: &str, harm: Harm, silent: &SilentKeeper) -> Result<(), Error> {
     rt::time::sleep(LOOK);
     let mut name = alloc::vec![0; services::process::ROOM];
     let mut session = process.open()?;
-    let (_, _, refs) = session.freeze(false, &mut name)?;
+    let (_, _, refs) = session.freeze(0, &mut name)?;
     let control = refs.get(1).ok_or(Error::Broken)?;
     let window = Window::map(control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
     harm(window.address(), silent).map_err(error)?;
@@ -365,7 +365,7 @@ fn take(service: &str, harm: Harm, silent: &SilentKeeper) -> Result<(), Error> {
     let _ = process.info();
     let _ = process.resume();
     save();
-    let _ = session.freeze(false, &mut name);
+    let _ = session.freeze(0, &mut name);
     core::mem::forget((session, process, window, refs));
     Ok(())
 }
