@@ -34,6 +34,10 @@ pub(crate) struct RunOptions {
     /// Run the commands in FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE")]
     script: Option<Script>,
+    /// Talk to a shell of Linux instead of Fermata's own, with the power over the machine, which powers off with its status: sh, which is
+    /// busybox's, or bash, dash and others, whose packages are taken along; with --script it runs FILE. checkpoint, restore and processes are programs there
+    #[arg(long, value_name = "NAME", value_parser = shell_name, conflicts_with = "program")]
+    shell: Option<String>,
     /// Put a file or directory of the host into the guest; may be repeated
     #[arg(long = "add", value_name = "HOST:GUEST", value_parser = add)]
     adds: Vec<Add>,
@@ -332,6 +336,10 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
         .ok_or("it is not a number of seconds")
 }
 
+/// The shell of Linux that every machine has.
+const BUSYBOX_SHELL: &str = "sh";
+/// Where the script of a shell of Linux is in the guest.
+const SHELL_SCRIPT: &str = "/run/script";
 /// Ctrl-], then x: stop the machine.
 const ESCAPE: u8 = 0x1d;
 /// Ctrl-D, which the guest's console takes for the end of input.
@@ -381,6 +389,30 @@ fn command(project: &Project, options: &mut RunOptions) -> Result<Option<Vec<u8>
         options.places.push(place);
     }
     line_of(&path, &options.arguments).map(Some)
+}
+
+/// The name of a program in /bin.
+fn shell_name(text: &str) -> Result<String, &'static str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    match !text.is_empty() && text.chars().all(is_part) && !text.starts_with('-') {
+        true => Ok(text.into()),
+        false => Err("it is the name of a program in /bin, as sh or bash"),
+    }
+}
+
+/// The script that runs a shell of Linux, which talks to whoever is there, or runs the script that there is.
+fn run_shell(name: &str, script: Option<Vec<u8>>, options: &mut RunOptions) -> Vec<u8> {
+    if name != BUSYBOX_SHELL {
+        options.packages.push(vec![name.into()]);
+    }
+    let arguments = match script {
+        None => "-i",
+        Some(script) => {
+            options.adds.push(Add::bytes(script, false, SHELL_SCRIPT));
+            SHELL_SCRIPT
+        }
+    };
+    format!("trust /bin/{name} {arguments}\n").into_bytes()
 }
 
 /// The line of a script that runs a program with these arguments, as they are.
@@ -446,6 +478,11 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         add_program(project, &mut options.adds, &directory)?;
     }
     let command = command(project, &mut options)?;
+    let talks = script.is_none();
+    let script = match options.shell.clone() {
+        Some(name) => Some(run_shell(&name, script, &mut options)),
+        None => script,
+    };
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
@@ -476,7 +513,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         Some(Script::File(_)) if at_terminal => Input::None,
         _ => Input::Stdin,
     };
-    let interactive = script.is_none() && at_terminal;
+    let interactive = talks && at_terminal;
     let script = script.or(command);
     let machine = Options {
         script,

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
+use fermata_shell::list;
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
 use proto::Error;
@@ -630,14 +631,11 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
         return Err(wrong());
     }
     shell.look_at_jobs();
-    let _ = writeln!(
-        output,
-        "JOB  KIND      PID  STATE       KB  OBJECTS  COMMAND"
-    );
+    let _ = writeln!(output, "JOB  {}", list::HEADING);
     let mut objects = 0;
     for manager in Manager::ALL {
-        let list = match shell.managers.list(manager) {
-            Ok(list) => list,
+        let all = match shell.managers.list(manager) {
+            Ok(all) => all,
             Err(error) => {
                 let _ = writeln!(
                     output,
@@ -648,7 +646,7 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
                 continue;
             }
         };
-        for info in list {
+        for info in all {
             objects += info.objects;
             show_process(shell, manager, &info, output);
         }
@@ -671,23 +669,8 @@ fn show_process(shell: &Shell, manager: Manager, info: &Info, output: &mut Outpu
         Some(number) => format!("%{number}"),
         None => "-".to_string(),
     };
-    let _ = writeln!(
-        output,
-        "{job:<4} {:<6} {:>6}  {:<8} {:>5}  {:>7}  {}",
-        manager.name(),
-        info.pid,
-        State::from_status(info.status).text(),
-        info.resident / 1024,
-        info.objects,
-        info.name
-    );
-    for (index, thread) in info.threads.iter().enumerate() {
-        let doing = info.doing.get(index).map_or("", String::as_str);
-        let _ = writeln!(
-            output,
-            "       thread {}: {doing} (rip {:#x})",
-            index + 1,
-            thread.rip
-        );
+    let _ = writeln!(output, "{job:<4} {}", list::process(manager, info));
+    for thread in list::threads(info) {
+        let _ = writeln!(output, "     {thread}");
     }
 }

@@ -4,6 +4,7 @@
 //! * [`parse`] turns the others into words and redirections.
 //! * [`editor`] is the line editor: keys in, text for the terminal out.
 //! * [`jobs`] is the table of jobs and their numbers.
+//! * [`list`] shows processes, line by line.
 //! * [`text`] has the small things: paths, durations, dates, ELF headers.
 //!
 //! `main.rs` is the shell, `tools.rs` the program behind `ls`, `cat`, `sleep` and the like.
@@ -15,5 +16,6 @@ extern crate alloc;
 pub mod editor;
 pub mod jobs;
 pub mod line;
+pub mod list;
 pub mod parse;
 pub mod text;

@@ -12,12 +12,15 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use fermata_shell::jobs::Manager;
+use fermata_shell::list;
 use fermata_shell::text::{
     absolute_path, base_name, date, duration, echo, join, mode_text, options,
 };
 use proto::Error;
 use rt::checkpoint::How;
 use rt::fs::{self, mode, Attr, File, Flags};
+use rt::process::Process;
 use rt::{io, print, println};
 
 rt::entry!(main);
@@ -73,6 +76,7 @@ fn main() -> u8 {
         "ls" => ls(arguments),
         "mkdir" => mkdir(arguments),
         "mv" => mv(arguments),
+        "processes" => processes(arguments),
         "restore" => restore(arguments),
         "rm" => rm(arguments),
         "rmdir" => each(name, arguments, |path| fs::rmdir(&place(path))),
@@ -119,6 +123,48 @@ fn today(arguments: &[String]) -> Done {
     Ok(())
 }
 
+/// The process that a word means: `native:7`, or the number of one of Linux.
+fn process(word: &str) -> Result<Process, Failure> {
+    let (manager, pid) = word
+        .split_once(':')
+        .unwrap_or((Manager::Linux.name(), word));
+    let pid = pid.parse();
+    let (Some(manager), Ok(pid)) = (Manager::from_name(manager), pid) else {
+        let why = format!("{word}: not a process, as native:7 is, or 7 of Linux");
+        return Err(Failure::Usage(why));
+    };
+    match rt::system::supervisor(manager.name()).and_then(|all| all.process(pid)) {
+        Ok(process) => Ok(process),
+        Err(Error::NotFound) => Err(Failure::Usage(format!("{word}: no such process"))),
+        Err(error) => Err(Failure::About(word.into(), error)),
+    }
+}
+
+/// Lists all processes, Fermata's own and those of Linux, or does something to some of them. Needs the system port, as [`checkpoint`].
+fn processes(arguments: &[String]) -> Done {
+    let Some((what, words)) = arguments.split_first() else {
+        println!("{}", list::HEADING);
+        for manager in Manager::ALL {
+            let all = rt::system::supervisor(manager.name()).and_then(|all| all.list());
+            for info in all.map_err(about(manager.name()))? {
+                println!("{}", list::process(manager, &info));
+                list::threads(&info).for_each(|thread| println!("{thread}"));
+            }
+        }
+        return Ok(());
+    };
+    let act = match what.as_str() {
+        "kill" => Process::kill,
+        "stop" => Process::stop,
+        "continue" => Process::resume,
+        _ => return Err(usage("processes [kill|stop|continue [KIND:]NUMBER...]")),
+    };
+    for word in words {
+        act(&process(word)?).map_err(about(word))?;
+    }
+    Ok(())
+}
+
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A number alone is one of Linux: what `$!` is to a
 /// shell of Linux. It needs the system port, which a program gets that is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
@@ -149,10 +195,7 @@ fn checkpoint(arguments: &[String]) -> Done {
     };
     let mut processes = Vec::new();
     for word in words {
-        let (manager, pid) = word.split_once(':').unwrap_or(("linux", word));
-        let pid = pid.parse().map_err(|_| wrong())?;
-        let process = rt::system::supervisor(manager).and_then(|all| all.process(pid));
-        processes.push(process.map_err(about(word))?);
+        processes.push(process(word)?);
     }
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
     let how = How {

@@ -161,8 +161,8 @@ pub const MAX_JOB: usize = 32;
 pub mod keep {
     /// With what is in the files that it reads, too.
     pub const FILES: u32 = 1;
-    /// As if everybody else had just closed what he has in common with it: a process of a tree of Linux programs is saved, with all that have come of it, as a tree of its own. If it leads a
-    /// group, so are the others of that. Of native programs nothing is cut.
+    /// As if everybody else had just closed what he has in common with it: a process of a tree of Linux programs is saved, with all that have come of it, as a tree of its own. If it is of
+    /// another group than its parent, and so of a job, the others of that group are saved with it. Of native programs nothing is cut.
     pub const CUT: u32 = 2;
     /// All of them.
     pub const ALL: u32 = FILES | CUT;

@@ -91,7 +91,7 @@ impl Images {
         for (path, elf) in &self.programs {
             archive.file(path, elf.clone(), true)?;
         }
-        for tool in ["checkpoint", "restore"] {
+        for tool in ["checkpoint", "processes", "restore"] {
             archive.symlink(&format!("bin/{tool}"), "/sbin/tools")?;
         }
         archive.file("bin/busybox", self.busybox.clone(), true)?;

@@ -308,7 +308,7 @@ impl core::fmt::Display for Place {
 
 impl What {
     /// The processes that are saved: the tree, of its root, and else those that have come of the process. If what leaves the set is cut, and the process
-    /// leads a group, they are also the others of that and what has come of them: a job of a shell. Each stands behind
+    /// is of another group than its parent, they are also the others of that group and what has come of them: a job of a shell. Each stands behind
     /// its parent, and those that have ended are among them.
     #[must_use]
     pub fn set(&self, system: &System) -> Vec<Pid> {
@@ -317,7 +317,7 @@ impl What {
         let mut next = 0;
         let mut further = match system.find(root) {
             Some(process) if process.root == root => system.tree(root),
-            Some(process) if self.cut && process.group == process.number => {
+            Some(process) if self.cut && is_of_job(process, system) => {
                 system.those(root, Which::Group(process.group)).to_vec()
             }
             _ => Vec::new(),
@@ -337,6 +337,14 @@ impl What {
     /// Whether the process is the first one of its tree.
     fn is_whole(&self, system: &System) -> bool {
         system.find(self.root).is_some_and(|p| p.root == self.root)
+    }
+}
+
+/// Whether a process is of a job of its parent's, as its group says.
+fn is_of_job(process: &Process, system: &System) -> bool {
+    match process.parent.and_then(|parent| system.find(parent)) {
+        Some(parent) => parent.group != process.group,
+        None => process.group == process.number,
     }
 }
 

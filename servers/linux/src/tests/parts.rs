@@ -94,7 +94,11 @@ fn a_job_is_saved_without_its_shell() {
     let refused = all.save(0, false, &mut host).unwrap_err();
     assert_eq!(refused, part::Refusal::Parent(all.shell.task.pid));
     let made = all.save(0, true, &mut host).unwrap();
-    assert_eq!(made.memories.len(), 3, "S1: the job, and nobody else");
+    assert_eq!(
+        made.memories.len(),
+        3,
+        "A6: the job is whole, and nobody else is saved"
+    );
     let mut system = System::new();
     let root = system.create(None).unwrap();
     let again = part::adopt(&made.part, (3, 0), 0, root, &mut system, &mut host).unwrap();
@@ -149,22 +153,27 @@ fn a_job_is_saved_without_its_shell() {
     all.end(&mut host);
 }
 
-/// Who leads no group is saved with what has come of him alone.
+/// Any process of a job stands for it, and who is of the group of his parent is saved with what has come of him alone.
 #[test]
-fn one_of_a_job_is_saved_alone() {
+fn a_part_is_a_job_or_a_process_of_one() {
     let mut host = Fake::new();
     let all = shell(&mut host);
-    for of in [1, 2] {
-        let made = all.save(of, true, &mut host).unwrap();
-        assert_eq!(made.memories, [all.job[of].tid], "S1: nobody else");
-        let mut system = System::new();
-        let root = system.create(None).unwrap();
-        let (_, mut task) = adopt_one(&made.part, root, &mut system, &mut host);
-        assert_eq!(task.number, all.job[of].number);
-        task.close_files(&mut system, &mut host);
-        drop(task);
-        nothing_is_left(&system);
-    }
+    let [first, second, third] = all.job.each_ref().map(|task| task.tid);
+    let made = all.save(1, true, &mut host).unwrap();
+    assert_eq!(
+        made.memories,
+        [second, first, third],
+        "A6: who is named comes first"
+    );
+    let made = all.save(2, true, &mut host).unwrap();
+    assert_eq!(made.memories, [third], "S1: nobody else");
+    let mut system = System::new();
+    let root = system.create(None).unwrap();
+    let (_, mut task) = adopt_one(&made.part, root, &mut system, &mut host);
+    assert_eq!(task.number, all.job[2].number);
+    task.close_files(&mut system, &mut host);
+    drop(task);
+    nothing_is_left(&system);
     all.end(&mut host);
 }
 

@@ -217,9 +217,7 @@ impl<'a> Running<'a> {
     fn hold(&self) -> Result<(ThreadAt, Window), String> {
         let process = &self.processes[0];
         let failed = |what: &str, error: proto::Error| format!("{what}: {}", error.text());
-        let frozen = process
-            .freeze(0)
-            .map_err(|error| failed("freeze", error))?;
+        let frozen = process.freeze(0).map_err(|error| failed("freeze", error))?;
         let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS);
         process.thaw().map_err(|error| failed("thaw", error))?;
         let window = window.map_err(|error| failed("a window", error))?;
