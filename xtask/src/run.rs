@@ -394,7 +394,7 @@ fn command(project: &Project, options: &mut RunOptions) -> Result<Option<Vec<u8>
 /// The name of a program in /bin.
 fn shell_name(text: &str) -> Result<String, &'static str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    match !text.is_empty() && text.chars().all(is_part) && !text.starts_with('-') {
+    match !text.is_empty() && text.chars().all(is_part) && !text.starts_with(['-', '.']) {
         true => Ok(text.into()),
         false => Err("it is the name of a program in /bin, as sh or bash"),
     }
@@ -490,7 +490,13 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         Some((name, ungranted)) => Some(linux::build(project, linux::find(name)?, *ungranted)?.0),
         None => None,
     };
-    let packages = files_of_packages(project, &options)?;
+    let packages = files_of_packages(project, &options).map_err(|error| match &options.shell {
+        Some(name) if name != BUSYBOX_SHELL => Error::new(format!(
+            "{} (--shell {name} takes the package of that name)",
+            error.message
+        )),
+        _ => error,
+    })?;
     let memory = options.memory.unwrap_or_else(|| {
         let megabytes = packages
             .as_ref()

@@ -337,7 +337,7 @@ impl<'a> Set<'a> {
             let who = || format!("process {} of {manager}", process.pid());
             let mut frozen = process.freeze(keep).map_err(|error| match error {
                 Error::Limit => Unfrozen::Taken(format!(
-                    "{} is being saved by somebody else, and stands still for that",
+                    "{} is being saved by somebody else, or with another one that is named, and stands still for that",
                     who()
                 )),
                 error => Unfrozen::Refused(format!("{}: {}", who(), error.text())),

@@ -349,6 +349,10 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
         self.has(file)?;
         self.ask(true, move |s| s.sync(file)).await
     }
+
+    async fn changes(&self) -> Result<rt::obj::Ref, Error> {
+        Err(Error::Unsupported)
+    }
 }
 
 /// What stands before a session: a request is taken in when there is memory for it.

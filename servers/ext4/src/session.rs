@@ -212,4 +212,8 @@ impl<D: BlockIo + 'static> Files for Session<D> {
     fn sync(&self, file: u64) -> Result<(), Error> {
         self.with(file)?.sync()
     }
+
+    fn changes(&self) -> Result<rt::obj::Ref, Error> {
+        Err(Error::Unsupported)
+    }
 }

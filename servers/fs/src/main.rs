@@ -6,6 +6,7 @@
 #![no_std]
 #![no_main]
 
+use abi::state::RegionState;
 use abi::{access, PAGE_SIZE};
 use core::cell::RefCell;
 use core::convert::Infallible;
@@ -16,6 +17,7 @@ use interface::server::Visitor;
 use interface::Server;
 use proto::Error;
 use rt::heap::Hold;
+use rt::obj::Region;
 use rt::window::Window;
 use services::fs::server::most_open;
 use services::fs::FilesStub;
@@ -122,14 +124,36 @@ fn start(fs: &mut FileSystem, origin: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Has servers read the number of changes, by a region of the page where it is. Where there can be none they ask instead.
+fn show_changes(shared: &Shared) {
+    let state = RegionState {
+        start: core::ptr::from_ref(shared.changes()).addr() as u64,
+        size: PAGE_SIZE,
+        protection: access::READ,
+    };
+    let made = Region::new().and_then(|region| {
+        region.set_state(&state, 0, 0)?;
+        Ok(region)
+    });
+    match made {
+        Ok(region) => shared.show_changes(region),
+        Err(code) => rt::log!("fs: changes are not shown: {code:?}"),
+    }
+}
+
 fn serve(fs: FileSystem, origin: u64) -> Result<Infallible, Error> {
     let memory = Memory::default();
     let shared = Shared::new(fs, move |fs| {
         memory.look(fs);
         fs.set_now(origin.saturating_add(rt::time::now()));
     });
+    show_changes(&shared);
     let mut server = Server::new(move |visitor: &Visitor| {
-        Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
+        Ok(FilesStub(Session::new(
+            &shared,
+            visitor.job,
+            most_open(visitor.job),
+        )))
     })?;
     server.knows(rt::names::job_of, rt::heap::want);
     rt::names::register("fs", server.door())?;

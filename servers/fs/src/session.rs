@@ -7,15 +7,42 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Ref, RefCell, RefMut};
 use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
 use proto::Error;
+use rt::obj::{Ref as Reference, Region};
 use services::fs::server::{attributes, encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
+
+/// How many requests there have been that may change something ([`Files::changes`]), in a page of its own.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Changes {
+    count: AtomicU64,
+    rest: [u64; 511],
+}
+
+impl Changes {
+    /// How many there have been.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    fn add(&self) {
+        // Nobody else counts.
+        let next = self.count.load(Ordering::Relaxed).wrapping_add(1);
+        self.count.store(next, Ordering::Release);
+    }
+}
 
 /// The file system, as its sessions share it.
 pub struct Shared {
     files: RefCell<FileSystem>,
     /// What is done before each request.
     before: Box<dyn Fn(&mut FileSystem)>,
+    changes: Box<Changes>,
+    /// The region of those, if others can read it.
+    region: RefCell<Option<Region>>,
 }
 
 impl Shared {
@@ -25,7 +52,28 @@ impl Shared {
         Rc::new(Shared {
             files: RefCell::new(files),
             before: Box::new(before),
+            changes: Box::new(Changes {
+                count: AtomicU64::new(1),
+                rest: [0; 511],
+            }),
+            region: RefCell::new(None),
         })
+    }
+
+    /// Where the number of changes is, for the region that shows it.
+    pub const fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Has others read the number of changes, by this region.
+    pub fn show_changes(&self, region: Region) {
+        *self.region.borrow_mut() = Some(region);
+    }
+
+    /// The file system, at the beginning of a request that may change something.
+    fn changing(&self) -> RefMut<'_, FileSystem> {
+        self.changes.add();
+        self.files()
     }
 
     /// The file system, at the beginning of a request.
@@ -45,6 +93,8 @@ impl Shared {
 pub struct Session {
     shared: Rc<Shared>,
     open: Open,
+    /// Of a server, or of the shell.
+    trusted: bool,
 }
 
 /// Bytes of a file: from where they lie, or gathered.
@@ -65,12 +115,13 @@ impl Deref for Piece<'_> {
 }
 
 impl Session {
-    /// A session that can have so many files open.
+    /// A session of this job, which is 0 for servers and the shell, that can have so many files open.
     #[must_use]
-    pub fn new(shared: &Rc<Shared>, most: u64) -> Self {
+    pub fn new(shared: &Rc<Shared>, job: u32, most: u64) -> Self {
         Session {
             shared: Rc::clone(shared),
             open: Open::new(most),
+            trusted: job == 0,
         }
     }
 
@@ -80,6 +131,12 @@ impl Session {
             return Err(Error::NotFound);
         }
         Ok(self.shared.files())
+    }
+
+    /// The same for a request that may change something.
+    fn changing(&self, file: Ino) -> Result<RefMut<'_, FileSystem>, Error> {
+        self.shared.changes.add();
+        self.with(file)
     }
 }
 
@@ -95,6 +152,9 @@ impl Drop for Session {
 impl Files for Session {
     fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error> {
         let flags = Flags::from_bits(flags).ok_or(Error::Invalid)?;
+        if flags.change() {
+            self.shared.changes.add();
+        }
         self.open.add(|| {
             let attr = self.shared.files().open(path, flags, mode)?;
             Ok((attr.ino, attr.mode, attr.size))
@@ -126,7 +186,7 @@ impl Files for Session {
         offset: u64,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        self.with(file)?.mark_read(file);
+        self.changing(file)?.mark_read(file);
         let mut gathered = None;
         let files = Ref::filter_map(self.shared.files.borrow(), |files| {
             match files.read(file, offset, room) {
@@ -149,16 +209,16 @@ impl Files for Session {
     }
 
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error> {
-        let written = self.with(file)?.write(file, offset, false, bytes);
+        let written = self.changing(file)?.write(file, offset, false, bytes);
         written.map(|(length, _)| length)
     }
 
     fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error> {
-        self.with(file)?.write(file, 0, true, bytes)
+        self.changing(file)?.write(file, 0, true, bytes)
     }
 
     fn truncate(&self, file: u64, size: u64) -> Result<(), Error> {
-        self.with(file)?.truncate(file, size)
+        self.changing(file)?.truncate(file, size)
     }
 
     fn read_dir(
@@ -167,34 +227,34 @@ impl Files for Session {
         cookie: u64,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.with(file)?.read_dir(file, cookie)?, room)
+        encode(&self.changing(file)?.read_dir(file, cookie)?, room)
     }
 
     fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error> {
-        self.shared.files().mkdir(path, mode).map(|_| ())
+        self.shared.changing().mkdir(path, mode).map(|_| ())
     }
 
     fn unlink(&self, path: &str) -> Result<(), Error> {
-        self.shared.files().unlink(path)
+        self.shared.changing().unlink(path)
     }
 
     fn rmdir(&self, path: &str) -> Result<(), Error> {
-        self.shared.files().rmdir(path)
+        self.shared.changing().rmdir(path)
     }
 
     fn rename(&self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
-        self.shared.files().rename(from, to)
+        self.shared.changing().rename(from, to)
     }
 
     fn link(&self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
-        self.shared.files().link(from, to)
+        self.shared.changing().link(from, to)
     }
 
     fn symlink(&self, first: u32, paths: &str) -> Result<(), Error> {
         let (target, path) = two(first, paths)?;
-        self.shared.files().symlink(target, path)
+        self.shared.changing().symlink(target, path)
     }
 
     fn readlink(&self, path: &str, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
@@ -206,15 +266,15 @@ impl Files for Session {
     }
 
     fn chmod(&self, file: u64, mode: u32) -> Result<(), Error> {
-        self.with(file)?.chmod(file, mode)
+        self.changing(file)?.chmod(file, mode)
     }
 
     fn chown(&self, file: u64, uid: u32, gid: u32) -> Result<(), Error> {
-        self.with(file)?.chown(file, uid, gid)
+        self.changing(file)?.chown(file, uid, gid)
     }
 
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
-        self.with(file)?.utimens(file, atime_ns, mtime_ns)
+        self.changing(file)?.utimens(file, atime_ns, mtime_ns)
     }
 
     fn usage(&self) -> Result<(u64, u64), Error> {
@@ -224,5 +284,14 @@ impl Files for Session {
 
     fn sync(&self, file: u64) -> Result<(), Error> {
         self.with(file).map(drop)
+    }
+
+    fn changes(&self) -> Result<Reference, Error> {
+        if !self.trusted {
+            return Err(Error::Denied);
+        }
+        let region = self.shared.region.borrow();
+        let region = region.as_ref().ok_or(Error::Unsupported)?;
+        region.reference().map_err(rt::error_of)
     }
 }

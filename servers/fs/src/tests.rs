@@ -763,7 +763,7 @@ fn an_answer_fits_into_a_message() {
 #[test]
 fn what_is_open_belongs_to_its_session() {
     let shared = Shared::new(new(), |_| ());
-    let (one, other) = (Session::new(&shared, 3), Session::new(&shared, 3));
+    let (one, other) = (Session::new(&shared, 1, 3), Session::new(&shared, 1, 3));
     let before = shared.borrow_mut().budget().used();
     let (file, ..) = one.open_file(CREATE.bits(), 0o644, "/tmp/a").unwrap();
     assert_eq!(one.append(file, b"data"), Ok((4, 0)));
@@ -823,7 +823,7 @@ fn a_file_without_a_name_ends_when_it_is_closed() {
 #[test]
 fn a_session_has_so_many_files_open_and_no_more() {
     let shared = Shared::new(new(), |_| ());
-    let session = Session::new(&shared, 2);
+    let session = Session::new(&shared, 1, 2);
     let open = || session.open_file(0, 0, "/tmp").map(|(ino, ..)| ino);
     let (first, second) = (open().unwrap(), open().unwrap());
     assert_eq!(first, second);
@@ -884,7 +884,7 @@ fn hostile_requests_do_no_harm() {
     let mut fs = FileSystem::new(4 << 20);
     fs.make_devices().unwrap();
     let shared = Shared::new(fs, |_| ());
-    let mut sessions = [Session::new(&shared, 20), Session::new(&shared, 20)];
+    let mut sessions = [Session::new(&shared, 1, 20), Session::new(&shared, 1, 20)];
     let mut generator = Rng::with_seed(3);
     let mut random = || generator.u64(..);
     let names = [
@@ -913,7 +913,7 @@ fn hostile_requests_do_no_harm() {
         let room = number() as usize;
         let which = (number() % 2) as usize;
         if number() % 500 == 0 {
-            sessions[which] = Session::new(&shared, 20);
+            sessions[which] = Session::new(&shared, 1, 20);
         }
         let f = &sessions[which];
         let length = |bytes: usize| assert!(bytes <= room && bytes <= proto::MAX_BULK);
@@ -1093,4 +1093,95 @@ fn a_slash_behind_a_link_makes_it_no_directory() {
     assert_eq!(seen.mode & mode::TYPE, mode::DIRECTORY);
     fs.rename("/tmp/real/", "/tmp/other/").unwrap();
     fs.rmdir("/tmp/other/").unwrap();
+}
+
+/// Whoever has been told something by a file system relies on the number of changes: each request that may change something raises it by one, whatever
+/// comes of it, and no other one does.
+#[test]
+fn each_request_that_may_change_something_is_counted_once() {
+    let shared = Shared::new(new(), |_| ());
+    let session = Session::new(&shared, 1, 20);
+    let create = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let (file, ..) = session.open_file(create.bits(), 0o600, "/file").unwrap();
+    let (root, ..) = session.open_file(0, 0, "/").unwrap();
+    let mut count = shared.changes().count();
+    let mut by = |what: &str, expected: u64| {
+        let now = shared.changes().count();
+        assert_eq!(
+            now - count,
+            expected,
+            "A6: what may have changed is counted: {what}"
+        );
+        count = now;
+    };
+    for wrong in [0, u64::MAX] {
+        // Also those that fail.
+        let (file, root) = (file ^ wrong, root ^ wrong);
+        let name = |name: &str| std::format!("{}{name}", if wrong == 0 { "/" } else { "/none/" });
+        let (first, both) = services::fs::pair(&name("file"), &name("other"));
+        let _ = session.stat(true, &name("file"), 99).map(drop);
+        by("stat", 0);
+        let _ = session.attributes(file, 99).map(drop);
+        by("attributes", 0);
+        let _ = session.readlink(&name("link"), 99).map(drop);
+        by("readlink", 0);
+        let _ = session.path_of(file, 99).map(drop);
+        by("path_of", 0);
+        let _ = session.usage();
+        by("usage", 0);
+        let _ = session.sync(file);
+        by("sync", 0);
+        assert_eq!(session.open_file(0, 0, &name("file")).is_ok(), wrong == 0);
+        by("open_file", 0);
+        let _ = session.close(file);
+        by("close", 0);
+        let _ = session.read(file, 0, 9).map(drop);
+        by("read", 1);
+        let _ = session
+            .read_dir(root, 0, services::fs::ENTRIES_ROOM)
+            .map(drop);
+        by("read_dir", 1);
+        let _ = session.write(file, 0, b"bytes");
+        by("write", 1);
+        let _ = session.append(file, b"bytes");
+        by("append", 1);
+        let _ = session.truncate(file, 3);
+        by("truncate", 1);
+        let _ = session.chmod(file, 0o644);
+        by("chmod", 1);
+        let _ = session.chown(file, 1, 1);
+        by("chown", 1);
+        let _ = session.utimens(file, 1, 1);
+        by("utimens", 1);
+        let _ = session.mkdir(0o700, &name("made"));
+        by("mkdir", 1);
+        let _ = session.rmdir(&name("made"));
+        by("rmdir", 1);
+        let _ = session.link(first, &both);
+        by("link", 1);
+        let _ = session.unlink(&name("other"));
+        by("unlink", 1);
+        let _ = session.symlink(first, &both);
+        by("symlink", 1);
+        let _ = session.rename(first, &both);
+        by("rename", 1);
+        for flags in [
+            create,
+            Flags {
+                truncate: true,
+                ..Flags::default()
+            },
+        ] {
+            let _ = session.open_file(flags.bits(), 0o600, &name("other"));
+            by("open_file that may change something", 1);
+        }
+    }
+    assert_eq!(
+        session.changes().err(),
+        Some(Error::Denied),
+        "S2: a program is not shown a page of a server"
+    );
 }

@@ -33,6 +33,7 @@ pub mod host;
 pub mod inotify;
 pub mod ipc;
 pub mod job;
+pub mod known;
 pub mod late;
 pub mod loading;
 pub mod lock;

@@ -72,6 +72,8 @@ struct Group {
     /// It stands still for a checkpointer, which saves it with this process; and for no more than one at a time: an image has each thread with the stop of
     /// the `freeze` for which it was made, and would have those of all others, too.
     frozen: Option<Pid>,
+    /// It ends when it is thawed.
+    dies: bool,
     /// How often it is stopped from outside.
     stops: u32,
     /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image has as they were, get
@@ -111,6 +113,8 @@ impl Group {
 /// A tree that is being saved, and waits for a file. It stands still.
 struct Saving {
     what: What,
+    /// The processes that are saved, each behind its parent.
+    set: Vec<Pid>,
     gathered: Gathered,
     /// There is news.
     is_due: bool,

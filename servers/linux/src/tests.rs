@@ -83,7 +83,7 @@ impl Fake {
         files.make_devices().unwrap();
         let files = Shared::new(files, |_| ());
         Fake {
-            session: Session::new(&files, 100),
+            session: Session::new(&files, 1, 100),
             opens: 0,
             pages: BTreeMap::new(),
             staged: None,
@@ -483,7 +483,8 @@ fn save(
     let mut gathered = part::Gathered::default();
     let what = whole(root);
     loop {
-        match part::save(what, &mut gathered, tasks, known, system, host) {
+        let set = what.set(system);
+        match part::save((what, &set), &mut gathered, tasks, known, system, host) {
             Err(part::Refusal::Turn) => {}
             made => return made.map(|made| made.part),
         }
@@ -1669,7 +1670,15 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
     let mut turns = 0;
     let made = loop {
         let system = &process.system;
-        match part::save(what, &mut gathered, &tasks, known, system, &mut host) {
+        let set = what.set(system);
+        match part::save(
+            (what, &set),
+            &mut gathered,
+            &tasks,
+            known,
+            system,
+            &mut host,
+        ) {
             Err(part::Refusal::Turn) => turns += 1,
             made => break made.unwrap(),
         }

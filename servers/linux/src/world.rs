@@ -13,6 +13,7 @@ use core::cell::{RefCell, RefMut};
 use personality::errno::{Errno, EIO, ENOMEM, ESRCH};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use personality::known::Known;
 use personality::memory::{Area, Areas, Source, NO_SLOT};
 use personality::process::Task;
 use personality::system::Tid;
@@ -21,7 +22,7 @@ use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
 use process::{Common, Copies, Process};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
-use rt::fs::Files;
+use rt::fs::{Changes, Files};
 use rt::heap::Hold;
 use rt::memory::{Limits, Usage};
 use rt::obj::{MappingAt, Port, Ref, RefAt, ThreadAt};
@@ -300,6 +301,9 @@ const MAX_COPIES: usize = 48;
 
 pub(crate) struct World {
     fs: Files,
+    /// What is known of its files, and the number of changes there, if it is told.
+    known: Known,
+    changes: Option<Changes>,
     /// The file system on the disk, if there is one.
     pub(crate) disk: Disk,
     /// Control of the console.
@@ -341,6 +345,8 @@ impl World {
     pub(crate) fn new(portset: Ref) -> Self {
         World {
             fs: rt::fs::memory(),
+            known: Known::default(),
+            changes: Changes::open().ok(),
             disk: Disk::new(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
@@ -449,7 +455,7 @@ impl World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        ask(&mut self.fs, request, bulk, into)
+        self.ask_or_know(request, bulk, into)
     }
 
     /// The same for the call that is being made, which may have to wait.
@@ -466,8 +472,29 @@ impl World {
             false if self.disk.waits() && !matches!(request, Request::Close { .. }) => {
                 Err(proto::Error::WouldBlock)
             }
-            false => ask(&mut self.fs, request, bulk, into),
+            false => self.ask_or_know(request, bulk, into),
         }
+    }
+
+    /// Asks the file system in memory what is not known.
+    #[inline(always)]
+    fn ask_or_know(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
+        let Some(changes) = &self.changes else {
+            return ask(&mut self.fs, request, bulk, into);
+        };
+        let before = changes.count();
+        if let Some(known) = self.known.answer(request, before) {
+            return known.map(|attr| (Reply::Attr(attr), 0));
+        }
+        let result = ask(&mut self.fs, request, bulk, into);
+        self.known
+            .learn(request, &result, (before, changes.count()));
+        result
     }
 
     /// What makes the time of a process whose clock is the machine's.

@@ -8,6 +8,7 @@ use fermata_shell::jobs::{Manager, State};
 use fermata_shell::list;
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
+use fermata_shell::ways;
 use proto::Error;
 use rt::checkpoint::{How, MAX_PROCESSES};
 use rt::fs::{self, mode, File, Flags};
@@ -504,37 +505,18 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 }
 
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
-    let (verbose, arguments) = verbose(arguments);
-    let mut how = How::default();
-    let mut parent = None;
-    let mut arguments = arguments;
-    loop {
-        arguments = match arguments {
-            [first, rest @ ..] if first == "--files" => {
-                how.files = true;
-                rest
-            }
-            [first, rest @ ..] if first == "--stop" => {
-                how.stop = true;
-                rest
-            }
-            [first, rest @ ..] if first == "--cut" => {
-                how.cut = true;
-                rest
-            }
-            [first, rest @ ..] if first == "--compress" => {
-                how.compress = true;
-                rest
-            }
-            [first, image, rest @ ..] if first == "--parent" => {
-                parent = Some(absolute_path(&shell.cwd, image));
-                rest
-            }
-            _ => break,
-        };
-    }
-    how.parent = parent.as_deref();
-    let Some((file, words)) = arguments
+    let ways = ways::read(arguments);
+    let parent = ways.parent.map(|image| absolute_path(&shell.cwd, image));
+    let how = How {
+        parent: parent.as_deref(),
+        files: ways.files,
+        stop: ways.stop,
+        cut: ways.cut,
+        compress: ways.compress,
+    };
+    let verbose = ways.verbose;
+    let Some((file, words)) = ways
+        .rest
         .split_last()
         .filter(|(_, words)| !words.is_empty())
     else {

@@ -5,6 +5,7 @@
 //! * [`editor`] is the line editor: keys in, text for the terminal out.
 //! * [`jobs`] is the table of jobs and their numbers.
 //! * [`list`] shows processes, line by line.
+//! * [`ways`] are those of `checkpoint`.
 //! * [`text`] has the small things: paths, durations, dates, ELF headers.
 //!
 //! `main.rs` is the shell, `tools.rs` the program behind `ls`, `cat`, `sleep` and the like.
@@ -19,3 +20,4 @@ pub mod line;
 pub mod list;
 pub mod parse;
 pub mod text;
+pub mod ways;

@@ -13,10 +13,10 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_shell::jobs::Manager;
-use fermata_shell::list;
 use fermata_shell::text::{
     absolute_path, base_name, date, duration, echo, join, mode_text, options,
 };
+use fermata_shell::{list, ways};
 use proto::Error;
 use rt::checkpoint::How;
 use rt::fs::{self, mode, Attr, File, Flags};
@@ -142,27 +142,50 @@ fn process(word: &str) -> Result<Process, Failure> {
 
 /// Lists all processes, Fermata's own and those of Linux, or does something to some of them. Needs the system port, as [`checkpoint`].
 fn processes(arguments: &[String]) -> Done {
+    let wrong = || usage("processes [kill|stop|continue [KIND:]NUMBER...]");
     let Some((what, words)) = arguments.split_first() else {
         println!("{}", list::HEADING);
+        let mut done = Ok(());
         for manager in Manager::ALL {
             let all = rt::system::supervisor(manager.name()).and_then(|all| all.list());
-            for info in all.map_err(about(manager.name()))? {
+            if let Err(error) = all {
+                say(
+                    "processes",
+                    &format!("{}: {}", manager.name(), error.text()),
+                );
+                done = Err(Failure::Status(1));
+            }
+            for info in all.unwrap_or_default() {
                 println!("{}", list::process(manager, &info));
                 list::threads(&info).for_each(|thread| println!("{thread}"));
             }
         }
-        return Ok(());
+        return done;
     };
     let act = match what.as_str() {
         "kill" => Process::kill,
         "stop" => Process::stop,
         "continue" => Process::resume,
-        _ => return Err(usage("processes [kill|stop|continue [KIND:]NUMBER...]")),
+        _ => return Err(wrong()),
     };
-    for word in words {
-        act(&process(word)?).map_err(about(word))?;
+    if words.is_empty() {
+        return Err(wrong());
     }
-    Ok(())
+    let mut done = Ok(());
+    for word in words {
+        let why = match process(word) {
+            Ok(process) => match act(&process) {
+                Ok(()) => continue,
+                Err(error) => format!("{word}: {}", error.text()),
+            },
+            Err(Failure::Usage(why)) => why,
+            Err(Failure::About(_, error)) => format!("{word}: {}", error.text()),
+            Err(status @ Failure::Status(_)) => return Err(status),
+        };
+        say("processes", &why);
+        done = Err(Failure::Status(1));
+    }
+    done
 }
 
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A number alone is one of Linux: what `$!` is to a
@@ -172,22 +195,10 @@ fn checkpoint(arguments: &[String]) -> Done {
         let ways = "[--files] [--stop] [--cut] [--compress] [--parent IMAGE]";
         usage(&format!("checkpoint [-v] {ways} [KIND:]NUMBER... FILE|-"))
     };
-    let mut arguments = arguments.to_vec();
-    let mut has = |way: &str| {
-        let all = arguments.len();
-        arguments.retain(|word| word != way);
-        arguments.len() < all
-    };
-    let (files, stop) = (has("--files"), has("--stop"));
-    let (cut, compress) = (has("--cut"), has("--compress"));
-    let long = arguments.iter().position(|word| word == "--parent");
-    let parent = match long.filter(|at| at + 1 < arguments.len()) {
-        Some(at) => arguments.drain(at..at + 2).next_back(),
-        None => None,
-    };
-    let parent = parent.map(|image| place(&image));
-    let (found, arguments) = options(&arguments, "v").map_err(Failure::Usage)?;
-    let Some((file, words)) = arguments
+    let ways = ways::read(arguments);
+    let parent = ways.parent.map(place);
+    let Some((file, words)) = ways
+        .rest
         .split_last()
         .filter(|(_, words)| !words.is_empty())
     else {
@@ -200,10 +211,10 @@ fn checkpoint(arguments: &[String]) -> Done {
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
     let how = How {
         parent: parent.as_deref(),
-        files,
-        stop,
-        cut,
-        compress,
+        files: ways.files,
+        stop: ways.stop,
+        cut: ways.cut,
+        compress: ways.compress,
     };
     let refused = |why: String| {
         say("checkpoint", &why);
@@ -216,7 +227,7 @@ fn checkpoint(arguments: &[String]) -> Done {
         return pour(|block| reader.read(block)).map_err(about("output"));
     }
     let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(refused)?;
-    if found.contains('v') {
+    if ways.verbose {
         println!("{file}: {} bytes", saved.bytes);
         saved.doing.iter().for_each(|doing| println!("  {doing}"));
     }

@@ -6,10 +6,12 @@ use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
 use crate::sync::Mutex;
 use crate::window::Window;
+use abi::{access, PAGE_SIZE};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
 use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM, PIECE};
@@ -107,6 +109,30 @@ impl Servers for Doors {
                 session => return session.map(|session| (session, died)),
             }
         }
+    }
+}
+
+/// The number of changes to files in memory ([`services::fs::Files::changes`]).
+#[derive(Debug)]
+pub struct Changes {
+    window: Window,
+}
+
+impl Changes {
+    /// From the server. Errors: those of [`services::fs::Files::changes`].
+    pub fn open() -> Result<Self, Error> {
+        let door = crate::names::lookup("fs")?;
+        let region = FilesClient::open_known(&door)?.changes()?;
+        let window = Window::map(&region, 0, PAGE_SIZE, access::READ)?;
+        Ok(Changes { window })
+    }
+
+    /// As it is now.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        let at = self.window.address() as *const AtomicU64;
+        // SAFETY: the window maps a page, to be read, as long as it is there; any bytes are a number.
+        unsafe { &*at }.load(Ordering::Acquire)
     }
 }
 

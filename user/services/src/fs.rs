@@ -175,6 +175,12 @@ impl Flags {
             | (self.nameless as u32) << 5
     }
 
+    /// Whether opening with these may change something.
+    #[must_use]
+    pub const fn change(self) -> bool {
+        self.create || self.truncate || self.nameless
+    }
+
     /// From a number, if it stands for flags.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
@@ -318,6 +324,11 @@ pub trait Files {
     /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
     /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
+    /// A region of one page, to be read: its first word counts requests, of whatever session, that may change what others see. It has risen before such a
+    /// request is answered, by one for each, whatever comes of it. So who has been told something, and finds the number that it was before he asked, would be told the same.
+    /// Those requests are `open_file` with flags that [change something](Flags::change), `read` and `read_dir`, by which times change, and all that make, write, cut, remove, rename or set. For servers and the shell:
+    /// a page is read without a question whether its owner is there. Errors: `Denied` for others, `Unsupported` by a service that does not count, as that of the disk. May be repeated.
+    fn changes(&self) -> Result<Ref, Error>;
 }
 
 /// Attributes as they came.

@@ -45,6 +45,8 @@ const PROCESS: u64 = 8 << 10;
 
 /// So much is done at once, in descriptors that are looked at or written.
 const STEP: usize = 2000;
+/// Most descriptors of a part of a tree: those that are not saved with it go on, so that it has to be looked at at once.
+const MOST_CUT: usize = 4 * STEP;
 /// A tree of at most so many bytes, encoded, is read again before it is saved. That takes as long as a step; for a larger one others would have to wait.
 const LOOKED_AT: usize = 64 << 10;
 /// What a file takes, in descriptors.
@@ -510,6 +512,17 @@ impl Things {
         Ok(())
     }
 
+    /// Looks at all of it.
+    fn at_once(&mut self, tasks: &[(u64, &Task)], system: &System) -> Result<(), Refusal> {
+        match self.go_on(tasks, system, &mut { MOST_CUT }) {
+            Err(Refusal::Turn) => Err(format!(
+                "it has more than {MOST_CUT} descriptors, and is only a part of its tree"
+            )
+            .into()),
+            looked => looked,
+        }
+    }
+
     /// Begins with a task: whether nobody before it has its table of descriptors.
     fn begin(&mut self, task: &Task, system: &System) -> Result<bool, Refusal> {
         let shares = &task.shares;
@@ -735,7 +748,19 @@ impl Things {
         let saved = numbers.into_iter();
         let mut saved: Vec<_> = saved.filter_map(|n| system.ptys.saved(n, root)).collect();
         saved.sort_unstable_by_key(|pty| pty.id);
+        for pty in &mut saved {
+            // One that has hung up is nobody's.
+            pty.session = pty.session.filter(|_| self.has_master(pty.id));
+        }
         saved
+    }
+
+    /// Whether it has the master of this pseudo-terminal.
+    fn has_master(&self, pty: u64) -> bool {
+        self.ptys.iter().any(|number| {
+            let kind = &self.descriptions.all[*number].borrow().kind;
+            matches!(kind, Kind::Pty { id, master: true, .. } if *id == pty)
+        })
     }
 
     /// Gathers the files: with what is in them if they are written, or if `all`, as far as there is room.
@@ -907,7 +932,7 @@ fn put<T: Serialize>(encoded: &mut Vec<u8>, what: &T) -> Result<(), Refusal> {
 /// gathered after [`Refusal::Later`] (what is asked of a disk takes time, or one more file is there; as a new call unless that waits) and
 /// [`Refusal::Turn`] (there is more, and others are to have a turn first).
 pub fn save(
-    what: What,
+    (what, all): (What, &[Pid]),
     gathered: &mut Gathered,
     tasks: &[(u64, &Task)],
     known: impl Fn(Pid) -> (Option<u64>, String),
@@ -917,14 +942,13 @@ pub fn save(
     let left = &mut { STEP };
     let What { root, files, cut } = what;
     gathered.go_on(files, system, host, left)?;
-    let all = what.set(system);
     let parent = system.find(root).and_then(|process| process.parent);
     if let Some(parent) = parent.filter(|_| !cut) {
         return Err(Refusal::Parent(parent));
     }
     let is_whole = what.is_whole(system);
     if !is_whole {
-        uses_no_ipc(&all, tasks, system)?;
+        uses_no_ipc(all, tasks, system)?;
     }
     if let Some((_, task)) = tasks
         .iter()
@@ -947,8 +971,11 @@ pub fn save(
     room(host, DESCRIPTOR * open.sum::<usize>().min(STEP) as u64)?;
     let things = gathered.things.take().filter(|of| of.are_of(&tasks));
     let mut things = things.unwrap_or_else(|| Things::of(&tasks, of_whole_tree(system, root)));
-    let found = things
-        .go_on(&tasks, system, left)
+    let looked = match cut {
+        true => things.at_once(&tasks, system),
+        false => things.go_on(&tasks, system, left),
+    };
+    let found = looked
         .and_then(|()| things.gather(files, gathered, system, host, left))
         .and_then(|()| gathered.find_programs(&things.memories, host))
         .and_then(|()| {
@@ -959,7 +986,7 @@ pub fn save(
         .and_then(|()| things.sockets(cut, system, host));
     let sockets = match found {
         Err(later @ (Refusal::Turn | Refusal::Later)) => {
-            gathered.things = Some(things);
+            gathered.things = Some(things).filter(|_| !cut);
             return Err(later);
         }
         found => found?,
@@ -1002,10 +1029,13 @@ pub fn save(
         + TASK * tasks.len() as u64
         + PROCESS * all.len() as u64;
     room(host, 2 * ENCODED * length)?;
-    let processes: Vec<_> = all
+    let mut processes: Vec<_> = all
         .iter()
         .filter_map(|pid| SavedProcess::of(*pid, &numbers, known(*pid), system))
         .collect();
+    for process in &mut processes {
+        process.terminal = process.terminal.filter(|id| things.has_master(*id));
+    }
     let saved_tasks: Option<Vec<_>> = tasks
         .iter()
         .map(|(place, task)| SavedTask::of(*place, task, (&numbers, &things), system))
@@ -1072,9 +1102,15 @@ fn uses_no_ipc(all: &[Pid], tasks: &[(u64, &Task)], system: &System) -> Result<(
         let ipc = system.find(*pid).and_then(|p| system.ipcs.of(p.root));
         ipc.is_some_and(|ipc| ipc.undo_of(*pid).next().is_some())
     };
-    let waits =
-        |(_, task): &&(u64, &Task)| all.contains(&task.pid) && system.ipcs.wait(task.tid).is_some();
-    if all.iter().any(changes) || tasks.iter().find(waits).is_some() {
+    let uses = |task: &Task| {
+        let ipc = system.find(task.pid).and_then(|p| system.ipcs.of(p.root));
+        let is_shared = |id| ipc.is_some_and(|ipc| ipc.memories.values().any(|m| m.object == id));
+        let memory = task.shares.memory.borrow();
+        system.ipcs.wait(task.tid).is_some() || memory.objects.ids().any(is_shared)
+    };
+    let own = tasks.iter().map(|(_, task)| *task);
+    let mut own = own.filter(|task| all.contains(&task.pid));
+    if all.iter().any(changes) || own.any(uses) {
         return Err("it uses System V IPC of its tree, which is not saved with it".into());
     }
     Ok(())

@@ -249,6 +249,7 @@ impl Table {
             // It ends when it is thawed, with which those are that are frozen with it.
             let to = To::Process(pid);
             self.system.send(to, sig::KILL, Origin::kernel());
+            self.group(pid)?.dies = true;
             return Ok(());
         }
         // The root comes first: nobody starts others meanwhile, and it does not see its children end.
@@ -261,7 +262,11 @@ impl Table {
     /// Whether none of those that are ended with this process waits for its turn.
     pub(crate) fn killed(&self, pid: Pid) -> Result<(), Error> {
         let waits = |pid: &Pid| self.ending.contains(pid);
-        match waits(&pid) || self.system.tree(pid).iter().any(waits) {
+        let dies = match self.entries.get(&pid) {
+            Some(Entry::Living(group)) => group.dies,
+            _ => false,
+        };
+        match dies || waits(&pid) || self.system.tree(pid).iter().any(waits) {
             true => Err(Error::WouldBlock),
             false => Ok(()),
         }

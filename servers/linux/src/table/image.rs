@@ -37,7 +37,9 @@ impl Table {
         if self.group(pid)?.ending.is_some() {
             return Err(Error::Ended);
         }
-        let tree = self.living_of(what);
+        let set = what.set(&self.system);
+        let mut tree = set.clone();
+        tree.retain(|pid| matches!(self.entries.get(pid), Some(Entry::Living(_))));
         for member in &tree {
             if self.proven(*member)?.frozen.is_some() {
                 return Err(Error::Limit);
@@ -71,7 +73,7 @@ impl Table {
             self.trace_freeze(member);
             self.hold_still(member);
         }
-        self.make_part(pid, Saving::new(what))
+        self.make_part(pid, Saving::new(what, set))
     }
 
     /// What became of a `freeze` that waits; `WouldBlock` if it still does.
@@ -143,7 +145,7 @@ impl Table {
     }
 
     fn try_part(&mut self, pid: Pid, saving: &mut Saving) -> Result<Frozen, Error> {
-        let tree = self.living_of(saving.what);
+        let tree = self.look_at_set(saving);
         let ends = |pid: &Pid| self.ending.contains(pid);
         if tree.iter().any(ends) {
             // They are not in the image.
@@ -232,11 +234,22 @@ impl Table {
         Ok((SHARED.into(), Vec::from([region.map_err(rt::error_of)?])))
     }
 
-    /// The processes that live of those that are saved.
-    fn living_of(&self, what: What) -> Vec<Pid> {
-        let mut all = what.set(&self.system);
-        all.retain(|pid| matches!(self.entries.get(pid), Some(Entry::Living(_))));
-        all
+    /// The processes that live of those that are saved. Others of them may have ended since, and those that are not saved have gone on.
+    fn look_at_set(&self, saving: &mut Saving) -> Vec<Pid> {
+        let mut living = Vec::new();
+        saving.set.retain(|pid| match self.entries.get(pid) {
+            Some(Entry::Living(group)) => {
+                let stands = group.frozen == Some(saving.what.root);
+                living.extend(stands.then_some(*pid));
+                stands
+            }
+            Some(Entry::Ended { .. }) => {
+                let parent = self.system.find(*pid).and_then(|process| process.parent);
+                parent.is_some_and(|parent| living.contains(&parent))
+            }
+            _ => false,
+        });
+        living
     }
 
     /// What is saved of a tree, and its memories with their names.
@@ -250,9 +263,9 @@ impl Table {
             Some(Entry::Ended { name, .. }) => (None, name.clone()),
             _ => (None, String::new()),
         };
-        let what = saving.what;
+        let what = (saving.what, &saving.set[..]);
         let mut view = View {
-            root: what.root,
+            root: saving.what.root,
             seat: None,
             world: &mut self.world,
         };
@@ -365,8 +378,24 @@ impl Table {
     /// Undoes one `stop`.
     pub(crate) fn resume(&mut self, pid: Pid) -> Result<(), Error> {
         if self.proven(pid)?.stops == 0 {
-            // What a signal has stopped goes on as by a signal.
-            return match self.continue_halted(pid) {
+            if self.stands_for_part(pid) {
+                for member in self.frozen_with(pid) {
+                    let to = To::Process(member);
+                    self.system.send(to, sig::CONT, Origin::kernel());
+                }
+                return Ok(());
+            }
+            // What a signal has stopped goes on as by a signal, with all that it would be saved with.
+            let cut = What {
+                root: pid,
+                files: false,
+                cut: true,
+            };
+            let mut has_any = false;
+            for pid in cut.set(&self.system) {
+                has_any |= self.group(pid).is_ok() && self.continue_halted(pid);
+            }
+            return match has_any {
                 true => Ok(()),
                 false => Err(Error::Invalid),
             };
@@ -944,9 +973,10 @@ impl Table {
 }
 
 impl Saving {
-    fn new(what: What) -> Box<Self> {
+    fn new(what: What, set: Vec<Pid>) -> Box<Self> {
         Box::new(Saving {
             what,
+            set,
             gathered: Gathered::default(),
             is_due: false,
             hold: rt::heap::Hold::default(),

@@ -71,7 +71,7 @@ fn make(process: &mut One, host: &mut Fake, path: &str) {
 #[test]
 fn what_is_watched_and_by_how_many_has_an_end() {
     let mut host = Fake::new();
-    host.session = Session::new(&host.files, 1 << 20);
+    host.session = Session::new(&host.files, 1, 1 << 20);
     let mut process = example(&mut host);
     let before = host.opens;
     let mut instances = 0;

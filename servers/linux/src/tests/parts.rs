@@ -61,7 +61,9 @@ impl Shell {
         };
         let mut gathered = part::Gathered::default();
         loop {
-            match part::save(what, &mut gathered, &tasks, known, &self.shell.system, host) {
+            let system = &self.shell.system;
+            let set = what.set(system);
+            match part::save((what, &set), &mut gathered, &tasks, known, system, host) {
                 Err(part::Refusal::Turn) => {}
                 made => return made,
             }
@@ -197,7 +199,15 @@ fn what_a_part_cannot_leave_is_refused() {
         let tasks = [(FIRST, &parent.task), (FIRST, child)];
         let known = |_| (None, String::new());
         let mut gathered = part::Gathered::default();
-        part::save(what, &mut gathered, &tasks, known, &parent.system, host)
+        let set = what.set(&parent.system);
+        part::save(
+            (what, &set),
+            &mut gathered,
+            &tasks,
+            known,
+            &parent.system,
+            host,
+        )
     };
     let refused = |parent: &One, child: &Task, host: &mut Fake| {
         let refused = save(parent, child, host).unwrap_err();

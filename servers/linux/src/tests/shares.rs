@@ -16,7 +16,7 @@ fn stranger(process: &mut One) -> Task {
 /// A host that opens as many files as anybody wants.
 fn large() -> Fake {
     let mut host = Fake::new();
-    host.session = Session::new(&host.files, 1 << 20);
+    host.session = Session::new(&host.files, 1, 1 << 20);
     host
 }
 
@@ -287,7 +287,15 @@ fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
                 let tasks: Vec<(u64, &Task)> = tasks.collect();
                 let known = |_| (None, String::new());
                 let what = whole(server.task.pid);
-                part::save(what, &mut gathered, &tasks, known, &server.system, host)
+                let set = what.set(&server.system);
+                part::save(
+                    (what, &set),
+                    &mut gathered,
+                    &tasks,
+                    known,
+                    &server.system,
+                    host,
+                )
             };
             let turn = step(&server, &mut host);
             assert!(matches!(turn, Err(part::Refusal::Turn)), "there is a turn");

@@ -127,7 +127,7 @@ impl World {
         files.make_devices().unwrap();
         let files = Shared::new(files, |_| ());
         let world = World {
-            session: Session::new(&files, 1 << 20),
+            session: Session::new(&files, 1, 1 << 20),
             child,
             memory,
             slots: BTreeMap::new(),
@@ -897,7 +897,8 @@ fn made(task: &Task, system: &System, world: &mut World) -> Result<part::Made, p
     };
     let mut gathered = part::Gathered::default();
     loop {
-        match part::save(what, &mut gathered, &tasks, known, system, world) {
+        let set = what.set(system);
+        match part::save((what, &set), &mut gathered, &tasks, known, system, world) {
             Err(part::Refusal::Turn) => {}
             made => return made,
         }

@@ -1,0 +1,324 @@
+//! What is known of files in memory since nothing may have changed.
+//!
+//! The file system counts the requests that may change something, in a page that this server reads ([`services::fs::Files::changes`]). As long as the number is the same, what was said of a path or an inode
+//! would be said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised the number by one was the only one.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use proto::Error;
+use services::fs::{Attr, Ino};
+
+use crate::files::{Reply, Request};
+
+/// Inodes, and paths, of which something is known at a time: a power of two. Each has one place, which it shares with others.
+const PLACES: usize = 512;
+/// Longest path of which something is kept.
+const LONGEST: usize = 256;
+
+/// What is known.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The number of changes for which it is.
+    seen: u64,
+    /// Whether there is something.
+    is_some: bool,
+    inodes: Vec<Option<Attr>>,
+    paths: Vec<Option<Path>>,
+}
+
+#[derive(Clone, Debug)]
+struct Path {
+    path: String,
+    follow: bool,
+    /// What it leads to, if there is something.
+    found: Option<Ino>,
+}
+
+/// What an answer is a matter of.
+enum About {
+    /// Nothing that may change something.
+    Nothing,
+    /// What an inode is.
+    Inode(Ino),
+    /// Names, or more than one inode.
+    Anything,
+}
+
+fn about(request: &Request) -> About {
+    match *request {
+        Request::Read { ino, .. }
+        | Request::Write { ino, .. }
+        | Request::Truncate { ino, .. }
+        | Request::ReadDir { ino, .. }
+        | Request::Chmod { ino, .. }
+        | Request::Chown { ino, .. }
+        | Request::Utimens { ino, .. } => About::Inode(ino),
+        Request::Open { flags, .. } if !flags.change() => About::Nothing,
+        Request::Open { .. }
+        | Request::Mkdir { .. }
+        | Request::Unlink { .. }
+        | Request::Rmdir { .. }
+        | Request::Rename { .. }
+        | Request::Link { .. }
+        | Request::Symlink { .. } => About::Anything,
+        Request::Close { .. }
+        | Request::Stat { .. }
+        | Request::StatIno { .. }
+        | Request::Readlink { .. }
+        | Request::PathOf { .. }
+        | Request::Usage
+        | Request::Sync { .. } => About::Nothing,
+    }
+}
+
+const fn place_of(ino: Ino) -> usize {
+    ino as usize % PLACES
+}
+
+fn place_of_path(path: &str, follow: bool) -> usize {
+    let mut hash = path.len() as u64 ^ (follow as u64) << 32;
+    let (words, rest) = path.as_bytes().as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for word in words.iter().chain([&last]) {
+        hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+    }
+    hash as usize % PLACES
+}
+
+impl Known {
+    /// The answer to a request, if it is known; `count` is the number of changes now.
+    #[inline]
+    pub fn answer(&mut self, request: &Request, count: u64) -> Option<Result<Attr, Error>> {
+        if count != self.seen {
+            self.forget(count);
+            return None;
+        }
+        match request {
+            Request::StatIno { ino } => self.attr(*ino).map(Ok),
+            Request::Stat { path, follow } => {
+                let known = self.paths.get(place_of_path(path, *follow))?.as_ref()?;
+                if known.path != *path || known.follow != *follow {
+                    return None;
+                }
+                match known.found {
+                    Some(ino) => self.attr(ino).map(Ok),
+                    None => Some(Err(Error::NotFound)),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn attr(&self, ino: Ino) -> Option<Attr> {
+        let attr = self.inodes.get(place_of(ino))?.as_ref()?;
+        (attr.ino == ino).then_some(*attr)
+    }
+
+    /// Nothing is known, but what comes is for this number.
+    fn forget(&mut self, count: u64) {
+        self.seen = count;
+        if core::mem::take(&mut self.is_some) {
+            self.inodes.fill(None);
+            self.paths.fill(None);
+        }
+    }
+
+    /// A request was answered: `before` and `after` it there were so many changes.
+    #[inline]
+    pub fn learn(
+        &mut self,
+        request: &Request,
+        result: &Result<(Reply, usize), Error>,
+        (before, after): (u64, u64),
+    ) {
+        if before != self.seen {
+            return;
+        }
+        match (about(request), result) {
+            (About::Inode(ino), Ok(_)) if after == before.wrapping_add(1) => {
+                self.seen = after;
+                if let Some(attr) = self.inodes.get_mut(place_of(ino)) {
+                    *attr = attr.filter(|attr| attr.ino != ino);
+                }
+            }
+            (About::Nothing, Ok((Reply::Attr(attr), _))) => self.keep(request, Some(attr)),
+            (About::Nothing, Err(Error::NotFound)) => self.keep(request, None),
+            // The number tells.
+            _ => {}
+        }
+    }
+
+    /// What was said is of this number of changes, or of a higher one, which the next look finds.
+    fn keep(&mut self, request: &Request, attr: Option<&Attr>) {
+        if self.inodes.is_empty() {
+            self.inodes.resize(PLACES, None);
+            self.paths.resize(PLACES, None);
+        }
+        self.is_some = true;
+        if let Some(attr) = attr {
+            self.inodes[place_of(attr.ino)] = Some(*attr);
+        }
+        match request {
+            Request::Stat { path, follow } if path.len() <= LONGEST => {
+                let place = &mut self.paths[place_of_path(path, *follow)];
+                let found = attr.map(|attr| attr.ino);
+                match place {
+                    Some(known) => {
+                        known.path.clone_from(path);
+                        (known.follow, known.found) = (*follow, found);
+                    }
+                    None => {
+                        *place = Some(Path {
+                            path: path.clone(),
+                            follow: *follow,
+                            found,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::ToString;
+    use services::fs::Flags;
+
+    fn attr(ino: Ino, size: u64) -> Attr {
+        Attr {
+            ino,
+            size,
+            ..Attr::default()
+        }
+    }
+
+    fn stat(path: &str) -> Request {
+        Request::Stat {
+            path: path.to_string(),
+            follow: true,
+        }
+    }
+
+    /// Files as a server has them: names and sizes, which anybody changes, and the number of that.
+    struct Files {
+        names: alloc::collections::BTreeMap<String, Ino>,
+        sizes: alloc::collections::BTreeMap<Ino, u64>,
+        changes: u64,
+    }
+
+    impl Files {
+        fn ask(&mut self, request: &Request) -> Result<(Reply, usize), Error> {
+            if !matches!(about(request), About::Nothing) {
+                self.changes += 1;
+            }
+            let attr_of = |ino: &Ino| self.sizes.get(ino).map(|size| attr(*ino, *size));
+            match request {
+                Request::Stat { path, .. } => {
+                    let found = self.names.get(path).and_then(attr_of);
+                    Ok((Reply::Attr(found.ok_or(Error::NotFound)?), 0))
+                }
+                Request::StatIno { ino } => {
+                    Ok((Reply::Attr(attr_of(ino).ok_or(Error::NotFound)?), 0))
+                }
+                Request::Truncate { ino, size } => {
+                    let known = self.sizes.get_mut(ino).ok_or(Error::NotFound)?;
+                    *known = *size;
+                    Ok((Reply::Done, 0))
+                }
+                Request::Unlink { path } => {
+                    self.names.remove(path).ok_or(Error::NotFound)?;
+                    Ok((Reply::Done, 0))
+                }
+                Request::Open { path, .. } => {
+                    let ino = 16 + self.changes;
+                    self.names.insert(path.clone(), ino);
+                    self.sizes.insert(ino, 0);
+                    Ok((Reply::Done, 0))
+                }
+                _ => Err(Error::Unsupported),
+            }
+        }
+    }
+
+    /// Whatever one asks and others do, what is known is what the files say.
+    #[test]
+    fn what_is_known_is_true() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut hits = 0;
+        for _ in 0..300 {
+            let mut known = Known::default();
+            let mut files = Files {
+                names: [].into(),
+                sizes: [].into(),
+                changes: 1,
+            };
+            for _ in 0..300 {
+                let path = format!("/a/{}", random.u32(..4));
+                let ino = 16 + random.u64(1..20);
+                let (open, truncate) = (
+                    Request::Open {
+                        path: path.clone(),
+                        flags: Flags {
+                            create: true,
+                            ..Flags::default()
+                        },
+                        mode: 0,
+                    },
+                    Request::Truncate {
+                        ino,
+                        size: random.u64(..9),
+                    },
+                );
+                let request = match random.u32(..12) {
+                    0 => open,
+                    1 | 2 => truncate,
+                    3 => Request::Unlink { path },
+                    4..8 => Request::StatIno { ino },
+                    _ => stat(&path),
+                };
+                if random.u32(..8) == 0 {
+                    // Somebody else's.
+                    let _ = files.ask(&request);
+                    continue;
+                }
+                if let Some(said) = known.answer(&request, files.changes) {
+                    hits += 1;
+                    let true_one = files.ask(&request).map(|(reply, _)| match reply {
+                        Reply::Attr(attr) => attr,
+                        reply => panic!("{reply:?}"),
+                    });
+                    assert_eq!(said, true_one, "A6: what is known is true");
+                    continue;
+                }
+                let before = files.changes;
+                let result = files.ask(&request);
+                if random.u32(..8) == 0 {
+                    // Somebody else's, before the number is looked at again.
+                    let _ = files.ask(&Request::Truncate { ino, size: 99 });
+                }
+                known.learn(&request, &result, (before, files.changes));
+            }
+        }
+        assert!(hits > 3_000, "{hits}");
+    }
+
+    /// A request that failed may not have been counted, and what was counted is somebody else's.
+    #[test]
+    fn a_failure_is_no_change_of_ones_own() {
+        let mut known = Known::default();
+        let request = Request::StatIno { ino: 20 };
+        assert_eq!(known.answer(&request, 5), None);
+        known.learn(&request, &Ok((Reply::Attr(attr(20, 1)), 0)), (5, 5));
+        assert_eq!(known.answer(&request, 5), Some(Ok(attr(20, 1))));
+        let other = Request::Truncate { ino: 21, size: 0 };
+        known.learn(&other, &Err(Error::NoMemory), (5, 6));
+        let said = known.answer(&request, 6);
+        assert_eq!(said, None, "A6: the one change was somebody else's");
+    }
+}
