@@ -517,6 +517,74 @@ pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
     all_said(&output.text(), &said)
 }
 
+/// Processes run before their memory has been read from the image: all of it is what it was, whatever form the image has, and nothing is left of those that end
+/// before it has come. One whose image turns out to be damaged is ended, and the log says why. Whoever makes such a process himself holds nobody up.
+pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
+    let plays = [
+        "bytes",
+        "killed",
+        "damaged",
+        "truncated",
+        "saved",
+        "two",
+        "based",
+        "maker",
+    ];
+    let script: String = plays.map(|play| format!("/test/lazily {play}\n")).concat();
+    let run = Run::script(script)
+        .deterministic()
+        .memory(384)
+        .timeout(LONG);
+    let output = ctx.run(run)?;
+    let mut said: Vec<String> = plays
+        .iter()
+        .map(|play| format!("{play}: as it should be\n"))
+        .collect();
+    said.push("checkpoint: /tmp/lazy-image: the image is damaged: the pages at ".to_string());
+    said.push("what was restored from it is ended".to_string());
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    all_said(&output.text(), &said)
+}
+
+/// `restore --lazy` in the shell, and as a program; Linux programs have their memory at once, which it says. What was restored and saved again while its memory came differs
+/// in nothing but what it did meanwhile.
+pub(crate) fn lazily_from_the_shell(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/lazily hold 16 &
+sleep 0.5
+checkpoint %1 /tmp/one
+kill %1
+restore --lazy /tmp/one
+checkpoint %1 /tmp/two
+kill %1
+image check /tmp/two && echo the second one is whole
+image diff /tmp/one /tmp/two | grep -c 'memory at'
+restore --lazy /tmp/two
+echo go > /tmp/lazy-go
+wait %1
+echo it ended with $?
+rm /tmp/lazy-go
+cat /tmp/one | restore --lazy -
+echo go > /tmp/lazy-go
+sleep 2
+ps
+busybox sleep 100 &
+checkpoint %1 /tmp/linux
+kill %1
+restore --lazy /tmp/linux
+kill %1
+restore --lazy
+";
+    let output = ctx.run(Run::script(script).deterministic().memory(256))?;
+    let text = output.text();
+    let said = [
+        "the second one is whole",
+        "it ended with 7",
+        "/tmp/linux: what linux runs was read at once",
+    ];
+    all_said(&text, &said)
+}
+
 /// Whether all of this was said.
 fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     match said.iter().find(|said| !text.contains(**said)) {

@@ -60,6 +60,25 @@ pub struct Read {
     pub table: Table,
 }
 
+impl Read {
+    /// What is needed of it to find the pages of its processes. The description has none any more.
+    #[must_use]
+    pub fn of_pages(header: &Header, meta: &mut Meta, table: Table) -> Self {
+        let meta = Meta {
+            processes: meta.processes.iter().map(meta::Process::known_by).collect(),
+            objects: Vec::new(),
+            runs: core::mem::take(&mut meta.runs),
+            parent: meta.parent.clone(),
+            same: core::mem::take(&mut meta.same),
+        };
+        Read {
+            header: *header,
+            meta,
+            table,
+        }
+    }
+}
+
 /// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
 /// the processor has `features`.
 ///
@@ -343,6 +362,19 @@ impl<B: Bytes> Chain<B> {
         Ok(Chain { images })
     }
 
+    /// The chain that begins with `image`, which leaves pages to the first one of this.
+    #[must_use]
+    pub fn led_by(mut self, image: Image<B>) -> Self {
+        self.images.insert(0, image);
+        self
+    }
+
+    /// How much memory it takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.images.iter().map(Image::memory).sum()
+    }
+
     /// The image that is still missing. One to which nothing is left is not.
     #[must_use]
     pub fn wanted(&self) -> Option<&Parent> {
@@ -476,14 +508,14 @@ pub fn places(child: &str, parent: &str) -> [String; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::meta::tests::{child, sample};
 
     const FEATURES: [u64; 2] = [1, 1];
 
     /// An image of a description, whose pages each consist of one value: that of `fill` for run and page.
-    fn image(meta: &Meta, fill: impl Fn(usize, usize) -> u8) -> Vec<u8> {
+    pub(crate) fn image(meta: &Meta, fill: impl Fn(usize, usize) -> u8) -> Vec<u8> {
         image_of(meta, fill, false)
     }
 
@@ -505,12 +537,12 @@ mod tests {
         file::assemble(&header, &description, &runs, compress)
     }
 
-    fn open(bytes: &[u8]) -> Image<&[u8]> {
+    pub(crate) fn open(bytes: &[u8]) -> Image<&[u8]> {
         Image::open(bytes, FEATURES, |_| true).expect("it is good")
     }
 
     /// The first image, which is compressed: process 0 has pages 0, 4 to 43, process 1 none.
-    fn first() -> Vec<u8> {
+    pub(crate) fn first() -> Vec<u8> {
         let mut meta = sample();
         let run = |offset, pages| Run {
             place: memory(0, offset),

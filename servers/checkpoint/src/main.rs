@@ -15,6 +15,7 @@ mod pages;
 mod parents;
 mod restore;
 mod save;
+mod supply;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -93,11 +94,16 @@ impl Checkpoint for Session {
         })
     }
 
-    async fn restore(&self, path: String, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+    async fn restore(
+        &self,
+        lazy: bool,
+        path: String,
+        room: usize,
+    ) -> Result<(Vec<u8>, Vec<Ref>), Error> {
         let room = has_room(room)?;
         let owner = self.client.copy().map_err(rt::error_of)?;
         let job = self.job;
-        let restore = move |wanted: &_| restore::restore(&path, (&owner, job), wanted);
+        let restore = move |wanted: &_| restore::restore(&path, lazy, (&owner, job), wanted);
         let restored = desk::work(self.job, &self.client, restore).await;
         let mut ports = Vec::new();
         let restored = restored.map(|made| made.taken(&mut ports));

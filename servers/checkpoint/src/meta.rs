@@ -253,6 +253,19 @@ pub struct Process {
     pub part: Vec<u8>,
 }
 
+impl Process {
+    /// What it is known by, without its part.
+    #[must_use]
+    pub fn known_by(&self) -> Self {
+        Process {
+            manager: self.manager.clone(),
+            name: self.name.clone(),
+            part: Vec::new(),
+            ..*self
+        }
+    }
+}
+
 /// One of the two segments that make a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Segment {

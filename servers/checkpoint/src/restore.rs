@@ -13,6 +13,7 @@
 use crate::desk::Wanted;
 use crate::machine::{self, KernelMemory};
 use crate::parents::{self, File, Parents};
+use crate::supply::{self, Debt, Supplying};
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
 use abi::{Code, RefKind, Type, PAGE_SIZE};
@@ -21,17 +22,19 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use checkpoint_image::chain::{self, Read};
+use checkpoint_image::chain::{self, Chain, Image, Read};
 use checkpoint_image::charges::{Charges, Number};
 use checkpoint_image::file::{Table, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
     self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
+use checkpoint_image::owed::{self, Owed};
 use checkpoint_image::tool::plain;
 use checkpoint_image::turns::Job;
-use proto::layout::{CONTROL_SPACE, PRIORITY_PROGRAM};
+use proto::layout::{CHUNK, CONTROL_SPACE, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::fs::Flags;
+use rt::memory::Supplier;
 use rt::obj::{
     CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
 };
@@ -78,9 +81,11 @@ impl Charge {
     }
 }
 
-/// Makes processes from an image, for the process whose port at init is `owner`, and for its job.
+/// Makes processes from an image, for the process whose port at init is `owner`, and for its job. If it is `lazy` their memory is read when they run, as far as
+/// that can be.
 pub(crate) fn restore(
     path: &str,
+    lazy: bool,
     owner: (&RefAt, Job),
     wanted: &Wanted,
 ) -> Result<Making, Sentence> {
@@ -91,7 +96,7 @@ pub(crate) fn restore(
     let mut making = Making::default();
     // Dropped on failure, which undoes it.
     making
-        .make((&file, path), owner, wanted)
+        .make((file, path, lazy), owner, wanted)
         .map_err(|why| format!("{path}: {why}"))?;
     Ok(making)
 }
@@ -106,6 +111,9 @@ fn failed(what: &str, code: Code) -> Sentence {
 fn refused(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
 }
+
+/// What processes owe, and the chunks of them that must be there before they run.
+type Debts = (Vec<Debt>, Vec<(u32, u64)>);
 
 /// A process that is being made.
 struct Made {
@@ -131,6 +139,7 @@ enum Own {
 pub(crate) struct Making {
     made: Vec<Made>,
     names: Vec<String>,
+    at_once: Sentence,
     taken: bool,
     /// Goes after the processes.
     charge: Option<Charge>,
@@ -169,29 +178,60 @@ impl Making {
         Restored {
             processes,
             names: core::mem::take(&mut self.names),
+            at_once: core::mem::take(&mut self.at_once),
         }
     }
 
     fn make(
         &mut self,
-        (file, path): (&File, &str),
+        (file, path, lazy): (File, &str, bool),
         (owner, job): (&RefAt, Job),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let room = |bytes| wanted.hold(bytes).is_ok();
-        let all = chain::read(file, machine::features(), room)?;
-        chain::check_padding(file, &all.header)?;
+        let all = chain::read(&file, machine::features(), room)?;
+        chain::check_padding(&file, &all.header)?;
         let Read {
             header,
-            meta,
+            mut meta,
             table,
         } = all;
-        let parents = parents::of(&meta, path, wanted)?;
+        let mut parents = parents::of(&meta, path, wanted)?;
         self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
-        self.fill(file, (&table, &meta), wanted)?;
-        if let Some(parents) = parents {
-            self.fill_from(parents, &meta, wanted)?;
+        let place = match lazy {
+            true => self.place(job),
+            false => None,
+        };
+        let (debts, at_first) = match place {
+            Some(_) => self.owe(&meta)?,
+            None => (Vec::new(), Vec::new()),
+        };
+        let is_lazy = |place: Place| {
+            let mut all = debts.iter().map(|debt: &Debt| debt.process);
+            place.segment == Segment::Memory && all.any(|process| process == place.process)
+        };
+        self.fill(&file, (&table, &meta), is_lazy, wanted)?;
+        if let Some(parents) = &mut parents {
+            self.fill_from(parents, &meta, is_lazy, wanted)?;
+        }
+        let mut supplying = None;
+        if let Some(place) = place.filter(|_| !debts.is_empty()) {
+            let own = Image::of(file, Read::of_pages(&header, &mut meta, table));
+            let chain = match parents {
+                Some(parents) => parents.chain.led_by(own),
+                None => Chain::new(own, &[])?,
+            };
+            let mut lazily = Supplying {
+                path: path.to_string(),
+                chain,
+                debts,
+                processes: self.copies()?,
+                place,
+            };
+            self.fill_chunks(&mut lazily.chain, &at_first, wanted)?;
+            lazily.debts.retain(|debt| !debt.owed.is_empty());
+            supplying = Some(lazily).filter(|lazily| !lazily.debts.is_empty());
         }
         self.create(&meta)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
@@ -207,12 +247,86 @@ impl Making {
         }
         wanted.check()?;
         wanted.raise();
+        if let Some(supplying) = supplying {
+            supplying.begin()?;
+        }
         for (_, process) in self.roots() {
             process
                 .thaw()
                 .map_err(|error| refused("cannot let it go on", error))?;
         }
         Ok(())
+    }
+
+    /// A place among those whose memory is read while they run, if there is one.
+    fn place(&mut self, job: Job) -> Option<supply::Place> {
+        let place = supply::Place::take(job);
+        if place.is_none() {
+            self.at_once = "as many images as may are being read while what was restored from them runs; this one was read at once".to_string();
+        }
+        place
+    }
+
+    /// Has the memory of each process owe what the image has of it: the debts, and what must be there before it runs, as process and chunk.
+    fn owe(&mut self, meta: &Meta) -> Result<Debts, Sentence> {
+        let (mut debts, mut at_first) = (Vec::new(), Vec::new());
+        for process in (0u32..).zip(&meta.processes).map(|(n, _)| n) {
+            let (of, member) = self.power(process)?;
+            let supplier = match of.supplier(member) {
+                Ok(port) => Supplier::new(port),
+                Err(Error::Unsupported) => {
+                    let manager = &self.made(process)?.manager;
+                    self.at_once = format!("what {manager} runs was read at once");
+                    continue;
+                }
+                Err(error) => return Err(refused("its memory cannot be read later", error)),
+            };
+            let mut owed = Owed::of(meta, process);
+            let with_objects = owed.without_objects(meta, process);
+            at_first.extend(with_objects.into_iter().map(|number| (process, number)));
+            for (from, to) in owed.stretches() {
+                supplier
+                    .owe(from * CHUNK, (to - from) * CHUNK)
+                    .map_err(|error| refused("no memory for its pages", error))?;
+            }
+            debts.push(Debt {
+                process,
+                supplier,
+                owed,
+            });
+        }
+        Ok((debts, at_first))
+    }
+
+    /// Fills these chunks of processes' memory.
+    fn fill_chunks(
+        &self,
+        chain: &mut Chain<File>,
+        chunks: &[(u32, u64)],
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        let mut bytes = Vec::new();
+        for (process, number) in chunks {
+            wanted.check()?;
+            let (offset, _) = owed::read_chunk(chain, *process, *number, &mut bytes)?;
+            let place = Place {
+                process: *process,
+                segment: Segment::Memory,
+                offset,
+            };
+            self.write(place, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The processes over which there is power, once more.
+    fn copies(&self) -> Result<Vec<Process>, Sentence> {
+        let copy = |(_, process): (&str, &Process)| {
+            let port = process.port().copy();
+            port.map(|port| Process::at(process.pid(), port))
+        };
+        let copies = self.roots().map(copy).collect::<Result<_, _>>();
+        copies.map_err(|code| failed("a reference", code))
     }
 
     /// The processes over which there is power, and their managers.
@@ -334,10 +448,14 @@ impl Making {
         &self,
         file: &File,
         (table, meta): (&Table, &Meta),
+        is_lazy: impl Fn(Place) -> bool,
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let (mut packed, mut pages) = (Vec::new(), Vec::new());
         for (number, run) in meta.runs.iter().enumerate() {
+            if is_lazy(run.place) {
+                continue;
+            }
             wanted.check()?;
             chain::read_run(file, (table, &meta.runs), number, &mut packed, &mut pages)?;
             self.write(run.place, &pages)?;
@@ -348,12 +466,13 @@ impl Making {
     /// Fills the pages that are left to the parent.
     fn fill_from(
         &self,
-        mut parents: Parents,
+        parents: &mut Parents,
         meta: &Meta,
+        is_lazy: impl Fn(Place) -> bool,
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let mut buffer = vec![0; MAX_RUN_BYTES];
-        for same in &meta.same {
+        for same in meta.same.iter().filter(|same| !is_lazy(same.place())) {
             let (mut place, mut left) = (same.place(), same.bytes());
             while left > 0 {
                 wanted.check()?;

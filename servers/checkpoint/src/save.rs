@@ -10,6 +10,7 @@ use crate::desk::Wanted;
 use crate::machine::{self, Kernel};
 use crate::pages::Pages;
 use crate::parents::{self, Parents};
+use crate::supply;
 use crate::Sentence;
 use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Code, RefKind, Type, OBJECT_SIZE};
@@ -80,6 +81,12 @@ pub(crate) fn save(
         ..
     } = how;
     let processes = verify(ports)?;
+    if supply::owes(&processes) {
+        // The pages that are still to come are nobody's to be read before.
+        wanted.lower();
+        supply::wait_for(&processes, || wanted.check())?;
+        wanted.raise();
+    }
     let mut parents = None;
     if let Some(parent) = &parent {
         wanted.lower();

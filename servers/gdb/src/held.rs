@@ -50,6 +50,21 @@ pub(crate) enum News {
 }
 
 /// Changes the state of a stopped thread and leaves its space and connections as they are.
+/// How often is asked for a page that is still to come, and how long is waited before each time but the first, in nanoseconds.
+const ATTEMPTS: u32 = 10_000;
+const A_MOMENT: u64 = 1_000_000;
+
+/// Asks until a page has come that is still to come, since the process was restored before its memory was read. It is the next one that does.
+fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..ATTEMPTS {
+        match ask() {
+            Err(Error::WouldBlock) => rt::time::sleep(A_MOMENT),
+            answer => return answer,
+        }
+    }
+    Err(Error::WouldBlock)
+}
+
 fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), Error> {
     let new = || Ref::new().map_err(error_of);
     let (space, client, server) = (new()?, new()?, new()?);
@@ -221,7 +236,7 @@ impl Held {
             Ok(())
         })?;
         for page in absent {
-            self.session.make_present(page, PAGE_SIZE)?;
+            patiently(|| self.session.make_present(page, PAGE_SIZE))?;
         }
         self.pieces(address, into.len(), |region, offset, piece| match region {
             None => self.memory_window.read(offset, &mut into[piece]),
@@ -248,7 +263,7 @@ impl Held {
             Some(_) => Err(Error::Unsupported),
         })?;
         for page in pages {
-            self.session.make_present(page, PAGE_SIZE)?;
+            patiently(|| self.session.make_present(page, PAGE_SIZE))?;
         }
         self.pieces(address, bytes.len(), |_, offset, piece| {
             self.memory_window.write(offset, &bytes[piece])
@@ -264,7 +279,7 @@ impl Held {
         })?;
         // What several memories show is not this process's to change.
         let offset = at.ok_or(Error::Unsupported)?;
-        self.session.breakpoint(offset, set)
+        patiently(|| self.session.breakpoint(offset, set))
     }
 
     /// All threads stand still.

@@ -35,6 +35,8 @@ pub struct Account {
     reserved: usize,
     /// Chunks.
     pub(crate) chunks: usize,
+    /// Chunks that its segments owe ([`crate::segments`]): promised to it, and to nothing else that it takes.
+    pub(crate) owed: usize,
     /// Places in its segments where a chunk is.
     pub(crate) runs: usize,
     /// Its segments, those included that have ended and are still being taken apart.
@@ -49,9 +51,14 @@ impl Account {
         if self.ended {
             0
         } else {
-            let promised = self.limits.promised.max(self.reserved);
-            promised.saturating_sub(self.chunks)
+            self.open_to_all() + self.owed
         }
+    }
+
+    /// Those of them that it may take for anything.
+    fn open_to_all(&self) -> usize {
+        let promised = self.limits.promised.max(self.reserved);
+        promised.saturating_sub(self.chunks + self.owed)
     }
 }
 
@@ -93,6 +100,7 @@ impl Accounts {
             limits,
             reserved: 0,
             chunks: 0,
+            owed: 0,
             runs: 0,
             segments: 0,
             ended: false,
@@ -142,8 +150,8 @@ impl Accounts {
             return 0;
         };
         let common = free.saturating_sub(self.open).saturating_sub(self.spare);
-        (account.open() + common)
-            .min(account.limits.most.saturating_sub(account.runs))
+        (account.open_to_all() + common)
+            .min(account.limits.most.saturating_sub(account.runs + account.owed))
             .min(free)
     }
 
@@ -153,14 +161,26 @@ impl Accounts {
         if chunks > self.room(id, free) {
             return Err(Error::NoMemory);
         }
-        self.change(id, |account| account.reserved = account.chunks + chunks);
+        self.change(id, |account| {
+            account.reserved = account.chunks + account.owed + chunks;
+        });
+        Ok(())
+    }
+
+    /// Promises an account so many chunks for what its segments owe, if it could take them now: of `free` ones.
+    pub(crate) fn owe(&mut self, id: Id, chunks: usize, free: usize) -> Result<(), Error> {
+        if chunks > self.room(id, free) {
+            return Err(Error::NoMemory);
+        }
+        self.change(id, |account| account.owed += chunks);
         Ok(())
     }
 
     /// Whether an account may have one more place for a chunk that it has already.
     #[must_use]
     pub fn may_share(&self, id: Id) -> bool {
-        self.get(id).is_some_and(|a| a.runs < a.limits.most)
+        self.get(id)
+            .is_some_and(|a| a.runs + a.owed < a.limits.most)
     }
 
     /// Whether an account may have one more segment.

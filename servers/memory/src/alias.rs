@@ -16,6 +16,9 @@ pub const KEEPER: u64 = 5;
 /// Where the server's second thread asks for steps of taking apart what has ended.
 pub const REAPER: u64 = 6;
 
+/// Where the supplier of a segment says what it owes, and supplies that.
+pub const SUPPLIER: u64 = 7;
+
 /// The alias of a port of this kind, for the segment or account of this number.
 #[must_use]
 pub const fn of(kind: u64, id: usize) -> u64 {
@@ -40,12 +43,21 @@ pub const fn kept(alias: u64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{kept, of, ACCOUNT, ACCOUNT_CONTROL, CONTROL, KEEPER, REAPER, SUPERVISOR};
+    use super::{
+        kept, of, ACCOUNT, ACCOUNT_CONTROL, CONTROL, KEEPER, REAPER, SUPERVISOR, SUPPLIER,
+    };
 
     #[test]
     fn faults_come_to_keepers_only() {
         assert_eq!(kept(of(KEEPER, 7)), Some(7));
-        for kind in [SUPERVISOR, ACCOUNT, ACCOUNT_CONTROL, CONTROL, REAPER] {
+        for kind in [
+            SUPERVISOR,
+            ACCOUNT,
+            ACCOUNT_CONTROL,
+            CONTROL,
+            REAPER,
+            SUPPLIER,
+        ] {
             let segment = kept(of(kind, 7));
             assert_eq!(
                 segment, None,

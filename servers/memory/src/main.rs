@@ -26,13 +26,14 @@ use interface::{interface, Answer, Error, Server};
 use memory::accounts;
 use memory::alias;
 use memory::chunks::{Chunks, CHUNK};
+use memory::segments::owed::Left;
 use memory::segments::{Id, Machine, Progress, Refusal, Segments, Shown};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, Region, RegionAt};
 use rt::{error_of, slots, start, sys, window};
 use services::memory::{
     Account, AccountControl, AccountControlStub, AccountStub, MemorySupervisor,
-    MemorySupervisorStub, Segment, SegmentStub,
+    MemorySupervisorStub, Segment, SegmentStub, Supplier, SupplierStub, NOTHING,
 };
 
 rt::entry!(main);
@@ -237,6 +238,10 @@ struct Objects {
     keeper: Port,
     /// While it is frozen: what is below it.
     below: Option<Region>,
+    /// Of a segment that has a supplier: his port.
+    supplier: Option<Port>,
+    /// Whoever has touched what is owed waits at the keeper's port, which holds its clients.
+    waited_for: bool,
 }
 
 /// One of the two ports of an account: a session.
@@ -313,6 +318,8 @@ impl Memory {
             control,
             keeper,
             below: None,
+            supplier: None,
+            waited_for: false,
         };
         Ok((objects, pair))
     }
@@ -434,6 +441,49 @@ impl Memory {
         })
     }
 
+    /// The port of the supplier of a segment of this account.
+    fn supplier(&mut self, account: accounts::Id, id: Id) -> Result<Ref, Error> {
+        let (owner, _) = self.segments.describe(id)?;
+        if owner != account {
+            return Err(Error::NotFound);
+        }
+        let portset = self.portset;
+        let objects = at(&mut self.calls.objects, id).ok_or(Error::NotFound)?;
+        let make = || {
+            let port = Port::new()?;
+            let reference = port.reference()?;
+            let state = PortState {
+                alias: alias::of(alias::SUPPLIER, id),
+                flags: port_flags::CALLS_ONLY | port_flags::NOTIFY_UNREFERENCED,
+            };
+            port.set_state(&state, portset.handle())?;
+            Ok((port, reference))
+        };
+        if let Some(port) = &objects.supplier {
+            return port.reference().map_err(error_of);
+        }
+        let (port, reference) = make().map_err(error_of)?;
+        objects.supplier = Some(port);
+        Ok(reference)
+    }
+
+    /// Whoever touches something of this segment waits from now on, or those who wait are served again.
+    fn wait_for(&mut self, id: Id, waits: bool) {
+        let portset = self.portset;
+        let Some(objects) = at(&mut self.calls.objects, id).filter(|o| o.waited_for != waits)
+        else {
+            return;
+        };
+        let holds = if waits { port_flags::HOLD_CLIENTS } else { 0 };
+        let state = PortState {
+            alias: alias::of(alias::KEEPER, id),
+            flags: port_flags::CALLS_ONLY | holds,
+        };
+        if objects.keeper.set_state(&state, portset.handle()).is_ok() {
+            objects.waited_for = waits;
+        }
+    }
+
     /// Begins a copy of a segment of this account.
     fn copy(&mut self, account: accounts::Id, from: Id) -> Result<(bool, Ref, Ref), Refusal> {
         let (owner, size) = self.segments.describe(from)?;
@@ -541,6 +591,11 @@ impl AccountControl for OfAccount {
 
     fn usage(&self) -> Result<(u64, u64, u64), Error> {
         Ok(OfAccount::usage(self))
+    }
+
+    fn supplier(&self, segment: u32) -> Result<Ref, Error> {
+        let memory = &mut *self.memory.borrow_mut();
+        memory.supplier(self.id, segment as usize)
     }
 
     fn end(&self) -> Result<(), Error> {
@@ -687,6 +742,52 @@ impl Segment for OfSegment<'_> {
     }
 }
 
+/// A segment, for the port of its supplier.
+struct OfSupplier<'a> {
+    memory: &'a RefCell<Memory>,
+    id: Id,
+}
+
+/// What a supplier is told, in words.
+fn told(left: Left) -> (u64, u64) {
+    (left.chunks, left.wanted.unwrap_or(NOTHING))
+}
+
+impl Supplier for OfSupplier<'_> {
+    fn owe(&self, offset: u64, size: u64) -> Result<(), Error> {
+        ask(self.memory, |memory| {
+            memory.segments.owe(self.id, offset, size)
+        })
+    }
+
+    fn supply(
+        &self,
+        offset: u64,
+        size: u64,
+        segment: u32,
+        control: &RefAt,
+    ) -> Result<(u64, u64), Error> {
+        ask(self.memory, |memory| {
+            let source = segment as usize;
+            if !memory.is_control(source, control) {
+                return Err(Error::NotFound.into());
+            }
+            let Memory {
+                segments, calls, ..
+            } = memory;
+            let left = segments.supply(calls, self.id, (offset, size), source)?;
+            // What each of them wants is seen when it asks again.
+            memory.wait_for(self.id, false);
+            Ok(told(left))
+        })
+    }
+
+    fn left(&self) -> Result<(u64, u64), Error> {
+        let left = self.memory.borrow().segments.left(self.id)?;
+        Ok(told(left))
+    }
+}
+
 /// The port of the server's second thread.
 struct Steps<'a>(&'a RefCell<Memory>);
 
@@ -727,6 +828,7 @@ impl Host<NoSessions> for Ports {
                 }
             }
             alias::REAPER => ReaperStub(Steps(memory)).answer(request, reply),
+            alias::SUPPLIER => SupplierStub(OfSupplier { memory, id }).answer(request, reply),
             _ => MemorySupervisorStub(Supervisor(memory)).answer(request, reply),
         }
     }
@@ -756,6 +858,10 @@ impl Host<NoSessions> for Ports {
                 memory.reap();
                 false
             }
+            Err(Refusal::Error(Error::WouldBlock)) => {
+                memory.wait_for(id, true);
+                false
+            }
             // The thread tries again. If there is still no page, the kernel sends an exception to its space's keeper.
             _ => true,
         }
@@ -767,6 +873,14 @@ impl Host<NoSessions> for Ports {
         if kind == alias::ACCOUNT_CONTROL && at(&mut memory.accounts, id).is_some() {
             memory.end_account(id);
             memory.ended();
+        }
+        let objects = at(&mut memory.calls.objects, id).filter(|_| kind == alias::SUPPLIER);
+        if objects.and_then(|objects| objects.supplier.take()).is_some() {
+            // What is owed will never come. Zeros, and a wait without end, are worse than no memory.
+            let owes = memory.segments.left(id).is_ok_and(|left| left.chunks > 0);
+            if owes && memory.destroy(id).is_ok() {
+                memory.ended();
+            }
         }
     }
 

@@ -11,6 +11,8 @@
 //! A chunk is mapped without the right to have kernel objects until somebody wants one there. So it is known which chunks may
 //! hold objects ([`Segments::objects_from`]), and nobody has to search the others.
 //!
+//! A chunk may be still to come, from whoever makes the segment of what stands elsewhere ([`owed`]).
+//!
 //! **Nothing takes long.** What a client can make large (populating, discarding, copying, ending a segment)
 //! is done in steps of at most [`STEP`] units of work and the last chunk's, and between two steps the server
 //! serves whoever waits. How far a request has come is told to the client, who asks for the rest; a segment
@@ -27,6 +29,7 @@ use proto::Error;
 use runs::Runs;
 
 pub mod frozen;
+pub mod owed;
 mod runs;
 
 /// Rights of a chunk that has one user and no objects.
@@ -202,6 +205,8 @@ struct Segment {
     below: Option<frozen::Below>,
     /// It is a frozen copy.
     copy: Option<frozen::Copy>,
+    /// Chunks that are still to come.
+    owed: owed::Owed,
 }
 
 /// All segments and the memory they are made of.
@@ -323,6 +328,7 @@ impl Segments {
             original: None,
             below: None,
             copy: None,
+            owed: owed::Owed::default(),
         });
         self.accounts.change(account, |a| a.segments += 1);
         Ok(id)
@@ -366,15 +372,15 @@ impl Segments {
         self.get(id).map_or(0, |s| s.resident * PAGE_SIZE)
     }
 
-    /// Bytes that an account has taken.
+    /// Bytes that an account has taken, with what its segments owe.
     #[must_use]
     pub fn taken(&self, account: accounts::Id) -> u64 {
         self.accounts
             .get(account)
-            .map_or(0, |a| a.chunks as u64 * CHUNK)
+            .map_or(0, |a| (a.chunks + a.owed) as u64 * CHUNK)
     }
 
-    /// Serves a fault: `Ok` when the access can be tried again.
+    /// Serves a fault: `Ok` when the access can be tried again. Errors: [`Error::WouldBlock`] if the chunk is owed.
     pub fn fault(
         &mut self,
         machine: &mut impl Machine,
@@ -420,6 +426,7 @@ impl Segments {
         access: u64,
     ) -> Result<u64, Error> {
         self.not_a_copy(id)?;
+        self.has_come(id, number)?;
         let parted = match &self.get(id)?.below {
             None => 0,
             Some(below) => match below.lent.get(number) {
@@ -564,6 +571,9 @@ impl Segments {
             return Ok(Progress::Done);
         }
         let mut work = Work::new();
+        if !self.waive(id, (from, to), &mut work)? {
+            return Ok(Progress::More(0));
+        }
         let numbers = (from / PAGES, (to - 1) / PAGES);
         let mut next = numbers.0;
         while let Some(number) = self.run_from(id, next).filter(|n| *n <= numbers.1) {
@@ -702,6 +712,7 @@ impl Segments {
             next: 0,
         };
         self.not_a_copy(from)?;
+        self.all_has_come(from)?;
         if self.get(from)?.account != self.get(to)?.account {
             return Err(Error::Invalid.into());
         }
@@ -727,6 +738,7 @@ impl Segments {
             if !known {
                 return Err(Error::NotFound.into());
             }
+            self.all_has_come(original.id)?;
             let next = self.run_from(original.id, original.next);
             if next.is_some() && work.is_over() {
                 return Ok(Progress::More(original.next * CHUNK));
@@ -841,6 +853,8 @@ impl Segments {
     fn remove(&mut self, id: Id) -> Result<(), Error> {
         let place = self.segments.get_mut(id).ok_or(Error::NotFound)?;
         let mut segment = place.take().ok_or(Error::NotFound)?;
+        let (account, owed) = segment.forgive();
+        self.accounts.change(account, |a| a.owed -= owed);
         self.leave_to_copy(&mut segment);
         self.vacant.push(id);
         self.ended.push_back(segment);

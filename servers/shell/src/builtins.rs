@@ -112,8 +112,8 @@ const BUILTINS: [Builtin; 14] = [
     builtin("pwd", "", "show the working directory", pwd),
     builtin(
         "restore",
-        "[-v] FILE",
-        "start the jobs saved in a file, in the background",
+        "[-v] [--lazy] FILE",
+        "start the jobs saved in a file, in the background; --lazy: before their memory has been read",
         restore,
     ),
     builtin("wait", "[JOB]...", "wait for jobs to end, or for all", wait),
@@ -588,10 +588,22 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
 
 fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
-    let [file] = arguments else {
-        return Err(wrong());
+    let (lazy, file) = match arguments {
+        [file] => (false, file),
+        [word, file] if word == "--lazy" => (true, file),
+        _ => return Err(wrong()),
     };
-    let restored = rt::checkpoint::restore(&absolute_path(&shell.cwd, file))?;
+    let path = absolute_path(&shell.cwd, file);
+    let restored = match lazy {
+        true => {
+            let lazily = rt::checkpoint::restore_lazily(&path)?;
+            if !lazily.at_once.is_empty() {
+                let _ = writeln!(output, "{file}: {}", lazily.at_once);
+            }
+            lazily.processes
+        }
+        false => rt::checkpoint::restore(&path)?,
+    };
     shell.look_at_jobs();
     for (manager, name, process) in restored {
         let pid = process.pid();

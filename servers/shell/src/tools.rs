@@ -18,7 +18,7 @@ use fermata_shell::text::{
 };
 use fermata_shell::{list, ways};
 use proto::Error;
-use rt::checkpoint::How;
+use rt::checkpoint::{How, Lazily};
 use rt::fs::{self, mode, Attr, File, Flags};
 use rt::process::Process;
 use rt::{io, print, println};
@@ -252,8 +252,10 @@ impl Drop for Passing {
 
 /// Starts the processes that were saved in a file, or in what its input is, which go on without this program.
 fn restore(arguments: &[String]) -> Done {
-    let [file] = arguments else {
-        return Err(usage("restore FILE|-"));
+    let (lazy, file) = match arguments {
+        [file] => (false, file),
+        [word, file] if word == "--lazy" => (true, file),
+        _ => return Err(usage("restore [--lazy] FILE|-")),
     };
     let mut path = place(file);
     let mut passing = None;
@@ -276,7 +278,14 @@ fn restore(arguments: &[String]) -> Done {
         )?;
         path.clone_from(&passed.0);
     }
-    let restored = rt::checkpoint::restore(&path);
+    // The checkpointer has the file open for as long as it needs it.
+    let restored = match lazy {
+        true => rt::checkpoint::restore_lazily(&path),
+        false => rt::checkpoint::restore(&path).map(|processes| Lazily {
+            processes,
+            at_once: String::new(),
+        }),
+    };
     drop(passing);
     let restored = restored.map_err(|why| {
         // Nobody knows the other name.
@@ -287,7 +296,10 @@ fn restore(arguments: &[String]) -> Done {
         say("restore", &why);
         Failure::Status(1)
     })?;
-    for (manager, name, process) in restored {
+    if !restored.at_once.is_empty() {
+        say("restore", &restored.at_once);
+    }
+    for (manager, name, process) in restored.processes {
         println!("{manager}:{}  {name}", process.pid());
     }
     Ok(())

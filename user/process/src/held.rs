@@ -59,6 +59,9 @@ pub trait Manager {
         offset: u64,
         size: u64,
     ) -> Result<(), Error>;
+    fn supplier(&mut self, _pid: Pid, _member: u32) -> Result<Ref, Error> {
+        Err(Error::Unsupported)
+    }
     fn rebuild(
         &mut self,
         pid: Pid,
@@ -273,6 +276,10 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
 
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error> {
         self.with(|manager, pid| manager.populate(pid, member, control, offset, size))
+    }
+
+    fn supplier(&self, member: u32) -> Result<Ref, Error> {
+        self.with(|manager, pid| manager.supplier(pid, member))
     }
 
     async fn rebuild(

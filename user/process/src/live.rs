@@ -484,6 +484,11 @@ impl Process {
         segment.populate(offset, size)
     }
 
+    /// The port of the supplier of the memory segment.
+    pub fn supplier(&self) -> Result<Ref, Error> {
+        self.account.supplier(&self.memory)
+    }
+
     /// The memory segment, mapped here: offsets are addresses of the process.
     #[must_use]
     pub const fn memory_window(&self) -> &Window {

@@ -87,18 +87,43 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
 /// # Errors
 /// A sentence that names the cause.
 pub fn restore(path: &str) -> Result<Vec<(String, String, Process)>, Sentence> {
+    restored(path, false).map(|lazily| lazily.processes)
+}
+
+/// What [`restore_lazily`] has made.
+#[derive(Debug)]
+pub struct Lazily {
+    /// As of [`restore`].
+    pub processes: Vec<(String, String, Process)>,
+    /// What of it has all of its memory already, and why; else empty.
+    pub at_once: Sentence,
+}
+
+/// As [`restore`], but the processes run before all of their memory has been read: that is read when they touch it, or later. If it cannot be read then, they are ended, and
+/// the log says why.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn restore_lazily(path: &str) -> Result<Lazily, Sentence> {
+    restored(path, true)
+}
+
+fn restored(path: &str, lazy: bool) -> Result<Lazily, Sentence> {
     let mut room = vec![0; ROOM];
-    let (length, ports): (usize, Vec<Ref>) = session()?.restore(path, &mut room).map_err(words)?;
+    let made = session()?.restore(lazy, path, &mut room);
+    let (length, ports): (usize, Vec<Ref>) = made.map_err(words)?;
     let restored: Restored = outcome(room.get(..length).unwrap_or(&[])).map_err(words)??;
     if ports.len() != restored.processes.len() {
         return Err(words(Error::Broken));
     }
     let mut names = restored.names.into_iter();
     let made = restored.processes.into_iter().zip(ports);
-    Ok(made
-        .map(|((manager, pid), port)| {
-            let name = names.next().unwrap_or_default();
-            (manager, name, Process::at(pid, port))
-        })
-        .collect())
+    let made = made.map(|((manager, pid), port)| {
+        let name = names.next().unwrap_or_default();
+        (manager, name, Process::at(pid, port))
+    });
+    Ok(Lazily {
+        processes: made.collect(),
+        at_once: restored.at_once,
+    })
 }

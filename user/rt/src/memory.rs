@@ -4,9 +4,11 @@ use crate::start::{memory, segment};
 use crate::sync::Mutex;
 use interface::client::Asked;
 use interface::Session;
+use proto::layout::CHUNK;
 use proto::Error;
 use services::memory::{
-    AccountClient, AccountControlClient, MemorySupervisorClient, SegmentClient,
+    AccountClient, AccountControlClient, MemorySupervisorClient, SegmentClient, SupplierClient,
+    NOTHING,
 };
 
 /// A segment: a region of zero-filled, demand-paged memory and the port that controls it. It lives
@@ -111,6 +113,12 @@ impl Account {
         complete(begun)
     }
 
+    /// The port of the supplier of a segment of this account ([`Supplier`]).
+    pub fn supplier(&self, segment: &Segment) -> Result<Ref, Error> {
+        let number = SegmentClient::at(*segment.control).number()?;
+        self.control.lock().supplier(number)
+    }
+
     /// A reference to the port by which it is held: it ends when nobody has that any more.
     pub fn port(&self) -> Result<Ref, Error> {
         let control = self.control.lock();
@@ -193,6 +201,90 @@ fn complete((mut complete, region, control): (bool, Ref, Ref)) -> Result<Segment
         };
     }
     Ok(copy)
+}
+
+/// Who supplies what a segment owes: see [`services::memory::Supplier`].
+#[derive(Debug)]
+pub struct Supplier {
+    port: Ref,
+}
+
+/// What a segment owes still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// How many chunks.
+    pub chunks: u64,
+    /// The offset of the chunk that somebody waits for.
+    pub wanted: Option<u64>,
+}
+
+impl From<(u64, u64)> for Left {
+    fn from((chunks, wanted): (u64, u64)) -> Self {
+        Left {
+            chunks,
+            wanted: (wanted != NOTHING).then_some(wanted),
+        }
+    }
+}
+
+impl Supplier {
+    /// By this port.
+    #[must_use]
+    pub const fn new(port: Ref) -> Self {
+        Supplier { port }
+    }
+
+    /// From now on the segment owes the chunks of this range.
+    pub fn owe(&self, offset: u64, size: u64) -> Result<(), Error> {
+        SupplierClient::at(*self.port).owe(offset, size)
+    }
+
+    /// The pages of this range, all of one chunk, come from the same places in the first chunk of this segment; the chunk's other pages are zero.
+    pub fn supply(&self, offset: u64, size: u64, from: &Supplies) -> Result<Left, Error> {
+        let control = *from.segment.control;
+        let left = SupplierClient::at(*self.port).supply(offset, size, from.number, &control);
+        left.map(Left::from)
+    }
+
+    /// What is owed still.
+    pub fn left(&self) -> Result<Left, Error> {
+        SupplierClient::at(*self.port).left().map(Left::from)
+    }
+}
+
+/// A segment of one chunk, in the program's own account, from which chunks are supplied. It ends with this.
+#[derive(Debug)]
+pub struct Supplies {
+    segment: Segment,
+    number: u32,
+}
+
+impl Supplies {
+    /// A new one, all of which is there.
+    pub fn new() -> Result<Self, Error> {
+        let segment = create(CHUNK)?;
+        let made = SegmentClient::at(*segment.control).number();
+        let made = made.and_then(|number| segment.populate(0, CHUNK).map(|()| number));
+        match made {
+            Ok(number) => Ok(Supplies { segment, number }),
+            Err(error) => {
+                let _ = segment.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    /// Its region.
+    #[must_use]
+    pub const fn region(&self) -> &Ref {
+        &self.segment.region
+    }
+}
+
+impl Drop for Supplies {
+    fn drop(&mut self) {
+        let _ = destroy(&self.segment.control);
+    }
 }
 
 /// As [`Segment::objects_from`], by control port.

@@ -344,6 +344,11 @@ impl Process {
         self.ask(|process| process.populate(member, control, offset, size))
     }
 
+    /// The port of the supplier of the memory with this number of a process that is being rebuilt ([`crate::memory::Supplier`]).
+    pub fn supplier(&self, member: u32) -> Result<Ref, Error> {
+        self.ask(|process| process.supplier(member))
+    }
+
     /// Gives the manager its part of a process that is being rebuilt.
     pub fn rebuild(&self, part: &[u8], clock_offset: u64) -> Result<(), Error> {
         let mut offset = 0;

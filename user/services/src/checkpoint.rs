@@ -50,6 +50,8 @@ pub struct Restored {
     pub processes: Vec<(String, Pid)>,
     /// Their names.
     pub names: Vec<String>,
+    /// What of it has all of its memory already, though it was to be read when it is needed, and why; else empty.
+    pub at_once: Sentence,
 }
 
 /// What everybody can ask. What comes back in bytes is a `Result<_, Sentence>`, encoded. Both answer `Invalid` if there
@@ -71,8 +73,8 @@ pub trait Checkpoint {
     ) -> Result<Bytes, Error>;
     /// Makes processes from the image at an absolute path, and what it is based on; they count for the client's job. The
     /// answer, a [`Restored`], comes with their control ports when they run. If the client ends before, they are
-    /// ended. Errors: as of `save`. Must not be repeated.
-    async fn restore(&self, path: &str) -> Result<(Bytes, Refs), Error>;
+    /// ended. If it is `lazy` they run before all of their memory has been read: that comes when they touch it, or later, and if it cannot be read they are ended. Errors: as of `save`. Must not be repeated.
+    async fn restore(&self, lazy: bool, path: &str) -> Result<(Bytes, Refs), Error>;
 }
 
 /// What came of a request, as it came.

@@ -290,6 +290,9 @@ pub trait Process {
     /// that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
     /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error>;
+    /// While it is being rebuilt: the port of the supplier of the memory with this number ([`crate::memory::Supplier`]), so that the process can go on before all of that is
+    /// there. Errors: `Invalid`, `NotFound` if there is no such memory, `Unsupported` by a manager that touches the memory of its processes itself. May be repeated.
+    fn supplier(&self, member: u32) -> Result<Ref, Error>;
     /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind
     /// those before. When all is there it is checked; a part that makes no sense ends the process. `clock_offset`
     /// is added to the machine's clock for this process. With the last piece its files are opened, and a disk is

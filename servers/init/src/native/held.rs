@@ -301,6 +301,18 @@ impl held::Manager for Manager {
         live.process.populate(control, offset, size)
     }
 
+    fn supplier(&mut self, pid: Pid, member: u32) -> Result<Ref, Error> {
+        let entry = self.entry(pid)?;
+        if entry.arriving.is_none() {
+            return Err(Error::Invalid);
+        }
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        match member {
+            0 => live.process.supplier(),
+            _ => Err(Error::NotFound),
+        }
+    }
+
     fn rebuild(
         &mut self,
         pid: Pid,

@@ -116,7 +116,7 @@ struct Parting {
 }
 
 impl Segments {
-    fn segment(&mut self, id: Id) -> Result<&mut Segment, Error> {
+    pub(super) fn segment(&mut self, id: Id) -> Result<&mut Segment, Error> {
         let segment = self.segments.get_mut(id).and_then(Option::as_mut);
         segment.ok_or(Error::NotFound)
     }
@@ -130,7 +130,8 @@ impl Segments {
     }
 
     /// Freezes a segment: its copy, in this account. The segment goes on in this window, as large as the one it
-    /// had. To be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a copy or is one, or is too scattered.
+    /// had. To be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a copy or is one, or is too scattered;
+    /// [`Error::WouldBlock`] if it owes something.
     pub fn freeze(
         &mut self,
         machine: &mut impl Machine,
@@ -138,6 +139,7 @@ impl Segments {
         account: accounts::Id,
         window: u64,
     ) -> Result<Id, Refusal> {
+        self.all_has_come(id)?;
         let segment = self.get(id)?;
         let (old, size, lender, resident) = (
             segment.window,
@@ -416,8 +418,9 @@ impl Segments {
     }
 
     /// The first pages that are present in a segment, or a frozen copy, from this offset on: offset and size. It ends at a page that is not, or
-    /// after [`MOST_PRESENT`] chunks.
+    /// after [`MOST_PRESENT`] chunks. [`Error::WouldBlock`] if the segment owes something.
     pub fn present_from(&self, id: Id, offset: u64) -> Result<(u64, u64), Error> {
+        self.all_has_come(id)?;
         let segment = self.get(id)?;
         let (copy, below) = (segment.copy.as_ref(), segment.below.as_ref());
         let lender = copy

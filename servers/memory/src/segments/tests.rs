@@ -1098,3 +1098,227 @@ fn objects_of_what_a_copy_shows_end_with_the_segment() {
         );
     }
 }
+
+const WAITS: Refusal = Refusal::Error(Error::WouldBlock);
+
+/// Segment `from` has pages of these values at the beginning of its first chunk: what a supplier supplies.
+fn supplies(w: &mut World, from: usize, pages: &[u8]) {
+    for (page, value) in pages.iter().enumerate() {
+        w.access(from, page as u64, Some(*value)).unwrap();
+    }
+}
+
+#[test]
+fn what_is_owed_comes_from_the_supplier_and_from_nobody_else() {
+    let mut w = World::new(32);
+    let (id, source) = (w.create(), w.create());
+    w.step(|s, _| s.owe(id, CHUNK, 3 * CHUNK)).unwrap();
+    supplies(&mut w, source, &[1, 2, 3]);
+    let first = PAGES;
+    // Whoever touches it waits, and says what he waits for.
+    for access in [READ, WRITE, OBJECTS] {
+        let fault = w.step(|s, m| s.fault(m, id, (2 * PAGES + 1) * 4096, access));
+        assert_eq!(fault, Err(WAITS), "A1: zeros instead of what is owed");
+    }
+    let left = |w: &World| w.segments.left(id).unwrap();
+    assert_eq!(left(&w).wanted, Some(2 * CHUNK), "what is wanted next");
+    assert_eq!(w.populate(id, 0, 2 * CHUNK), Err(WAITS));
+    assert_eq!(left(&w).wanted, Some(CHUNK));
+    // What is not owed is as ever.
+    assert_eq!(w.access(id, 0, Some(9)), Ok(9));
+    assert_eq!(w.access(id, 4 * PAGES, None), Ok(0));
+    // Nothing that needs all of it.
+    let other = w.create();
+    assert_eq!(
+        w.step(|s, m| s.copy(m, id, other)).err(),
+        Some(WAITS),
+        "A1: a copy without what is owed"
+    );
+    assert_eq!(
+        w.freeze(id, w.account).err(),
+        Some(WAITS),
+        "A1: a frozen copy without what is owed"
+    );
+    assert_eq!(
+        w.segments.present_from(id, 0),
+        Err(Error::WouldBlock),
+        "A1: a list of pages without what is owed"
+    );
+    // Pages 1 and 2 of the first chunk.
+    let offset = CHUNK + 4096;
+    let now = w.step(|s, m| s.supply(m, id, (offset, 2 * 4096), source));
+    assert_eq!((now.unwrap().chunks, now.unwrap().wanted), (2, None));
+    for (page, value) in [(0, 0), (1, 2), (2, 3), (3, 0), (15, 0)] {
+        assert_eq!(
+            w.access(id, first + page, None),
+            Ok(value),
+            "A1: page {page} of what has come"
+        );
+    }
+    // It is the segment's own, and what comes once more changes nothing.
+    w.access(id, first + 1, Some(77)).unwrap();
+    let again = w.step(|s, m| s.supply(m, id, (offset, 2 * 4096), source));
+    assert_eq!(again.unwrap().chunks, 2);
+    assert_eq!(
+        w.access(id, first + 1, None),
+        Ok(77),
+        "S3: what comes twice is done twice"
+    );
+    assert_eq!(w.access(source, 1, None), Ok(2));
+    // Nothing but zeros, and the last one: then it is a segment as any other.
+    w.step(|s, m| s.supply(m, id, (2 * CHUNK, 0), source))
+        .unwrap();
+    assert_eq!(w.access(id, 2 * PAGES, None), Ok(0));
+    let last = w.step(|s, m| s.supply(m, id, (3 * CHUNK, 4096), source));
+    assert_eq!(last.unwrap().chunks, 0);
+    assert_eq!(w.access(id, 3 * PAGES, None), Ok(1));
+    let copy = w.freeze(id, w.account).unwrap();
+    assert_eq!(w.access(id, 3 * PAGES, Some(8)), Ok(8));
+    w.release(copy);
+    assert!(w.worst <= MOST_WORK);
+    for id in [id, source, other] {
+        w.destroy(id);
+    }
+    assert_eq!(w.free(), w.total);
+}
+
+#[test]
+fn only_what_can_be_owed_is_and_only_from_what_is_there_it_comes() {
+    let mut w = World::new(32);
+    let (id, source) = (w.create(), w.create());
+    w.access(id, 4 * PAGES, Some(1)).unwrap();
+    for (offset, size) in [
+        (0, 0),
+        (0, 4096),
+        (4096, CHUNK),
+        (0, SIZE + CHUNK),
+        (CHUNK, u64::MAX - CHUNK + 1),
+        (3 * CHUNK, 2 * CHUNK),
+    ] {
+        let owed = w.step(|s, _| s.owe(id, offset, size));
+        assert_eq!(owed, Err(INVALID), "S2: {size:#x} at {offset:#x}");
+    }
+    w.step(|s, _| s.owe(id, CHUNK, CHUNK)).unwrap();
+    let twice = w.step(|s, _| s.owe(id, 0, 2 * CHUNK));
+    assert_eq!(twice, Err(INVALID), "S2: a chunk is owed twice");
+    // Pages that are not there are nobody's to be read.
+    supplies(&mut w, source, &[1]);
+    for range in [
+        (CHUNK + 4 * 4096, 4096),
+        (CHUNK + 3 * 4096, 2 * 4096),
+        (CHUNK, 2 * CHUNK),
+        (CHUNK + 8, 4096),
+        (SIZE, 4096),
+        (u64::MAX - 4095, 4096),
+    ] {
+        let came = w.step(|s, m| s.supply(m, id, range, source));
+        assert_eq!(came, Err(INVALID), "S2: {range:?} came");
+    }
+    let copy = w.freeze(source, w.account).unwrap();
+    for from in [source, copy] {
+        let came = w.step(|s, m| s.supply(m, id, (CHUNK, 4096), from));
+        assert_eq!(came, Err(INVALID));
+    }
+    let owed = w.step(|s, _| s.owe(source, CHUNK, CHUNK));
+    assert_eq!(owed, Err(INVALID), "what is frozen owes nothing");
+    w.release(copy);
+    w.model.fail_map = true;
+    let came = w.step(|s, m| s.supply(m, id, (CHUNK, 4096), source));
+    assert_eq!(came, Err(NO_MEMORY));
+    w.model.fail_map = false;
+    w.step(|s, m| s.supply(m, id, (CHUNK, 4096), source))
+        .unwrap();
+    assert_eq!(w.access(id, PAGES, None), Ok(1));
+    for id in [id, source] {
+        w.destroy(id);
+    }
+    assert_eq!(w.free(), w.total);
+}
+
+#[test]
+fn what_is_owed_is_promised() {
+    let mut w = World::new(24);
+    let account = w.segments.create_account(limits(2, 16)).unwrap();
+    let id = w.create_in(account, SIZE).unwrap();
+    let (other, source) = (w.create_in(w.account, 4 * SIZE).unwrap(), w.create());
+    supplies(&mut w, source, &[5]);
+    let too_many = limits(0, 4);
+    let small = w.segments.create_account(too_many).unwrap();
+    let in_it = w.create_in(small, SIZE).unwrap();
+    assert_eq!(
+        w.step(|s, _| s.owe(in_it, 0, 5 * CHUNK)),
+        Err(NO_MEMORY),
+        "S2: it owes more than its account may have"
+    );
+    w.step(|s, _| s.owe(id, 0, 6 * CHUNK)).unwrap();
+    assert_eq!(w.segments.taken(account), 6 * CHUNK);
+    // Others take all that they can.
+    let mut taken = 0;
+    while w.access(other, taken * PAGES, Some(1)).is_ok() {
+        taken += 1;
+    }
+    assert_eq!(
+        taken,
+        24 - 1 - 6,
+        "S2: what is owed is left, and what it was promised before is in that"
+    );
+    for number in 0..6 {
+        let came = w.step(|s, m| s.supply(m, id, (number * CHUNK, 4096), source));
+        assert!(
+            came.is_ok(),
+            "S2: others have taken the memory for what is owed"
+        );
+    }
+    assert_eq!(w.segments.usage(account).1, 0);
+    // One that ends owes nothing.
+    w.destroy(other);
+    let ends = w.create_in(account, SIZE).unwrap();
+    w.step(|s, _| s.owe(ends, 0, 8 * CHUNK)).unwrap();
+    let room = w.segments.usage(w.account).1;
+    w.destroy(ends);
+    assert_eq!(
+        w.segments.usage(w.account).1,
+        room + 8 * CHUNK,
+        "S2: a segment that has ended owes something still"
+    );
+    w.segments.end_account(account);
+    w.reap_all();
+    w.destroy(source);
+    w.destroy(in_it);
+    assert_eq!(w.free(), w.total);
+}
+
+#[test]
+fn what_is_given_back_is_not_owed() {
+    let mut w = World::new(32);
+    let (id, source) = (w.create_in(w.account, 8 * CHUNK - 4096).unwrap(), w.create());
+    supplies(&mut w, source, &[4]);
+    w.step(|s, _| s.owe(id, 0, 8 * CHUNK)).unwrap();
+    let left = |w: &World| w.segments.left(id).unwrap().chunks;
+    // A part of an owed chunk must have come first.
+    for (offset, size) in [(0, 4096), (CHUNK - 4096, 2 * CHUNK), (CHUNK, CHUNK + 4096)] {
+        assert_eq!(
+            w.discard(id, offset, size),
+            Err(WAITS),
+            "A1: {size:#x} at {offset:#x}"
+        );
+        assert_eq!(left(&w), 8, "A1: something is given back with the rest");
+    }
+    w.discard(id, 2 * CHUNK, 2 * CHUNK).unwrap();
+    assert_eq!(left(&w), 6);
+    assert_eq!(w.access(id, 2 * PAGES, None), Ok(0));
+    // The last chunk has no last page.
+    w.discard(id, 7 * CHUNK, CHUNK - 4096).unwrap();
+    assert_eq!(left(&w), 5);
+    assert_eq!(w.segments.taken(w.account), (5 + 2) * CHUNK);
+    for number in [0, 1, 4, 5, 6] {
+        w.step(|s, m| s.supply(m, id, (number * CHUNK, 4096), source))
+            .unwrap();
+    }
+    assert_eq!(left(&w), 0);
+    assert!(w.worst <= MOST_WORK);
+    for id in [id, source] {
+        w.destroy(id);
+    }
+    assert_eq!(w.free(), w.total);
+}

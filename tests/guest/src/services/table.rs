@@ -448,6 +448,7 @@ impl Writer {
                 method!(ProcessClient, "populate"),
                 [0, control, offset & 0xf_f000, size & 0xf000].into(),
             ),
+            27 => (method!(ProcessClient, "supplier"), [member].into()),
             _ => {
                 let place = if self.chance(70) { 0 } else { offset };
                 let bytes = self.bytes(60_000);
@@ -813,9 +814,10 @@ impl Writer {
             self.number()
         };
         if self.chance(70) {
+            let lazy = u64::from(self.chance(50));
             return self.asked(
                 method!(CheckpointClient, "restore"),
-                &[room],
+                &[lazy, room],
                 Some(path.into()),
             );
         }
