@@ -548,7 +548,7 @@ pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// `restore --lazy` in the shell, and as a program; Linux programs have their memory at once, which it says. What was restored and saved again while its memory came differs
 /// in nothing but what it did meanwhile.
-pub(crate) fn lazily_from_the_shell(ctx: &mut Ctx) -> Result<(), Failure> {
+pub(crate) fn lazily_by_shell(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/lazily hold 16 &
 sleep 0.5

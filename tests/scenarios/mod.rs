@@ -103,7 +103,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("checkpoint_bad_images", checkpoint::bad_images),
     once("checkpoint_savers", checkpoint::savers),
     scenario("checkpoint_lazily", checkpoint::lazily),
-    once("checkpoint_lazily_from_the_shell", checkpoint::lazily_from_the_shell),
+    once("checkpoint_lazily_by_shell", checkpoint::lazily_by_shell),
     scenario("checkpoint_while_it_goes_on", checkpoint::while_it_goes_on),
     once("date", disk::date),
     scenario("random", linux::random),

@@ -1,7 +1,7 @@
 //! A process is saved in a file in memory, ended, and restored from it: `save_restore [FILTER]`. What its memory holds cannot be guessed.
 //!
 //! The process is this program too: `save_restore hold BYTES` fills so much memory, writes a word to its output, and sleeps.
-//! `save_restore watch BYTES` goes on writing to its memory and reading the clock, and says how long it stood still.
+//! `save_restore look BYTES` looks when it goes on after it was restored. `save_restore watch BYTES` goes on writing to its memory and reading the clock, and says how long it stood still.
 #![no_std]
 #![no_main]
 
@@ -37,6 +37,16 @@ const ROWS: &[(&str, &str, usize)] = &[
     ("checkpoint_save_64", "checkpoint_restore_64", 64),
 ];
 
+/// The same, of a process whose memory is read while it runs: until the answer, and until it has executed its first instruction.
+const LAZY: &[(&str, &str, usize)] = &[
+    ("checkpoint_lazy_2", "checkpoint_lazy_first_2", 2),
+    ("checkpoint_lazy_16", "checkpoint_lazy_first_16", 16),
+    ("checkpoint_lazy_64", "checkpoint_lazy_first_64", 64),
+];
+/// How long it is left between its image and its restore, and how much of that it must miss to know that it was restored, in instructions: more than a turn of others.
+const BETWEEN: u64 = 50_000_000;
+const MISSED: u64 = 25_000_000;
+
 /// How long a process stands still while it is saved that writes and reads the clock all the time.
 const STOPPED: &[(&str, usize)] = &[
     ("checkpoint_stopped_2", 2),
@@ -67,6 +77,12 @@ fn main() -> u8 {
         good &= report.bench(save_row, "run", || save(*megabytes));
         good &= report.bench(restore_row, "run", || restore(*megabytes));
     }
+    for (row, first, megabytes) in LAZY {
+        good &= report.bench(row, "run", || lazily(*megabytes).map(|(sample, _)| sample));
+        good &= report.value(first, "instructions", || {
+            lazily(*megabytes).map(|(_, first)| (first, 1))
+        });
+    }
     for (row, megabytes) in STOPPED {
         good &= report.value(row, "instructions", || stopped(*megabytes));
     }
@@ -80,6 +96,7 @@ type Then = fn(&mut [u64]) -> u8;
 fn doing(word: &str) -> Option<Then> {
     match word {
         "hold" => Some(sleep),
+        "look" => Some(look),
         "watch" => Some(watch),
         _ => None,
     }
@@ -89,6 +106,30 @@ fn sleep(held: &mut [u64]) -> u8 {
     loop {
         time::sleep(1_000_000_000);
         core::hint::black_box(&held);
+    }
+}
+
+/// The processor's counter, which the clock of a process that was restored does not follow: it counts instructions where the machine's clock does.
+fn counter() -> u64 {
+    // SAFETY: it reads a register that programs may read.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Looks at the counter until it has missed something of it, and says what it saw first then.
+fn look(held: &mut [u64]) -> u8 {
+    let (mut last, mut first) = (counter(), 0);
+    while first == 0 {
+        let now = counter();
+        if now - last > MISSED {
+            first = now;
+        }
+        last = now;
+    }
+    core::hint::black_box(held);
+    let found = format!(" {first}");
+    rt::print!("{found}");
+    loop {
+        time::sleep(1_000_000_000);
     }
 }
 
@@ -216,4 +257,32 @@ fn restore(megabytes: usize) -> Outcome {
     };
     ended(process)?;
     Ok(Sample::of_block(1))
+}
+
+/// Until the answer, and until the process has executed its first instruction.
+fn lazily(megabytes: usize) -> Result<(Sample, u64), String> {
+    let process = started(megabytes, "look")?;
+    let saved = rt::checkpoint::save_and_stop(&[**process.port()], IMAGE);
+    ended(&process)?;
+    saved?;
+    time::sleep(BETWEEN);
+    let begin = counter();
+    let restored = loops::stretch(|| rt::checkpoint::restore_lazily(IMAGE))?;
+    let [(.., process)] = &restored.processes[..] else {
+        return Err(format!(
+            "{} processes were restored",
+            restored.processes.len()
+        ));
+    };
+    let said = said(READY.len() + 4);
+    ended(process)?;
+    let said = said?;
+    let first = said.split(' ').nth(1).map(str::parse::<u64>);
+    match first {
+        Some(Ok(first)) if restored.at_once.is_empty() => Ok((Sample::of_block(1), first - begin)),
+        _ => Err(format!(
+            "it said {said}, and the checkpointer {}",
+            restored.at_once
+        )),
+    }
 }

@@ -33,7 +33,7 @@ pub fn all_came(read: Result<usize, proto::Error>, wanted: usize) -> Result<(), 
     let length = read.map_err(|error| format!("cannot read it: {}", error.text()))?;
     match length == wanted {
         true => Ok(()),
-        false => Err(file::Bad::Short.to_string()),
+        false => Err(file::Bad::Cut.to_string()),
     }
 }
 
@@ -45,7 +45,7 @@ impl Bytes for &[u8] {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
         let bytes = usize::try_from(offset).ok().and_then(|at| self.get(at..));
         let bytes = bytes.and_then(|bytes| bytes.get(..into.len()));
-        into.copy_from_slice(bytes.ok_or_else(|| file::Bad::Short.to_string())?);
+        into.copy_from_slice(bytes.ok_or_else(|| file::Bad::Cut.to_string())?);
         Ok(())
     }
 }

@@ -85,6 +85,14 @@ impl Wanted {
         self.rest();
     }
 
+    /// If it is raised: as [`Wanted::breathe`].
+    pub(crate) fn pause(&self) {
+        if let Some(raised) = self.raised.take() {
+            drop(raised);
+            self.breathe();
+        }
+    }
+
     /// While it is raised: lets programs run, too, when it has been raised for as long as their turns are.
     pub(crate) fn rest(&self) {
         if rt::time::now() - self.turn.get() > TURN {

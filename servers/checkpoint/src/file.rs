@@ -162,6 +162,8 @@ impl Header {
 pub enum Bad {
     /// The file ends within the header.
     Short,
+    /// It has become shorter since its header was read.
+    Cut,
     /// The magic number is another.
     Foreign,
     /// The format has another version.
@@ -203,6 +205,7 @@ impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Bad::Short => f.write_str("the image is truncated: it ends within its header"),
+            Bad::Cut => f.write_str("the image is truncated: it ends before its last page"),
             Bad::Foreign => f.write_str("the file is not an image of Fermata"),
             Bad::Version(version) => {
                 write!(f, "the image has format version {version}, and this system reads {VERSION}")

@@ -23,39 +23,41 @@ impl Owed {
     /// The chunks of which the image has pages, by itself or by what it is based on.
     #[must_use]
     pub fn of(meta: &Meta, process: u32) -> Self {
-        let start = Place {
+        let place = |segment| Place {
             process,
-            segment: Segment::Memory,
+            segment,
             offset: 0,
         };
-        let is_its = |place: &Place| place.process == process && place.segment == start.segment;
-        let first = meta.runs.partition_point(|run| run.place < start);
-        let own = meta.runs[first..].iter();
-        let own = own.take_while(|run| is_its(&run.place));
-        let first = meta.same.partition_point(|same| same.place() < start);
-        let theirs = meta.same[first..].iter();
-        let theirs = theirs.take_while(|same| is_its(&same.place()));
+        // Those of its memory.
+        let (start, end) = (place(Segment::Memory), place(Segment::Control));
+        let before = |end: Place| meta.runs.partition_point(|run| run.place < end);
+        let own = &meta.runs[before(start)..before(end)];
+        let before = |end: Place| meta.same.partition_point(|same| same.place() < end);
+        let theirs = &meta.same[before(start)..before(end)];
         let mut owed = Owed::default();
-        let own = own.map(|run| (run.place.offset, run.bytes()));
-        for (offset, bytes) in own {
-            owed.add(offset / CHUNK, (offset + bytes).div_ceil(CHUNK));
-        }
-        let theirs = theirs.map(|same| (same.offset, same.bytes()));
-        for (offset, bytes) in theirs {
-            owed.add(offset / CHUNK, (offset + bytes).div_ceil(CHUNK));
-        }
+        owed.add_pages(own.iter().map(|run| (run.place.offset, run.bytes())));
+        owed.add_pages(theirs.iter().map(|same| (same.offset, same.bytes())));
         owed
+    }
+
+    /// Adds the chunks of these pages, offsets and sizes, which are in order.
+    fn add_pages(&mut self, pages: impl Iterator<Item = (u64, u64)>) {
+        let (mut from, mut to) = (0, 0);
+        for (offset, bytes) in pages {
+            let (first, behind) = (offset / CHUNK, (offset + bytes).div_ceil(CHUNK));
+            if first > to {
+                self.add(from, to);
+                from = first;
+            }
+            to = behind;
+        }
+        self.add(from, to);
     }
 
     /// Adds a stretch, some of which may be among them.
     fn add(&mut self, mut from: u64, mut to: u64) {
-        // Most follow the one before.
-        if let Some(mut last) = self.stretches.last_entry() {
-            if *last.key() <= from && from <= *last.get() {
-                let end = to.max(*last.get());
-                last.insert(end);
-                return;
-            }
+        if from == to {
+            return;
         }
         while let Some((start, end)) = self.touching(from, to) {
             self.stretches.remove(&start);
@@ -218,7 +220,8 @@ mod tests {
         owed.add(2, 5);
         owed.add(5, 6);
         let at = |number| Some(number * CHUNK);
-        assert_eq!(owed.take_next(at(4)), Some((4, true)), "who waits");
+        let next = owed.take_next(at(4));
+        assert_eq!(next, Some((4, true)), "S1: who waits comes first");
         assert_eq!(owed.take_next(at(4)), Some((2, false)), "it has come");
         assert_eq!(owed.take_next(at(8)), Some((8, true)));
         let mut rest = Vec::new();
@@ -248,9 +251,10 @@ mod tests {
         assert_eq!(read(&mut chain, 2, &mut bytes), (2 * CHUNK, 12 * PAGE_SIZE));
         assert_eq!(bytes.len() as u64, 12 * PAGE_SIZE);
         assert_eq!((page(&bytes, 0), page(&bytes, 11)), (46, 58));
-        assert_eq!(read(&mut chain, 3, &mut bytes), (3 * CHUNK, 0));
         assert_eq!(read(&mut chain, 0, &mut bytes), (0, CHUNK));
         assert_eq!(page(&bytes, 1), 0, "A1: what another chunk had");
+        assert_eq!(read(&mut chain, 3, &mut bytes), (3 * CHUNK, 0));
+        assert!(bytes.is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use checkpoint_image::chain::{self, Chain, Image, Read};
 use checkpoint_image::charges::{Charges, Number};
 use checkpoint_image::file::{Table, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
-    self, space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
+    self, space_field, thread_state, Meta, Object, Place, Run, Segment, State, Target, ACCOUNT,
 };
 use checkpoint_image::owed::{self, Owed};
 use checkpoint_image::tool::plain;
@@ -89,7 +89,10 @@ pub(crate) fn restore(
     owner: (&RefAt, Job),
     wanted: &Wanted,
 ) -> Result<Making, Sentence> {
-    wanted.lower();
+    // What is left for later is not done now: nobody waits long for the rest, as far as that is looked after.
+    if !lazy {
+        wanted.lower();
+    }
     let file = rt::fs::File::open(path, Flags::default(), 0)
         .map_err(|error| format!("{path}: {}", error.text()))?;
     let file = File(file);
@@ -111,6 +114,12 @@ fn failed(what: &str, code: Code) -> Sentence {
 fn refused(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
 }
+
+/// A description of fewer bytes, or so much memory for it, is read at once, while others who are less important wait.
+const QUICK: u64 = 1 << 20;
+
+/// After so many objects others may run who wait.
+const AT_A_TIME: usize = 64;
 
 /// What processes owe, and the chunks of them that must be there before they run.
 type Debts = (Vec<Debt>, Vec<(u32, u64)>);
@@ -188,7 +197,12 @@ impl Making {
         (owner, job): (&RefAt, Job),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
-        let room = |bytes| wanted.hold(bytes).is_ok();
+        let room = |bytes| {
+            if bytes > QUICK {
+                wanted.lower();
+            }
+            wanted.hold(bytes).is_ok()
+        };
         let all = chain::read(&file, machine::features(), room)?;
         chain::check_padding(&file, &all.header)?;
         let Read {
@@ -196,6 +210,9 @@ impl Making {
             mut meta,
             table,
         } = all;
+        if meta.parent.is_some() {
+            wanted.lower();
+        }
         let mut parents = parents::of(&meta, path, wanted)?;
         self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
@@ -211,6 +228,9 @@ impl Making {
             let mut all = debts.iter().map(|debt: &Debt| debt.process);
             place.segment == Segment::Memory && all.any(|process| process == place.process)
         };
+        if debts.len() < meta.processes.len() {
+            wanted.lower();
+        }
         self.fill(&file, (&table, &meta), is_lazy, wanted)?;
         if let Some(parents) = &mut parents {
             self.fill_from(parents, &meta, is_lazy, wanted)?;
@@ -233,10 +253,10 @@ impl Making {
             lazily.debts.retain(|debt| !debt.owed.is_empty());
             supplying = Some(lazily).filter(|lazily| !lazily.debts.is_empty());
         }
-        self.create(&meta)?;
+        self.create(&meta, wanted)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
         self.rebuild(&meta, passed)?;
-        self.set_states(&meta, passed)?;
+        self.set_states(&meta, passed, wanted)?;
         let roots = meta.processes.iter().filter(|process| process.member == 0);
         self.names = roots.map(|process| process.name.clone()).collect();
         for made in &mut self.made {
@@ -452,13 +472,18 @@ impl Making {
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let (mut packed, mut pages) = (Vec::new(), Vec::new());
-        for (number, run) in meta.runs.iter().enumerate() {
+        let mut number = 0;
+        while let Some(run) = meta.runs.get(number) {
             if is_lazy(run.place) {
+                let its = (run.place.process, run.place.segment);
+                let other = |run: &Run| (run.place.process, run.place.segment) <= its;
+                number = meta.runs.partition_point(other);
                 continue;
             }
             wanted.check()?;
             chain::read_run(file, (table, &meta.runs), number, &mut packed, &mut pages)?;
             self.write(run.place, &pages)?;
+            number += 1;
         }
         Ok(())
     }
@@ -505,9 +530,12 @@ impl Making {
     }
 
     /// Creates every object in its place, without state, but for those that the managers have made.
-    fn create(&self, meta: &Meta) -> Result<(), Sentence> {
+    fn create(&self, meta: &Meta, wanted: &Wanted) -> Result<(), Sentence> {
         let mut page = None;
-        for object in &meta.objects {
+        for (n, object) in meta.objects.iter().enumerate() {
+            if n % AT_A_TIME == AT_A_TIME - 1 {
+                wanted.pause();
+            }
             if object.place.is_managers() {
                 continue;
             }
@@ -566,11 +594,12 @@ impl Making {
         Ok(())
     }
 
-    fn set_states(&self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
+    fn set_states(&self, meta: &Meta, passed: u64, wanted: &Wanted) -> Result<(), Sentence> {
         let mut makers = Makers {
             making: self,
             meta,
             outside: BTreeMap::new(),
+            named: Vec::new(),
         };
         let rank = |object: &Object| match object.state {
             State::Space { .. } => 0,
@@ -580,6 +609,9 @@ impl Making {
         for turn in 0..3 {
             for (n, object) in meta.objects.iter().enumerate() {
                 if rank(object) == turn {
+                    if n % AT_A_TIME == AT_A_TIME - 1 {
+                        wanted.pause();
+                    }
                     makers
                         .set(object, passed)
                         .map_err(|why| format!("object {n}: {why}"))?;
@@ -595,6 +627,8 @@ struct Makers<'a> {
     making: &'a Making,
     meta: &'a Meta,
     outside: BTreeMap<&'a str, Ref>,
+    /// References that name what the object does whose state is being set.
+    named: Vec<Ref>,
 }
 
 impl<'a> Makers<'a> {
@@ -608,13 +642,17 @@ impl<'a> Makers<'a> {
         if space_field(kind).is_some_and(|field| object.refs[field] == Target::Null) {
             return Ok(());
         }
-        let mut refs = Vec::with_capacity(3);
-        for target in &object.refs {
-            refs.push(self.reference(target, object.place.process)?);
+        for (n, target) in object.refs.iter().enumerate() {
+            if n == self.named.len() {
+                let named = Ref::new().map_err(|code| failed("a reference", code))?;
+                self.named.push(named);
+            }
+            self.name(n, target, object.place.process)?;
         }
-        let r = |n: usize| match &refs[n] {
-            Some(reference) => reference.handle(),
-            None => 0,
+        let refs = &self.named;
+        let r = |n: usize| match object.refs[n] {
+            Target::Null => 0,
+            _ => refs[n].handle(),
         };
         let handle = self.making.handle(object.place)?;
         let set = match object.state {
@@ -677,9 +715,10 @@ impl<'a> Makers<'a> {
                 ThreadAt(handle).set_state(&state, r(0), r(1), r(2))
             }
             State::Reference => {
-                let kind = refs[0]
-                    .as_ref()
-                    .map_or(abi::RefKind::Null, |reference| reference.kind());
+                let kind = match object.refs[0] {
+                    Target::Null => abi::RefKind::Null,
+                    _ => refs[0].kind(),
+                };
                 let state = ReferenceState { kind: kind as u64 };
                 rt::obj::done(rt::sys::reference_set_state(handle, &state, r(0)))
             }
@@ -708,27 +747,27 @@ impl<'a> Makers<'a> {
         Ok(self.outside[name].at())
     }
 
-    /// A reference to what `target` names for this process, or none for nothing.
-    fn reference(&mut self, target: &'a Target, process: u32) -> Result<Option<Ref>, Sentence> {
-        let to = Ref::new().map_err(|code| failed("a reference", code))?;
+    /// Has the reference with this number name what `target` does for this process, if it names anything.
+    fn name(&mut self, number: usize, target: &'a Target, process: u32) -> Result<(), Sentence> {
+        let to = self.named[number].at();
         let pointed = match target {
-            Target::Null => return Ok(None),
+            Target::Null => return Ok(()),
             Target::Object(n) => self.with(*n, |handle, state| match state {
-                State::Mutex { .. } => MutexAt(handle).reference_into(to.at()),
-                State::Cond => CondAt(handle).reference_into(to.at()),
-                State::Mapping { .. } => MappingAt(handle).reference_into(to.at()),
-                State::Region { .. } => RegionAt(handle).reference_into(to.at()),
-                State::Port { .. } => PortAt(handle).reference_into(to.at()),
-                State::Portset => PortsetAt(handle).reference_into(to.at()),
-                State::Space { .. } => SpaceAt(handle).reference_into(to.at()),
-                State::Thread { .. } => ThreadAt(handle).reference_into(to.at()),
-                State::Reference => RefAt(handle).reference_into(to.at()),
+                State::Mutex { .. } => MutexAt(handle).reference_into(to),
+                State::Cond => CondAt(handle).reference_into(to),
+                State::Mapping { .. } => MappingAt(handle).reference_into(to),
+                State::Region { .. } => RegionAt(handle).reference_into(to),
+                State::Port { .. } => PortAt(handle).reference_into(to),
+                State::Portset => PortsetAt(handle).reference_into(to),
+                State::Space { .. } => SpaceAt(handle).reference_into(to),
+                State::Thread { .. } => ThreadAt(handle).reference_into(to),
+                State::Reference => RefAt(handle).reference_into(to),
             })?,
             Target::ClientEnd(n) => {
-                self.with(*n, |handle, _| ThreadAt(handle).client_end_into(to.at()))?
+                self.with(*n, |handle, _| ThreadAt(handle).client_end_into(to))?
             }
             Target::ServerEnd(n) => {
-                self.with(*n, |handle, _| ThreadAt(handle).server_end_into(to.at()))?
+                self.with(*n, |handle, _| ThreadAt(handle).server_end_into(to))?
             }
             Target::Outside(name) if name == ACCOUNT => {
                 to.point_to(self.making.made(process)?.account.at())
@@ -750,7 +789,6 @@ impl<'a> Makers<'a> {
                 to.point_to(self.making.region(*process, *segment)?.at())
             }
         };
-        pointed.map_err(|code| failed("a reference", code))?;
-        Ok(Some(to))
+        pointed.map_err(|code| failed("a reference", code))
     }
 }

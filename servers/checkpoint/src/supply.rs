@@ -185,9 +185,7 @@ impl Supplying {
             window.write(offset % CHUNK, &bytes).map_err(words)?;
             match debt.supplier.supply(offset, size, supplies) {
                 Ok(_) => {}
-                Err(Error::NoMemory) => {
-                    return Err("no memory for what is still in it".to_string())
-                }
+                Err(Error::NoMemory) => return Err("no memory for what is still in it".to_string()),
                 // The process has ended.
                 Err(_) => debt.owed = Owed::default(),
             }

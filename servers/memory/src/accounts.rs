@@ -151,7 +151,12 @@ impl Accounts {
         };
         let common = free.saturating_sub(self.open).saturating_sub(self.spare);
         (account.open_to_all() + common)
-            .min(account.limits.most.saturating_sub(account.runs + account.owed))
+            .min(
+                account
+                    .limits
+                    .most
+                    .saturating_sub(account.runs + account.owed),
+            )
             .min(free)
     }
 

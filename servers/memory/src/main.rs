@@ -875,7 +875,10 @@ impl Host<NoSessions> for Ports {
             memory.ended();
         }
         let objects = at(&mut memory.calls.objects, id).filter(|_| kind == alias::SUPPLIER);
-        if objects.and_then(|objects| objects.supplier.take()).is_some() {
+        if objects
+            .and_then(|objects| objects.supplier.take())
+            .is_some()
+        {
             // What is owed will never come. Zeros, and a wait without end, are worse than no memory.
             let owes = memory.segments.left(id).is_ok_and(|left| left.chunks > 0);
             if owes && memory.destroy(id).is_ok() {

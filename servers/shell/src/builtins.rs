@@ -589,8 +589,8 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
 fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
     let (lazy, file) = match arguments {
-        [file] => (false, file),
         [word, file] if word == "--lazy" => (true, file),
+        [file] if file != "--lazy" => (false, file),
         _ => return Err(wrong()),
     };
     let path = absolute_path(&shell.cwd, file);

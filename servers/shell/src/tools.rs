@@ -253,8 +253,8 @@ impl Drop for Passing {
 /// Starts the processes that were saved in a file, or in what its input is, which go on without this program.
 fn restore(arguments: &[String]) -> Done {
     let (lazy, file) = match arguments {
-        [file] => (false, file),
         [word, file] if word == "--lazy" => (true, file),
+        [file] if file != "--lazy" => (false, file),
         _ => return Err(usage("restore [--lazy] FILE|-")),
     };
     let mut path = place(file);

@@ -489,6 +489,14 @@ impl Process {
         self.account.supplier(&self.memory)
     }
 
+    /// Whether something of its memory is still to come from its supplier.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        // There are no pages behind the end.
+        let rest = rt::memory::present_from(&self.memory.control, MEMORY_SIZE);
+        rest == Err(Error::WouldBlock)
+    }
+
     /// The memory segment, mapped here: offsets are addresses of the process.
     #[must_use]
     pub const fn memory_window(&self) -> &Window {

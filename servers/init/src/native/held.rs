@@ -174,6 +174,10 @@ impl held::Manager for Manager {
         if live.frozen.is_some() {
             return Err(Error::Limit);
         }
+        if live.process.owes() {
+            // Who saves it would take what is still to come for zeros.
+            return Err(Error::Unsupported);
+        }
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
         let refs = vec![
             copy(live.process.memory())?,

@@ -86,8 +86,7 @@ impl Segments {
         let end = end.ok_or(Error::Invalid)?;
         let whole = offset.is_multiple_of(CHUNK) && size.is_multiple_of(CHUNK) && size > 0;
         let (from, to) = (offset / CHUNK, end / CHUNK);
-        let plain =
-            segment.below.is_none() && segment.copy.is_none() && segment.original.is_none();
+        let plain = segment.below.is_none() && segment.copy.is_none() && segment.original.is_none();
         let there = segment.runs.from(from).next();
         let is_there = there.is_some_and(|(number, _)| *number < to);
         let known = segment.owed.from(from);

@@ -1291,7 +1291,10 @@ fn what_is_owed_is_promised() {
 #[test]
 fn what_is_given_back_is_not_owed() {
     let mut w = World::new(32);
-    let (id, source) = (w.create_in(w.account, 8 * CHUNK - 4096).unwrap(), w.create());
+    let (id, source) = (
+        w.create_in(w.account, 8 * CHUNK - 4096).unwrap(),
+        w.create(),
+    );
     supplies(&mut w, source, &[4]);
     w.step(|s, _| s.owe(id, 0, 8 * CHUNK)).unwrap();
     let left = |w: &World| w.segments.left(id).unwrap().chunks;

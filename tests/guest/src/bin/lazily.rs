@@ -112,10 +112,7 @@ fn started(megabytes: u64) -> Result<Process, String> {
 }
 
 fn resident(process: &Process) -> Result<u64, String> {
-    process
-        .info()
-        .map(|info| info.resident)
-        .map_err(words)
+    process.info().map(|info| info.resident).map_err(words)
 }
 
 /// An image of such a process, which has been ended.
@@ -162,10 +159,7 @@ fn ends(process: &Process, as_it_should: Status) -> Result<(), String> {
     loop {
         let status = process.status().map_err(words)?;
         if status.has_ended() {
-            check(
-                &format!("it has ended: {status:?}"),
-                status == as_it_should,
-            )?;
+            check(&format!("it has ended: {status:?}"), status == as_it_should)?;
             return process.reap().map(drop).map_err(words);
         }
         check("it never ends", time::now() < most)?;
@@ -250,6 +244,12 @@ fn truncated() -> Result<(), String> {
 fn saved() -> Result<(), String> {
     image(How::default())?;
     let process = lazily(IMAGE)?;
+    // By anybody else than the checkpointer, who waits until all has come.
+    let frozen = process.freeze(false).err();
+    check(
+        "A1: its memory is read before it has come",
+        frozen == Some(Error::Unsupported),
+    )?;
     rt::checkpoint::save(&[**process.port()], "/tmp/lazy-again")?;
     killed_now(&process)?;
     looks(&made("/tmp/lazy-again")?)
@@ -291,7 +291,10 @@ fn maker() -> Result<(), String> {
     let supplier = Supplier::new(process.supplier(0).map_err(words)?);
     supplier.owe(16 * CHUNK, 4 * CHUNK).map_err(words)?;
     let of_owed = process.populate(0, false, 17 * CHUNK, 4096);
-    check("S1: what is owed is waited for", of_owed == Err(Error::WouldBlock))?;
+    check(
+        "S1: what is owed is waited for",
+        of_owed == Err(Error::WouldBlock),
+    )?;
     let left = supplier.left().map_err(words)?;
     check("it is not wanted", left.wanted == Some(17 * CHUNK))?;
     let memory = adopted.memory;
@@ -328,7 +331,10 @@ fn maker() -> Result<(), String> {
     check("it was not supplied", left.chunks == 3)?;
     time::sleep(20_000_000);
     let left = supplier.left().map_err(words)?;
-    check("the next one is not wanted", left.wanted == Some(19 * CHUNK))?;
+    check(
+        "the next one is not wanted",
+        left.wanted == Some(19 * CHUNK),
+    )?;
     check("S1: nobody waits", !thread.is_finished())?;
     from.write(4096, &[6]).map_err(words)?;
     supplier
