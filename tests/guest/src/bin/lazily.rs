@@ -245,7 +245,7 @@ fn saved() -> Result<(), String> {
     image(How::default())?;
     let process = lazily(IMAGE)?;
     // By anybody else than the checkpointer, who waits until all has come.
-    let frozen = process.freeze(false).err();
+    let frozen = process.freeze(0).err();
     check(
         "A1: its memory is read before it has come",
         frozen == Some(Error::Unsupported),
