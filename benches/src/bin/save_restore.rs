@@ -53,6 +53,9 @@ const STOPPED: &[(&str, usize)] = &[
     ("checkpoint_stopped_16", 16),
     ("checkpoint_stopped_64", 64),
 ];
+/// The same with more, for machines that have the memory for it: only if these megabytes are asked for.
+const LARGE: usize = 256;
+
 /// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write, the first part of what the checkpointer does before it
 /// stops anything.
 const STILL: u64 = 100_000;
@@ -85,6 +88,21 @@ fn main() -> u8 {
     }
     for (row, megabytes) in STOPPED {
         good &= report.value(row, "instructions", || stopped(*megabytes));
+    }
+    if rt::start()
+        .args
+        .iter()
+        .any(|words| words.contains(&LARGE.to_string()))
+    {
+        good &= report.bench(&format!("checkpoint_save_{LARGE}"), "run", || save(LARGE));
+        good &= report.bench(&format!("checkpoint_restore_{LARGE}"), "run", || {
+            restore(LARGE)
+        });
+        good &= report.value(
+            &format!("checkpoint_stopped_{LARGE}"),
+            "instructions",
+            || stopped(LARGE),
+        );
     }
     u8::from(!good)
 }

@@ -389,7 +389,7 @@ impl Outputs {
 }
 
 /// Reads `N` numbers with spaces between them.
-fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
+pub(super) fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
     let mut all = [0; N];
     let mut words = text.split(' ');
     for number in &mut all {

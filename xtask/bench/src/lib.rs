@@ -8,6 +8,7 @@
 //!
 //! * [`boots`] has the machines, and reads what they say.
 //! * [`devices`] has what requests to devices cost.
+//! * [`criu`] has what checkpoints cost, beside CRIU in Linux.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
 //! * [`masks`] measures the ways to mask interrupts.
@@ -19,6 +20,7 @@
 
 mod boots;
 mod chart;
+mod criu;
 mod devices;
 mod lines;
 mod masks;
@@ -80,6 +82,9 @@ pub struct BenchOptions {
     /// Of the rows of devices: by these drivers of Linux's, too (`e100`, `sym53c8xx`, ...), which are built
     #[arg(long = "driver", value_name = "NAME,...", value_delimiter = ',')]
     drivers: Vec<String>,
+    /// Only checkpoints, beside CRIU of Debian's packages in Linux on the same emulator: writes docs/criu.md
+    #[arg(long, conflicts_with_all = ["config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
+    beside_criu: bool,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas); `devices`: those of devices
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,
@@ -297,6 +302,9 @@ const EXTRAS: &[Extra] = &[
 /// Measures, prints, writes.
 pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     signals::catch();
+    if options.beside_criu {
+        return criu::run(project);
+    }
     if let Some(path) = &options.json {
         // The file is opened first, so that a wrong path is found before anything is measured.
         let mut file = std::fs::OpenOptions::new();

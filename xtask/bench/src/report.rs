@@ -502,17 +502,18 @@ pub(super) fn print(results: &Results) {
     println!();
 }
 
+/// A plot as a file of its own, which has no style sheet and nothing behind it.
+pub(super) fn alone(svg: String) -> String {
+    svg.replacen(
+        '>',
+        "><style>text{font:12px system-ui,sans-serif;fill:#222}</style>\
+         <rect width='100%' height='100%' fill='#fff'/>",
+        1,
+    )
+}
+
 /// The plots, and the names of their files.
 pub(super) fn plots(results: &Results) -> Vec<(&'static str, String)> {
-    // A file of its own has no style sheet and nothing behind it.
-    let alone = |svg: String| {
-        svg.replacen(
-            '>',
-            "><style>text{font:12px system-ui,sans-serif;fill:#222}</style>\
-             <rect width='100%' height='100%' fill='#fff'/>",
-            1,
-        )
-    };
     sections(results)
         .into_iter()
         .filter_map(|section| match section.content {

@@ -326,6 +326,58 @@ impl Archive {
         Ok(())
     }
 
+    /// The archive as Linux wants its first root file system: in cpio's `newc` form, with a console.
+    ///
+    /// # Errors
+    /// A file has 4 GB.
+    pub fn initrd(&self) -> Result<Vec<u8>, Error> {
+        const DIRECTORY: u32 = 0o040_000;
+        const FILE: u32 = 0o100_000;
+        const SYMLINK: u32 = 0o120_000;
+        const CHARACTERS: u32 = 0o020_000;
+        let mut cpio = Vec::new();
+        let mut number = 0;
+        let mut add = |path: &str, mode: u32, bytes: &[u8], device: [u32; 2]| {
+            let size = u32::try_from(bytes.len())
+                .map_err(|_| Error::new(format!("/{path} is too large for an archive")))?;
+            let name = path.len() as u32 + 1;
+            number += 1;
+            let time = u32::try_from(TIME).unwrap_or(0);
+            cpio.extend_from_slice(b"070701");
+            for field in [
+                number, mode, 0, 0, 1, time, size, 0, 0, device[0], device[1], name, 0,
+            ] {
+                cpio.extend_from_slice(format!("{field:08X}").as_bytes());
+            }
+            for part in [[path.as_bytes(), b"\0"].concat().as_slice(), bytes] {
+                cpio.extend_from_slice(part);
+                cpio.resize(cpio.len().next_multiple_of(4), 0);
+            }
+            Ok::<_, Error>(())
+        };
+        for (path, content, attributes) in self.entries() {
+            let mode = attributes.mode;
+            match content {
+                Content::Directory => add(path, DIRECTORY | mode, &[], [0; 2])?,
+                Content::File(content) => add(path, FILE | mode, content, [0; 2])?,
+                Content::Symlink(target) => {
+                    add(path, SYMLINK | 0o777, target.as_bytes(), [0; 2])?;
+                }
+                // A second name is a second file: nothing is written there.
+                Content::Link(target) => {
+                    if let Some(Content::File(content)) = self.find(target) {
+                        add(path, FILE | mode, content, [0; 2])?;
+                    }
+                }
+            }
+        }
+        add("dev", DIRECTORY | 0o755, &[], [0; 2])?;
+        // What the first process prints goes here before it has mounted anything.
+        add("dev/console", CHARACTERS | 0o600, &[], [5, 1])?;
+        add("TRAILER!!!", 0, &[], [0; 2])?;
+        Ok(cpio)
+    }
+
     /// The archive as bytes. Directories come before what they contain.
     pub fn finish(&self) -> Result<Vec<u8>, Error> {
         let mut builder = Builder::new(Vec::new());
@@ -596,5 +648,36 @@ mod tests {
         assert!(archive.finish().is_ok());
         archive.file(&"n".repeat(300), Vec::new(), false).unwrap();
         assert!(archive.finish().is_err());
+    }
+
+    #[test]
+    fn an_initrd_is_a_cpio_archive() {
+        let mut archive = Archive::default();
+        archive.file("init", b"hello".to_vec(), true).unwrap();
+        archive.symlink("a/b", "../init").unwrap();
+        let cpio = archive.initrd().unwrap();
+        assert_eq!(cpio.len() % 4, 0);
+        let (mut at, mut found) = (0, Vec::new());
+        while at < cpio.len() {
+            let field = |n: usize| {
+                let from = at + 6 + 8 * n;
+                let digits = std::str::from_utf8(&cpio[from..from + 8]).unwrap();
+                usize::from_str_radix(digits, 16).unwrap()
+            };
+            assert_eq!(&cpio[at..at + 6], b"070701");
+            let (mode, size, name) = (field(1), field(6), field(11));
+            let path = String::from_utf8_lossy(&cpio[at + 110..at + 110 + name - 1]).into_owned();
+            let begin = (at + 110 + name).next_multiple_of(4);
+            let content = String::from_utf8_lossy(&cpio[begin..begin + size]).into_owned();
+            found.push((path, mode, content));
+            at = (begin + size).next_multiple_of(4);
+        }
+        let is = |path: &str, mode, content: &str| {
+            found.contains(&(path.to_string(), mode, content.to_string()))
+        };
+        assert!(is("init", 0o100_755, "hello"));
+        assert!(is("a/b", 0o120_777, "../init"));
+        assert!(is("a", 0o040_755, "") && is("dev/console", 0o020_600, ""));
+        assert_eq!(found.last().map(|last| &*last.0), Some("TRAILER!!!"));
     }
 }

@@ -342,10 +342,18 @@ impl Packages {
     /// # Errors
     /// A package is damaged, or has what the guest cannot have.
     pub fn unpacked(&self) -> Result<Archive, Error> {
+        self.unpacked_of(&|_| true)
+    }
+
+    /// The files whose paths are wanted.
+    ///
+    /// # Errors
+    /// As [`Packages::unpacked`].
+    pub fn unpacked_of(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Archive, Error> {
         let mut archive = Archive::default();
         let mut alternatives = Alternatives::default();
         for file in &self.files {
-            unpack(file, &mut archive)
+            unpack(file, wanted, &mut archive)
                 .map_err(|why| Error::new(format!("{}: {why}", file.display())))?;
             if let Some(script) = script(file) {
                 alternatives.read(&script);
@@ -360,8 +368,8 @@ impl Packages {
     }
 }
 
-/// Puts the files of a package into an archive.
-fn unpack(file: &Path, archive: &mut Archive) -> Result<(), String> {
+/// Puts the files of a package into an archive, those that are wanted.
+fn unpack(file: &Path, wanted: &dyn Fn(&str) -> bool, archive: &mut Archive) -> Result<(), String> {
     let child = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
         .arg(file)
@@ -376,6 +384,12 @@ fn unpack(file: &Path, archive: &mut Archive) -> Result<(), String> {
     let damaged = |error| format!("the package is damaged ({error}): remove it and call again");
     for entry in reader.entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
+        // Before its content is read: a package may have hundreds of megabytes of which nothing is wanted.
+        let path = entry.path_bytes();
+        let path = String::from_utf8_lossy(&path);
+        if !wanted(path.trim_start_matches("./")) {
+            continue;
+        }
         let (path, content, attributes) = archive::member(&mut entry)
             .map_err(|why| format!("{why}: it cannot be put into the guest"))?;
         let below = |directory: &str| Path::new(&path).starts_with(directory);

@@ -81,6 +81,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "docs/numbers.md",
             "docs/comparison.md",
             "docs/devices.md",
+            "docs/criu.md",
             "docs/bench.md",
             "benches/README.md",
             "tools/README.md",

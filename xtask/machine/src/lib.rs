@@ -22,6 +22,7 @@ use xtask_build::linux;
 use xtask_build::project::temp_dir;
 
 pub mod control;
+pub mod debian;
 pub mod disk;
 pub mod net;
 pub mod place;
@@ -409,8 +410,6 @@ fn qemu(
     }
     words.extend(options.words.iter().cloned());
 
-    // Commas in a value of QEMU's are doubled.
-    let quoted = |path: &Path| path.display().to_string().replace(',', ",,");
     let mut command = Command::new("qemu-system-x86_64");
     let without = if options.rdrand { "" } else { WITHOUT_RDRAND };
     let cpu = format!("{CPU}{without}");
@@ -527,15 +526,31 @@ fn qemu(
         command.args(["-device", "isa-serial,chardev=gdb,iobase=0x2e8,irq=7"]);
     }
     if let Some(plugin) = &options.plugin {
-        let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
-        let mut plugin_options = format!("file={library},out={output}");
-        for (name, path) in [("events", &plugin.events), ("profile", &plugin.profile)] {
-            if let Some(path) = path {
-                plugin_options.push_str(&format!(",{name}={}", quoted(path)));
-            }
-        }
-        command.args(["-plugin", &plugin_options]);
+        command.args(["-plugin", &of_plugin(plugin)]);
     }
+    end_with_this_process(&mut command);
+    command
+}
+
+/// The plugin as an argument of QEMU's.
+fn of_plugin(plugin: &Plugin) -> String {
+    let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
+    let mut options = format!("file={library},out={output}");
+    for (name, path) in [("events", &plugin.events), ("profile", &plugin.profile)] {
+        if let Some(path) = path {
+            options.push_str(&format!(",{name}={}", quoted(path)));
+        }
+    }
+    options
+}
+
+/// A path in a value of QEMU's, where commas are doubled.
+fn quoted(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// QEMU must not outlive xtask, and hears of no Ctrl-C.
+fn end_with_this_process(command: &mut Command) {
     // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
     command.process_group(0);
     let parent = getpid();
@@ -550,7 +565,6 @@ fn qemu(
             Ok(())
         });
     }
-    command
 }
 
 /// QEMU's process, killed when dropped.
