@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::super::chart::{bar, Chart};
+use super::super::chart::{Bar, Chart};
 use super::super::table::{grouped, number};
 use super::said::Said;
 use super::{ALL_OPTIONS, CUT, SHARE, SIZES, STATES, WAYS};
@@ -31,6 +31,16 @@ fn millions(count: Option<u64>) -> String {
         }
         Some(count) => format!("{:.1} M", count as f64 / 1e6),
         None => "-".into(),
+    }
+}
+
+/// A bar of the plot, whose scale begins at a million.
+fn in_millions(series: usize, count: u64) -> Bar {
+    Bar {
+        series,
+        value: count as f64 / 1e6,
+        label: millions(Some(count)),
+        spread: None,
     }
 }
 
@@ -333,6 +343,11 @@ impl Found {
             ],
             rows,
         );
+        page.push_str(
+            "Not tried: what CRIU's documentation names further ([What cannot be checkpointed](https://criu.org/What_cannot_be_checkpointed): devices that are not virtual, files of a file system that is \
+             unmounted, programs of X), and what Fermata cannot save besides: a connection to another machine, also with `--cut`, drivers, and programs that run in the kernel's \
+             rings ([CAVEATS.md](../CAVEATS.md#checkpoints)).\n\n",
+        );
     }
 
     fn calls(&self, page: &mut String) {
@@ -377,7 +392,7 @@ impl Found {
                     self.native(what, size),
                 ];
                 let bars = values.into_iter().enumerate();
-                let bars = bars.filter_map(|(series, value)| Some(bar(series, value?)));
+                let bars = bars.filter_map(|(series, value)| Some(in_millions(series, value?)));
                 groups.push((format!("{what}, {size} MB"), bars.collect()));
             }
         }
@@ -388,5 +403,51 @@ impl Found {
             log: true,
         }
         .svg()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{millions, table};
+    use serde_json::Value;
+
+    #[test]
+    fn a_table_of_the_page() {
+        let mut page = String::new();
+        table(&mut page, &["a", "b"], [vec!["x|y".into(), "1".into()]]);
+        assert_eq!(page, "| a | b |\n|---|---|\n| x\\|y | 1 |\n\n");
+        assert_eq!(millions(Some(1_420_607)), "1.4 M");
+        assert_eq!(millions(Some(1_335_341_154)), "1,335 M");
+        assert_eq!(millions(None), "-");
+    }
+
+    /// What the page says of native programs is what `test` holds, by a tenth; otherwise it is to be made anew.
+    #[test]
+    fn the_page_is_not_stale() {
+        const HELD: [u64; 4] = [0, 2, 16, 64];
+        let page = include_str!("../../../../docs/criu.md");
+        let thresholds = include_str!("../../../../benches/thresholds.json");
+        let thresholds: Value = serde_json::from_str(thresholds).unwrap();
+        let counts = &thresholds["counts"]["interrupt-np"];
+        for (what, title) in [("save", "## To save\n"), ("restore", "## To restore\n")] {
+            let (_, section) = page.split_once(title).unwrap();
+            for size in HELD {
+                let begin = format!("| {size} MB |");
+                let row = section
+                    .lines()
+                    .find(|line| line.starts_with(&begin))
+                    .unwrap();
+                let said = row.trim_end_matches(" M |").rsplit("| ").next().unwrap();
+                let said: f64 = said.replace(',', "").parse().unwrap();
+                let held = counts[format!("checkpoint_{what}_{size}")]
+                    .as_f64()
+                    .unwrap()
+                    / 1e6;
+                assert!(
+                    (said - held).abs() <= held / 10.0 + 0.05,
+                    "docs/criu.md: {what}, {size} MB: {said} M, and {held} M are held"
+                );
+            }
+        }
     }
 }
