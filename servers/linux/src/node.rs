@@ -78,10 +78,16 @@ impl Nodes {
         }
     }
 
-    /// Whether somebody waits to open the other end; else this task waits from now on.
-    pub fn meets(&mut self, ino: u64, tid: Tid, writes: bool) -> bool {
+    /// Whether somebody waits to open the other end of what is opened to write, or to read.
+    #[must_use]
+    pub fn is_awaited(&self, ino: u64, writes: bool) -> bool {
         let mut others = self.openers.values();
-        if others.any(|other| other.ino == ino && other.writes != writes) {
+        others.any(|other| other.ino == ino && other.writes != writes)
+    }
+
+    /// The same; else this task waits from now on.
+    pub fn meets(&mut self, ino: u64, tid: Tid, writes: bool) -> bool {
+        if self.is_awaited(ino, writes) {
             return true;
         }
         let opener = Opener {

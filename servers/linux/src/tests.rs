@@ -1594,9 +1594,13 @@ fn the_ends_of_a_fifo_meet() {
     let mut other = thread_of(&mut process, &mut host);
     let One { task, system } = &mut process;
     let (read, write) = (registers(nr::open, &[at, 0]), registers(nr::open, &[at, 1]));
-    for round in 0..3 {
+    let at_once = registers(nr::open, &[at, 1 | 0o4000]);
+    for round in 0..4 {
+        // Who must not wait needs a reader, which may still wait itself.
+        assert_eq!(returns(&mut other, system, &mut host, &at_once), -6);
         parks(task, system, &mut host, &read);
-        assert_eq!(returns(&mut other, system, &mut host, &write), 0);
+        let open = if round == 3 { &at_once } else { &write };
+        assert_eq!(returns(&mut other, system, &mut host, open), 0);
         // The reader has not gone on yet, and what is written is not lost.
         let bytes = registers(nr::write, &[0, 0x10_0000, 5]);
         assert_eq!(returns(&mut other, system, &mut host, &bytes), 5);

@@ -98,7 +98,10 @@ fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     });
     let waits = match end {
         End::Read => !nonblocking && !is_met,
-        End::Write if nonblocking && !is_met => return Err(ENXIO.into()),
+        // Who waits to read has opened it: there is a reader.
+        End::Write if nonblocking && !is_met && !c.s.nodes.is_awaited(ino, true) => {
+            return Err(ENXIO.into())
+        }
         End::Write => !is_met,
         End::Both => false,
     };
