@@ -16,18 +16,27 @@ const PLACES: usize = 512;
 const LONGEST: usize = 256;
 
 /// What is known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Known {
     /// The number of changes for which it is.
     seen: u64,
-    /// Whether there is something.
-    is_some: bool,
-    inodes: Vec<Option<Attr>>,
-    paths: Vec<Option<Path>>,
+    /// How often everything was forgotten: what was noted before is nothing.
+    epoch: u64,
+    inodes: Vec<Inode>,
+    paths: Vec<Path>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    /// When it was noted; 0 is never.
+    epoch: u64,
+    attr: Attr,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Path {
+    /// As of an inode.
+    epoch: u64,
     path: String,
     follow: bool,
     /// What it leads to, if there is something.
@@ -87,6 +96,17 @@ fn place_of_path(path: &str, follow: bool) -> usize {
     hash as usize % PLACES
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Known {
+            seen: 0,
+            epoch: 1,
+            inodes: Vec::new(),
+            paths: Vec::new(),
+        }
+    }
+}
+
 impl Known {
     /// The answer to a request, if it is known; `count` is the number of changes now.
     #[inline]
@@ -98,8 +118,8 @@ impl Known {
         match request {
             Request::StatIno { ino } => self.attr(*ino).map(Ok),
             Request::Stat { path, follow } => {
-                let known = self.paths.get(place_of_path(path, *follow))?.as_ref()?;
-                if known.path != *path || known.follow != *follow {
+                let known = self.paths.get(place_of_path(path, *follow))?;
+                if known.epoch != self.epoch || known.path != *path || known.follow != *follow {
                     return None;
                 }
                 match known.found {
@@ -112,17 +132,14 @@ impl Known {
     }
 
     fn attr(&self, ino: Ino) -> Option<Attr> {
-        let attr = self.inodes.get(place_of(ino))?.as_ref()?;
-        (attr.ino == ino).then_some(*attr)
+        let known = self.inodes.get(place_of(ino))?;
+        (known.epoch == self.epoch && known.attr.ino == ino).then_some(known.attr)
     }
 
     /// Nothing is known, but what comes is for this number.
     fn forget(&mut self, count: u64) {
         self.seen = count;
-        if core::mem::take(&mut self.is_some) {
-            self.inodes.fill(None);
-            self.paths.fill(None);
-        }
+        self.epoch += 1;
     }
 
     /// A request was answered: `before` and `after` it there were so many changes.
@@ -139,8 +156,10 @@ impl Known {
         match (about(request), result) {
             (About::Inode(ino), Ok(_)) if after == before.wrapping_add(1) => {
                 self.seen = after;
-                if let Some(attr) = self.inodes.get_mut(place_of(ino)) {
-                    *attr = attr.filter(|attr| attr.ino != ino);
+                if let Some(known) = self.inodes.get_mut(place_of(ino)) {
+                    if known.attr.ino == ino {
+                        known.epoch = 0;
+                    }
                 }
             }
             (About::Nothing, Ok((Reply::Attr(attr), _))) => self.keep(request, Some(attr)),
@@ -153,30 +172,19 @@ impl Known {
     /// What was said is of this number of changes, or of a higher one, which the next look finds.
     fn keep(&mut self, request: &Request, attr: Option<&Attr>) {
         if self.inodes.is_empty() {
-            self.inodes.resize(PLACES, None);
-            self.paths.resize(PLACES, None);
+            self.inodes.resize(PLACES, Inode::default());
+            self.paths.resize(PLACES, Path::default());
         }
-        self.is_some = true;
+        let epoch = self.epoch;
         if let Some(attr) = attr {
-            self.inodes[place_of(attr.ino)] = Some(*attr);
+            self.inodes[place_of(attr.ino)] = Inode { epoch, attr: *attr };
         }
         match request {
             Request::Stat { path, follow } if path.len() <= LONGEST => {
                 let place = &mut self.paths[place_of_path(path, *follow)];
-                let found = attr.map(|attr| attr.ino);
-                match place {
-                    Some(known) => {
-                        known.path.clone_from(path);
-                        (known.follow, known.found) = (*follow, found);
-                    }
-                    None => {
-                        *place = Some(Path {
-                            path: path.clone(),
-                            follow: *follow,
-                            found,
-                        });
-                    }
-                }
+                place.path.clone_from(path);
+                (place.epoch, place.follow) = (epoch, *follow);
+                place.found = attr.map(|attr| attr.ino);
             }
             _ => {}
         }

@@ -713,6 +713,8 @@ impl Segment for OfSegment<'_> {
                 segments, calls, ..
             } = memory;
             let progress = segments.discard(calls, self.id, offset, size)?;
+            // What was owed and is not wanted any more may have been the last that would come.
+            memory.wait_for(self.id, false);
             Ok(bytes_done(progress, size))
         })
     }

@@ -41,6 +41,10 @@ impl Text for Process {
     }
 
     fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error> {
+        // The memory of one that was restored on demand can end under its manager, with whoever supplies it.
+        if !self.is_present(offset) {
+            return Err(Error::Ended);
+        }
         let mut old = [0];
         self.memory_window().read(offset, &mut old)?;
         self.memory_window().write(offset, &[byte])?;

@@ -805,6 +805,13 @@ impl Process {
         self.memory_window.read(address, to)
     }
 
+    /// Whether there is a page at this offset of its memory, which is touched before anybody else runs.
+    #[must_use]
+    pub fn is_present(&self, offset: u64) -> bool {
+        let page = offset & !(PAGE_SIZE - 1);
+        page < MEMORY_SIZE && self.memory.region.search(page, page + PAGE_SIZE, 1).is_ok()
+    }
+
     /// Whether a `syscall` instruction stands at this address of the process. Only looks at pages
     /// that are there.
     #[must_use]
@@ -814,12 +821,8 @@ impl Process {
         };
         let page = rip & !(PAGE_SIZE - 1);
         let last = rip.wrapping_add(1) & !(PAGE_SIZE - 1);
-        for page in [page, last] {
-            let present =
-                page < MEMORY_SIZE && self.memory.region.search(page, page + PAGE_SIZE, 1).is_ok();
-            if !present {
-                return false;
-            }
+        if ![page, last].iter().all(|page| self.is_present(*page)) {
+            return false;
         }
         let mut code = [0; 2];
         self.memory_window.read(rip, &mut code).is_ok() && code == [0x0f, 0x05]

@@ -116,8 +116,8 @@ impl Segments {
         let number = offset / CHUNK;
         let pages = offset.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
         let segment = self.get(id)?;
-        let last = segment.size.min((number + 1) * CHUNK);
-        if !pages || end > last || offset >= last {
+        // An offset behind its end may be as high as a number can be.
+        if !pages || offset >= segment.size || end > segment.size.min((number + 1) * CHUNK) {
             return Err(Error::Invalid.into());
         }
         if !segment.owed.contains(number) {

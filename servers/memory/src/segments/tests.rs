@@ -1210,6 +1210,7 @@ fn only_what_can_be_owed_is_and_only_from_what_is_there_it_comes() {
         (CHUNK + 8, 4096),
         (SIZE, 4096),
         (u64::MAX - 4095, 4096),
+        (0u64.wrapping_sub(CHUNK), 0),
     ] {
         let came = w.step(|s, m| s.supply(m, id, range, source));
         assert_eq!(came, Err(INVALID), "S2: {range:?} came");
