@@ -308,7 +308,11 @@ mod tests {
                 let result = files.ask(&request);
                 if random.u32(..8) == 0 {
                     // Somebody else's, before the number is looked at again.
-                    let _ = files.ask(&Request::Truncate { ino, size: 99 });
+                    let other = 16 + random.u64(1..20);
+                    let _ = files.ask(&Request::Truncate {
+                        ino: other,
+                        size: 99,
+                    });
                 }
                 known.learn(&request, &result, (before, files.changes));
             }
