@@ -10,7 +10,7 @@ use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
 use fermata_shell::ways;
 use proto::Error;
-use rt::checkpoint::{How, MAX_PROCESSES};
+use rt::checkpoint::MAX_PROCESSES;
 use rt::fs::{self, mode, File, Flags};
 use rt::obj::RefAt;
 use rt::process::Process;
@@ -507,19 +507,9 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let ways = ways::read(arguments);
     let parent = ways.parent.map(|image| absolute_path(&shell.cwd, image));
-    let how = How {
-        parent: parent.as_deref(),
-        files: ways.files,
-        stop: ways.stop,
-        cut: ways.cut,
-        compress: ways.compress,
-    };
+    let how = ways.how(parent.as_deref());
     let verbose = ways.verbose;
-    let Some((file, words)) = ways
-        .rest
-        .split_last()
-        .filter(|(_, words)| !words.is_empty())
-    else {
+    let Some((file, words)) = ways.file_and_words() else {
         return Err(wrong());
     };
     if words.len() > MAX_PROCESSES {
@@ -531,28 +521,24 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
     // Whoever is to save them gets the power over them.
     let mut ports: Vec<RefAt> = Vec::new();
     for word in words {
-        let one = match number_of(word) {
-            Some(one) => one,
-            None => {
-                let number = shell.live_job(word)?;
-                let job = shell.jobs.get(number);
-                let job = job.ok_or_else(|| format!("{word}: no such job"))?;
-                (job.manager, job.pid)
-            }
+        let refused = |error: Error| format!("{word}: {}", error.text());
+        let one = if let Some((manager, pid)) = number_of(word) {
+            let process = process_of(manager, pid).map_err(refused)?;
+            ports.push(**process.port());
+            others.push(process);
+            (manager, pid)
+        } else {
+            let number = shell.live_job(word)?;
+            let job = shell.jobs.get(number);
+            let job = job.ok_or_else(|| format!("{word}: no such job"))?;
+            let process = shell.managers.process(job.manager, job.pid);
+            ports.push(**process.map_err(refused)?.port());
+            (job.manager, job.pid)
         };
         if named.contains(&one) {
             return Err(format!("{word}: named twice").into());
         }
         named.push(one);
-        let refused = |error: Error| format!("{word}: {}", error.text());
-        if number_of(word).is_some() {
-            let process = process_of(one.0, one.1).map_err(refused)?;
-            ports.push(**process.port());
-            others.push(process);
-        } else {
-            let process = shell.managers.process(one.0, one.1);
-            ports.push(**process.map_err(refused)?.port());
-        }
     }
     let mut path = absolute_path(&shell.cwd, file);
     if file == "-" {

@@ -18,7 +18,7 @@ use fermata_shell::text::{
 };
 use fermata_shell::{list, ways};
 use proto::Error;
-use rt::checkpoint::{How, Lazily};
+use rt::checkpoint::Lazily;
 use rt::fs::{self, mode, Attr, File, Flags};
 use rt::process::Process;
 use rt::{io, print, println};
@@ -197,11 +197,7 @@ fn checkpoint(arguments: &[String]) -> Done {
     };
     let ways = ways::read(arguments);
     let parent = ways.parent.map(place);
-    let Some((file, words)) = ways
-        .rest
-        .split_last()
-        .filter(|(_, words)| !words.is_empty())
-    else {
+    let Some((file, words)) = ways.file_and_words() else {
         return Err(wrong());
     };
     let mut processes = Vec::new();
@@ -209,13 +205,7 @@ fn checkpoint(arguments: &[String]) -> Done {
         processes.push(process(word)?);
     }
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
-    let how = How {
-        parent: parent.as_deref(),
-        files: ways.files,
-        stop: ways.stop,
-        cut: ways.cut,
-        compress: ways.compress,
-    };
+    let how = ways.how(parent.as_deref());
     let refused = |why: String| {
         say("checkpoint", &why);
         Failure::Status(1)

@@ -1,6 +1,7 @@
 //! How `checkpoint` is to save, as the shell's command and the program of that name are told.
 
 use alloc::string::String;
+use rt::checkpoint::How;
 
 /// What stands before the processes and the file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,28 @@ pub struct Ways<'a> {
     pub parent: Option<&'a str>,
     /// The rest.
     pub rest: &'a [String],
+}
+
+impl<'a> Ways<'a> {
+    /// What the checkpointer is told; `parent` is where the image is that they name.
+    #[must_use]
+    pub const fn how<'b>(&self, parent: Option<&'b str>) -> How<'b> {
+        How {
+            parent,
+            files: self.files,
+            stop: self.stop,
+            cut: self.cut,
+            compress: self.compress,
+        }
+    }
+
+    /// The file, and what is saved in it, if both are there.
+    #[must_use]
+    pub fn file_and_words(&self) -> Option<(&'a String, &'a [String])> {
+        self.rest
+            .split_last()
+            .filter(|(_, words)| !words.is_empty())
+    }
 }
 
 /// Reads them. What is none of them is the rest, from there on.
@@ -71,6 +94,7 @@ mod tests {
             ways, expected,
             "what stands behind the first word is a name"
         );
+        assert_eq!(ways.file_and_words(), Some((&all[5], &all[4..5])));
         let none = words("--parent");
         assert_eq!(read(&none).rest, &none[..]);
     }

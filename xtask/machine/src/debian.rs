@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use xtask_build::error::Error;
 use xtask_build::project::temp_dir;
 
-use crate::{end_with_this_process, of_plugin, quoted, signals, Plugin, Qemu, CPU};
+use crate::{bare, end_with_this_process, of_plugin, quoted, signals, Plugin, Qemu, CPU};
 
 /// How long a wait for its next words lasts.
 const TICK: Duration = Duration::from_millis(50);
@@ -45,17 +45,8 @@ impl Debian {
         let log = File::create(path("log")).map_err(failed)?;
         // With XSAVE this kernel hangs in the emulator as soon as it switches it on.
         let cpu = CPU.replace("+xsave,", "");
-        let mut command = Command::new("qemu-system-x86_64");
+        let mut command = bare(&cpu, self.memory);
         command
-            .args(["-machine", "pc", "-accel", "tcg", "-cpu", &cpu])
-            .args(["-m", &self.memory.to_string(), "-smp", "1"])
-            .args([
-                "-display",
-                "none",
-                "-nodefaults",
-                "-no-user-config",
-                "-no-reboot",
-            ])
             .args(["-icount", "shift=0,sleep=off"])
             .args(["-rtc", "clock=vm,base=2030-01-01", "-seed", "1"])
             .args(["-serial", &format!("file:{}", quoted(&path("console")))])

@@ -385,6 +385,22 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     archive.finish()
 }
 
+/// The beginning of a command that starts a machine: with this processor and memory, and nothing that was not asked for.
+fn bare(cpu: &str, megabytes: u32) -> Command {
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-machine", "pc", "-accel", "tcg", "-cpu", cpu])
+        .args(["-m", &megabytes.to_string(), "-smp", "1"])
+        .args([
+            "-display",
+            "none",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+        ]);
+    command
+}
+
 /// The command that starts the machine.
 fn qemu(
     options: &Options,
@@ -410,23 +426,13 @@ fn qemu(
     }
     words.extend(options.words.iter().cloned());
 
-    let mut command = Command::new("qemu-system-x86_64");
     let without = if options.rdrand { "" } else { WITHOUT_RDRAND };
     let cpu = format!("{CPU}{without}");
-    command.args(["-machine", "pc", "-accel", "tcg", "-cpu", &cpu]);
+    let mut command = bare(&cpu, options.memory);
     if Path::new("/usr/share/qemu/qboot.rom").exists() {
         command.args(["-bios", "qboot.rom"]);
     }
-    command
-        .args(["-m", &options.memory.to_string(), "-smp", "1"])
-        .args([
-            "-display",
-            "none",
-            "-nodefaults",
-            "-no-user-config",
-            "-no-reboot",
-        ])
-        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
     match console {
         Some(path) => command.args([
             "-chardev",

@@ -946,8 +946,7 @@ pub fn save(
     if let Some(parent) = parent.filter(|_| !cut) {
         return Err(Refusal::Parent(parent));
     }
-    let is_whole = what.is_whole(system);
-    if !is_whole {
+    if !what.is_whole(system) {
         uses_no_ipc(all, tasks, system)?;
     }
     if let Some((_, task)) = tasks
