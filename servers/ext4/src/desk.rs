@@ -350,7 +350,11 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
         self.ask(true, move |s| s.sync(file)).await
     }
 
-    async fn changes(&self) -> Result<rt::obj::Ref, Error> {
+    async fn memory(&self, _part: u32) -> Result<(u64, rt::obj::Ref), Error> {
+        Err(Error::Unsupported)
+    }
+
+    async fn place(&self, _file: u64, _offset: u64) -> Result<(u64, u32, u64), Error> {
         Err(Error::Unsupported)
     }
 }

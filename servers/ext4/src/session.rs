@@ -213,7 +213,11 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         self.with(file)?.sync()
     }
 
-    fn changes(&self) -> Result<rt::obj::Ref, Error> {
+    fn memory(&self, _part: u32) -> Result<(u64, rt::obj::Ref), Error> {
+        Err(Error::Unsupported)
+    }
+
+    fn place(&self, _file: u64, _offset: u64) -> Result<(u64, u32, u64), Error> {
         Err(Error::Unsupported)
     }
 }

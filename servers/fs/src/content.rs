@@ -164,6 +164,11 @@ impl Content {
         piece.map_or_else(|| Cow::Owned(self.gather(offset, end)), Cow::Borrowed)
     }
 
+    /// The bytes that are stored of the chunk in which the offset is.
+    pub(crate) fn chunk_at(&self, offset: u64) -> &[u8] {
+        self.chunks.get(&(offset / CHUNK)).map_or(&[], Chunk::bytes)
+    }
+
     /// What stands from `at` to `end`, in pieces or with holes.
     fn gather(&self, mut at: u64, end: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity((end - at) as usize);

@@ -6,12 +6,15 @@
 #![no_std]
 #![no_main]
 
+extern crate alloc;
+
 use abi::state::RegionState;
-use abi::{access, PAGE_SIZE};
+use abi::{access, Code, PAGE_SIZE};
+use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
 use fermata_fs::archive::{Archive, Kind};
-use fermata_fs::session::{Session, Shared};
+use fermata_fs::session::{Session, Shared, Shown};
 use fermata_fs::tree::FileSystem;
 use interface::server::Visitor;
 use interface::Server;
@@ -113,7 +116,8 @@ fn salt(archive: &[u8], now: u64) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-fn start(fs: &mut FileSystem, origin: u64) -> Result<(), Error> {
+/// Fills the file system with the boot archive, and returns that.
+fn start(fs: &mut FileSystem, origin: u64) -> Result<&'static [u8], Error> {
     fs.set_now(origin.saturating_add(rt::time::now()));
     fs.budget().set_left(MOST);
     let archive = archive()?;
@@ -121,33 +125,51 @@ fn start(fs: &mut FileSystem, origin: u64) -> Result<(), Error> {
     fs.unpack(archive)?;
     fs.make_devices()?;
     fs.budget().set_left(0);
-    Ok(())
+    Ok(archive)
 }
 
-/// Has servers read the number of changes, by a region of the page where it is. Where there can be none they ask instead.
-fn show_changes(shared: &Shared) {
-    let state = RegionState {
-        start: core::ptr::from_ref(shared.changes()).addr() as u64,
-        size: PAGE_SIZE,
-        protection: access::READ,
-    };
-    let made = Region::new().and_then(|region| {
-        region.set_state(&state, 0, 0)?;
-        Ok(region)
-    });
+/// Has servers read the number of changes and the files, which borrow from the archive, by regions of where these are. Where there can be none they ask instead.
+fn show(shared: &Shared, archive: &[u8]) {
+    let changes = core::ptr::from_ref(shared.changes()).addr() as u64;
+    let archive = archive.as_ptr_range();
+    let (first, end) = (archive.start.addr() as u64, archive.end.addr() as u64);
+    let first = first / PAGE_SIZE * PAGE_SIZE;
+    // In the order of `services::fs::part`.
+    let parts = [
+        (changes, PAGE_SIZE),
+        rt::start::heap_range(),
+        (first, (end - first).next_multiple_of(PAGE_SIZE)),
+    ];
+    let made: Result<Vec<Shown>, Code> = parts
+        .into_iter()
+        .map(|(start, size)| {
+            let state = RegionState {
+                start,
+                size,
+                protection: access::READ,
+            };
+            let region = Region::new()?;
+            region.set_state(&state, 0, 0)?;
+            Ok(Shown {
+                start,
+                size,
+                region,
+            })
+        })
+        .collect();
     match made {
-        Ok(region) => shared.show_changes(region),
-        Err(code) => rt::log!("fs: changes are not shown: {code:?}"),
+        Ok(parts) => shared.show(parts),
+        Err(code) => rt::log!("fs: files are not shown: {code:?}"),
     }
 }
 
-fn serve(fs: FileSystem, origin: u64) -> Result<Infallible, Error> {
+fn serve(fs: FileSystem, origin: u64, archive: &[u8]) -> Result<Infallible, Error> {
     let memory = Memory::default();
     let shared = Shared::new(fs, move |fs| {
         memory.look(fs);
         fs.set_now(origin.saturating_add(rt::time::now()));
     });
-    show_changes(&shared);
+    show(&shared, archive);
     let mut server = Server::new(move |visitor: &Visitor| {
         Ok(FilesStub(Session::new(
             &shared,
@@ -163,10 +185,11 @@ fn serve(fs: FileSystem, origin: u64) -> Result<Infallible, Error> {
 fn main() -> u8 {
     let mut fs = FileSystem::new(MOST);
     let origin = rt::time::origin();
-    if let Err(error) = start(&mut fs, origin) {
-        rt::log!("fs: the boot archive: {}", error.text());
-        return 1;
+    match start(&mut fs, origin) {
+        Ok(archive) => {
+            let Err(_) = serve(fs, origin, archive);
+        }
+        Err(error) => rt::log!("fs: the boot archive: {}", error.text()),
     }
-    let Err(_) = serve(fs, origin);
     1
 }

@@ -11,9 +11,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use proto::Error;
 use rt::obj::{Ref as Reference, Region};
 use services::fs::server::{attributes, encode, text, two, Open};
-use services::fs::{Files, Flags, Ino};
+use services::fs::{part, Files, Flags, Ino, Place};
 
-/// How many requests there have been that may change something ([`Files::changes`]), in a page of its own.
+/// How many requests there have been that may change something ([`Files::memory`]), in a page of its own.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Changes {
@@ -41,8 +41,18 @@ pub struct Shared {
     /// What is done before each request.
     before: Box<dyn Fn(&mut FileSystem)>,
     changes: Box<Changes>,
-    /// The region of those, if others can read it.
-    region: RefCell<Option<Region>>,
+    /// What others can read, in the order of [`part`], if they can.
+    shown: RefCell<Vec<Shown>>,
+}
+
+/// A part of the server's memory that others can read.
+pub struct Shown {
+    /// Its first address.
+    pub start: u64,
+    /// How many bytes it has.
+    pub size: u64,
+    /// Its region.
+    pub region: Region,
 }
 
 impl Shared {
@@ -56,7 +66,7 @@ impl Shared {
                 count: AtomicU64::new(1),
                 rest: [0; 511],
             }),
-            region: RefCell::new(None),
+            shown: RefCell::default(),
         })
     }
 
@@ -65,9 +75,19 @@ impl Shared {
         &self.changes
     }
 
-    /// Has others read the number of changes, by this region.
-    pub fn show_changes(&self, region: Region) {
-        *self.region.borrow_mut() = Some(region);
+    /// Has others read these parts of memory, which stand in the order of [`part`].
+    pub fn show(&self, parts: Vec<Shown>) {
+        *self.shown.borrow_mut() = parts;
+    }
+
+    /// Where bytes lie that others can read: in which part, and where it is there.
+    fn find(&self, bytes: &[u8]) -> Result<(u32, u64), Error> {
+        let at = bytes.as_ptr().addr() as u64;
+        let shown = self.shown.borrow();
+        let mut parts = (part::WRITTEN..).zip(shown.iter().skip(part::WRITTEN as usize));
+        let found = parts.find(|(_, one)| (one.start..one.start + one.size).contains(&at));
+        let (part, one) = found.ok_or(Error::Unsupported)?;
+        Ok((part, at - one.start))
     }
 
     /// The file system, at the beginning of a request that may change something.
@@ -286,12 +306,37 @@ impl Files for Session {
         self.with(file).map(drop)
     }
 
-    fn changes(&self) -> Result<Reference, Error> {
+    fn memory(&self, part: u32) -> Result<(u64, Reference), Error> {
         if !self.trusted {
             return Err(Error::Denied);
         }
-        let region = self.shared.region.borrow();
-        let region = region.as_ref().ok_or(Error::Unsupported)?;
-        region.reference().map_err(rt::error_of)
+        if part >= part::COUNT {
+            return Err(Error::Invalid);
+        }
+        let shown = self.shared.shown.borrow();
+        let one = shown.get(part as usize).ok_or(Error::Unsupported)?;
+        let region = one.region.reference().map_err(rt::error_of)?;
+        Ok((one.size, region))
+    }
+
+    fn place(&self, file: u64, offset: u64) -> Result<(u64, u32, u64), Error> {
+        if !self.trusted {
+            return Err(Error::Denied);
+        }
+        let mut files = self.changing(file)?;
+        files.mark_read(file);
+        let (bytes, size) = files.piece(file, offset)?;
+        let (part, start) = match bytes {
+            [] => (part::WRITTEN, 0),
+            bytes => self.shared.find(bytes)?,
+        };
+        let length = bytes.len() as u32;
+        let place = Place {
+            part,
+            start,
+            length,
+            size,
+        };
+        Ok(place.to_words())
     }
 }

@@ -1107,6 +1107,8 @@ fn each_request_that_may_change_something_is_counted_once() {
     };
     let (file, ..) = session.open_file(create.bits(), 0o600, "/file").unwrap();
     let (root, ..) = session.open_file(0, 0, "/").unwrap();
+    let server = Session::new(&shared, 0, 20);
+    server.open_file(0, 0, "/file").unwrap();
     let mut count = shared.changes().count();
     let mut by = |what: &str, expected: u64| {
         let now = shared.changes().count();
@@ -1140,6 +1142,8 @@ fn each_request_that_may_change_something_is_counted_once() {
         by("close", 0);
         let _ = session.read(file, 0, 9).map(drop);
         by("read", 1);
+        let _ = server.place(file, 0);
+        by("place", 1);
         let _ = session
             .read_dir(root, 0, services::fs::ENTRIES_ROOM)
             .map(drop);
@@ -1179,9 +1183,73 @@ fn each_request_that_may_change_something_is_counted_once() {
             by("open_file that may change something", 1);
         }
     }
-    assert_eq!(
-        session.changes().err(),
-        Some(Error::Denied),
-        "S2: a program is not shown a page of a server"
-    );
+    for part in 0..services::fs::part::COUNT + 1 {
+        let shown = session.memory(part).err();
+        let rule = "S2: a program is not shown the memory of a server";
+        assert_eq!(shown, Some(Error::Denied), "{rule}: {part}");
+    }
+    let place = session.place(file, 0).err();
+    assert_eq!(place, Some(Error::Denied), "S2: nor where its files lie");
+}
+
+/// Pieces are what a read gives: what is stored of one, and zeros up to its end or the file's.
+#[test]
+fn pieces_are_what_is_read() {
+    use services::fs::{Place, PIECE};
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/a", b"");
+    for _ in 0..400 {
+        let at = random.u64(..4 * PIECE);
+        match random.u32(..4) {
+            0 => fs.truncate(ino, at).unwrap(),
+            _ => {
+                let bytes = std::vec![random.u8(1..); random.usize(..9000)];
+                fs.write(ino, at, false, &bytes).map(drop).unwrap();
+            }
+        }
+        let from = random.u64(..5 * PIECE);
+        let (stored, size) = fs.piece(ino, from).unwrap();
+        let place = Place {
+            length: stored.len() as u32,
+            size,
+            ..Place::default()
+        };
+        let (count, there, start) = place.from(from);
+        let mut piece = std::vec![0; count];
+        if let Some(stored) = stored.get(start as usize..) {
+            piece[..there].copy_from_slice(&stored[..there]);
+        }
+        let read = fs.read(ino, from, count.max(1)).unwrap();
+        assert_eq!(piece, *read, "A6: a piece is what is read: {from:#x}");
+    }
+    let directory = fs.open("/tmp", Flags::default(), 0).unwrap().ino;
+    assert_eq!(fs.piece(directory, 0), Err(Error::IsDirectory));
+    let console = services::fs::CONSOLE_INO;
+    assert_eq!(fs.piece(console, 0), Err(Error::Unsupported));
+}
+
+/// A file counts as read at the time of a read that is the first one since it changed, or within a day.
+#[test]
+fn a_read_is_noted_once_in_a_while() {
+    let day = 24 * 60 * 60 * 1_000_000_000;
+    let mut fs = new();
+    fs.set_now(5);
+    let ino = create(&mut fs, "/tmp/a", b"x");
+    let mut read_at = |now, expected, what: &str| {
+        fs.set_now(now);
+        if now == 30 {
+            fs.write(ino, 0, false, b"y").unwrap();
+        }
+        fs.mark_read(ino);
+        let found = fs.stat_ino(ino).unwrap().atime_ns;
+        assert_eq!(found, expected, "a read is noted: {what}");
+    };
+    read_at(10, 10, "the first one");
+    read_at(20, 10, "not the second one");
+    read_at(30, 30, "the first one since a write");
+    read_at(40, 40, "at the time of the write it was read before that");
+    read_at(50, 40, "not the second one");
+    read_at(39 + day, 40, "within a day");
+    read_at(40 + day, 40 + day, "a day later");
 }

@@ -17,6 +17,8 @@ use services::fs::{mode, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ROOT_INO};
 use crate::archive::{Archive, Kind as MemberKind};
 use crate::content::{Budget, Content};
 
+/// Nanoseconds of a day.
+const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
 /// Most symbolic links that one path can lead through.
 const MAX_LINKS: u32 = 40;
 /// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request,
@@ -656,11 +658,21 @@ impl FileSystem {
         }
     }
 
-    /// Marks a file as read now.
+    /// What is stored of the piece of a file in which the offset is, and the file's size. Errors: those of `read`.
+    pub fn piece(&self, ino: Ino, offset: u64) -> Result<(&[u8], u64)> {
+        match &self.get(ino)?.kind {
+            Kind::File(content) => Ok((content.chunk_at(offset), content.size())),
+            _ => self.read(ino, offset, 0).map(|_| (&[][..], 0)),
+        }
+    }
+
+    /// Marks a file as read now. As Linux does it (`relatime`): if it has not been read since it changed, or within a day.
     pub fn mark_read(&mut self, ino: Ino) {
         let now = self.now;
         if let Some(inode) = self.inodes.get_mut(&ino) {
-            if matches!(inode.kind, Kind::File(_)) {
+            let changed = inode.mtime_ns.max(inode.ctime_ns);
+            let is_due = inode.atime_ns <= changed || now.saturating_sub(inode.atime_ns) >= DAY;
+            if is_due && matches!(inode.kind, Kind::File(_)) {
                 inode.atime_ns = now;
             }
         }

@@ -1,16 +1,17 @@
 //! What is known of files in memory since nothing may have changed.
 //!
-//! The file system counts the requests that may change something, in a page that this server reads ([`services::fs::Files::changes`]). As long as the number is the same, what was said of a path or an inode
-//! would be said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised the number by one was the only one.
+//! The file system counts the requests that may change something, in a page that this server reads ([`services::fs::part::CHANGES`]). As long as the number is the same, what was said of a path or an inode
+//! would be said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised the number by one was the only one. So it is with where the pieces of files lie in
+//! the file system's memory ([`services::fs::Files::place`]), from where they are read.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::Error;
-use services::fs::{Attr, Ino};
+use services::fs::{Attr, Ino, Place, PIECE};
 
 use crate::files::{Reply, Request};
 
-/// Inodes, and paths, of which something is known at a time: a power of two. Each has one place, which it shares with others.
+/// Inodes, paths, and pieces of files, of which something is known at a time: a power of two. Each has one place, which it shares with others.
 const PLACES: usize = 512;
 /// Longest path of which something is kept.
 const LONGEST: usize = 256;
@@ -24,6 +25,7 @@ pub struct Known {
     epoch: u64,
     inodes: Vec<Inode>,
     paths: Vec<Path>,
+    pieces: Vec<Piece>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,20 @@ struct Inode {
     /// When it was noted; 0 is never.
     epoch: u64,
     attr: Attr,
+    /// How often an inode of this place was forgotten alone.
+    forgotten: u64,
+}
+
+/// A piece of a file.
+#[derive(Clone, Debug, Default)]
+struct Piece {
+    /// As of an inode.
+    epoch: u64,
+    /// What [`Inode::forgotten`] was when it was noted.
+    forgotten: u64,
+    ino: Ino,
+    number: u64,
+    place: Place,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,6 +100,11 @@ const fn place_of(ino: Ino) -> usize {
     ino as usize % PLACES
 }
 
+const fn place_of_piece(ino: Ino, number: u64) -> usize {
+    // Files have few pieces, and stand next to each other.
+    (ino ^ number.wrapping_mul(167)) as usize % PLACES
+}
+
 fn place_of_path(path: &str, follow: bool) -> usize {
     let mut hash = path.len() as u64 ^ (follow as u64) << 32;
     let (words, rest) = path.as_bytes().as_chunks::<8>();
@@ -103,6 +124,7 @@ impl Default for Known {
             epoch: 1,
             inodes: Vec::new(),
             paths: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 }
@@ -155,12 +177,7 @@ impl Known {
         }
         match (about(request), result) {
             (About::Inode(ino), Ok(_)) if after == before.wrapping_add(1) => {
-                self.seen = after;
-                if let Some(known) = self.inodes.get_mut(place_of(ino)) {
-                    if known.attr.ino == ino {
-                        known.epoch = 0;
-                    }
-                }
+                self.changed(ino, after);
             }
             (About::Nothing, Ok((Reply::Attr(attr), _))) => self.keep(request, Some(attr)),
             (About::Nothing, Err(Error::NotFound)) => self.keep(request, None),
@@ -169,15 +186,78 @@ impl Known {
         }
     }
 
-    /// What was said is of this number of changes, or of a higher one, which the next look finds.
-    fn keep(&mut self, request: &Request, attr: Option<&Attr>) {
+    /// The one change up to this number was that of an inode.
+    fn changed(&mut self, ino: Ino, count: u64) {
+        self.seen = count;
+        if let Some(known) = self.inodes.get_mut(place_of(ino)) {
+            known.forgotten += 1;
+            if known.attr.ino == ino {
+                known.epoch = 0;
+            }
+        }
+    }
+
+    /// Where the piece of a file lies in which the offset is, if it is known; `count` is the number of changes now.
+    #[inline]
+    pub fn place(&self, ino: Ino, offset: u64, count: u64) -> Option<Place> {
+        let number = offset / PIECE;
+        let piece = self.pieces.get(place_of_piece(ino, number))?;
+        let inode = self.inodes.get(place_of(ino))?;
+        let is_known = count == self.seen
+            && piece.epoch == self.epoch
+            && piece.forgotten == inode.forgotten
+            && piece.ino == ino
+            && piece.number == number;
+        is_known.then_some(piece.place)
+    }
+
+    /// It was said where the piece lies, by a request that counts as a change of the file: `before` and `after` it there were so many.
+    pub fn learn_place(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        place: Place,
+        (before, after): (u64, u64),
+    ) {
+        if before != self.seen {
+            self.forget(before);
+        }
+        if after != before.wrapping_add(1) {
+            return;
+        }
+        self.make();
+        self.changed(ino, after);
+        let number = offset / PIECE;
+        self.pieces[place_of_piece(ino, number)] = Piece {
+            epoch: self.epoch,
+            forgotten: self.inodes[place_of(ino)].forgotten,
+            ino,
+            number,
+            place,
+        };
+    }
+
+    /// Whether nothing has changed that is not known: nothing was said since that is not true any more.
+    #[must_use]
+    pub const fn is_true(&self, count: u64) -> bool {
+        count == self.seen
+    }
+
+    fn make(&mut self) {
         if self.inodes.is_empty() {
             self.inodes.resize(PLACES, Inode::default());
             self.paths.resize(PLACES, Path::default());
+            self.pieces.resize(PLACES, Piece::default());
         }
+    }
+
+    /// What was said is of this number of changes, or of a higher one, which the next look finds.
+    fn keep(&mut self, request: &Request, attr: Option<&Attr>) {
+        self.make();
         let epoch = self.epoch;
         if let Some(attr) = attr {
-            self.inodes[place_of(attr.ino)] = Inode { epoch, attr: *attr };
+            let inode = &mut self.inodes[place_of(attr.ino)];
+            (inode.epoch, inode.attr) = (epoch, *attr);
         }
         match request {
             Request::Stat { path, follow } if path.len() <= LONGEST => {
@@ -221,6 +301,19 @@ mod tests {
     }
 
     impl Files {
+        /// Where the piece of a file lies that begins at 0, which is another place when its size is another one.
+        fn place(&mut self, ino: Ino) -> Option<Place> {
+            let size = *self.sizes.get(&ino)?;
+            let start = ino << 8 | size;
+            Some(Place {
+                start,
+                size,
+                ..Place::default()
+            })
+        }
+    }
+
+    impl Files {
         fn ask(&mut self, request: &Request) -> Result<(Reply, usize), Error> {
             if !matches!(about(request), About::Nothing) {
                 self.changes += 1;
@@ -258,7 +351,7 @@ mod tests {
     #[test]
     fn what_is_known_is_true() {
         let mut random = fastrand::Rng::with_seed(7);
-        let mut hits = 0;
+        let (mut hits, mut places) = (0, 0);
         for _ in 0..300 {
             let mut known = Known::default();
             let mut files = Files {
@@ -295,6 +388,22 @@ mod tests {
                     let _ = files.ask(&request);
                     continue;
                 }
+                if random.u32(..3) == 0 {
+                    let before = files.changes;
+                    let ino = random.choice(files.sizes.keys().copied()).unwrap_or(ino);
+                    if let Some(said) = known.place(ino, 0, before) {
+                        places += 1;
+                        let rule = "A6: what is known of a piece is true";
+                        assert_eq!(Some(said), files.place(ino), "{rule}");
+                    } else if let Some(place) = files.place(ino) {
+                        files.changes += 1;
+                        if random.u32(..8) == 0 {
+                            let _ = files.ask(&request);
+                        }
+                        known.learn_place(ino, 0, place, (before, files.changes));
+                    }
+                    continue;
+                }
                 if let Some(said) = known.answer(&request, files.changes) {
                     hits += 1;
                     let true_one = files.ask(&request).map(|(reply, _)| match reply {
@@ -317,7 +426,7 @@ mod tests {
                 known.learn(&request, &result, (before, files.changes));
             }
         }
-        assert!(hits > 3_000, "{hits}");
+        assert!(hits > 2_000 && places > 1_000, "{hits} {places}");
     }
 
     /// A request that failed may not have been counted, and what was counted is somebody else's.

@@ -22,13 +22,13 @@ use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
 use process::{Common, Copies, Process};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
-use rt::fs::{Changes, Files};
+use rt::fs::{Files, Shown};
 use rt::heap::Hold;
 use rt::memory::{Limits, Usage};
 use rt::obj::{MappingAt, Port, Ref, RefAt, ThreadAt};
 use rt::window::Window;
 use services::console::ConsoleControlClient;
-use services::fs::{self, Opened};
+use services::fs::{self, Ino, Opened, Place};
 use services::process::Pid;
 
 use crate::clock;
@@ -301,9 +301,9 @@ const MAX_COPIES: usize = 48;
 
 pub(crate) struct World {
     fs: Files,
-    /// What is known of its files, and the number of changes there, if it is told.
+    /// What is known of its files, and what it shows of its memory, if it does.
     known: Known,
-    changes: Option<Changes>,
+    shown: Option<Shown>,
     /// The file system on the disk, if there is one.
     pub(crate) disk: Disk,
     /// Control of the console.
@@ -346,7 +346,7 @@ impl World {
         World {
             fs: rt::fs::memory(),
             known: Known::default(),
-            changes: Changes::open().ok(),
+            shown: Shown::open().ok(),
             disk: Disk::new(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
@@ -484,17 +484,65 @@ impl World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let Some(changes) = &self.changes else {
+        if let Request::Read {
+            ino,
+            offset,
+            length,
+        } = *request
+        {
+            let length = into.len().min(length as usize);
+            if let Some(came) = self.read_shown(ino, offset, &mut into[..length]) {
+                return Ok((Reply::Done, came));
+            }
+        }
+        let Some(shown) = &self.shown else {
             return ask(&mut self.fs, request, bulk, into);
         };
-        let before = changes.count();
+        let before = shown.changes();
         if let Some(known) = self.known.answer(request, before) {
             return known.map(|attr| (Reply::Attr(attr), 0));
         }
         let result = ask(&mut self.fs, request, bulk, into);
         self.known
-            .learn(request, &result, (before, changes.count()));
+            .learn(request, &result, (before, shown.changes()));
         result
+    }
+
+    /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it does not lie there, or others
+    /// change files just now.
+    fn read_shown(&mut self, ino: Ino, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let shown = self.shown.as_ref()?;
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset.checked_add(done as u64)?;
+            let before = shown.changes();
+            let known = self.known.place(ino, at, before);
+            if known.is_none() && done > 0 && !self.known.is_true(before) {
+                return None;
+            }
+            let place = match known {
+                Some(place) => place,
+                None => {
+                    let place = Place::from_words(self.fs.place(ino, at).ok()?);
+                    let counts = (before, shown.changes());
+                    self.known.learn_place(ino, at, place, counts);
+                    place
+                }
+            };
+            let (count, stored, start) = place.from(at);
+            let count = count.min(into.len() - done);
+            let (piece, zeros) = into[done..done + count].split_at_mut(stored.min(count));
+            if !piece.is_empty() {
+                shown.read(place.part, start, piece).ok()?;
+            }
+            zeros.fill(0);
+            done += count;
+            if count == 0 {
+                break;
+            }
+        }
+        // What was read is what the file has if nothing has changed meanwhile.
+        self.known.is_true(shown.changes()).then_some(done)
     }
 
     /// What makes the time of a process whose clock is the machine's.

@@ -6,7 +6,7 @@ use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
 use crate::sync::Mutex;
 use crate::window::Window;
-use abi::{access, PAGE_SIZE};
+use abi::access;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,7 +14,9 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
-use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM, PIECE};
+use services::fs::{
+    is_on_disk, part, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM, PIECE,
+};
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
 
 /// How long a server may take to be there, in nanoseconds: at first, and when it has died.
@@ -112,27 +114,46 @@ impl Servers for Doors {
     }
 }
 
-/// The number of changes to files in memory ([`services::fs::Files::changes`]).
+/// What the server of files in memory shows to other servers ([`services::fs::Files::memory`]).
 #[derive(Debug)]
-pub struct Changes {
-    window: Window,
+pub struct Shown {
+    changes: Window,
+    /// The parts with files, those that there are.
+    parts: [Option<Window>; part::COUNT as usize - 1],
 }
 
-impl Changes {
-    /// From the server. Errors: those of [`services::fs::Files::changes`].
+impl Shown {
+    /// From the server. Errors: those of [`services::fs::Files::memory`].
     pub fn open() -> Result<Self, Error> {
         let door = crate::names::lookup("fs")?;
-        let region = FilesClient::open_known(&door)?.changes()?;
-        let window = Window::map(&region, 0, PAGE_SIZE, access::READ)?;
-        Ok(Changes { window })
+        let mut files = FilesClient::open_known(&door)?;
+        let mut map = |part| {
+            let (size, region) = files.memory(part)?;
+            Window::map(&region, 0, size, access::READ)
+        };
+        Ok(Shown {
+            changes: map(part::CHANGES)?,
+            parts: [part::WRITTEN, part::ARCHIVE].map(|part| map(part).ok()),
+        })
     }
 
-    /// As it is now.
+    /// The number of changes, as it is now.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        let at = self.window.address() as *const AtomicU64;
+    pub fn changes(&self) -> u64 {
+        let at = self.changes.address() as *const AtomicU64;
         // SAFETY: the window maps a page, to be read, as long as it is there; any bytes are a number.
         unsafe { &*at }.load(Ordering::Acquire)
+    }
+
+    /// Reads bytes that lie in a part. Whether they are the file's says the number of changes, before and afterwards. Errors: `Unsupported` for a part that is not
+    /// shown, `Invalid` for a range beyond its end.
+    pub fn read(&self, part: u32, start: u64, into: &mut [u8]) -> Result<(), Error> {
+        let index = part.wrapping_sub(part::WRITTEN) as usize;
+        let window = self.parts.get(index).and_then(Option::as_ref);
+        window.ok_or(Error::Unsupported)?.read(start, into)?;
+        // The number is looked at after the bytes.
+        core::sync::atomic::fence(Ordering::Acquire);
+        Ok(())
     }
 }
 

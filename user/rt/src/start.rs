@@ -21,17 +21,32 @@ const SMALL_BLOCKS: u64 = 256 << 20;
 
 /// Sets up what a usual program has. Called once by the start code.
 pub fn begin() {
-    // SAFETY: the start area is mapped readable in every usual program.
-    let limit = unsafe { (at(START_HEAP) as *const u64).read_volatile() };
-    let size = match limit {
-        0 => HEAP_END - HEAP_START,
-        limit => limit.min(HEAP_END - HEAP_START),
-    };
+    let limit = heap_limit();
+    let size = heap_size(limit);
     let slots = (size / 8 / PAGE_SIZE * PAGE_SIZE).min(SLOT_BYTES);
     let large = if limit == 0 { SMALL_BLOCKS } else { size };
     let start = at(HEAP_START);
     // SAFETY: the first thing that a program does; its memory segment is mapped there.
     unsafe { heap::init(start, start + size, slots, start + large) };
+}
+
+/// Bytes of the heap where it is not all of its range, 0 where it is.
+fn heap_limit() -> u64 {
+    // SAFETY: the start area is mapped readable in every usual program.
+    unsafe { (at(START_HEAP) as *const u64).read_volatile() }
+}
+
+fn heap_size(limit: u64) -> u64 {
+    match limit {
+        0 => HEAP_END - HEAP_START,
+        limit => limit.min(HEAP_END - HEAP_START),
+    }
+}
+
+/// The addresses of the heap: where it begins, and how many bytes it has.
+#[must_use]
+pub fn heap_range() -> (u64, u64) {
+    (at(HEAP_START), heap_size(heap_limit()))
 }
 
 /// The priority that the first thread was started with.

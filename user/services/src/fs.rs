@@ -198,6 +198,66 @@ impl Flags {
     }
 }
 
+/// What a server shows of its memory ([`Files::memory`]).
+pub mod part {
+    /// The number of changes.
+    pub const CHANGES: u32 = 0;
+    /// Files that were written.
+    pub const WRITTEN: u32 = 1;
+    /// Files that came with the boot archive, and were not written since.
+    pub const ARCHIVE: u32 = 2;
+    /// How many there are.
+    pub const COUNT: u32 = 3;
+}
+
+/// Where a piece of a file lies in the memory of its server ([`Files::place`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// In which part of it ([`part`]).
+    pub part: u32,
+    /// Where its first byte is in that part.
+    pub start: u64,
+    /// So many bytes lie there. The others of the piece, up to the file's end, are zero.
+    pub length: u32,
+    /// Bytes of the file.
+    pub size: u64,
+}
+
+impl Place {
+    /// Bits of the first word for where the piece begins.
+    const START: u32 = 56;
+
+    /// As [`Files::place`] answers.
+    #[must_use]
+    pub const fn to_words(self) -> (u64, u32, u64) {
+        let first = (self.part as u64) << Self::START | self.start;
+        (first, self.length, self.size)
+    }
+
+    /// From an answer of [`Files::place`].
+    #[must_use]
+    pub const fn from_words((first, length, size): (u64, u32, u64)) -> Self {
+        Place {
+            part: (first >> Self::START) as u32,
+            start: first & ((1 << Self::START) - 1),
+            length,
+            size,
+        }
+    }
+
+    /// What there is to read of the file from `offset` on within the same piece: how many bytes, how many of them lie in memory, and where.
+    #[must_use]
+    pub const fn from(&self, offset: u64) -> (usize, usize, u64) {
+        let within = offset % PIECE;
+        let there = PIECE - within;
+        let left = self.size.saturating_sub(offset);
+        let count = if left < there { left } else { there };
+        let stored = (self.length as u64).saturating_sub(within);
+        let stored = if stored < count { stored } else { count };
+        (count as usize, stored as usize, self.start + within)
+    }
+}
+
 /// What was opened, as it was then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -324,11 +384,16 @@ pub trait Files {
     /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
     /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
-    /// A region of one page, to be read: its first word counts requests, of whatever session, that may change what others see. It has risen before such a
+    /// How many bytes a part of the server's memory has, one of [`part`], and its region, to be read. For servers and the shell: memory is read without a question whether its owner is there, and all files are in it. Errors: `Denied` for
+    /// others, `Invalid` for a part that there is not, `Unsupported` by a service that shows none, as that of the disk. May be repeated.
+    ///
+    /// [`part::CHANGES`] is one page: its first word counts requests, of whatever session, that may change what others see. It has risen before such a
     /// request is answered, by one for each, whatever comes of it. So who has been told something, and finds the number that it was before he asked, would be told the same.
-    /// Those requests are `open_file` with flags that [change something](Flags::change), `read` and `read_dir`, by which times change, and all that make, write, cut, remove, rename or set. For servers and the shell:
-    /// a page is read without a question whether its owner is there. Errors: `Denied` for others, `Unsupported` by a service that does not count, as that of the disk. May be repeated.
-    fn changes(&self) -> Result<Ref, Error>;
+    /// Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place` and `read_dir`, by which times change, and all that make, write, cut, remove, rename or set.
+    fn memory(&self, part: u32) -> Result<(u64, Ref), Error>;
+    /// Where the piece of [`PIECE`] bytes in which the offset is lies in that memory ([`Place::from_words`]), true as long as nothing has changed: who has read there, and finds that the number of changes is the same
+    /// as before, has read what the file had. The file counts as read. Errors: those of `read`, and of `memory`. May be repeated.
+    fn place(&self, file: u64, offset: u64) -> Result<(u64, u32, u64), Error>;
 }
 
 /// Attributes as they came.

@@ -89,6 +89,7 @@ macro_rules! file_requests {
             }
             words {
                 usage() -> (u64, u64);
+                place(file: u64, offset: u64) -> (u64, u32, u64);
             }
             bytes {
                 stat(follow: bool, path: &str);
