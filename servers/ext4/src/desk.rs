@@ -256,6 +256,14 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
         closed
     }
 
+    async fn close_all(&self, files: Vec<u8>) -> Result<(), Error> {
+        let mut result = Ok(());
+        for file in services::fs::numbers(&files)? {
+            result = result.and(self.close(file).await);
+        }
+        result
+    }
+
     async fn stat(&self, follow: bool, path: String, room: usize) -> Result<Vec<u8>, Error> {
         self.ask(false, move |s| Ok(s.stat(follow, &path, room)?.to_vec()))
             .await

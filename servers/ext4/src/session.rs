@@ -114,6 +114,11 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         volume.close(file)
     }
 
+    fn close_all(&self, files: &[u8]) -> Result<(), Error> {
+        let closed = services::fs::numbers(files)?.map(|file| self.close(file));
+        closed.fold(Ok(()), Result::and)
+    }
+
     fn stat(
         &self,
         follow: bool,

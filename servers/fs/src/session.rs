@@ -187,6 +187,11 @@ impl Files for Session {
         files.close(file)
     }
 
+    fn close_all(&self, files: &[u8]) -> Result<(), Error> {
+        let closed = services::fs::numbers(files)?.map(|file| self.close(file));
+        closed.fold(Ok(()), Result::and)
+    }
+
     fn stat(
         &self,
         follow: bool,

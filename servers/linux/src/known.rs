@@ -7,7 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::Error;
-use services::fs::{Attr, Ino, Place, PIECE};
+use services::fs::{Attr, Flags, Ino, Opened, Place, PIECE};
 
 use crate::files::{Reply, Request};
 
@@ -33,6 +33,9 @@ struct Inode {
     /// When it was noted; 0 is never.
     epoch: u64,
     attr: Attr,
+    /// The same of what somebody is told who opens it, which is a part of it that is known more often.
+    opened_epoch: u64,
+    opened: Opened,
     /// How often an inode of this place was forgotten alone.
     forgotten: u64,
 }
@@ -139,16 +142,10 @@ impl Known {
         }
         match request {
             Request::StatIno { ino } => self.attr(*ino).map(Ok),
-            Request::Stat { path, follow } => {
-                let known = self.paths.get(place_of_path(path, *follow))?;
-                if known.epoch != self.epoch || known.path != *path || known.follow != *follow {
-                    return None;
-                }
-                match known.found {
-                    Some(ino) => self.attr(ino).map(Ok),
-                    None => Some(Err(Error::NotFound)),
-                }
-            }
+            Request::Stat { path, follow } => match self.find(path, *follow)? {
+                Some(ino) => self.attr(ino).map(Ok),
+                None => Some(Err(Error::NotFound)),
+            },
             _ => None,
         }
     }
@@ -179,7 +176,21 @@ impl Known {
             (About::Inode(ino), Ok(_)) if after == before.wrapping_add(1) => {
                 self.changed(ino, after);
             }
-            (About::Nothing, Ok((Reply::Attr(attr), _))) => self.keep(request, Some(attr)),
+            (About::Nothing, Ok((Reply::Attr(attr), _))) => {
+                self.make();
+                let (epoch, ino) = (self.epoch, attr.ino);
+                let inode = &mut self.inodes[place_of(ino)];
+                (inode.epoch, inode.attr) = (epoch, *attr);
+                let (mode, size) = (attr.mode, attr.size);
+                (inode.opened_epoch, inode.opened) = (epoch, Opened { ino, mode, size });
+                self.keep(request, Some(ino));
+            }
+            (About::Nothing, Ok((Reply::Opened(opened), _))) => {
+                self.make();
+                let inode = &mut self.inodes[place_of(opened.ino)];
+                (inode.opened_epoch, inode.opened) = (self.epoch, *opened);
+                self.keep(request, Some(opened.ino));
+            }
             (About::Nothing, Err(Error::NotFound)) => self.keep(request, None),
             // The number tells.
             _ => {}
@@ -194,7 +205,35 @@ impl Known {
             if known.attr.ino == ino {
                 known.epoch = 0;
             }
+            if known.opened.ino == ino {
+                known.opened_epoch = 0;
+            }
         }
+    }
+
+    /// What somebody would be told who opens this; `count` is the number of changes now.
+    #[must_use]
+    pub fn opened(&self, ino: Ino, count: u64) -> Option<Opened> {
+        let known = self.inodes.get(place_of(ino))?;
+        let is_known =
+            count == self.seen && known.opened_epoch == self.epoch && known.opened.ino == ino;
+        is_known.then_some(known.opened)
+    }
+
+    /// The same of a path that leads to something, if it would be opened and not changed.
+    #[must_use]
+    pub fn opens(&self, path: &str, flags: Flags, count: u64) -> Option<Opened> {
+        if flags.change() || flags.nofollow || count != self.seen {
+            return None;
+        }
+        self.opened(self.find(path, true)??, count)
+    }
+
+    /// What a path leads to, or that there is nothing, if it is known.
+    fn find(&self, path: &str, follow: bool) -> Option<Option<Ino>> {
+        let known = self.paths.get(place_of_path(path, follow))?;
+        let is_known = known.epoch == self.epoch && known.follow == follow && known.path == path;
+        is_known.then_some(known.found)
     }
 
     /// Where the piece of a file lies in which the offset is, if it is known; `count` is the number of changes now.
@@ -251,23 +290,20 @@ impl Known {
         }
     }
 
-    /// What was said is of this number of changes, or of a higher one, which the next look finds.
-    fn keep(&mut self, request: &Request, attr: Option<&Attr>) {
+    /// What a path was said to lead to is of this number of changes, or of a higher one, which the next look finds.
+    fn keep(&mut self, request: &Request, found: Option<Ino>) {
+        let (path, follow) = match request {
+            Request::Stat { path, follow } => (path, *follow),
+            Request::Open { path, flags, .. } if !flags.nofollow => (path, true),
+            _ => return,
+        };
+        if path.len() > LONGEST {
+            return;
+        }
         self.make();
-        let epoch = self.epoch;
-        if let Some(attr) = attr {
-            let inode = &mut self.inodes[place_of(attr.ino)];
-            (inode.epoch, inode.attr) = (epoch, *attr);
-        }
-        match request {
-            Request::Stat { path, follow } if path.len() <= LONGEST => {
-                let place = &mut self.paths[place_of_path(path, *follow)];
-                place.path.clone_from(path);
-                (place.epoch, place.follow) = (epoch, *follow);
-                place.found = attr.map(|attr| attr.ino);
-            }
-            _ => {}
-        }
+        let place = &mut self.paths[place_of_path(path, follow)];
+        place.path.clone_from(path);
+        (place.epoch, place.follow, place.found) = (self.epoch, follow, found);
     }
 }
 
@@ -351,7 +387,7 @@ mod tests {
     #[test]
     fn what_is_known_is_true() {
         let mut random = fastrand::Rng::with_seed(7);
-        let (mut hits, mut places) = (0, 0);
+        let (mut hits, mut places, mut opens) = (0, 0, 0);
         for _ in 0..300 {
             let mut known = Known::default();
             let mut files = Files {
@@ -379,10 +415,16 @@ mod tests {
                 let request = match random.u32(..12) {
                     0 => open,
                     1 | 2 => truncate,
-                    3 => Request::Unlink { path },
+                    3 => Request::Unlink { path: path.clone() },
                     4..8 => Request::StatIno { ino },
                     _ => stat(&path),
                 };
+                if let Some(said) = known.opens(&path, Flags::default(), files.changes) {
+                    opens += 1;
+                    let size = files.names.get(&path).map(|ino| (*ino, files.sizes[ino]));
+                    let rule = "A6: what would be opened is known truly";
+                    assert_eq!(Some((said.ino, said.size)), size, "{rule}");
+                }
                 if random.u32(..8) == 0 {
                     // Somebody else's.
                     let _ = files.ask(&request);
@@ -426,7 +468,10 @@ mod tests {
                 known.learn(&request, &result, (before, files.changes));
             }
         }
-        assert!(hits > 2_000 && places > 1_000, "{hits} {places}");
+        assert!(
+            hits > 2_000 && places > 1_000 && opens > 1_000,
+            "{hits} {places} {opens}"
+        );
     }
 
     /// A request that failed may not have been counted, and what was counted is somebody else's.

@@ -23,6 +23,7 @@ extern crate alloc;
 
 pub mod busy;
 pub mod calls;
+pub mod descriptors;
 pub mod emulate;
 pub mod epoll;
 pub mod errno;
@@ -33,6 +34,7 @@ pub mod host;
 pub mod inotify;
 pub mod ipc;
 pub mod job;
+pub mod kept;
 pub mod known;
 pub mod late;
 pub mod loading;

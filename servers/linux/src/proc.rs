@@ -437,7 +437,7 @@ pub fn description(
 ) -> Result<crate::process::Shared<crate::process::Description>> {
     let (_, process) = process(c, number)?;
     let found = look(&process.seen.files, &c.p.files, |files| {
-        files.fds.get(&fd).map(|fd| Rc::clone(&fd.description))
+        files.fds.get(fd).map(|fd| Rc::clone(&fd.description))
     });
     Ok(found.flatten().ok_or(ENOENT)?)
 }
@@ -544,7 +544,7 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
         Folder::Descriptors(number) => {
             let found = process(c, number).ok().and_then(|(_, process)| {
                 look(&process.seen.files, &c.p.files, |files| {
-                    files.fds.keys().copied().collect::<Vec<u32>>()
+                    files.fds.numbers().collect::<Vec<u32>>()
                 })
             });
             for fd in found.unwrap_or_default() {

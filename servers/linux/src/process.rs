@@ -9,7 +9,7 @@
 //! Descriptors name open file descriptions, which hold the offset; duplicates and children have the same ones.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use services::process::Pid;
 
 use crate::busy::Executed;
+use crate::descriptors::Descriptors;
 use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::loading::Loading;
@@ -375,7 +376,7 @@ pub struct Fd {
 #[derive(Debug, Default)]
 pub struct Files {
     /// By number.
-    pub fds: BTreeMap<u32, Fd>,
+    pub fds: Descriptors,
     /// As whom it has locks ([`crate::lock::Owner`]); 0 as long as it has had none.
     pub owner: u64,
 }
@@ -393,24 +394,18 @@ impl Clone for Files {
 impl Files {
     /// The lowest free descriptor from `from` on.
     pub fn lowest(&self, from: u32, limit: u32) -> Result<u32, Errno> {
-        let mut free = from;
-        for taken in self.fds.range(from..).map(|(fd, _)| *fd) {
-            if taken != free {
-                break;
-            }
-            free += 1;
-        }
+        let free = self.fds.lowest(from);
         (free < limit.min(MAX_FDS)).then_some(free).ok_or(EMFILE)
     }
 
     /// The description behind a descriptor.
     pub fn get(&self, fd: u32) -> Result<Ref<'_, Description>, Errno> {
-        Ok(self.fds.get(&fd).ok_or(EBADF)?.description.borrow())
+        Ok(self.fds.get(fd).ok_or(EBADF)?.description.borrow())
     }
 
     /// The description behind a descriptor.
     pub fn get_mut(&self, fd: u32) -> Result<RefMut<'_, Description>, Errno> {
-        Ok(self.fds.get(&fd).ok_or(EBADF)?.description.borrow_mut())
+        Ok(self.fds.get(fd).ok_or(EBADF)?.description.borrow_mut())
     }
 
     /// Puts a new description behind descriptor `fd`, which is free.
@@ -446,7 +441,7 @@ impl Files {
         host: &mut dyn Host,
         fd: u32,
     ) -> Result<bool, Errno> {
-        let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
+        let gone = self.fds.remove(fd).ok_or(EBADF)?.description;
         if self.owner != 0 {
             if let Some(ino) = gone.borrow().ino() {
                 system.release_locks(Owner::Files(self.owner), ino);
@@ -469,7 +464,7 @@ impl Files {
             .fds
             .iter()
             .filter(|(_, f)| which(f))
-            .map(|(n, _)| *n)
+            .map(|(fd, _)| fd)
             .collect();
         let mut sockets = false;
         for fd in fds {

@@ -125,7 +125,7 @@ impl Reading {
 
 /// Reads the text behind a descriptor from `offset` on, of the process that reads it: how many bytes.
 pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
     let mut description = description.borrow_mut();
     let Kind::Text(reading) = &mut description.kind else {
         return Err(EBADF.into());

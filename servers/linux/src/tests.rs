@@ -668,7 +668,7 @@ fn a_missing_file_is_named() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     // One that is open to be written is in the image.
-    process.files().fds[&4].description.borrow_mut().flags = 0;
+    process.files().fds[4].description.borrow_mut().flags = 0;
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
     host.session.unlink("/tmp/file").unwrap();
@@ -1311,7 +1311,7 @@ fn what_is_watched_has_an_end_and_leaves_nothing() {
             }
         }
         let files = process.files();
-        let last = files.fds.keys().copied().filter(|fd| *fd > 10).max();
+        let last = files.fds.numbers().filter(|fd| *fd > 10).max();
         drop(files);
         // The descriptions live on.
         for fd in 11..=last.unwrap() as u64 {
@@ -1698,7 +1698,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
         if turns == 2 {
             assert!(before > 0);
             gathered.forget_if_of(&[STRANGER, children[2].tid]);
-            let description = children[0].shares.files.borrow().fds[&100]
+            let description = children[0].shares.files.borrow().fds[100]
                 .description
                 .clone();
             assert_eq!(
@@ -1746,7 +1746,7 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
     // Another one maps it, changes what is written back already, and unmaps it.
     let pid = one.system.create(None).unwrap();
     let mut other = Task::new(pid, "/tmp".to_string());
-    let description = one.files().fds[&4].description.clone();
+    let description = one.files().fds[4].description.clone();
     let fd = crate::process::Fd {
         description,
         cloexec: false,

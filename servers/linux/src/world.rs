@@ -13,6 +13,7 @@ use core::cell::{RefCell, RefMut};
 use personality::errno::{Errno, EIO, ENOMEM, ESRCH};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use personality::kept::Kept;
 use personality::known::Known;
 use personality::memory::{Area, Areas, Source, NO_SLOT};
 use personality::process::Task;
@@ -304,6 +305,8 @@ pub(crate) struct World {
     /// What is known of its files, and what it shows of its memory, if it does.
     known: Known,
     shown: Option<Shown>,
+    /// Those of its files that nobody has open any more.
+    kept: Kept,
     /// The file system on the disk, if there is one.
     pub(crate) disk: Disk,
     /// Control of the console.
@@ -347,6 +350,7 @@ impl World {
             fs: rt::fs::memory(),
             known: Known::default(),
             shown: Shown::open().ok(),
+            kept: Kept::default(),
             disk: Disk::new(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
@@ -484,21 +488,47 @@ impl World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        if let Request::Read {
-            ino,
-            offset,
-            length,
-        } = *request
-        {
-            let length = into.len().min(length as usize);
-            if let Some(came) = self.read_shown(ino, offset, &mut into[..length]) {
-                return Ok((Reply::Done, came));
+        let Some(before) = self.shown.as_ref().map(Shown::changes) else {
+            return ask(&mut self.fs, request, bulk, into);
+        };
+        // What is removed is not to be open.
+        let removes = matches!(request, Request::Unlink { .. } | Request::Rename { .. });
+        if !self.kept.is_empty() && (removes || !self.known.is_true(before)) {
+            self.let_go();
+        }
+        match *request {
+            Request::Read {
+                ino,
+                offset,
+                length,
+            } => {
+                let length = into.len().min(length as usize);
+                if let Some(came) = self.read_shown(ino, offset, &mut into[..length]) {
+                    return Ok((Reply::Done, came));
+                }
             }
+            Request::Open {
+                ref path, flags, ..
+            } => {
+                let opened = self.known.opens(path, flags, before);
+                if let Some(opened) = opened.filter(|opened| self.kept.take(opened.ino)) {
+                    return Ok((Reply::Opened(opened), 0));
+                }
+            }
+            Request::Close { ino } => {
+                if self.kept.is_full() {
+                    self.let_go();
+                }
+                let opened = self.known.opened(ino, before);
+                if opened.is_some_and(|opened| self.kept.keep(&opened)) {
+                    return Ok((Reply::Done, 0));
+                }
+            }
+            _ => {}
         }
         let Some(shown) = &self.shown else {
             return ask(&mut self.fs, request, bulk, into);
         };
-        let before = shown.changes();
         if let Some(known) = self.known.answer(request, before) {
             return known.map(|attr| (Reply::Attr(attr), 0));
         }
@@ -506,6 +536,13 @@ impl World {
         self.known
             .learn(request, &result, (before, shown.changes()));
         result
+    }
+
+    /// Closes files that nobody has open any more.
+    #[cold]
+    fn let_go(&mut self) {
+        // They are open, so this does not fail; and nobody could do anything about it.
+        let _ = self.fs.close_all(&self.kept.let_go());
     }
 
     /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it does not lie there, or others

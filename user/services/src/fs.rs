@@ -285,6 +285,20 @@ pub const ENTRIES_ROOM: usize = 16 * 1024;
 /// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
 pub const PATH_ROOM: usize = 4096;
 
+/// Most files that are closed by one request.
+pub const MAX_CLOSED: usize = 64;
+
+/// The inode numbers of files as they travel to [`Files::close_all`]: little-endian.
+///
+/// # Errors
+/// [`Error::Invalid`] if they are not whole.
+pub fn numbers(bytes: &[u8]) -> Result<impl Iterator<Item = Ino> + '_, Error> {
+    match bytes.as_chunks() {
+        (numbers, []) => Ok(numbers.iter().map(|number| u64::from_le_bytes(*number))),
+        _ => Err(Error::Invalid),
+    }
+}
+
 /// Two paths in one text, the first of so many bytes; [`Files::rename`] and the like take them so.
 #[must_use]
 pub fn pair(first: &str, second: &str) -> (u32, String) {
@@ -314,6 +328,11 @@ pub trait Files {
     /// Closes. Errors: `NotFound`. Must not be repeated.
     #[once]
     fn close(&self, file: u64) -> Result<(), Error>;
+    /// Closes several, each as often as its number stands there ([`numbers`]). Errors: `Invalid` for what is not whole numbers; `NotFound` if one
+    /// is not open, and then all others are closed. Must not be repeated.
+    #[once]
+    #[bytes(8 * MAX_CLOSED)]
+    fn close_all(&self, files: &[u8]) -> Result<(), Error>;
     /// Attributes by path ([`Attr::to_bytes`]). Errors: those of paths; `Invalid` if there is no room for them.
     /// May be repeated.
     fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;

@@ -59,7 +59,7 @@ pub fn control(c: &mut Caller, epoll: u32, operation: u32, fd: u32, event: u64) 
         wanted = (u32_at(&raw, 0), u64_at(&raw, 4));
     }
     c.p.files.get(epoll)?;
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
     if description.borrow().kind.key().is_none() {
         return Err(EPERM.into());
     }
@@ -67,7 +67,7 @@ pub fn control(c: &mut Caller, epoll: u32, operation: u32, fd: u32, event: u64) 
     let is_epoll = matches!(description.borrow().kind, Kind::Epoll { .. });
     let is_own = Rc::ptr_eq(
         &description,
-        &c.p.files.fds.get(&epoll).ok_or(EBADF)?.description,
+        &c.p.files.fds.get(epoll).ok_or(EBADF)?.description,
     );
     if is_own {
         return Err(EINVAL.into());

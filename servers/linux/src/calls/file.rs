@@ -575,7 +575,7 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
 
 /// Waits until what was written is durable, if this descriptor is the last one of its description.
 fn settle(c: &mut Caller, fd: u32) -> Result<()> {
-    let description = c.p.files.fds.get(&fd).map(|fd| &fd.description);
+    let description = c.p.files.fds.get(fd).map(|fd| &fd.description);
     let last = description.filter(|description| Rc::strong_count(description) == 1);
     let ino = last.and_then(|description| description.borrow().ino());
     ino.map_or(Ok(()), |ino| c.settle(ino))
@@ -583,7 +583,7 @@ fn settle(c: &mut Caller, fd: u32) -> Result<()> {
 
 /// The same of all descriptors, before the task ends.
 pub fn settle_all(c: &mut Caller) -> Result<()> {
-    let fds: Vec<u32> = c.p.files.fds.keys().copied().collect();
+    let fds: Vec<u32> = c.p.files.fds.numbers().collect();
     fds.into_iter().try_for_each(|fd| settle(c, fd))
 }
 
@@ -601,7 +601,13 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
     if first > last || flags & !(CLOEXEC | UNSHARE) != 0 {
         return Err(EINVAL.into());
     }
-    let fds: Vec<u32> = c.p.files.fds.range(first..=last).map(|(n, _)| *n).collect();
+    let fds: Vec<u32> =
+        c.p.files
+            .fds
+            .from(first)
+            .map(|(fd, _)| fd)
+            .take_while(|fd| *fd <= last)
+            .collect();
     if flags & CLOEXEC == 0 {
         // A call that waits is made again from its beginning: all that has to be waited for comes before the first one is closed.
         fds.iter().try_for_each(|fd| settle(c, *fd))?;
@@ -617,7 +623,7 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
     for fd in fds {
         if flags & CLOEXEC == 0 {
             files.close(c.s, c.h, fd)?;
-        } else if let Some(entry) = files.fds.get_mut(&fd) {
+        } else if let Some(entry) = files.fds.get_mut(fd) {
             entry.cloexec = true;
         }
     }
@@ -708,7 +714,7 @@ pub fn free_fd_from(c: &Caller, from: u32) -> Result<u32> {
 
 /// `dup`, and `fcntl(F_DUPFD)`.
 pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
     if from >= fd_limit(c) {
         return Err(EINVAL.into());
     }
@@ -725,7 +731,7 @@ pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
 
 /// `dup2` and `dup3`.
 pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
-    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+    let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
     if new >= fd_limit(c) {
         return Err(EBADF.into());
     }
@@ -753,9 +759,9 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
     match command {
         linux::F_DUPFD => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, false),
         linux::F_DUPFD_CLOEXEC => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, true),
-        linux::F_GETFD => Ok(u64::from(c.p.files.fds.get(&fd).is_some_and(|f| f.cloexec))),
+        linux::F_GETFD => Ok(u64::from(c.p.files.fds.get(fd).is_some_and(|f| f.cloexec))),
         linux::F_SETFD => {
-            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+            if let Some(entry) = c.p.files.fds.get_mut(fd) {
                 entry.cloexec = argument as u32 & linux::FD_CLOEXEC != 0;
             }
             Ok(0)
@@ -792,7 +798,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
     drop(description);
     match request {
         ioctl::FIOCLEX | ioctl::FIONCLEX => {
-            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+            if let Some(entry) = c.p.files.fds.get_mut(fd) {
                 entry.cloexec = request == ioctl::FIOCLEX;
             }
             return Ok(0);

@@ -174,7 +174,7 @@ pub fn did(c: &mut Caller, fd: u32, event: u32) {
 
 #[cold]
 fn did_watched(c: &mut Caller, fd: u32, event: u32) {
-    if let Some(fd) = c.p.files.fds.get(&fd) {
+    if let Some(fd) = c.p.files.fds.get(fd) {
         let description = Rc::clone(&fd.description);
         let place = place(c, &description, event);
         tell(c, &description, event, place.as_ref());
@@ -223,7 +223,7 @@ pub fn find_opened(c: &mut Caller, description: &Description) -> Result<Option<P
 
 /// A descriptor has been opened: a file that was made by that, or that was cut.
 pub fn opened(c: &mut Caller, fd: u32, place: Option<&Place>, (made, cut): (bool, bool)) {
-    let Some(description) = c.p.files.fds.get(&fd).map(|fd| Rc::clone(&fd.description)) else {
+    let Some(description) = c.p.files.fds.get(fd).map(|fd| Rc::clone(&fd.description)) else {
         return;
     };
     let ino = description.borrow().ino();

@@ -57,7 +57,7 @@ fn asked(c: &mut Caller, address: u64, description: &Description, own: bool) -> 
 }
 
 fn description(c: &Caller, fd: u32) -> Result<Shared<Description>> {
-    Ok(Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description))
+    Ok(Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description))
 }
 
 /// The owner of locks of the caller's process.

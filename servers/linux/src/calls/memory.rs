@@ -224,7 +224,7 @@ fn map_object(
     let used = match fd {
         None => c.s.new_object(c.h, payer)?,
         Some(fd) => {
-            let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
+            let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
             let ino = description.borrow().ino().ok_or(ENODEV)?;
             let used = c.s.object_of_file(c.h, payer, ino, &description)?;
             let bytes = (offset, offset + (end - start));

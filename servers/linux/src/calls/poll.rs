@@ -76,7 +76,7 @@ impl Changes {
 
 /// What a descriptor is ready for; nothing if it is not open. What may change that for the wanted events is noted.
 fn ready(c: &mut Caller, fd: u32, wanted: u16, changes: &mut Changes) -> Option<u16> {
-    let description = Rc::clone(&c.p.files.fds.get(&fd)?.description);
+    let description = Rc::clone(&c.p.files.fds.get(fd)?.description);
     // What happens is told of by the events without bands.
     changes.events |= u32::from(wanted | ERR | HUP);
     if wanted & (RDNORM | RDBAND) != 0 {

@@ -357,7 +357,7 @@ pub(super) fn place_again(
     let mut descriptions = BTreeMap::new();
     for (entries, table) in of.iter().zip(tables) {
         for (fd, _, number) in entries {
-            if let Some(fd) = table.borrow().fds.get(fd) {
+            if let Some(fd) = table.borrow().fds.get(*fd) {
                 descriptions.insert(*number, fd.description.clone());
             }
         }

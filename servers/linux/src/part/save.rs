@@ -485,13 +485,13 @@ impl Things {
                 continue;
             }
             let from = self.next.1.unwrap_or(0);
-            for (fd, of) in files.fds.range(from..) {
+            for (fd, of) in files.fds.from(from) {
                 if *left == 0 {
-                    self.next.1 = Some(*fd);
+                    self.next.1 = Some(fd);
                     return Err(Refusal::Turn);
                 }
                 *left -= 1;
-                let (fd, process) = (*fd, task.number);
+                let process = task.number;
                 let place = Place {
                     fd: Some(fd),
                     process,

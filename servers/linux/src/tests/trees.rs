@@ -711,7 +711,7 @@ fn mapped_files_come_with_the_tree() {
     assert!(process.system.objects.write_back(id, true).is_some());
     let saved = process.save(&mut host).unwrap();
     // Somebody else maps it.
-    let open = process.files().fds[&4].description.borrow().clone();
+    let open = process.files().fds[4].description.borrow().clone();
     let mut other = One::new("/tmp");
     other.memory().areas = Areas::default();
     let pid = process.system.create(None).unwrap();
@@ -858,7 +858,7 @@ fn a_terminal_that_others_have_is_refused() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let (_, slave) = terminal(&mut process, &mut host);
-    let slave = process.files().fds[&(slave as u32)]
+    let slave = process.files().fds[slave as u32]
         .description
         .borrow()
         .clone();

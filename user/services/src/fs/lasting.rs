@@ -73,6 +73,7 @@ macro_rules! file_requests {
             changes {
                 open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
                 close(file: u64) -> ();
+                close_all(files: &[u8]) -> ();
                 write(file: u64, offset: u64, bytes: &[u8]) -> u32;
                 append(file: u64, bytes: &[u8]) -> (u32, u64);
                 truncate(file: u64, size: u64) -> ();
@@ -432,6 +433,18 @@ impl<S: Servers> Lasting<S> {
             }
         }
         closed.and(lost)
+    }
+
+    /// Closes several, of a service that is not durable in one request.
+    pub fn close_all(&mut self, files: &[u8]) -> Result<(), Error> {
+        if !self.servers.is_durable() {
+            return self.ask(|session, _| session.close_all(files));
+        }
+        let mut result = Ok(());
+        for file in super::numbers(files)? {
+            result = result.and(self.close(file));
+        }
+        result
     }
 
     /// Says once that something of a file was lost.

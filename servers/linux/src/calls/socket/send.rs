@@ -418,7 +418,7 @@ fn control(
                     return Err(EINVAL.into());
                 }
                 for fd in body.chunks_exact(4) {
-                    let fd = c.p.files.fds.get(&u32_at(fd, 0)).ok_or(EBADF)?;
+                    let fd = c.p.files.fds.get(u32_at(fd, 0)).ok_or(EBADF)?;
                     rights.push(Rc::clone(&fd.description));
                 }
             }

@@ -1,0 +1,112 @@
+//! Files that nobody has open any more, and that the file system still has open for this server.
+//!
+//! Programs open the same files again and again. One that was closed is kept for a while, if it is in memory, small and unchanged: who opens it next has it without a
+//! question, and those that nobody opened are closed together. They are let go as soon as something has changed that this server does not know, and before this server
+//! removes anything itself, so that nothing that has no name any more takes memory for long.
+
+use alloc::vec::Vec;
+use services::fs::{mode, Ino, Opened, MAX_CLOSED};
+
+/// Most files that are kept: as many as one request closes.
+const MOST: usize = MAX_CLOSED;
+/// Largest file that is kept, in bytes. If somebody else removes it, this is what it still takes.
+const LARGEST: u64 = 64 << 10;
+
+/// The files that are kept, each once for each time that it was closed.
+#[derive(Debug, Default)]
+pub struct Kept(Vec<Ino>);
+
+impl Kept {
+    /// Whether there is none.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps a file that is to be closed, if it is one to be kept and there is room: whether it is kept.
+    pub fn keep(&mut self, file: &Opened) -> bool {
+        let is_one = file.mode & mode::TYPE == mode::FILE && file.size <= LARGEST;
+        let is_kept = is_one && self.0.len() < MOST;
+        if is_kept {
+            self.0.push(file.ino);
+        }
+        is_kept
+    }
+
+    /// Whether there is no room for another one.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.0.len() >= MOST
+    }
+
+    /// Takes a file back: whether it was kept. It is open once more then.
+    pub fn take(&mut self, ino: Ino) -> bool {
+        // The last one is the likeliest.
+        let found = self.0.iter().rposition(|kept| *kept == ino);
+        if let Some(place) = found {
+            self.0.remove(place);
+        }
+        found.is_some()
+    }
+
+    /// Gives up all of them: what is to be closed, as the request has it.
+    pub fn let_go(&mut self) -> Vec<u8> {
+        let files = self.0.drain(..);
+        files.flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each file that was closed is let go once, or taken back once.
+    #[test]
+    fn what_was_kept_is_taken_back_or_let_go() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut kept = Kept::default();
+        let mut times = [0; 6];
+        for _ in 0..4000 {
+            let ino = random.u64(..6);
+            let place = ino as usize;
+            match random.u32(..10) {
+                0..5 => {
+                    let (mode, size) = (mode::FILE, LARGEST);
+                    let had_room = !kept.is_full();
+                    let is_kept = kept.keep(&Opened { ino, mode, size });
+                    assert_eq!(is_kept, had_room);
+                    times[place] += i32::from(is_kept);
+                }
+                5..9 => {
+                    let had = times[place] > 0;
+                    assert_eq!(kept.take(ino), had, "a file is taken back that is kept");
+                    times[place] -= i32::from(had);
+                }
+                _ => {
+                    let gone = kept.let_go();
+                    for ino in services::fs::numbers(&gone).expect("whole numbers") {
+                        times[ino as usize] -= 1;
+                    }
+                    assert_eq!(times, [0; 6], "each is closed as often as it was");
+                    assert!(kept.is_empty());
+                }
+            }
+            assert!(times.iter().sum::<i32>() <= MOST as i32);
+        }
+    }
+
+    /// What takes much memory, and what is no file, is closed at once.
+    #[test]
+    fn only_small_files_are_kept() {
+        let mut kept = Kept::default();
+        let mut keeps = |mode, size| kept.keep(&Opened { ino: 9, mode, size });
+        assert!(keeps(mode::FILE | 0o644, LARGEST));
+        assert!(
+            !keeps(mode::FILE, LARGEST + 1),
+            "a large file is closed at once"
+        );
+        assert!(!keeps(mode::DIRECTORY, 0), "a directory is closed at once");
+        assert!(!keeps(mode::CHARACTER, 0), "a device is closed at once");
+    }
+}
