@@ -3,7 +3,7 @@
 //! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by
 //! `talc` in a range that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory
 //! goes back to the memory server when much of it is free. When the range for small blocks is full they get pieces of
-//! that for large ones, which they keep. Giving back needs the control port of the program's
+//! that for large ones, which they keep. A few small blocks of each size that were freed are at hand ([`crate::spare`]). Giving back needs the control port of the program's
 //! own memory, which only servers have: a program's memory goes back when it ends.
 //!
 //! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no memory
@@ -11,6 +11,7 @@
 use crate::large::{Units, MAX_UNITS, UNIT};
 use crate::room::Room;
 use crate::slots;
+use crate::spare::{fitted, Class, Spare};
 use crate::sync::RawLock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -100,6 +101,7 @@ fn reserve(bytes: u64) -> bool {
 
 struct Inner {
     talc: Talc<Small>,
+    spare: Spare,
     units: Units,
     /// First address of the large blocks; 0 without them.
     large: usize,
@@ -121,6 +123,7 @@ static STATE: State = State {
             end: 0,
             room: Room::new(),
         }),
+        spare: Spare::new(),
         units: Units::new(),
         large: 0,
     }),
@@ -241,6 +244,15 @@ impl Inner {
     /// A block of this layout, and whether it is known to be zero.
     #[inline]
     fn allocate(&mut self, layout: Layout) -> (*mut u8, bool) {
+        let spare = Class::of(&layout).and_then(|class| self.spare.take(class));
+        match spare {
+            Some(block) => (block.as_ptr(), false),
+            None => self.allocate_anew(fitted(layout)),
+        }
+    }
+
+    #[inline(never)]
+    fn allocate_anew(&mut self, layout: Layout) -> (*mut u8, bool) {
         if self.is_large(layout.size(), layout.align()) {
             return self.allocate_large(layout.size());
         }
@@ -248,10 +260,23 @@ impl Inner {
             // SAFETY: the layout's size is not 0, as the callers of the allocator promise.
             match unsafe { self.talc.malloc(layout) } {
                 Ok(block) => return (block.as_ptr(), false),
+                Err(()) if self.use_spare() => {}
                 Err(()) if layout.align() <= UNIT && self.continue_in_large() => {}
                 Err(()) => return (null_mut(), false),
             }
         }
+    }
+
+    /// Gives the blocks that are at hand to the allocator, where they join with others: whether there were some.
+    #[cold]
+    fn use_spare(&mut self) -> bool {
+        let mut were = false;
+        while let Some((block, layout)) = self.spare.take_any() {
+            were = true;
+            // SAFETY: the block came from the allocator, with this layout.
+            unsafe { self.talc.free(block, layout) };
+        }
+        were
     }
 
     /// Gives small blocks a piece of the range for large ones, if their own is full: whether they got one.
@@ -296,6 +321,20 @@ impl Inner {
     /// The block came from `allocate` with this layout.
     #[inline]
     unsafe fn free(&mut self, block: NonNull<u8>, layout: Layout) {
+        if let Some(class) = Class::of(&layout) {
+            // SAFETY: promised by the caller; a block of such a layout has that of the class.
+            if unsafe { self.spare.keep(block, class) } {
+                return;
+            }
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.free_at_once(block, fitted(layout)) };
+    }
+
+    /// # Safety
+    /// As of `free`, with the layout that the block really has.
+    #[inline(never)]
+    unsafe fn free_at_once(&mut self, block: NonNull<u8>, layout: Layout) {
         if self.is_large(layout.size(), layout.align()) {
             self.free_large(block, layout.size());
             return;
@@ -329,7 +368,14 @@ impl Inner {
             return false;
         }
         if !large {
-            if new_size <= layout.size() {
+            let Ok(new) = Layout::from_size_align(new_size, layout.align()) else {
+                return false;
+            };
+            let (layout, new_size) = (fitted(layout), fitted(new).size());
+            if new_size == layout.size() {
+                return true;
+            }
+            if new_size < layout.size() {
                 // SAFETY: promised by the caller; the size is not larger.
                 unsafe { self.talc.shrink(block, layout, new_size) };
                 return true;

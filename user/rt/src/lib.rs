@@ -30,6 +30,7 @@ pub mod process;
 pub mod random;
 mod room;
 mod session;
+mod spare;
 pub mod start;
 pub mod sum;
 pub mod system;
