@@ -23,6 +23,10 @@ rt::entry!(main);
 const PROGRAM: &str = "/tmp/linux-calls";
 /// A file of 64 KB that it uses.
 const FILE: &str = "/tmp/linux-calls.data";
+/// A directory of as many files that it lists.
+const DIRECTORY: (&str, u32) = ("/tmp/linux-calls.d", 64);
+/// A program that it executes, which exits.
+const EXIT: &str = "/tmp/linux-calls.exit";
 /// Where its output goes.
 const OUTPUT: &str = "/tmp/linux-calls.out";
 /// Where the program lies in its memory.
@@ -46,6 +50,9 @@ const ROWS: &[(&str, u64)] = &[
     ("linux_fork", 20),
     ("linux_vfork", 20),
     ("linux_clock_vdso", 1000),
+    ("linux_write_512", 500),
+    ("linux_getdents", 50),
+    ("linux_exec", 20),
 ];
 
 global_asm!(
@@ -130,7 +137,7 @@ fermata_linux_failed:
     .balign 4
 
 3:  .long 31f - 3b, 32f - 3b, 12f - 3b, 13f - 3b, 14f - 3b, 15f - 3b, 16f - 3b, 17f - 3b, 18f - 3b, 19f - 3b
-    .long 20f - 3b, 21f - 3b, 22f - 3b, 33f - 3b
+    .long 20f - 3b, 21f - 3b, 22f - 3b, 33f - 3b, 40f - 3b, 41f - 3b, 43f - 3b
 
 31: lea r15, [rip + 8f]                     // getppid
     ret
@@ -332,6 +339,55 @@ fermata_linux_failed:
     jnz fermata_linux_failed
     ret
 
+40: mov edi, -100                           // pwrite of 512 bytes
+    lea rsi, [rip + 6b]
+    mov edx, 2
+    linux 257
+    mov r12, rax
+    lea r15, [rip + 8f]
+    ret
+8:  mov rdi, r12
+    lea rsi, [rbx + L_BUFFER]
+    mov edx, 512
+    xor r10d, r10d
+    linux 18
+    ret
+
+41: mov edi, -100                           // a directory of 64 files, from the beginning
+    lea rsi, [rip + 42f]
+    xor edx, edx
+    linux 257
+    mov r12, rax
+    lea r15, [rip + 8f]
+    ret
+8:  mov rdi, r12
+    xor esi, esi
+    xor edx, edx
+    linux 8
+9:  mov rdi, r12
+    lea rsi, [rbx + L_BUFFER]
+    mov edx, 4096
+    linux 217
+    test eax, eax
+    jnz 9b
+    ret
+42: .asciz "/tmp/linux-calls.d"
+
+43: lea r15, [rip + 8f]                     // vfork, execve, exit, wait
+    ret
+8:  mov eax, 58
+    syscall
+    test rax, rax
+    js fermata_linux_failed
+    jnz 29b
+    lea rdi, [rip + 44f]
+    mov [rbx + L_BUFFER], rdi
+    mov [rbx + L_BUFFER + 8], rax
+    lea rsi, [rbx + L_BUFFER]
+    xor edx, edx
+    linux 59
+44: .asciz "/tmp/linux-calls.exit"
+
     .globl fermata_linux_end
 fermata_linux_end:
     .text
@@ -344,14 +400,13 @@ extern "C" {
     static fermata_linux_end: u8;
 }
 
-/// The program, as an ELF file with one segment that may be read, written and executed.
-fn program(row: usize, count: u64) -> Vec<u8> {
-    const HEADERS: u64 = 64 + 56;
-    let (begin, end) = (&raw const fermata_linux, &raw const fermata_linux_end);
-    // SAFETY: the assembly code above lies between the two, and nobody writes there.
-    let code = unsafe { core::slice::from_raw_parts(begin, end as usize - begin as usize) };
-    let entry = BASE + HEADERS + (&raw const fermata_linux_entry as u64 - begin as u64);
-    let length = HEADERS + code.len() as u64;
+/// Bytes of headers of an ELF file with one segment.
+const HEADERS: u64 = 64 + 56;
+
+/// An ELF file with one segment that may be read, written and executed, and begins with two words, which code does not use that has none.
+fn file(words: [u64; 2], code: &[u8], entry: u64) -> Vec<u8> {
+    let entry = BASE + HEADERS + entry;
+    let length = HEADERS + 16 + code.len() as u64;
     let mut file = Vec::new();
     file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     // An executable for x86-64; its entry, where the program headers are, and their number.
@@ -365,10 +420,26 @@ fn program(row: usize, count: u64) -> Vec<u8> {
     for word in [0, BASE, BASE, length, length + SPACE, 4096] {
         file.extend_from_slice(&word.to_le_bytes());
     }
-    file.extend_from_slice(&(row as u64).to_le_bytes());
-    file.extend_from_slice(&count.to_le_bytes());
-    file.extend_from_slice(&code[16..]);
+    for word in words {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file.extend_from_slice(code);
     file
+}
+
+/// A program that exits with 0.
+fn exits() -> Vec<u8> {
+    // xor edi, edi; mov eax, 231; syscall
+    file([0; 2], &[0x31, 0xff, 0xb8, 231, 0, 0, 0, 0x0f, 0x05], 16)
+}
+
+/// The program.
+fn program(row: usize, count: u64) -> Vec<u8> {
+    let (begin, end) = (&raw const fermata_linux, &raw const fermata_linux_end);
+    // SAFETY: the assembly code above lies between the two, and nobody writes there.
+    let code = unsafe { core::slice::from_raw_parts(begin, end as usize - begin as usize) };
+    let entry = &raw const fermata_linux_entry as u64 - begin as u64;
+    file([row as u64, count], &code[16..], entry)
 }
 
 /// Runs a row; what it measured stands in the block afterwards.
@@ -376,6 +447,19 @@ fn run(row: usize, count: u64) -> Outcome {
     let linux = Client::new("linux").must("the Linux personality")?;
     rt::fs::write_all(PROGRAM, &program(row, count), 0o755).must("the program")?;
     rt::fs::write_all(FILE, &[7; 64 << 10], 0o644).must("the file")?;
+    rt::fs::write_all(EXIT, &exits(), 0o755).must("the program that exits")?;
+    let (directory, files) = DIRECTORY;
+    match rt::fs::mkdir(directory, 0o755) {
+        Ok(()) => {
+            for file in 0..files {
+                let path = format!("{directory}/file-{file}");
+                rt::fs::write_all(&path, &[], 0o644).must("a file to be listed")?;
+            }
+        }
+        // Another row has made it.
+        Err(proto::Error::Exists) => {}
+        error => error.must("the directory")?,
+    }
     let output = Stdio::File {
         path: OUTPUT.to_string(),
         append: false,

@@ -8,8 +8,8 @@ use core::ops::{Deref, DerefMut};
 use proto::Error;
 use rsext4::BlockIo;
 use rt::heap::Hold;
-use services::fs::server::{attributes, encode, text, two, Open};
-use services::fs::{Files, Flags, Ino};
+use services::fs::server::{attributes, fitting, text, two, Open};
+use services::fs::{Entry, Files, Flags, Ino, Listing};
 
 /// Memory that a request may take: a block of everything on the way of a path, and what is read or written.
 const ROOM: u64 = 1 << 20;
@@ -160,7 +160,12 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         cookie: u64,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.with(file)?.read_dir(file, cookie)?, room)
+        let (entries, next) = self.with(file)?.read_dir(file, cookie)?;
+        let mut listing = Listing::new();
+        for Entry { ino, mode, name } in &entries {
+            listing.add(*ino, *mode, name);
+        }
+        fitting(listing.done(next), room)
     }
 
     fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use proto::Error;
 use rt::obj::{Ref as Reference, Region};
-use services::fs::server::{attributes, encode, text, two, Open};
+use services::fs::server::{attributes, fitting, text, two, Open};
 use services::fs::{part, Files, Flags, Ino, Place};
 
 /// How many requests there have been that may change something ([`Files::memory`]), in a page of its own.
@@ -252,7 +252,7 @@ impl Files for Session {
         cookie: u64,
         room: usize,
     ) -> Result<impl Deref<Target = [u8]>, Error> {
-        encode(&self.changing(file)?.read_dir(file, cookie)?, room)
+        fitting(self.changing(file)?.read_dir(file, cookie)?, room)
     }
 
     fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error> {

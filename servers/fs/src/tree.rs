@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use proto::Error;
 #[cfg(doc)]
 use services::fs::Files;
-use services::fs::{mode, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ROOT_INO};
+use services::fs::{mode, Attr, Flags, Ino, Listing, MOUNT, ROOT_INO};
 
 use crate::archive::{Archive, Kind as MemberKind};
 use crate::content::{Budget, Content};
@@ -29,7 +29,7 @@ const MAX_PLACES: usize = 1 << 15;
 /// Longest path, in bytes.
 const MAX_PATH: usize = 4096;
 /// Longest name, in bytes.
-const MAX_NAME: usize = 255;
+const MAX_NAME: usize = services::fs::MAX_NAME;
 /// What an inode costs, its place in the table and room for its first names included.
 const INODE_COST: u64 = 560;
 /// What a file costs beside that: the index of its chunks has room for some when there is one.
@@ -129,6 +129,14 @@ impl Inode {
                 Kind::Symlink(_) => mode::SYMLINK,
                 Kind::Device => mode::CHARACTER,
             }
+    }
+
+    /// Notes that it is read now, as Linux does it (`relatime`): if it has not been read since it changed, or within a day.
+    fn mark_read(&mut self, now: u64) {
+        let changed = self.mtime_ns.max(self.ctime_ns);
+        if self.atime_ns <= changed || now.saturating_sub(self.atime_ns) >= DAY {
+            self.atime_ns = now;
+        }
     }
 }
 
@@ -666,15 +674,12 @@ impl FileSystem {
         }
     }
 
-    /// Marks a file as read now. As Linux does it (`relatime`): if it has not been read since it changed, or within a day.
+    /// Marks a file as read now.
     pub fn mark_read(&mut self, ino: Ino) {
         let now = self.now;
-        if let Some(inode) = self.inodes.get_mut(&ino) {
-            let changed = inode.mtime_ns.max(inode.ctime_ns);
-            let is_due = inode.atime_ns <= changed || now.saturating_sub(inode.atime_ns) >= DAY;
-            if is_due && matches!(inode.kind, Kind::File(_)) {
-                inode.atime_ns = now;
-            }
+        let inode = self.inodes.get_mut(&ino);
+        if let Some(inode) = inode.filter(|inode| matches!(inode.kind, Kind::File(_))) {
+            inode.mark_read(now);
         }
     }
 
@@ -726,41 +731,35 @@ impl FileSystem {
         }
     }
 
-    /// See [`Files::read_dir`]. Returns the entries and the cookie to go on with.
-    pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
+    /// See [`Files::read_dir`].
+    pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<Vec<u8>> {
         let directory = self.directory(ino)?;
         if !self.is_linked(ino) {
             // Not even itself is in it any more, as in Linux.
             return Err(Error::NotFound);
         }
-        let mut entries = Vec::new();
+        let mut listing = Listing::new();
         let mut next = cookie;
         for (number, name, target) in [(0, ".", ino), (1, "..", directory.parent)] {
             if cookie <= number {
                 // The parent of a directory that is gone may be gone too.
                 let mode = self.get(target).map_or(mode::DIRECTORY, Inode::mode);
-                entries.push(Entry {
-                    ino: target,
-                    mode,
-                    name: name.into(),
-                });
+                listing.add(target, mode, name);
                 next = number + 1;
             }
         }
         for (number, (name, target)) in directory.by_cookie.range(cookie..) {
-            if entries.len() == MAX_ENTRIES {
+            if listing.is_full() {
                 break;
             }
-            entries.push(Entry {
-                ino: *target,
-                mode: self.get(*target)?.mode(),
-                name: name.clone(),
-            });
+            listing.add(*target, self.get(*target)?.mode(), name);
             next = number + 1;
         }
         let now = self.now;
-        self.get_mut(ino)?.atime_ns = now;
-        Ok((entries, next))
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            inode.mark_read(now);
+        }
+        Ok(listing.done(next))
     }
 
     /// See [`Files::mkdir`].

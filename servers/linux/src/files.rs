@@ -1,8 +1,7 @@
 //! What the emulation asks of the file system, as values: a host passes them on to [`services::fs::Files`].
 
 use alloc::string::String;
-use alloc::vec::Vec;
-use services::fs::{Attr, Entry, Flags, Ino, Opened};
+use services::fs::{Attr, Flags, Ino, Opened};
 
 /// What the emulation asks of the file system. Those that name an inode need that it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +41,8 @@ pub enum Request {
         ino: Ino,
         size: u64,
     },
-    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Entries`.
+    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Done` with bulk, as [`services::fs::listing`] takes it, for which there is to be room
+    /// ([`services::fs::ENTRIES_ROOM`]).
     ReadDir {
         ino: Ino,
         cookie: u64,
@@ -171,11 +171,6 @@ pub enum Reply {
     Written {
         length: u32,
         offset: u64,
-    },
-    /// With the cookie of the next call; empty at the end.
-    Entries {
-        entries: Vec<Entry>,
-        next: u64,
     },
     Path(String),
     Usage {

@@ -649,10 +649,8 @@ pub(crate) fn ask(
         }
         Request::Truncate { ino, size } => files.truncate(ino, size).map(done)?,
         Request::ReadDir { ino, cookie } => {
-            let mut bytes = vec![0; fs::ENTRIES_ROOM];
-            let came = files.read_dir(ino, cookie, &mut bytes)?;
-            let (entries, next) = fs::entries(&bytes[..came.min(fs::ENTRIES_ROOM)])?;
-            Reply::Entries { entries, next }
+            let came = files.read_dir(ino, cookie, into)?;
+            return Ok((Reply::Done, came));
         }
         Request::Mkdir { ref path, mode } => files.mkdir(mode, path).map(done)?,
         Request::Unlink { ref path } => files.unlink(path).map(done)?,

@@ -235,7 +235,8 @@ impl Sides {
             let mut found = Vec::new();
             let mut cookie = 0;
             loop {
-                let (entries, next) = self.world.files.borrow_mut().read_dir(ino, cookie).unwrap();
+                let listed = self.world.files.borrow_mut().read_dir(ino, cookie).unwrap();
+                let (entries, next) = services::fs::entries(&listed).unwrap();
                 if entries.is_empty() {
                     break;
                 }

@@ -55,8 +55,8 @@ pub(crate) fn ask(
         }
         Request::Truncate { ino, size } => files.truncate(ino, size).map(done)?,
         Request::ReadDir { ino, cookie } => {
-            let (entries, next) = fs::entries(&files.read_dir(ino, cookie, ENTRIES_ROOM)?)?;
-            Reply::Entries { entries, next }
+            let bytes = files.read_dir(ino, cookie, ENTRIES_ROOM)?;
+            return Ok((Reply::Done, bytes.to_vec()));
         }
         Request::Mkdir { path, mode } => files.mkdir(mode, &path).map(done)?,
         Request::Unlink { path } => files.unlink(&path).map(done)?,

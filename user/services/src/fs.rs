@@ -276,12 +276,17 @@ pub struct Entry {
     pub name: String,
 }
 
-/// Most entries in one answer to `read_dir`.
-pub const MAX_ENTRIES: usize = 32;
+/// Most entries in one answer to `read_dir`: so many fit, however long their names.
+pub const MAX_ENTRIES: usize = 60;
 /// Room that an answer to `stat` or `attributes` needs: [`Attr::to_bytes`].
 pub const ATTR_ROOM: usize = 56;
-/// Room that an answer to `read_dir` needs: entries and the next cookie, encoded by `postcard`.
+/// Longest name of an entry, in bytes.
+pub const MAX_NAME: usize = 255;
+/// Room that an answer to `read_dir` needs: a [`Listing`].
 pub const ENTRIES_ROOM: usize = 16 * 1024;
+/// Bytes of an entry before its name.
+const ENTRY_HEAD: usize = 14;
+const _: () = assert!(8 + MAX_ENTRIES * (ENTRY_HEAD + MAX_NAME) <= ENTRIES_ROOM);
 /// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
 pub const PATH_ROOM: usize = 4096;
 
@@ -442,17 +447,108 @@ pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
     })
 }
 
+/// Entries of a directory as they travel: the next cookie, then of each entry its inode number, its mode and the length of its name in eight, four and
+/// two bytes, little-endian, and its name.
+#[derive(Debug)]
+pub struct Listing {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Listing {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut bytes = Vec::with_capacity(2048);
+        bytes.resize(8, 0);
+        Listing { bytes, count: 0 }
+    }
+
+    /// Whether there is room for no more.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.count >= MAX_ENTRIES
+    }
+
+    /// One more entry, whose name has at most [`MAX_NAME`] bytes.
+    pub fn add(&mut self, ino: Ino, mode: u32, name: &str) {
+        let mut head = [0; ENTRY_HEAD];
+        head[..8].copy_from_slice(&ino.to_le_bytes());
+        head[8..12].copy_from_slice(&mode.to_le_bytes());
+        head[12..].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.count += 1;
+    }
+
+    /// All of them; one goes on at this cookie.
+    #[must_use]
+    pub fn done(mut self, next: u64) -> Vec<u8> {
+        if let Some(first) = self.bytes.first_chunk_mut() {
+            *first = next.to_le_bytes();
+        }
+        self.bytes
+    }
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Listing::new()
+    }
+}
+
+/// An entry where it lies: inode number, mode and name.
+pub type Listed<'a> = (Ino, u32, &'a str);
+
+/// The next cookie, and the entries as they came.
+///
+/// # Errors
+/// As [`attr`], here and for each of them.
+pub fn listing(
+    bytes: &[u8],
+) -> Result<(u64, impl Iterator<Item = Result<Listed<'_>, Error>>), Error> {
+    let (next, mut rest) = bytes.split_first_chunk().ok_or(Error::Broken)?;
+    let entries = core::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let entry = listed(rest);
+        rest = entry.map_or(&[], |(_, behind)| behind);
+        Some(entry.map(|(entry, _)| entry).ok_or(Error::Broken))
+    });
+    Ok((u64::from_le_bytes(*next), entries))
+}
+
+/// The first entry, and what is behind it.
+fn listed(bytes: &[u8]) -> Option<(Listed<'_>, &[u8])> {
+    let (head, behind) = bytes.split_first_chunk::<ENTRY_HEAD>()?;
+    let (ino, head) = head.split_first_chunk()?;
+    let (mode, length) = head.split_first_chunk()?;
+    let length = u16::from_le_bytes(*length.first_chunk()?);
+    let (name, behind) = behind.split_at_checked(usize::from(length))?;
+    let name = core::str::from_utf8(name).ok()?;
+    let entry = (u64::from_le_bytes(*ino), u32::from_le_bytes(*mode), name);
+    Some((entry, behind))
+}
+
 /// Entries and the next cookie as they came.
 ///
 /// # Errors
 /// As [`attr`].
 pub fn entries(bytes: &[u8]) -> Result<(Vec<Entry>, u64), Error> {
-    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+    let (next, listed) = listing(bytes)?;
+    let own = |(ino, mode, name): Listed<'_>| Entry {
+        ino,
+        mode,
+        name: name.into(),
+    };
+    let entries: Result<_, Error> = listed.map(|entry| entry.map(own)).collect();
+    Ok((entries?, next))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{attr, is_on_disk, is_plain, on_disk, Attr, ATTR_ROOM};
+    use super::*;
 
     #[test]
     fn plain_paths_lead_where_they_say() {
@@ -472,6 +568,38 @@ mod tests {
         // Four words and `disk.` in each place; the last one can be empty.
         assert_eq!(plain, 5 * 5 * 6);
         assert!(is_on_disk("/disk") && is_on_disk("/disk/") && !is_on_disk("/"));
+    }
+
+    #[test]
+    fn entries_arrive_as_they_were() {
+        let name = "n\u{e4}me".repeat(50);
+        let sent: Vec<Entry> = (0..MAX_ENTRIES)
+            .map(|n| Entry {
+                ino: u64::MAX - n as u64,
+                mode: u32::MAX - 7 * n as u32,
+                name: name[..5 * (n % 50)].into(),
+            })
+            .collect();
+        let to_bytes = |entries: &[Entry], next| {
+            let mut listing = Listing::new();
+            for Entry { ino, mode, name } in entries {
+                assert!(!listing.is_full());
+                listing.add(*ino, *mode, name);
+            }
+            assert_eq!(listing.is_full(), entries.len() == MAX_ENTRIES);
+            listing.done(next)
+        };
+        for count in [0, 1, 2, MAX_ENTRIES] {
+            let bytes = to_bytes(&sent[..count], 77 + count as u64);
+            let came = entries(&bytes);
+            assert_eq!(came, Ok((sent[..count].to_vec(), 77 + count as u64)));
+            // What is cut is no answer, unless it ends with an entry.
+            let wholes = (0..bytes.len()).filter(|end| entries(&bytes[..*end]).is_ok());
+            assert_eq!(wholes.count(), count);
+        }
+        let mut wrong = to_bytes(&sent[1..2], 0);
+        *wrong.last_mut().unwrap() = 0xff;
+        assert!(entries(&wrong).is_err(), "a name that is no text");
     }
 
     #[test]

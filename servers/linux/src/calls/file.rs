@@ -19,7 +19,8 @@ use crate::pty::{default_termios, TERMIOS};
 use crate::signal::{bit, sig};
 use crate::special;
 use crate::system::Key;
-use crate::wire::{u32_at, u64_at, Writer};
+use crate::wire::{u32_at, u64_at};
+use services::fs::Listed;
 
 /// Most bytes of one read or write, as in Linux.
 const MAX_TRANSFER: u64 = 0x7fff_f000;
@@ -1068,20 +1069,22 @@ pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     }
 }
 
-/// Bytes of an entry: fields, name, zero byte, rounded up.
-const fn record_of(entry: &Entry) -> usize {
-    (19 + entry.name.len() + 1 + 7) & !7
+/// Bytes of an entry whose name has so many.
+const fn record_of(name: usize) -> usize {
+    (19 + name + 1 + 7) & !7
 }
 
 /// Appends an entry, behind which the next one is at this place; there are `used` bytes then.
-fn write_entry(out: Writer, entry: &Entry, place: u64, used: usize) -> Writer {
-    out.u64(services::fs::shown(entry.ino))
-        .u64(place)
-        .u16(record_of(entry) as u16)
-        // The file type is the upper half of the mode's type bits.
-        .bytes(&[(entry.mode >> 12) as u8])
-        .bytes(entry.name.as_bytes())
-        .pad_to(used)
+fn write_entry(out: &mut Vec<u8>, (ino, mode, name): Listed<'_>, place: u64, used: usize) {
+    let mut head = [0; 19];
+    head[..8].copy_from_slice(&services::fs::shown(ino).to_le_bytes());
+    head[8..16].copy_from_slice(&place.to_le_bytes());
+    head[16..18].copy_from_slice(&(record_of(name.len()) as u16).to_le_bytes());
+    // The file type is the upper half of the mode's type bits.
+    head[18] = (mode >> 12) as u8;
+    out.extend_from_slice(&head);
+    out.extend_from_slice(name.as_bytes());
+    out.resize(used, 0);
 }
 
 /// `getdents64` of a directory that is not one of the file system.
@@ -1090,9 +1093,9 @@ fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32)
     c.h.room(192 << 10)?;
     let mut place = c.p.files.get(fd)?.offset;
     let entries = crate::proc::entries(c, folder, place);
-    let (mut out, mut used) = (Writer::new(), 0);
+    let (mut out, mut used) = (Vec::new(), 0);
     for (at, entry) in &entries {
-        let record = record_of(entry);
+        let record = record_of(entry.name.len());
         if used + record > size as usize {
             if used == 0 {
                 return Err(EINVAL.into());
@@ -1100,9 +1103,9 @@ fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32)
             break;
         }
         (place, used) = (at + 1, used + record);
-        out = write_entry(out, entry, place, used);
+        write_entry(&mut out, (entry.ino, entry.mode, &entry.name), place, used);
     }
-    c.write(address, &out.done())?;
+    c.write(address, &out)?;
     c.p.files.get_mut(fd)?.offset = place;
     Ok(used as u64)
 }
@@ -1110,7 +1113,7 @@ fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32)
 /// `getdents64`.
 pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     let kind = c.p.files.get(fd)?.kind.clone();
-    let (ino, mut pending, mut cookie) = match kind {
+    let (ino, pending, mut cookie) = match kind {
         Kind::Directory {
             ino,
             pending,
@@ -1122,44 +1125,50 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     let mut place = c.p.files.get(fd)?.offset;
     let size = size as usize;
     c.check(address, size as u64, WRITE)?;
-    let mut out = Writer::new();
-    let mut used = 0;
-    let mut taken = 0;
-    loop {
-        if taken == pending.len() {
-            taken = 0;
-            pending = match c.fs(&Request::ReadDir { ino, cookie })? {
-                Reply::Entries { entries, next } => {
-                    cookie = next;
-                    let own = |e: services::fs::Entry| Entry {
-                        ino: e.ino,
-                        mode: c.s.nodes.mode(e.ino).unwrap_or(e.mode),
-                        name: e.name,
-                    };
-                    entries.into_iter().map(own).collect()
-                }
-                _ => return Err(EIO.into()),
-            };
-            if pending.is_empty() {
-                break;
-            }
-        }
-        let entry = &pending[taken];
-        let record = record_of(entry);
-        if used + record > size {
-            if used == 0 {
-                return Err(EINVAL.into());
-            }
-            break;
+    let mut out = Vec::with_capacity(size.min(4096));
+    // Those for which there is no room.
+    let mut rest = Vec::new();
+    let mut put = |entry: Listed<'_>| {
+        let used = out.len() + record_of(entry.2.len());
+        if used > size || !rest.is_empty() {
+            let (ino, mode, name) = entry;
+            rest.push(Entry {
+                ino,
+                mode,
+                name: name.into(),
+            });
+            return false;
         }
         place += 1;
-        used += record;
-        out = write_entry(out, entry, place, used);
-        taken += 1;
+        write_entry(&mut out, entry, place, used);
+        true
+    };
+    let mut goes_on = true;
+    for Entry { ino, mode, name } in &pending {
+        goes_on = put((*ino, *mode, name));
     }
-    c.write(address, &out.done())?;
+    let mut chunk = c.s.take_chunk();
+    while goes_on {
+        let request = Request::ReadDir { ino, cookie };
+        let room = &mut chunk[..services::fs::ENTRIES_ROOM];
+        let came = c.h.fs(&request, &[], room)?.1;
+        let (next, entries) = services::fs::listing(&room[..came.min(room.len())])?;
+        cookie = next;
+        let mut entries = entries.peekable();
+        goes_on = entries.peek().is_some();
+        for entry in entries {
+            let (ino, mode, name) = entry?;
+            let mode = c.s.nodes.mode(ino).unwrap_or(mode);
+            goes_on = put((ino, mode, name));
+        }
+    }
+    c.s.give_chunk(chunk);
+    if out.is_empty() && !rest.is_empty() {
+        return Err(EINVAL.into());
+    }
+    c.write(address, &out)?;
     super::inotify::did(c, fd, linux::IN_ACCESS);
-    let rest = pending.split_off(taken);
+    let used = out.len() as u64;
     let mut description = c.p.files.get_mut(fd)?;
     description.kind = Kind::Directory {
         ino,
@@ -1167,7 +1176,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
         cookie,
     };
     description.offset = place;
-    Ok(used as u64)
+    Ok(used)
 }
 
 /// The file that a descriptor is open on, and whether it may be written; `None` for zeros (`/dev/zero`).

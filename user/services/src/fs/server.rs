@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Deref;
 use interface::Error;
-use serde::Serialize;
 
 /// Most files that the session of a program has open.
 const MAX_OPEN: u64 = 256;
@@ -83,12 +82,11 @@ impl Open {
     }
 }
 
-/// In the encoding of the interface, if there is room for it.
+/// Bytes of an answer, if there is room for them.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is not.
-pub fn encode<T: Serialize>(value: &T, room: usize) -> Result<Vec<u8>, Error> {
-    let bytes = postcard::to_allocvec(value).map_err(|_| Error::NoMemory)?;
+pub fn fitting(bytes: Vec<u8>, room: usize) -> Result<Vec<u8>, Error> {
     (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
 }
 
