@@ -42,9 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What tools/count takes for the begin and the end of a stretch. */
-#define BEGIN __asm__ volatile(".byte 0x0f,0x1f,0x80,1,0x46,0x52,0x4d" ::: "memory")
-#define END __asm__ volatile(".byte 0x0f,0x1f,0x80,2,0x46,0x52,0x4d" ::: "memory")
+#include "../marks.h"
 
 /* Says that this process may be saved. */
 static void ready(const char *file)

@@ -12,23 +12,17 @@ mod said;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
-use super::boots::{self, numbers, Line};
-use super::report::alone;
+use super::beside;
+use super::boots::{self, Line};
 use super::{build_plugin, per};
 use page::Found;
 use said::Said;
-use xtask_build::archive::{Archive, Content};
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::{self, Images};
-use xtask_build::packages::Packages;
-use xtask_build::project::{finish, temp_dir, Project};
-use xtask_machine::control::Event;
-use xtask_machine::debian::Debian;
-use xtask_machine::{self as machine, Add, End, Operator, Options, Plugin};
+use xtask_build::project::Project;
+use xtask_machine::{Add, Options};
 
 /// What is written.
 const PAGE: &str = "docs/criu.md";
@@ -36,7 +30,7 @@ const PLOT: &str = "docs/criu.svg";
 /// Where the program and the first process of Linux are.
 const SOURCES: &str = "benches/criu";
 /// Packages with CRIU, a shell for its machine, and the kernel.
-const PACKAGES: [&str; 3] = ["criu", "busybox-static", "linux-image-amd64"];
+const PACKAGES: [&str; 3] = ["criu", "busybox-static", beside::KERNEL];
 /// Modules of the kernel that CRIU asks about sockets and firewalls, each behind those that it needs.
 const MODULES: [&str; 12] = [
     "crc32c_generic",
@@ -56,11 +50,6 @@ const MODULES: [&str; 12] = [
 const SIZES: [u64; 5] = [0, 2, 16, 64, 256];
 /// The two between which a byte's share is taken.
 const SHARE: [u64; 2] = [16, 256];
-/// Host time for a machine.
-const TIMEOUT: Duration = Duration::from_secs(1800);
-/// In megabytes: the largest program, its image, and what was made of it, twice.
-const MEMORY: u32 = 2048;
-
 /// States that may be refused, as `program.c` calls them, and what they are.
 const STATES: [(&str, &str); 21] = [
     ("job", "a job of a shell, in the shell's session"),
@@ -109,19 +98,6 @@ const ALL_OPTIONS: &str = "all-options";
 /// In how many ways the program with the calls is run.
 const WAYS: [&str; 3] = ["undisturbed", "goes-on", "restored"];
 
-/// The program for both systems.
-fn program(project: &Project) -> Result<Vec<u8>, Error> {
-    let directory = temp_dir()?;
-    let made = directory.path().join("program");
-    let mut command = Command::new("cc");
-    command
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-o"])
-        .arg(&made)
-        .arg(project.root.join(SOURCES).join("program.c"));
-    finish(command, "compiling benches/criu/program.c")?;
-    std::fs::read(&made).map_err(|error| Error::new(format!("{}: {error}", made.display())))
-}
-
 /// Whether Linux's machine wants this file of the packages.
 fn is_wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -130,78 +106,31 @@ fn is_wanted(path: &str) -> bool {
     library && !path.contains("python")
         || path.ends_with("sbin/criu")
         || path == "bin/busybox"
-        || path.starts_with("boot/vmlinuz-")
         || module.is_some_and(|name| MODULES.contains(&name))
 }
 
 /// The machine with Debian's kernel and CRIU.
 fn linux(project: &Project, program: &[u8], library: &Path) -> Result<Said, Error> {
-    let names = PACKAGES.map(String::from);
-    let files = Packages::get(project, &names)?.unpacked_of(&is_wanted)?;
-    let mut archive = Archive::with_directories()?;
-    let mut kernel = None;
-    for (path, content, attributes) in files.entries() {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        match content {
-            Content::File(bytes) if path.starts_with("boot/vmlinuz-") => {
-                kernel = Some(bytes.clone());
-            }
-            // Found by its name alone: nothing here has an index of modules.
-            Content::File(bytes) if name.ends_with(".ko") => {
-                archive.file(&format!("modules/{name}"), bytes.clone(), false)?;
-            }
-            _ => archive.put(path, content.clone(), *attributes)?,
-        }
-    }
-    let kernel =
-        kernel.ok_or_else(|| Error::new("Debian's package of a kernel has no kernel in it"))?;
-    let init = std::fs::read(project.root.join(SOURCES).join("init"))
-        .map_err(|error| Error::new(format!("{SOURCES}/init: {error}")))?;
+    let mut files = beside::files(project, &PACKAGES, &is_wanted)?;
+    let init = beside::source(project, &format!("{SOURCES}/init"))?;
+    let archive = &mut files.archive;
     archive.file("init", init, true)?;
     archive.file("bin/program", program.to_vec(), true)?;
-    let list = |words: &[String]| format!("{}\n", words.join(" ")).into_bytes();
-    archive.file("modules/order", list(&MODULES.map(String::from)), false)?;
-    archive.file("sizes", list(&SIZES.map(|size| size.to_string())), false)?;
+    let modules = MODULES.map(String::from);
+    archive.file("modules/order", beside::words(&modules), false)?;
+    let sizes = SIZES.map(|size| size.to_string());
+    archive.file("sizes", beside::words(&sizes), false)?;
     let states = STATES.map(|(state, _)| state.to_string());
-    archive.file("states", list(&states), false)?;
-
-    let directory = temp_dir()?;
-    let output = directory.path().join("counts");
-    let debian = Debian {
-        kernel,
-        initrd: archive.initrd()?,
-        memory: MEMORY,
-        plugin: plugin(library, &output),
-        timeout: TIMEOUT,
-    };
-    let mut lines = Vec::new();
-    debian.run(&mut |line| {
-        eprintln!("Linux: {line}");
-        lines.push(line.to_string());
-    })?;
-    understood(&lines, &output, "Linux")
+    archive.file("states", beside::words(&states), false)?;
+    let ran = beside::linux(files, library)?;
+    understood(&ran.lines, &ran.stretches, "Linux")
 }
 
-fn plugin(library: &Path, output: &Path) -> Plugin {
-    Plugin {
-        library: library.to_path_buf(),
-        output: output.to_path_buf(),
-        events: None,
-        profile: None,
-    }
-}
-
-/// What a machine's lines and the plugin's file tell.
-fn understood(lines: &[String], output: &Path, system: &str) -> Result<Said, Error> {
-    let counts = std::fs::read_to_string(output).unwrap_or_default();
-    let stretches: Vec<u64> = counts
-        .lines()
-        .filter_map(numbers::<3>)
-        .map(|[instructions, ..]| instructions)
-        .collect();
+/// What a machine's lines and the plugin's counts tell.
+fn understood(lines: &[String], stretches: &[u64], system: &str) -> Result<Said, Error> {
     let mut said = Said::default();
     for line in lines {
-        said.line(line, &stretches);
+        said.line(line, stretches);
     }
     if said.marks != stretches.len() {
         said.failures.push(format!(
@@ -293,64 +222,20 @@ fn script() -> (String, Vec<(&'static str, String)>) {
     (script, files)
 }
 
-/// Collects what is printed.
-#[derive(Default)]
-struct Listener {
-    text: String,
-}
-
-impl Operator for Listener {
-    fn console(&mut self, bytes: &[u8]) -> bool {
-        let text = String::from_utf8_lossy(bytes);
-        eprint!("{text}");
-        self.text.push_str(&text);
-        true
-    }
-
-    fn event(&mut self, _: &Event) {}
-}
-
 /// The machine with Fermata, in which the same program is saved by the command for that.
 fn fermata(images: &Images, program: &[u8], library: &Path) -> Result<Said, Error> {
     let (script, files) = script();
-    let directory = temp_dir()?;
-    let output = directory.path().join("counts");
-    let mut options = Options::new(Config::DEFAULT);
-    options.script = Some(script.into_bytes());
-    options.memory = MEMORY;
-    options.deterministic = true;
-    options.timeout = Some(TIMEOUT);
-    options.plugin = Some(plugin(library, &output));
-    options
-        .adds
-        .push(Add::bytes(program.to_vec(), true, "/bin/program"));
-    for (path, content) in files {
-        options
-            .adds
-            .push(Add::bytes(content.into_bytes(), false, path));
-    }
-    let mut listener = Listener::default();
-    let end = machine::run(images, &options, &mut listener)?;
-    match end {
-        End::Exit(0) => {}
-        End::Stopped(status) => {
-            return Err(Error {
-                message: "interrupted".into(),
-                status,
-            })
-        }
-        end => {
-            return Err(Error::new(format!(
-                "the machine with the program of Linux ended as {end:?}\n{}",
-                listener.text
-            )))
-        }
-    }
-    understood(&tried(&listener.text), &output, "Fermata")
+    let files = files.into_iter();
+    let mut adds: Vec<Add> = files
+        .map(|(path, content)| Add::bytes(content.into_bytes(), false, path))
+        .collect();
+    adds.push(Add::bytes(program.to_vec(), true, "/bin/program"));
+    let ran = beside::fermata(images, library, script, adds, None)?;
+    understood(&tried(&ran.lines), &ran.stretches, "Fermata")
 }
 
 /// The lines that were printed, with what commands said about a state as [`Said`] wants it.
-fn tried(text: &str) -> Vec<String> {
+fn tried(printed: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut state: Option<(&str, String)> = None;
     let end = |state: &mut Option<(&str, String)>, lines: &mut Vec<String>| {
@@ -359,13 +244,13 @@ fn tried(text: &str) -> Vec<String> {
             lines.push(format!("state {name}: {came}"));
         }
     };
-    for line in text.lines() {
+    for line in printed {
         if let Some(name) = line.strip_prefix("trying ") {
             end(&mut state, &mut lines);
             state = Some((name, String::new()));
         } else if line == "done" {
             end(&mut state, &mut lines);
-            lines.push(line.into());
+            lines.push(line.clone());
         } else if let Some((_, came)) = &mut state {
             let refused = line.split_once(": cannot be saved: ");
             let lost = line
@@ -381,7 +266,7 @@ fn tried(text: &str) -> Vec<String> {
                 *came = "absent".into();
             }
         } else {
-            lines.push(line.into());
+            lines.push(line.clone());
         }
     }
     lines
@@ -392,7 +277,7 @@ fn native(images: &Images, library: &Path) -> Result<BTreeMap<String, u64>, Erro
     let mut options = Options::new(Config::DEFAULT);
     // A size that others do not ask for is asked for by its number.
     options.script = Some(b"trust /bench/save_restore checkpoint_,256\nexit 0\n".to_vec());
-    options.memory = MEMORY;
+    options.memory = beside::MEMORY;
     options.words.push("program-quota=10".into());
     options.words.push("program-ceiling=31".into());
     let session = boots::session(
@@ -423,7 +308,7 @@ fn native(images: &Images, library: &Path) -> Result<BTreeMap<String, u64>, Erro
 pub(super) fn run(project: &Project) -> Result<u8, Error> {
     let images = image::build(project, &[Config::DEFAULT])?;
     let library = build_plugin(project)?;
-    let program = program(project)?;
+    let program = beside::program(project, &format!("{SOURCES}/program.c"))?;
     let native = native(&images, &library)?;
     let fermata = fermata(&images, &program, &library)?;
     let linux = linux(project, &program, &library)?;
@@ -432,15 +317,13 @@ pub(super) fn run(project: &Project) -> Result<u8, Error> {
         fermata,
         native,
     };
-    let write = |name: &str, text: String| {
-        std::fs::write(project.root.join(name), text)
-            .map_err(|error| Error::new(format!("{name}: {error}")))
-    };
-    write(PAGE, found.page())?;
-    if let Some(svg) = found.plot() {
-        write(PLOT, alone(svg))?;
-    }
-    println!("written: {PAGE}, {PLOT}");
+    beside::write(
+        project,
+        (PAGE, found.page()),
+        (PLOT, found.plot()),
+        "Checkpoints beside CRIU",
+        "Instructions to save and to restore, by what the program holds: docs/criu.md has them as tables.",
+    )?;
     let failures = [("Linux", &found.linux), ("Fermata", &found.fermata)];
     let mut status = 0;
     for (system, said) in failures {
@@ -459,8 +342,9 @@ mod tests {
     #[test]
     fn what_commands_say_of_a_state_is_its_outcome() {
         let text = "bytes 2 5\ntrying job\ntrying pipe\nprogram (6): cannot be saved: it shares the pipe\ntrying --cut pipe\nrestore: none\ntrying io_uring\nio_uring: Function not implemented\ncheckpoint: no job\ndone\n";
+        let printed: Vec<String> = text.lines().map(String::from).collect();
         assert_eq!(
-            tried(text),
+            tried(&printed),
             [
                 "bytes 2 5",
                 "state job: saved",

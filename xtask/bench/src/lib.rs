@@ -9,6 +9,7 @@
 //! * [`boots`] has the machines, and reads what they say.
 //! * [`devices`] has what requests to devices cost.
 //! * [`criu`] has what checkpoints cost, beside CRIU in Linux.
+//! * [`costs`] has what programs of Linux cost, beside Linux; [`beside`] is what these two have in common.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
 //! * [`masks`] measures the ways to mask interrupts.
@@ -18,8 +19,10 @@
 //! * [`report`] prints tables, and writes one page with plots, of [`table`]s and [`chart`]s.
 //! * [`thresholds`] has the counts that must not get worse.
 
+mod beside;
 mod boots;
 mod chart;
+mod costs;
 mod criu;
 mod devices;
 mod lines;
@@ -85,6 +88,9 @@ pub struct BenchOptions {
     /// Only checkpoints, beside CRIU of Debian's packages in Linux on the same emulator: writes docs/criu.md
     #[arg(long, conflicts_with_all = ["config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
     beside_criu: bool,
+    /// Only calls and programs of Linux, beside Debian's Linux on the same emulator: writes docs/linux-costs.md
+    #[arg(long, conflicts_with_all = ["beside_criu", "config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
+    beside_linux: bool,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas); `devices`: those of devices
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,
@@ -304,6 +310,9 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     signals::catch();
     if options.beside_criu {
         return criu::run(project);
+    }
+    if options.beside_linux {
+        return costs::run(project);
     }
     if let Some(path) = &options.json {
         // The file is opened first, so that a wrong path is found before anything is measured.

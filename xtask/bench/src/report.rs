@@ -503,13 +503,14 @@ pub(super) fn print(results: &Results) {
 }
 
 /// A plot as a file of its own, which has no style sheet and nothing behind it.
-pub(super) fn alone(svg: String) -> String {
-    svg.replacen(
-        '>',
-        "><style>text{font:12px system-ui,sans-serif;fill:#222}</style>\
+pub(super) fn alone(svg: String, title: &str, description: &str) -> String {
+    let begin = format!(
+        "><title>{}</title><desc>{}</desc><style>text{{font:12px system-ui,sans-serif;fill:#222}}</style>\
          <rect width='100%' height='100%' fill='#fff'/>",
-        1,
-    )
+        escaped(title),
+        escaped(description)
+    );
+    svg.replacen('>', &begin, 1)
 }
 
 /// The plots, and the names of their files.
@@ -517,7 +518,7 @@ pub(super) fn plots(results: &Results) -> Vec<(&'static str, String)> {
     sections(results)
         .into_iter()
         .filter_map(|section| match section.content {
-            Content::Chart(name, svg) => Some((name, alone(svg))),
+            Content::Chart(name, svg) => Some((name, alone(svg, &section.title, &section.note))),
             _ => None,
         })
         .collect()

@@ -82,6 +82,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "docs/comparison.md",
             "docs/devices.md",
             "docs/criu.md",
+            "docs/linux-costs.md",
             "docs/bench.md",
             "benches/README.md",
             "tools/README.md",

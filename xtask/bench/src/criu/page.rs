@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::super::beside::{millions, ratio, table};
 use super::super::chart::{Bar, Chart};
-use super::super::table::{grouped, number};
+use super::super::table::number;
 use super::said::Said;
 use super::{ALL_OPTIONS, CUT, SHARE, SIZES, STATES, WAYS};
 
@@ -15,25 +16,6 @@ pub(super) struct Found {
     pub(super) native: BTreeMap<String, u64>,
 }
 
-/// How many times as much, with two digits.
-fn ratio(ours: Option<u64>, theirs: Option<u64>) -> String {
-    match (ours, theirs) {
-        (Some(ours), Some(theirs)) if theirs > 0 => format!("{:.2}", ours as f64 / theirs as f64),
-        _ => "-".into(),
-    }
-}
-
-/// Millions, with as many digits as tell something.
-fn millions(count: Option<u64>) -> String {
-    match count {
-        Some(count) if count >= 100_000_000 => {
-            format!("{} M", grouped((count + 500_000) / 1_000_000))
-        }
-        Some(count) => format!("{:.1} M", count as f64 / 1e6),
-        None => "-".into(),
-    }
-}
-
 /// A bar of the plot, whose scale begins at a million.
 fn in_millions(series: usize, count: u64) -> Bar {
     Bar {
@@ -42,21 +24,6 @@ fn in_millions(series: usize, count: u64) -> Bar {
         label: millions(Some(count)),
         spread: None,
     }
-}
-
-/// A table of a page.
-fn table(page: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
-    let _ = writeln!(
-        page,
-        "| {} |\n|{}",
-        head.join(" | "),
-        "---|".repeat(head.len())
-    );
-    for row in rows {
-        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        let _ = writeln!(page, "| {} |", cells.join(" | "));
-    }
-    page.push('\n');
 }
 
 /// What a call returned, for people: nothing is said of what is right.
@@ -408,18 +375,7 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use super::{millions, table};
     use serde_json::Value;
-
-    #[test]
-    fn a_table_of_the_page() {
-        let mut page = String::new();
-        table(&mut page, &["a", "b"], [vec!["x|y".into(), "1".into()]]);
-        assert_eq!(page, "| a | b |\n|---|---|\n| x\\|y | 1 |\n\n");
-        assert_eq!(millions(Some(1_420_607)), "1.4 M");
-        assert_eq!(millions(Some(1_335_341_154)), "1,335 M");
-        assert_eq!(millions(None), "-");
-    }
 
     /// What the page says of native programs is what `test` holds, by a tenth; otherwise it is to be made anew.
     #[test]

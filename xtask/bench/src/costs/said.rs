@@ -1,0 +1,136 @@
+//! What the machines say: lines of words.
+
+use std::collections::BTreeMap;
+
+use super::super::beside::Ran;
+use xtask_build::error::Error;
+
+/// What a machine has said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Instructions of one operation, by the row; of several times the last.
+    pub(super) counted: BTreeMap<String, u64>,
+    /// Checksum and length of what a program wrote.
+    pub(super) came: BTreeMap<String, String>,
+    /// The release of the kernel, and what its clock is read from.
+    pub(super) kernel: String,
+    pub(super) clock: String,
+    pub(super) failures: Vec<String>,
+}
+
+impl Said {
+    /// What a machine's lines and the plugin's counts tell.
+    ///
+    /// # Errors
+    /// The machine did not come to its end.
+    pub(super) fn of(ran: &Ran, system: &str) -> Result<Self, Error> {
+        let mut said = Self::default();
+        let mut stretches = ran.stretches.iter();
+        let mut ended = false;
+        for line in &ran.lines {
+            let Some((word, rest)) = line.split_once(' ') else {
+                ended |= line == "done";
+                continue;
+            };
+            match word {
+                "measured" => said.measured(rest, stretches.next()),
+                "came" => {
+                    if let Some((name, came)) = rest.split_once(' ') {
+                        said.came.insert(name.into(), came.into());
+                    }
+                }
+                "kernel" => said.kernel = rest.into(),
+                "clock" => said.clock = rest.into(),
+                "failed" => said.failures.push(rest.into()),
+                _ => {}
+            }
+        }
+        let left = stretches.count();
+        if left > 0 {
+            said.failures
+                .push(format!("{left} stretches more than were told of"));
+        }
+        if !ended {
+            return Err(Error::new(format!(
+                "{system} did not come to its end:\n{}",
+                ran.lines.join("\n")
+            )));
+        }
+        Ok(said)
+    }
+
+    /// `NAME REPETITIONS STATUS`, and the instructions of the stretch.
+    fn measured(&mut self, rest: &str, stretch: Option<&u64>) {
+        let words: Vec<&str> = rest.split(' ').collect();
+        let operations = words.get(1).and_then(|word| word.parse::<u64>().ok());
+        let (Some(count), Some(operations @ 1..)) = (stretch, operations) else {
+            self.failures.push(format!("not counted: {rest}"));
+            return;
+        };
+        if words.get(2) != Some(&"0") {
+            self.failures.push(format!("failed: {rest}"));
+        }
+        let each = (count + operations / 2) / operations;
+        self.counted.insert(words[0].into(), each);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(lines: &[&str], stretches: &[u64]) -> Ran {
+        Ran {
+            lines: lines.iter().map(ToString::to_string).collect(),
+            stretches: stretches.to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_a_machine_says_is_understood() {
+        let lines = [
+            "kernel 6.1.0-56-amd64",
+            "clock tsc",
+            "measured getppid 1000 0",
+            "[   12.3] the kernel says something",
+            "measured tar 1 0",
+            "measured tar 1 0",
+            "came tar 123 456",
+            "done",
+        ];
+        let said = Said::of(&ran(&lines, &[348_600, 9, 7]), "Linux").unwrap();
+        assert_eq!(said.counted["getppid"], 349);
+        assert_eq!(said.counted["tar"], 7);
+        assert_eq!(said.came["tar"], "123 456");
+        assert_eq!(
+            (&said.kernel[..], &said.clock[..]),
+            ("6.1.0-56-amd64", "tsc")
+        );
+        assert!(said.failures.is_empty(), "{said:?}");
+    }
+
+    #[test]
+    fn what_failed_is_told() {
+        let failures = |lines: &[&str], stretches: &[u64]| {
+            let said = Said::of(&ran(lines, stretches), "Linux").unwrap();
+            said.failures
+        };
+        assert_eq!(
+            failures(&["measured gcc 1 127", "done"], &[5]),
+            ["failed: gcc 1 127"]
+        );
+        assert_eq!(
+            failures(&["measured a 0 0", "measured b 1 0", "done"], &[5]),
+            ["not counted: a 0 0", "not counted: b 1 0"]
+        );
+        assert_eq!(
+            failures(&["measured a 1 0", "done"], &[5, 6, 7]),
+            ["2 stretches more than were told of"]
+        );
+        assert_eq!(
+            failures(&["failed futex: status 3", "done"], &[]),
+            ["futex: status 3"]
+        );
+        assert!(Said::of(&ran(&["measured a 1 0"], &[5]), "Linux").is_err());
+    }
+}
