@@ -15,6 +15,8 @@ pub(super) struct Said {
     /// The release of the kernel, and what its clock is read from.
     pub(super) kernel: String,
     pub(super) clock: String,
+    /// What it does against Spectre, version 2, which is in every call and every change of processes.
+    pub(super) mitigations: String,
     pub(super) failures: Vec<String>,
 }
 
@@ -41,6 +43,7 @@ impl Said {
                 }
                 "kernel" => said.kernel = rest.into(),
                 "clock" => said.clock = rest.into(),
+                "mitigations" => said.mitigations = rest.to_lowercase(),
                 "failed" => said.failures.push(rest.into()),
                 _ => {}
             }
@@ -91,6 +94,7 @@ mod tests {
         let lines = [
             "kernel 6.1.0-56-amd64",
             "clock tsc",
+            "mitigations Retpolines",
             "measured getppid 1000 0",
             "[   12.3] the kernel says something",
             "measured tar 1 0",
@@ -106,6 +110,7 @@ mod tests {
             (&said.kernel[..], &said.clock[..]),
             ("6.1.0-56-amd64", "tsc")
         );
+        assert_eq!(said.mitigations, "retpolines");
         assert!(said.failures.is_empty(), "{said:?}");
     }
 
