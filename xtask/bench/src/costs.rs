@@ -220,7 +220,7 @@ pub(super) fn run(project: &Project) -> Result<u8, Error> {
         (PAGE, found.page()),
         (PLOT, found.plot()),
         "Linux programs beside Linux",
-        "Instructions of calls and of whole programs in Fermata and in Linux: docs/linux-costs.md has them as tables.",
+        "Instructions of calls and of whole programs in Fermata, in times of Linux's, and aims: docs/linux-costs.md has them as tables.",
     )?;
     Ok(0)
 }
