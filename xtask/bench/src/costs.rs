@@ -54,7 +54,11 @@ const CALLS: [(&str, &str, Aim); 21] = [
     ("clock", "`clock_gettime` by the C library", Aim::Count(78)),
     ("lseek", "`lseek`", Aim::None),
     ("write_null", "`write` of 1 B to `/dev/null`", Aim::None),
-    ("fstat", "`fstat`", Aim::Count(1_500)),
+    (
+        "fstat",
+        "`fstat`, for which glibc calls `newfstatat` with an empty path",
+        Aim::Count(1_500),
+    ),
     ("stat", "`stat`", Aim::Count(3_600)),
     ("open_close", "`open` and `close`", Aim::Count(6_500)),
     ("pread_1", "`pread` of 1 B", Aim::None),
