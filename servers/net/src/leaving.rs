@@ -1,12 +1,12 @@
 //! How what leaves gets from the thread that has the stack to the one that sends: a batch at a time.
 
+use crate::batch::Batch;
 use crate::stack::Stack;
-use alloc::vec::Vec;
 
 /// What the two threads share, behind a lock.
 #[derive(Debug, Default)]
 pub struct Leaving {
-    batch: Vec<u8>,
+    batch: Batch,
     /// The thread that sends has been given a batch, and has not sent it yet.
     busy: bool,
     /// There was more to leave meanwhile.
@@ -18,7 +18,7 @@ impl Leaving {
     #[must_use]
     pub const fn new() -> Self {
         Leaving {
-            batch: Vec::new(),
+            batch: Batch::new(),
             busy: false,
             more: false,
         }
@@ -27,7 +27,7 @@ impl Leaving {
     /// Gives the thread that sends what is to leave, in exchange for memory, unless it has something: then it asks for this when it has sent that. Whether it was
     /// given something, and is to be woken.
     #[must_use]
-    pub fn give(&mut self, stack: &mut Stack, spare: &mut Vec<u8>) -> bool {
+    pub fn give(&mut self, stack: &mut Stack, spare: &mut Batch) -> bool {
         if !stack.has_leaving() {
             return false;
         }
@@ -42,7 +42,7 @@ impl Leaving {
     }
 
     /// The thread that sends takes what it was given, in exchange for memory: nothing is in `batch` before, nor after if it was given nothing.
-    pub fn take(&mut self, batch: &mut Vec<u8>) {
+    pub fn take(&mut self, batch: &mut Batch) {
         core::mem::swap(&mut self.batch, batch);
     }
 

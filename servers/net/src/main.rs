@@ -8,11 +8,10 @@ extern crate alloc;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::task::Wake;
-use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
 use core::task::Waker;
-use fermata_net::{Address, Leaving, Options, Session, Shared, Stack};
+use fermata_net::{Address, Batch, Leaving, Options, Session, Shared, Stack};
 use interface::server::{Host, Visitor};
 use interface::Server;
 use proto::Error;
@@ -28,7 +27,7 @@ rt::entry!(main);
 const PAUSE: u64 = 1_000_000;
 
 /// A batch that has come, and that the first thread has not taken.
-static CAME: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static CAME: Mutex<Batch> = Mutex::new(Batch::new());
 /// A batch that is to leave.
 static LEAVES: Mutex<Leaving> = Mutex::new(Leaving::new());
 
@@ -45,15 +44,13 @@ fn driver() -> LinkClient {
 
 /// The thread that receives.
 fn receive(bell: &Ref) {
-    let mut room = alloc::vec![0; BATCH];
+    let mut batch = Batch::new();
     loop {
         let mut session = driver();
-        while let Ok(length) = session.receive(&mut room) {
-            // Mostly a frame or two. Room that is handed on would have to be cleared for the next batch, all of it.
-            let mut came = CAME.lock();
-            came.clear();
-            came.extend_from_slice(room.get(..length).unwrap_or_default());
-            drop(came);
+        while let Ok(length) = session.receive(batch.memory(BATCH)) {
+            batch.set_length(length);
+            // It gets this memory for what it has.
+            core::mem::swap(&mut *CAME.lock(), &mut batch);
             // It has taken them when it lets go.
             let _ = bell.poke();
         }
@@ -62,28 +59,30 @@ fn receive(bell: &Ref) {
 
 /// The thread that sends.
 fn send(bell: &Ref) {
-    let mut batch = Vec::new();
+    let mut batch = Batch::new();
     let mut session = driver();
     loop {
+        batch.clear();
         LEAVES.lock().take(&mut batch);
         if batch.is_empty() {
             rt::sys::thread_wait_interrupt();
             continue;
         }
-        while !batch.is_empty() {
-            let sent = match session.send(&batch) {
+        let mut rest = batch.bytes();
+        while !rest.is_empty() {
+            let sent = match session.send(rest) {
                 Ok(0) => session.room().map(|()| 0),
                 sent => sent,
             };
             match sent {
                 Ok(count) => {
-                    let taken = frames(&batch).take(count as usize);
+                    let taken = frames(rest).take(count as usize);
                     let bytes: usize = taken.map(|frame| 2 + frame.len()).sum();
-                    batch.drain(..bytes);
+                    rest = &rest[bytes..];
                 }
                 Err(Error::Broken) => session = driver(),
                 // One that no driver takes.
-                Err(_) => batch.clear(),
+                Err(_) => break,
             }
         }
         let more = LEAVES.lock().sent();
@@ -98,7 +97,7 @@ fn send(bell: &Ref) {
 struct Net {
     shared: Shared,
     /// Memory for batches.
-    spare: Vec<u8>,
+    spare: Batch,
     deadline: Option<u64>,
 }
 
@@ -193,7 +192,7 @@ fn serve() -> Result<Infallible, Error> {
     let shared = Rc::new(RefCell::new(Stack::new(options, now)));
     let mut server = Server::new(Net {
         shared,
-        spare: Vec::with_capacity(BATCH),
+        spare: Batch::new(),
         deadline: None,
     })?;
     server.knows(rt::names::job_of, rt::heap::want);

@@ -1,24 +1,24 @@
 //! Frames on their way between a network and the stack: a batch that has come, and one that is to leave.
 
+use crate::batch::Batch;
+use crate::packet::Packet;
 use crate::segments::Segments;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use services::link::{frames, BATCH, FRAME, MOST};
-use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use services::link::{FRAME, MOST};
+use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
-use smoltcp::wire::{
-    ArpPacket, EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet,
-};
+use smoltcp::wire::{ArpPacket, EthernetFrame, EthernetProtocol, IpAddress};
 
 /// Frames that the stack takes and makes.
 #[derive(Debug)]
 pub(crate) struct Queue {
     medium: Medium,
     /// What has come, and how far it was taken.
-    came: Vec<u8>,
+    came: Batch,
     at: usize,
     /// What is to leave, and how many frames these are.
-    leaves: Vec<u8>,
+    leaves: Batch,
     count: usize,
     /// The machine's addresses here: nobody else has them.
     pub(crate) own: Vec<IpAddress>,
@@ -36,7 +36,7 @@ pub(crate) struct Came<'a>(&'a [u8]);
 #[derive(Debug)]
 pub(crate) struct Leaves<'a> {
     medium: Medium,
-    batch: &'a mut Vec<u8>,
+    batch: &'a mut Batch,
     count: &'a mut usize,
     segments: &'a mut Segments,
     counters: &'a mut [u64; 4],
@@ -47,9 +47,9 @@ impl Queue {
     pub(crate) fn new(medium: Medium) -> Self {
         Queue {
             medium,
-            came: Vec::new(),
+            came: Batch::new(),
             at: 0,
-            leaves: Vec::new(),
+            leaves: Batch::new(),
             count: 0,
             own: Vec::new(),
             segments: Segments::default(),
@@ -58,18 +58,15 @@ impl Queue {
     }
 
     /// A batch has come: all of the last one was taken. What is left in `batch` is memory.
-    pub(crate) fn put(&mut self, batch: &mut Vec<u8>) {
+    pub(crate) fn put(&mut self, batch: &mut Batch) {
         core::mem::swap(&mut self.came, batch);
         self.at = 0;
         batch.clear();
     }
 
     /// Takes the batch that is to leave, in exchange for memory. Whether there is one.
-    pub(crate) fn take(&mut self, batch: &mut Vec<u8>) -> bool {
+    pub(crate) fn take(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
-        if self.leaves.capacity() == 0 {
-            self.leaves.reserve(BATCH);
-        }
         core::mem::swap(&mut self.leaves, batch);
         self.count = 0;
         !batch.is_empty()
@@ -77,7 +74,7 @@ impl Queue {
 
     /// Whether some of what has come was not taken.
     pub(crate) fn came_some(&self) -> bool {
-        self.at < self.came.len()
+        self.at < self.came.bytes().len()
     }
 
     /// Whether frames wait to be taken.
@@ -99,28 +96,54 @@ impl Queue {
     }
 }
 
-/// Whether a frame of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one for itself, or is for
+/// Whether a packet of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one for itself, or is for
 /// one of the latter. An IPv4 address in the form of IPv6 is on no wire (RFC 4291, section 2.5.5.2), and would be taken for that one.
-fn is_forged(frame: &[u8], own: &[IpAddress]) -> bool {
+fn is_forged(packet: &Packet, own: &[IpAddress]) -> bool {
+    let is_none = |address: IpAddress| match address {
+        IpAddress::Ipv4(address) => address.is_loopback(),
+        IpAddress::Ipv6(address) => {
+            let is_mapped = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
+            address.is_loopback() || is_mapped(address)
+        }
+    };
+    is_none(packet.from) || is_none(packet.to) || own.contains(&packet.from)
+}
+
+/// Whether the stack may get a frame of the wire that has no packet of IP in it: a question for cards, or an answer to one, that does not claim to come from this very
+/// machine. What says that it is a packet and is none is nothing.
+fn is_question(frame: &[u8], own: &[IpAddress]) -> bool {
     let Ok(frame) = EthernetFrame::new_checked(frame) else {
         return false;
     };
-    match frame.ethertype() {
-        EthernetProtocol::Ipv4 => Ipv4Packet::new_checked(frame.payload()).is_ok_and(|packet| {
-            let (from, to) = (packet.src_addr(), packet.dst_addr());
-            from.is_loopback() || to.is_loopback() || own.contains(&from.into())
-        }),
-        EthernetProtocol::Ipv6 => Ipv6Packet::new_checked(frame.payload()).is_ok_and(|packet| {
-            let (from, to) = (packet.src_addr(), packet.dst_addr());
-            let is_none =
-                |address: Ipv6Addr| address.is_loopback() || address.to_ipv4_mapped().is_some();
-            is_none(from) || is_none(to) || own.contains(&from.into())
-        }),
-        EthernetProtocol::Arp => ArpPacket::new_checked(frame.payload()).is_ok_and(|packet| {
+    frame.ethertype() == EthernetProtocol::Arp
+        && ArpPacket::new_checked(frame.payload()).is_ok_and(|packet| {
             let from: Option<[u8; 4]> = packet.source_protocol_addr().try_into().ok();
-            from.is_some_and(|from| own.contains(&Ipv4Addr::from(from).into()))
-        }),
-        _ => false,
+            !from.is_some_and(|from| own.contains(&Ipv4Addr::from(from).into()))
+        })
+}
+
+impl Queue {
+    /// The next frame that the stack may get: where it stands in the batch.
+    fn next(&mut self) -> Option<core::ops::Range<usize>> {
+        loop {
+            let place = self.came.frame(self.at)?;
+            self.at = place.end;
+            self.counters[0] += 1;
+            let frame = &mut self.came.bytes_mut()[place.clone()];
+            let may = match Packet::of(self.medium, frame) {
+                // The machine's own packets are not altered on their way.
+                Some(packet) if self.medium == Medium::Ip => self.segments.came(&packet, frame),
+                Some(packet) => {
+                    let is_forged = is_forged(&packet, &self.own);
+                    !is_forged && packet.is_whole(frame) && self.segments.came(&packet, frame)
+                }
+                None => self.medium == Medium::Ethernet && is_question(frame, &self.own),
+            };
+            if may {
+                return Some(place);
+            }
+            self.counters[1] += 1;
+        }
     }
 }
 
@@ -129,18 +152,7 @@ impl phy::Device for Queue {
     type TxToken<'a> = Leaves<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Came<'_>, Leaves<'_>)> {
-        let frame = loop {
-            let length = frames(&self.came[self.at..]).next()?.len();
-            let place = self.at + 2..self.at + 2 + length;
-            self.at = place.end;
-            self.counters[0] += 1;
-            let frame = &mut self.came[place.clone()];
-            let is_forged = self.medium == Medium::Ethernet && is_forged(frame, &self.own);
-            if !is_forged && self.segments.came(self.medium, frame) {
-                break &self.came[place];
-            }
-            self.counters[1] += 1;
-        };
+        let place = self.next()?;
         let leaves = Leaves {
             medium: self.medium,
             batch: &mut self.leaves,
@@ -148,7 +160,7 @@ impl phy::Device for Queue {
             segments: &mut self.segments,
             counters: &mut self.counters,
         };
-        Some((Came(frame), leaves))
+        Some((Came(&self.came.bytes()[place]), leaves))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Leaves<'_>> {
@@ -168,6 +180,12 @@ impl phy::Device for Queue {
             Medium::Ethernet => FRAME,
             Medium::Ip => FRAME - 14,
         };
+        // Ours to look at and to fill in; nobody's of what the machine sends to itself.
+        capabilities.checksum.tcp = Checksum::None;
+        capabilities.checksum.udp = Checksum::None;
+        if self.medium == Medium::Ip {
+            capabilities.checksum.ipv4 = Checksum::None;
+        }
         capabilities
     }
 }
@@ -181,18 +199,21 @@ impl phy::RxToken for Came<'_> {
 impl phy::TxToken for Leaves<'_> {
     /// An answer for which there is no room is dropped: what comes is always taken.
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let start = self.batch.len();
-        self.batch.extend_from_slice(&(length as u16).to_le_bytes());
-        self.batch.resize(start + 2 + length, 0);
-        let result = f(&mut self.batch[start + 2..]);
+        let result = f(self.batch.push(length));
         if *self.count >= MOST || length > FRAME {
-            self.batch.truncate(start);
+            self.batch.take_back(length);
             self.counters[3] += 1;
-        } else {
-            self.segments.leaves(self.medium, &self.batch[start + 2..]);
-            *self.count += 1;
-            self.counters[2] += 1;
+            return result;
         }
+        let frame = self.batch.last_mut(length);
+        if let Some(packet) = Packet::of(self.medium, frame) {
+            if self.medium == Medium::Ethernet {
+                packet.fill(frame);
+            }
+            self.segments.leaves(&packet, frame);
+        }
+        *self.count += 1;
+        self.counters[2] += 1;
         result
     }
 }

@@ -8,13 +8,9 @@
 //!   from a segment that begins before what it expects, not even its confirmation, and both ends would wait for ever. So such a segment gets the number that is
 //!   expected.
 
-use alloc::collections::BTreeMap;
-use core::ops::Range;
-use smoltcp::phy::Medium;
-use smoltcp::wire::{
-    EthernetFrame, IpAddress, IpEndpoint, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket,
-    TcpSeqNumber,
-};
+use crate::packet::Packet;
+use alloc::vec::Vec;
+use smoltcp::wire::{IpEndpoint, IpProtocol, TcpPacket, TcpSeqNumber};
 
 /// The two ends of a connection: this one, the other one.
 pub(crate) type Ends = (IpEndpoint, IpEndpoint);
@@ -30,61 +26,60 @@ struct Connection {
     is_full: bool,
 }
 
-/// The connections of one network.
+/// The connections of one network, in the order of the stack's sockets. Mostly they are few, and as they were when the last frames came: then nothing of this is
+/// made anew.
 #[derive(Debug, Default)]
-pub(crate) struct Segments(BTreeMap<Ends, Connection>);
-
-/// A segment in a frame: who sent it, who gets it, where it stands.
-fn segment(medium: Medium, frame: &[u8]) -> Option<(IpEndpoint, IpEndpoint, Range<usize>)> {
-    let packet = match medium {
-        Medium::Ethernet => EthernetFrame::new_checked(frame).ok()?.payload(),
-        Medium::Ip => frame,
-    };
-    let begin = frame.len() - packet.len();
-    let (from, to, protocol, header, end): (IpAddress, IpAddress, _, _, _) =
-        match IpVersion::of_packet(packet.get(..1)?).ok()? {
-            IpVersion::Ipv4 => {
-                let packet = Ipv4Packet::new_checked(packet).ok()?;
-                let header = usize::from(packet.header_len());
-                let end = usize::from(packet.total_len());
-                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-                (from, to, packet.next_header(), header, end)
-            }
-            IpVersion::Ipv6 => {
-                let packet = Ipv6Packet::new_checked(packet).ok()?;
-                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-                let (header, end) = (packet.header_len(), packet.total_len());
-                (from, to, packet.next_header(), header, end)
-            }
-        };
-    if protocol != IpProtocol::Tcp {
-        return None;
-    }
-    let place = begin + header..begin + end;
-    let segment = TcpPacket::new_checked(frame.get(place.clone())?).ok()?;
-    let from = IpEndpoint::new(from, segment.src_port());
-    let to = IpEndpoint::new(to, segment.dst_port());
-    Some((from, to, place))
-}
+pub(crate) struct Segments(Vec<(Ends, Connection)>);
 
 impl Segments {
     /// These connections are being made or there, and no others.
-    pub(crate) fn set_connections(&mut self, connections: impl Iterator<Item = Ends>) {
-        let mut before = core::mem::take(&mut self.0);
-        self.0 = connections
-            .map(|ends| (ends, before.remove(&ends).unwrap_or_default()))
-            .collect();
+    pub(crate) fn set_connections<I: Iterator<Item = Ends>>(
+        &mut self,
+        connections: impl Fn() -> I,
+    ) {
+        if connections().eq(self.0.iter().map(|(ends, _)| *ends)) {
+            return;
+        }
+        let before = core::mem::take(&mut self.0);
+        // Those that were there are in the same order: where the last one was found the next one is.
+        let mut next = 0;
+        let known = |ends: Ends| {
+            let (first, rest) = before.split_at(next);
+            let found = rest.iter().chain(first).position(|(its, _)| *its == ends);
+            let Some(found) = found else {
+                return (ends, Connection::default());
+            };
+            let at = (next + found) % before.len();
+            next = at + 1;
+            (ends, before[at].1)
+        };
+        self.0 = connections().map(known).collect();
     }
 
-    /// A frame has come. Whether the stack gets it.
-    pub(crate) fn came(&mut self, medium: Medium, frame: &mut [u8]) -> bool {
-        let Some((from, to, place)) = segment(medium, frame) else {
+    /// The segment in a packet, and what is known of its connection: `ends` says which this is.
+    fn segment<'a>(
+        &mut self,
+        packet: &Packet,
+        frame: &'a mut [u8],
+        ends: impl FnOnce(IpEndpoint, IpEndpoint) -> Ends,
+    ) -> Option<(TcpPacket<&'a mut [u8]>, &mut Connection)> {
+        if packet.protocol != IpProtocol::Tcp || self.0.is_empty() {
+            return None;
+        }
+        let segment = TcpPacket::new_checked(frame.get_mut(packet.place.clone())?).ok()?;
+        let from = IpEndpoint::new(packet.from, segment.src_port());
+        let to = IpEndpoint::new(packet.to, segment.dst_port());
+        let ends = ends(from, to);
+        let (_, connection) = self.0.iter_mut().find(|(its, _)| *its == ends)?;
+        Some((segment, connection))
+    }
+
+    /// A frame has come, as it was sent. Whether the stack gets it. (Nothing looks at its checksum behind this.)
+    pub(crate) fn came(&mut self, packet: &Packet, frame: &mut [u8]) -> bool {
+        let Some((mut segment, connection)) = self.segment(packet, frame, |from, to| (to, from))
+        else {
             return true;
         };
-        let Some(connection) = self.0.get_mut(&(to, from)) else {
-            return true;
-        };
-        let mut segment = TcpPacket::new_unchecked(&mut frame[place]);
         if segment.syn() && !segment.ack() {
             return false;
         }
@@ -94,23 +89,17 @@ impl Segments {
         };
         let is_empty = segment.segment_len() == 0 && segment.ack() && !segment.rst();
         let crosses = segment.seq_number() + 1 == expects && segment.ack_number() == sent + 1;
-        // What was altered on its way is not made whole.
-        if is_empty && crosses && segment.verify_checksum(&from.addr, &to.addr) {
+        if is_empty && crosses {
             segment.set_seq_number(expects);
-            segment.fill_checksum(&from.addr, &to.addr);
         }
         true
     }
 
     /// A frame leaves.
-    pub(crate) fn leaves(&mut self, medium: Medium, frame: &[u8]) {
-        let Some((from, to, place)) = segment(medium, frame) else {
+    pub(crate) fn leaves(&mut self, packet: &Packet, frame: &mut [u8]) {
+        let Some((segment, connection)) = self.segment(packet, frame, |from, to| (from, to)) else {
             return;
         };
-        let Some(connection) = self.0.get_mut(&(from, to)) else {
-            return;
-        };
-        let segment = TcpPacket::new_unchecked(&frame[place]);
         if segment.ack() {
             connection.expects = Some(segment.ack_number());
         }

@@ -5,6 +5,7 @@ mod datagrams;
 pub(crate) mod names;
 mod streams;
 
+use crate::batch::Batch;
 use crate::queue::Queue;
 use crate::segments::Ends;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -260,8 +261,8 @@ impl Net {
 
     fn poll(&mut self, now: u64) {
         if self.queue.came_some() {
-            let sockets = self.sockets.iter();
-            let connections = sockets.filter_map(|(_, socket)| connection(socket));
+            let sockets = &self.sockets;
+            let connections = || sockets.iter().filter_map(|(_, socket)| connection(socket));
             self.queue.segments.set_connections(connections);
         }
         self.interface
@@ -413,13 +414,13 @@ impl Stack {
     }
 
     /// A batch has come over the wire: all of the last one was taken. What is left in `batch` is memory.
-    pub fn came(&mut self, batch: &mut Vec<u8>) {
+    pub fn came(&mut self, batch: &mut Batch) {
         self.wire.queue.put(batch);
         self.changed = true;
     }
 
     /// Takes the batch that is to leave over the wire, in exchange for memory.
-    pub fn take_leaving(&mut self, batch: &mut Vec<u8>) {
+    pub fn take_leaving(&mut self, batch: &mut Batch) {
         // There may be more that found no room.
         self.changed |= self.wire.queue.is_full();
         self.wire.queue.take(batch);

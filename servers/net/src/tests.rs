@@ -1,5 +1,6 @@
 //! Two machines and a wire between them that loses, doubles, reorders and alters frames; and frames that nobody would send.
 
+use crate::batch::Batch;
 use crate::leaving::Leaving;
 use crate::session::{Session, Shared};
 use crate::stack::{Address, Options, Stack};
@@ -17,7 +18,7 @@ use core::pin::{pin, Pin};
 use core::task::{Context, Poll, Waker};
 use fastrand::Rng;
 use proto::Error;
-use services::link::{frames, push, FRAME, MOST};
+use services::link::{FRAME, MOST};
 use services::net::{words, Kind, Network, Place, BACKLOG, SOCKETS};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -52,6 +53,16 @@ fn options(number: u64) -> Options {
     }
 }
 
+/// Appends a frame to a batch.
+fn push(batch: &mut Batch, frame: &[u8]) {
+    batch.push(frame.len()).copy_from_slice(frame);
+}
+
+/// The frames of a batch.
+fn frames(batch: &Batch) -> impl Iterator<Item = &[u8]> {
+    services::link::frames(batch.bytes())
+}
+
 /// A machine.
 struct Machine {
     shared: Shared,
@@ -75,8 +86,9 @@ impl Machine {
     fn turn(&mut self, now: u64) -> Vec<Vec<u8>> {
         let mut stack = self.shared.borrow_mut();
         let mut leaves = Vec::new();
-        let mut batch = Vec::new();
+        let mut batch = Batch::new();
         for coming in self.coming.chunks(MOST) {
+            batch.clear();
             for frame in coming {
                 push(&mut batch, frame);
             }
@@ -1316,6 +1328,33 @@ fn nobody_outside_is_the_machine_itself() {
     );
 }
 
+/// The stack is told that checksums are somebody else's to look at: what was altered on its way does not get to it.
+#[test]
+fn what_was_altered_arrives_nowhere() {
+    let mut machine = Machine::new(options(0));
+    let session = machine.session();
+    let socket = session.socket(Kind::Datagram).unwrap();
+    assert_eq!(session.bind(socket, 99), Ok(99));
+    let card = EthernetAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
+    let (from, to) = (([10, 0, 3, 9].into(), 5), ([10, 0, 3, 1].into(), 99));
+    let good = datagram(card, from, to, b"hello");
+    let mut comes = |at: usize| {
+        let mut frame = good.clone();
+        if at != 0 {
+            frame[at] ^= 1;
+        }
+        machine.coming.push(frame);
+        machine.turn(TICK);
+        session.receive(socket, 100).is_ok()
+    };
+    assert!(comes(0));
+    for at in 34..good.len() {
+        assert!(!comes(at), "S2: a datagram with byte {at} altered");
+    }
+    let [came, useless, ..] = machine.shared.borrow().counters();
+    assert_eq!((came, useless), (14, 13), "S2: they are counted");
+}
+
 #[test]
 fn answers_without_room_are_dropped() {
     let mut machine = Machine::new(options(0));
@@ -1344,7 +1383,7 @@ fn answers_without_room_are_dropped() {
         &checksums,
     );
     // Who sends from there is known, so answers need not be asked for.
-    let mut batch = Vec::new();
+    let mut batch = Batch::new();
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
         source_hardware_addr: Servers::CARD,
@@ -1392,7 +1431,7 @@ fn what_leaves_waits_for_the_batch_before_it_only() {
     send();
     world.turns(5);
     let stack = &world.machines[0].shared;
-    let (mut leaving, mut spare, mut batch) = (Leaving::new(), Vec::new(), Vec::new());
+    let (mut leaving, mut spare, mut batch) = (Leaving::new(), Batch::new(), Batch::new());
     let now = world.now;
     let mut settle = |leaving: &mut Leaving| {
         let mut stack = stack.borrow_mut();

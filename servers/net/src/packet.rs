@@ -1,0 +1,301 @@
+//! What has to be known of a frame before the stack gets it and before it leaves: who sends it, to whom, and what is carried where. And the checksums of TCP and
+//! UDP, which the stack leaves to this: it has them byte pair by byte pair, and this eight bytes at a time.
+//!
+//! **Nothing of the two protocols gets to the stack from the wire unless its checksum was right**: the stack finds what a packet carries behind the header of IP, and in
+//! IPv6 behind one header of options for each hop, as [`Packet::of`] does; everything else is of no protocol that it takes without looking itself.
+
+use core::ops::Range;
+use smoltcp::phy::Medium;
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet,
+    TcpPacket, UdpPacket,
+};
+
+/// A packet of IP in a frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    /// Who sends it, to whom.
+    pub(crate) from: IpAddress,
+    pub(crate) to: IpAddress,
+    /// What it carries, and where in the frame.
+    pub(crate) protocol: IpProtocol,
+    pub(crate) place: Range<usize>,
+}
+
+/// Where what a packet carries stands in it, if a header of options for each hop is in front of that, and what it is.
+fn behind_options(packet: &[u8], place: Range<usize>) -> Option<(IpProtocol, Range<usize>)> {
+    let [protocol, eights] = *packet.get(place.clone())?.first_chunk()?;
+    let start = place.start + 8 * (1 + usize::from(eights));
+    (start <= place.end).then_some((protocol.into(), start..place.end))
+}
+
+impl Packet {
+    /// The packet in a frame, if there is a whole one in it.
+    pub(crate) fn of(medium: Medium, frame: &[u8]) -> Option<Self> {
+        let (begin, version) = match medium {
+            Medium::Ethernet => {
+                let version = match EthernetFrame::new_checked(frame).ok()?.ethertype() {
+                    EthernetProtocol::Ipv4 => IpVersion::Ipv4,
+                    EthernetProtocol::Ipv6 => IpVersion::Ipv6,
+                    _ => return None,
+                };
+                (EthernetFrame::<&[u8]>::header_len(), Some(version))
+            }
+            Medium::Ip => (0, None),
+        };
+        let packet = &frame[begin..];
+        let says = IpVersion::of_packet(packet.get(..1)?).ok()?;
+        if version.is_some_and(|version| version != says) {
+            return None;
+        }
+        let (from, to, (protocol, place)) = match says {
+            IpVersion::Ipv4 => {
+                let packet = Ipv4Packet::new_checked(packet).ok()?;
+                let place = packet.header_len().into()..packet.total_len().into();
+                let carries = (packet.next_header(), place);
+                (packet.src_addr().into(), packet.dst_addr().into(), carries)
+            }
+            IpVersion::Ipv6 => {
+                let whole = packet;
+                let packet = Ipv6Packet::new_checked(packet).ok()?;
+                let place = packet.header_len()..packet.total_len();
+                let carries = match packet.next_header() {
+                    IpProtocol::HopByHop => behind_options(whole, place)?,
+                    protocol => (protocol, place),
+                };
+                (packet.src_addr().into(), packet.dst_addr().into(), carries)
+            }
+        };
+        Some(Packet {
+            from,
+            to,
+            protocol,
+            place: begin + place.start..begin + place.end,
+        })
+    }
+
+    /// The sum of the bytes and of what a checksum has of the packet besides.
+    fn sum(&self, bytes: &[u8]) -> u16 {
+        let mut total = bytes.len() as u64 + u64::from(u8::from(self.protocol));
+        // As the words are in memory, the first byte in front.
+        total = u64::from((total as u16).to_be());
+        for address in [self.from, self.to] {
+            total += match address {
+                IpAddress::Ipv4(address) => u64::from(sum(&address.octets())),
+                IpAddress::Ipv6(address) => u64::from(sum(&address.octets())),
+            };
+        }
+        fold(total + u64::from(sum(bytes)))
+    }
+
+    /// Whether what came with a checksum of TCP or UDP came as it was sent. Other protocols' are the stack's to look at.
+    pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
+        let bytes = &frame[self.place.clone()];
+        match self.protocol {
+            IpProtocol::Tcp => self.sum(bytes) == 0xffff,
+            IpProtocol::Udp => {
+                let Ok(datagram) = UdpPacket::new_checked(bytes) else {
+                    return false;
+                };
+                match (datagram.checksum(), self.from) {
+                    // Who sends by IPv4 may leave it out (RFC 768), and by IPv6 may not (RFC 8200, section 8.1).
+                    (0, IpAddress::Ipv4(_)) => true,
+                    (0, IpAddress::Ipv6(_)) => false,
+                    _ => self.sum(&bytes[..datagram.len().into()]) == 0xffff,
+                }
+            }
+            _ => true,
+        }
+    }
+
+    /// Fills in the checksum of TCP or UDP of what the stack has made, which has left 0 there.
+    pub(crate) fn fill(&self, frame: &mut [u8]) {
+        if !matches!(self.protocol, IpProtocol::Tcp | IpProtocol::Udp) {
+            return;
+        }
+        let bytes = &mut frame[self.place.clone()];
+        // As it is in memory, the first byte in front.
+        let sum = u16::from_be(!self.sum(bytes));
+        match self.protocol {
+            IpProtocol::Tcp => TcpPacket::new_unchecked(bytes).set_checksum(sum),
+            // 0 would say that there is none.
+            _ => UdpPacket::new_unchecked(bytes).set_checksum(if sum == 0 { 0xffff } else { sum }),
+        }
+    }
+}
+
+/// Adds halves until there is one.
+const fn fold(mut total: u64) -> u16 {
+    total = (total >> 32) + (total & 0xffff_ffff);
+    total = (total >> 32) + (total & 0xffff_ffff);
+    total = (total >> 16) + (total & 0xffff);
+    total = (total >> 16) + (total & 0xffff);
+    total = (total >> 16) + (total & 0xffff);
+    total as u16
+}
+
+/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the bottom (RFC 1071): of words of 64 bits the sum is
+/// the same.
+fn sum(bytes: &[u8]) -> u16 {
+    let (mut total, mut carried) = (0u64, 0u64);
+    let mut add = |word: &[u8; 8]| {
+        let (more, carry) = total.overflowing_add(u64::from_ne_bytes(*word));
+        total = more;
+        // As many as there are words at most.
+        carried = carried.wrapping_add(u64::from(carry));
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let (fours, words) = words.as_chunks::<4>();
+    for [a, b, c, d] in fours {
+        add(a);
+        add(b);
+        add(c);
+        add(d);
+    }
+    words.iter().for_each(&mut add);
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    add(&last);
+    fold(u64::from(fold(total)) + carried)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sum, Packet};
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use fastrand::Rng;
+    use smoltcp::phy::{ChecksumCapabilities, Medium};
+    use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpPacket, UdpPacket};
+
+    /// A packet from one address to another one, as the stack makes it, with its checksum filled in by the stack's own means.
+    fn packet(ends: (IpAddr, IpAddr), protocol: IpProtocol, carried: &[u8]) -> Vec<u8> {
+        let (from, to): (IpAddress, IpAddress) = (ends.0.into(), ends.1.into());
+        let head = IpRepr::new(from, to, protocol, carried.len(), 64);
+        let mut bytes = vec![0; head.buffer_len()];
+        head.emit(&mut bytes[..], &ChecksumCapabilities::default());
+        let behind = &mut bytes[head.header_len()..];
+        behind.copy_from_slice(carried);
+        match protocol {
+            IpProtocol::Tcp => TcpPacket::new_unchecked(behind).fill_checksum(&from, &to),
+            IpProtocol::Udp => {
+                let mut datagram = UdpPacket::new_unchecked(behind);
+                datagram.set_len(carried.len() as u16);
+                datagram.fill_checksum(&from, &to);
+            }
+            _ => {}
+        }
+        bytes
+    }
+
+    /// The two ends of packets of either version.
+    const FOUR: (IpAddr, IpAddr) = (
+        IpAddr::V4(Ipv4Addr::new(10, 0, 3, 9)),
+        IpAddr::V4(Ipv4Addr::new(250, 255, 255, 1)),
+    );
+    const SIX: (IpAddr, IpAddr) = (
+        IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0x5054, 0xff, 0xfe12, 0x3456)),
+        IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0xffff, 0xffff, 0xffff, 7)),
+    );
+
+    fn ether(kind: [u8; 2], packet: &[u8]) -> Vec<u8> {
+        [&[0; 12][..], &kind, packet].concat()
+    }
+
+    /// What is carried, of so many bytes behind a header.
+    fn carried(random: &mut Rng, protocol: IpProtocol, more: usize) -> Vec<u8> {
+        let head = if protocol == IpProtocol::Tcp { 20 } else { 8 };
+        let mut bytes: Vec<u8> = (0..head + more).map(|_| random.u8(..)).collect();
+        if protocol == IpProtocol::Tcp {
+            // The length of the header.
+            bytes[12] = 0x50;
+        }
+        bytes
+    }
+
+    /// The checksums are those of the stack's own functions, of any length, both those that are filled in and those that are looked at.
+    #[test]
+    fn checksums_are_those_of_the_protocols() {
+        let mut random = Rng::with_seed(1);
+        let none = [].as_slice();
+        assert_eq!((sum(none), sum(&[0xff; 64])), (0, 0xffff));
+        for more in (0..200).chain([1000, 1452, 1459]) {
+            for (ends, kind) in [(FOUR, [8, 0]), (SIX, [0x86, 0xdd])] {
+                for protocol in [IpProtocol::Tcp, IpProtocol::Udp] {
+                    let carried = carried(&mut random, protocol, more);
+                    let good = ether(kind, &packet(ends, protocol, &carried));
+                    let found = Packet::of(Medium::Ethernet, &good).unwrap();
+                    assert!(found.is_whole(&good), "{protocol} with {more} bytes more");
+                    let mut made = good.clone();
+                    let at = found.place.start + if protocol == IpProtocol::Tcp { 16 } else { 6 };
+                    made[at..at + 2].fill(0);
+                    found.fill(&mut made);
+                    assert_eq!(made, good, "{protocol} with {more} bytes more");
+                }
+            }
+        }
+    }
+
+    /// A packet of which a bit was altered on its way is not whole, wherever that is in what its checksum is of; nor is one behind options for each hop.
+    #[test]
+    fn what_was_altered_is_not_whole() {
+        let mut random = Rng::with_seed(2);
+        for options in [false, true] {
+            for (ends, kind) in [(FOUR, [8, 0]), (SIX, [0x86, 0xdd])] {
+                for protocol in [IpProtocol::Tcp, IpProtocol::Udp] {
+                    let carried = carried(&mut random, protocol, 33);
+                    let mut bytes = packet(ends, protocol, &carried);
+                    if options {
+                        if ends == FOUR {
+                            continue;
+                        }
+                        // Eight bytes: what is behind, how many eights more, and an option of padding.
+                        let head = [u8::from(protocol), 0, 1, 4, 0, 0, 0, 0];
+                        bytes.splice(40..40, head);
+                        bytes[6] = 0;
+                        bytes[5] += 8;
+                    }
+                    let good = ether(kind, &bytes);
+                    let found = Packet::of(Medium::Ethernet, &good).unwrap();
+                    assert_eq!(
+                        found.protocol, protocol,
+                        "S2: it is looked at behind options"
+                    );
+                    assert!(found.is_whole(&good), "{protocol}, options: {options}");
+                    let start = found.place.start;
+                    for bit in 8 * start..8 * good.len() {
+                        let mut bad = good.clone();
+                        bad[bit / 8] ^= 1 << (bit % 8);
+                        // Of a datagram less may be carried than there is: then its length was altered.
+                        assert!(
+                            !found.is_whole(&bad),
+                            "S2: {protocol} with bit {} of byte {} altered",
+                            bit % 8,
+                            bit / 8 - start
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// A datagram without a checksum is whole by IPv4 only; what says that it is a packet and is none, and options that are longer than it, is nothing.
+    #[test]
+    fn what_has_no_checksum() {
+        for (ends, kind, whole) in [(FOUR, [8, 0], true), (SIX, [0x86, 0xdd], false)] {
+            let mut bytes = ether(kind, &packet(ends, IpProtocol::Udp, &[7; 30]));
+            let found = Packet::of(Medium::Ethernet, &bytes).unwrap();
+            bytes[found.place.start + 6..][..2].fill(0);
+            assert_eq!(found.is_whole(&bytes), whole, "S2: {ends:?}");
+        }
+        let four = packet(FOUR, IpProtocol::Udp, &[7; 30]);
+        assert!(Packet::of(Medium::Ethernet, &ether([0x86, 0xdd], &four)).is_none());
+        assert!(Packet::of(Medium::Ethernet, &ether([8, 0], &four[..20])).is_none());
+        let mut six = packet(SIX, IpProtocol::HopByHop, &[17; 30]);
+        assert!(Packet::of(Medium::Ip, &six).is_none(), "longer than it is");
+        six[41] = 1;
+        let found = Packet::of(Medium::Ip, &six).unwrap();
+        assert_eq!((found.protocol, found.place), (IpProtocol::Udp, 56..70));
+    }
+}
