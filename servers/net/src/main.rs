@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use alloc::task::Wake;
 use core::cell::RefCell;
 use core::convert::Infallible;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 use fermata_net::{Address, Batch, Leaving, Options, Session, Shared, Stack};
 use interface::server::{Host, Visitor};
@@ -28,6 +29,8 @@ const PAUSE: u64 = 1_000_000;
 
 /// A batch that has come, and that the first thread has not taken.
 static CAME: Mutex<Batch> = Mutex::new(Batch::new());
+/// Whether there is one.
+static HAS_COME: AtomicBool = AtomicBool::new(false);
 /// A batch that is to leave.
 static LEAVES: Mutex<Leaving> = Mutex::new(Leaving::new());
 
@@ -51,6 +54,7 @@ fn receive(bell: &Ref) {
             batch.set_length(length);
             // It gets this memory for what it has.
             core::mem::swap(&mut *CAME.lock(), &mut batch);
+            HAS_COME.store(true, Ordering::Release);
             // It has taken them when it lets go.
             let _ = bell.poke();
         }
@@ -105,16 +109,16 @@ struct Net {
 static SENDER: Lazy<Ref> = Lazy::new();
 
 impl Net {
-    /// Gives the thread that sends what is to leave, if it has nothing.
-    fn pass_on(&mut self) {
+    /// Gives the thread that sends what is to leave, if it has nothing. Whether it did.
+    fn pass_on(&mut self) -> bool {
         let mut stack = self.shared.borrow_mut();
-        let given = LEAVES.lock().give(&mut stack, &mut self.spare);
-        if !given {
-            return;
+        if !stack.has_leaving() || !LEAVES.lock().give(&mut stack, &mut self.spare) {
+            return false;
         }
         if let Ok(sender) = SENDER.get(|| Err(Error::NotFound)) {
             let _ = sender.interrupt();
         }
+        true
     }
 }
 
@@ -129,14 +133,14 @@ impl Host<NetworkStub<Session>> for Net {
     }
 
     fn settle(&mut self) {
-        let mut came = CAME.lock();
-        if !came.is_empty() {
-            self.shared.borrow_mut().came(&mut came);
+        if HAS_COME.swap(false, Ordering::Acquire) {
+            self.shared.borrow_mut().came(&mut CAME.lock());
         }
-        drop(came);
-        // Twice: what found no room does when the thread that sends has taken the first.
-        for _ in 0..2 {
-            self.deadline = self.shared.borrow_mut().turn(time::now());
+        let now = time::now();
+        self.deadline = self.shared.borrow_mut().turn(now);
+        if self.pass_on() {
+            // What found no room does now.
+            self.deadline = self.shared.borrow_mut().turn(now);
             self.pass_on();
         }
     }

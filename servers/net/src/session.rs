@@ -83,7 +83,10 @@ impl Session {
     fn ready(&self, (readable, writable): (u64, u64), waker: &Waker) -> Result<(u64, u64), Error> {
         let mut ready = (0, 0);
         let mut stack = self.shared.borrow_mut();
-        for socket in (0..SOCKETS).filter(|n| (readable | writable) >> n & 1 != 0) {
+        let mut left = readable | writable;
+        while left != 0 {
+            let socket = u64::from(left.trailing_zeros());
+            left &= left - 1;
             let id = self.id(socket).ok_or_else(|| self.refuse(refusal::NONE))?;
             let wanted = (readable >> socket & 1 != 0, writable >> socket & 1 != 0);
             let (read, write) = stack.ready(id, wanted, waker);

@@ -173,6 +173,10 @@ struct Net {
     interface: Interface,
     sockets: SocketSet<'static>,
     queue: Queue,
+    /// Something was asked for, or has come, since the stack had a turn.
+    changed: bool,
+    /// When it has to have one next.
+    deadline: Option<u64>,
 }
 
 /// A socket of the stack.
@@ -234,11 +238,9 @@ pub struct Stack {
     /// Connections that were not there when they were looked at last.
     making: BTreeSet<Id>,
     now: u64,
-    /// When something has to be done next.
-    deadline: Option<u64>,
-    /// Something was asked for since the last turn.
-    changed: bool,
-    /// Who waits until a time.
+    /// When the first of those that are being closed is given up.
+    closing_until: Option<u64>,
+    /// Who waits until a time. One waits for ever, and for nothing: so the tree has memory while nobody else does.
     timers: BTreeMap<(u64, u64), Waker>,
     next_timer: u64,
 }
@@ -256,10 +258,18 @@ impl Net {
             interface: Interface::new(config, &mut queue, instant(now)),
             sockets: SocketSet::new(Vec::new()),
             queue,
+            changed: true,
+            deadline: None,
         }
     }
 
+    /// Whether there is something to do.
+    fn is_due(&self, now: u64) -> bool {
+        self.changed || is_due(self.deadline, now)
+    }
+
     fn poll(&mut self, now: u64) {
+        self.changed = false;
         if self.queue.came_some() {
             let sockets = &self.sockets;
             let connections = || sockets.iter().filter_map(|(_, socket)| connection(socket));
@@ -269,19 +279,22 @@ impl Net {
             .poll(instant(now), &mut self.queue, &mut self.sockets);
     }
 
-    /// When it has to be asked again, if there is room for what it wants to send.
-    fn deadline(&mut self, now: u64) -> Option<u64> {
+    /// Finds out when it has to be asked again, if there is room for what it wants to send.
+    fn set_deadline(&mut self, now: u64) {
+        self.deadline = None;
         if self.queue.is_full() {
-            return None;
+            return;
         }
-        let at = self.interface.poll_at(instant(now), &self.sockets)?;
+        let at = self.interface.poll_at(instant(now), &self.sockets);
         // One that lies between two microseconds is not there yet at the earlier one.
-        Some(
-            (at.total_micros().max(0) as u64)
-                .saturating_mul(1000)
-                .max(now),
-        )
+        let nanoseconds = |at: Instant| (at.total_micros().max(0) as u64).saturating_mul(1000);
+        self.deadline = at.map(|at| nanoseconds(at).max(now));
     }
+}
+
+/// Whether it is time.
+fn is_due(at: Option<u64>, now: u64) -> bool {
+    at.is_some_and(|at| at <= now)
 }
 
 /// The two ends of a connection that is being made or there. One that only waits for stragglers may be made anew.
@@ -353,9 +366,8 @@ impl Stack {
             closing: Vec::new(),
             making: BTreeSet::new(),
             now,
-            deadline: None,
-            changed: true,
-            timers: BTreeMap::new(),
+            closing_until: None,
+            timers: BTreeMap::from([((u64::MAX, 0), Waker::noop().clone())]),
             next_timer: 0,
         };
         let link_local = IpCidr::Ipv6(Ipv6Cidr::new(link_local(card), 64));
@@ -416,13 +428,13 @@ impl Stack {
     /// A batch has come over the wire: all of the last one was taken. What is left in `batch` is memory.
     pub fn came(&mut self, batch: &mut Batch) {
         self.wire.queue.put(batch);
-        self.changed = true;
+        self.wire.changed = true;
     }
 
     /// Takes the batch that is to leave over the wire, in exchange for memory.
     pub fn take_leaving(&mut self, batch: &mut Batch) {
         // There may be more that found no room.
-        self.changed |= self.wire.queue.is_full();
+        self.wire.changed |= self.wire.queue.is_full();
         self.wire.queue.take(batch);
     }
 
@@ -435,31 +447,31 @@ impl Stack {
     /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is something to be done next at the latest.
     pub fn turn(&mut self, now: u64) -> Option<u64> {
         self.now = now;
-        let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
-        if self.changed || due(self.deadline) {
-            self.changed = false;
+        let (wire, own) = (self.wire.is_due(now), self.own.is_due(now));
+        if wire {
             self.wire.poll(now);
             self.learn();
-            let mut rounds = 0;
-            loop {
-                self.own.poll(now);
-                rounds += 1;
-                if !self.own.queue.turn_round() || rounds == ROUNDS {
-                    break;
+        }
+        let mut rounds = 0;
+        // What was learned may be for this one.
+        while (own || self.own.changed) && rounds < ROUNDS {
+            self.own.poll(now);
+            if !self.own.queue.turn_round() {
+                break;
+            }
+            rounds += 1;
+        }
+        if wire || own || is_due(self.closing_until, now) {
+            self.tend();
+            self.closing_until = self.closing.iter().map(|closing| closing.until).min();
+            for (net, turned) in [(&mut self.wire, wire), (&mut self.own, own)] {
+                if turned || net.changed {
+                    net.set_deadline(now);
                 }
             }
-            self.tend();
-            let closing = self.closing.iter().map(|closing| closing.until).min();
-            let more = (rounds == ROUNDS).then_some(now);
-            self.deadline = [
-                self.wire.deadline(now),
-                self.own.deadline(now),
-                closing,
-                more,
-            ]
-            .into_iter()
-            .flatten()
-            .min();
+            if rounds == ROUNDS {
+                self.own.deadline = Some(now);
+            }
         }
         while let Some(entry) = self.timers.first_entry() {
             if entry.key().0 > now {
@@ -467,8 +479,17 @@ impl Stack {
             }
             entry.remove().wake();
         }
-        let timer = self.timers.keys().next().map(|(at, _)| *at);
-        [self.deadline, timer].into_iter().flatten().min()
+        let timer = self.timers.first_key_value().map(|((at, _), _)| *at);
+        let timer = timer.filter(|at| *at != u64::MAX);
+        [
+            self.wire.deadline,
+            self.own.deadline,
+            self.closing_until,
+            timer,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Which network leads to an address.
@@ -627,7 +648,7 @@ impl Stack {
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };
-        self.changed = true;
+        (self.wire.changed, self.own.changed) = (true, true);
         match entry.socket {
             Socket::Idle => self.free_port(Kind::Stream, entry.port),
             Socket::Stream { at, made, .. } => {

@@ -36,7 +36,7 @@ impl Stack {
             false => self.udp(at).send_slice(bytes, end).is_ok(),
             true => self.ask_echo(at, end.addr, (port, to.port), bytes),
         };
-        self.changed = true;
+        self.net(which).changed = true;
         sent.then_some(()).ok_or(refusal::WAIT)
     }
 

@@ -123,7 +123,7 @@ impl Stack {
             waker: None,
         };
         self.queries.all.insert(id, query);
-        self.changed = true;
+        self.wire.changed = true;
         Ok(id)
     }
 

@@ -4,7 +4,6 @@ use super::{
     place, refusal, stream, Closing, Done, Entry, Handle, Id, Socket, Stack, Which, CLOSING,
     CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
 };
-use alloc::vec;
 use alloc::vec::Vec;
 use core::task::Waker;
 use services::net::{Kind, Place, BACKLOG};
@@ -34,7 +33,7 @@ impl Stack {
                 }
                 _ if until <= now => {
                     socket.abort();
-                    self.changed = true;
+                    self.net(at.0).changed = true;
                 }
                 tcp::State::FinWait2 if !confirmed => {
                     let closing = &mut self.closing[index];
@@ -45,21 +44,24 @@ impl Stack {
             }
             index += 1;
         }
-        let again: Vec<(Handle, u16)> = self
-            .entries
-            .values()
-            .filter_map(|entry| match (&entry.socket, entry.port) {
-                (Socket::Listening { ready }, Some(port)) => Some((ready, port)),
-                _ => None,
-            })
-            .flat_map(|(ready, port)| ready.iter().map(move |at| (*at, port)))
-            .collect();
-        for (at, port) in again {
-            let socket = self.tcp(at);
-            if socket.state() == tcp::State::Closed {
-                let _ = socket.listen(port);
-                socket.set_timeout(Some(HALF_OPEN));
+        for entry in self.entries.values() {
+            let (Socket::Listening { ready }, Some(port)) = (&entry.socket, entry.port) else {
+                continue;
+            };
+            for (which, handle) in ready {
+                let net = match which {
+                    Which::Wire => &mut self.wire,
+                    Which::Own => &mut self.own,
+                };
+                let socket: &mut tcp::Socket<'_> = net.sockets.get_mut(*handle);
+                if socket.state() == tcp::State::Closed {
+                    let _ = socket.listen(port);
+                    socket.set_timeout(Some(HALF_OPEN));
+                }
             }
+        }
+        if self.making.is_empty() {
+            return;
         }
         let making = core::mem::take(&mut self.making);
         for id in making {
@@ -172,7 +174,7 @@ impl Stack {
             shut: false,
         };
         self.making.insert(id);
-        self.changed = true;
+        self.net(which).changed = true;
         Ok(())
     }
 
@@ -191,15 +193,27 @@ impl Stack {
         let size = socket
             .recv_queue()
             .min(most.try_into().unwrap_or(usize::MAX));
-        let mut bytes = vec![0; size];
-        let (state, result) = (socket.state(), socket.recv_slice(&mut bytes));
+        let state = socket.state();
+        let mut bytes = Vec::with_capacity(size);
+        let mut result = Ok(());
+        // What lies at the end of the ring, and at its beginning.
+        while bytes.len() < size && result.is_ok() {
+            result = socket.recv(|came| {
+                let taken = came.len().min(size - bytes.len());
+                bytes.extend_from_slice(&came[..taken]);
+                (taken, ())
+            });
+        }
+        if size == 0 {
+            result = socket.recv(|_| (0, ()));
+        }
         match result {
-            Ok(0) if most > 0 => match made {
+            Ok(()) if bytes.is_empty() && most > 0 => match made {
                 false if state == tcp::State::Closed => Err(refusal::REFUSED),
                 _ => Err(refusal::WAIT),
             },
-            Ok(_) => {
-                self.changed = true;
+            Ok(()) => {
+                self.net(at.0).changed = true;
                 Ok(bytes)
             }
             Err(tcp::RecvError::Finished) => Ok(Vec::new()),
@@ -222,7 +236,7 @@ impl Stack {
         match socket.send_slice(bytes) {
             Ok(0) if !bytes.is_empty() => Err(refusal::WAIT),
             Ok(taken) => {
-                self.changed = true;
+                self.net(at.0).changed = true;
                 Ok(taken as u64)
             }
             Err(tcp::SendError::InvalidState) => Err(match (state, made) {
@@ -240,7 +254,7 @@ impl Stack {
             return Err(refusal::WAIT);
         }
         self.tcp(at).close();
-        self.changed = true;
+        self.net(at.0).changed = true;
         if let Socket::Stream { shut, .. } = &mut self.entry(id)?.socket {
             *shut = true;
         }
