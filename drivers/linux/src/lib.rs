@@ -12,7 +12,7 @@ mod link;
 mod sound;
 
 use core::convert::Infallible;
-use interface::server::Event;
+use interface::server::{Event, Watchers};
 use interface::Error;
 use services::device::Reach;
 
@@ -33,11 +33,16 @@ extern "C" {
 
 /// Something has come, or is done, or there is work to do.
 static CAME: Event = Event::new();
+/// Whose threads are interrupted then.
+static WATCHERS: Watchers = Watchers::new();
 
 /// The process-level thread is to look after the driver. From handlers, and from in the driver.
 #[no_mangle]
 extern "C" fn lx_came() {
-    kit::later(|| CAME.happened());
+    kit::later(|| {
+        CAME.happened();
+        WATCHERS.happened();
+    });
 }
 
 /// A driver that cannot be started.

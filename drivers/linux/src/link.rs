@@ -4,10 +4,14 @@
 
 use crate::{failed, CAME, CONTROL};
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::ffi::{c_int, c_uint, c_void};
-use interface::server::{Event, Visitor};
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
+use interface::server::Visitor;
 use interface::Error;
+use rt::obj::RefAt;
 use services::link::{frames, Link, LinkClient, LinkStub, BATCH, FRAME, MOST};
 
 // `glue/net.c`. All are called in the driver, by the process-level thread.
@@ -21,25 +25,39 @@ extern "C" {
     fn lx_net_receive(batch: *mut c_void, most: c_uint) -> usize;
 }
 
-/// There is room to send.
-static ROOM: Event = Event::new();
-
 /// There is room again.
 #[no_mangle]
 extern "C" fn lx_room() {
-    kit::later(|| ROOM.happened());
+    kit::later(|| WATCHERS.happened());
 }
 
 /// A client's session.
-struct Client;
+struct Client {
+    /// Of its thread, if it has told of one.
+    number: Cell<Option<u64>>,
+}
+
+/// Whether frames may have come.
+fn are_pending() -> bool {
+    // SAFETY: as said above; the driver has started.
+    kit::inside(|| unsafe { lx_net_is_pending() }) != 0
+}
 
 impl Link for Client {
     fn address(&self) -> Result<u64, Error> {
-        // SAFETY: as said above; the driver has started.
+        // SAFETY: as above.
         Ok(kit::inside(|| unsafe { lx_net_address() }))
     }
 
-    fn send(&self, batch: &[u8]) -> Result<u64, Error> {
+    fn tell(&self, thread: &RefAt) -> Result<(), Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = self.number.get();
+        let number = number.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.number.set(Some(number));
+        WATCHERS.tell(number, thread)
+    }
+
+    fn send(&self, batch: &[u8]) -> Result<(u64, bool), Error> {
         let mut taken = 0;
         for frame in frames(batch) {
             if frame.is_empty() || frame.len() > FRAME {
@@ -50,44 +68,46 @@ impl Link for Client {
                 lx_net_send(frame.as_ptr().cast(), frame.len() as c_uint)
             });
             if sent == 0 {
+                // SAFETY: as above.
+                if kit::inside(|| unsafe { lx_net_has_room() }) != 0 {
+                    // There was no memory, or there is room since: nothing says so later.
+                    WATCHERS.happened();
+                }
                 break;
             }
             taken += 1;
         }
-        Ok(taken)
+        Ok((taken, are_pending()))
     }
 
-    async fn room(&self) -> Result<(), Error> {
-        // SAFETY: as above.
-        let room = || kit::inside(|| unsafe { lx_net_has_room() } != 0);
-        ROOM.until(|| room().then_some(Ok(()))).await
-    }
-
-    async fn receive(&self, room: usize) -> Result<Vec<u8>, Error> {
+    fn receive(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
         let most = (room / (2 + FRAME)).min(MOST);
         if most == 0 {
             return Err(Error::Invalid);
         }
-        let came = || {
-            // SAFETY: as above.
-            if kit::inside(|| unsafe { lx_net_is_pending() }) == 0 {
-                return None;
-            }
-            let mut batch: Vec<u8> = Vec::with_capacity(BATCH);
-            // SAFETY: as above; so many frames of the greatest size fit.
-            let length = kit::inside(|| unsafe {
-                lx_net_receive(batch.as_mut_ptr().cast(), most as c_uint)
-            });
-            // SAFETY: they were written, and are no more than fit.
-            unsafe { batch.set_len(length) };
-            // SAFETY: as above.
-            if batch.is_empty() && kit::inside(|| unsafe { lx_net_is_pending() }) != 0 {
-                // All that it took was dropped, and there is more: no interrupt says so.
-                CAME.happened();
-            }
-            (!batch.is_empty()).then_some(Ok(batch))
-        };
-        CAME.until(came).await
+        let mut batch: Vec<u8> = Vec::with_capacity(BATCH);
+        // SAFETY: as above; so many frames of the greatest size fit.
+        let length =
+            kit::inside(|| unsafe { lx_net_receive(batch.as_mut_ptr().cast(), most as c_uint) });
+        // SAFETY: they were written, and are no more than fit.
+        unsafe { batch.set_len(length) };
+        if are_pending() {
+            // There is more, of which no interrupt says so.
+            WATCHERS.happened();
+        }
+        Ok(batch)
+    }
+
+    async fn ended(&self) -> Result<(), Error> {
+        core::future::pending().await
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.get() {
+            WATCHERS.forget(number);
+        }
     }
 }
 
@@ -101,7 +121,9 @@ fn serve() -> Result<Infallible, Error> {
         if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
             return Err(Error::Denied);
         }
-        Ok(LinkStub(Client))
+        Ok(LinkStub(Client {
+            number: Cell::new(None),
+        }))
     })
 }
 

@@ -1,8 +1,8 @@
 //! The driver of virtio network cards: README.md of the room.
 //!
 //! Frames stay in the memory that the device reaches until the client takes them, and only then is their place given to the device again: what
-//! comes faster than it is taken is dropped by the device. Between its first frame and the moment when the client has taken all, the device
-//! does not interrupt.
+//! comes faster than it is taken is dropped by the device. Between its first frame and the client's next request the device does not interrupt. The thread that its interrupts
+//! wake does nothing but interrupt the client's: frames are looked for by the client's request, so each of them wakes the driver once.
 #![no_std]
 #![no_main]
 
@@ -10,11 +10,15 @@ extern crate alloc;
 
 use abi::PAGE_SIZE;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::convert::Infallible;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
 use fermata_virtio_net::{Slot, Slots};
-use interface::server::{Event, Visitor};
+use interface::server::{Visitor, Watchers};
 use interface::Error;
-use rt::sync::Mutex;
+use rt::obj::RefAt;
+use rt::sync::{Guard, Mutex};
 use services::link::{frames, push, Link, LinkClient, LinkStub, FRAME, MOST};
 use virtio::{Arena, Device, Glue, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
@@ -58,10 +62,10 @@ struct Card {
 }
 
 static CARD: Mutex<Option<Card>> = Mutex::new(None);
-/// Frames have come.
-static CAME: Event = Event::new();
-/// There is room to send.
-static ROOM: Event = Event::new();
+/// Whose threads are interrupted when frames have come, or there is room to send.
+static WATCHERS: Watchers = Watchers::new();
+/// The batch that is on its way to a client.
+static BATCH: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// Asks something of the card. If that makes no sense the driver ends: the next one resets it, which is the only remedy.
 fn ask<T>(f: impl FnOnce(&mut Card) -> Result<T, Error>) -> Result<T, Error> {
@@ -99,10 +103,10 @@ impl Card {
         }
     }
 
-    /// Takes frames that have come, at most so many.
-    fn take(&mut self, most: usize) -> Result<Vec<u8>, Error> {
-        let mut batch = Vec::new();
-        for _ in 0..most {
+    /// Takes frames that have come, at most so many. Whether there may be more.
+    fn take(&mut self, most: usize, batch: &mut Vec<u8>) -> Result<bool, Error> {
+        let mut left = most;
+        while left > 0 {
             let Some(token) = self.receive.peek_used() else {
                 break;
             };
@@ -116,32 +120,23 @@ impl Card {
             if !(HEADER..=SLOT).contains(&length) {
                 return Err(Error::Broken);
             }
-            if batch.is_empty() {
-                batch.reserve(most * (2 + FRAME));
-            }
             // What is longer than a frame can be nobody has asked for.
             if (HEADER + 1..=HEADER + FRAME).contains(&length) {
-                push(&mut batch, &self.slot(slot, length)[HEADER..]);
+                push(batch, &self.slot(slot, length)[HEADER..]);
             }
             self.into.put(slot);
+            left -= 1;
         }
         if self.into.any_free() {
             self.refill();
         }
-        Ok(batch)
+        Ok(self.wait_for_more())
     }
 
-    /// Frames that have come; nothing, after which the device interrupts when there are some.
-    fn take_or_wait(&mut self, most: usize) -> Result<Option<Vec<u8>>, Error> {
-        for interrupts in [false, true] {
-            virtio::interrupts(&mut self.receive, interrupts);
-            let batch = self.take(most)?;
-            if !batch.is_empty() {
-                self.receive.set_dev_notify(false);
-                return Ok(Some(batch));
-            }
-        }
-        Ok(None)
+    /// The device interrupts when a frame comes. Whether there is one already.
+    fn wait_for_more(&mut self) -> bool {
+        virtio::interrupts(&mut self.receive, true);
+        self.receive.can_pop()
     }
 
     /// Takes back the slots from which everything was sent.
@@ -161,14 +156,17 @@ impl Card {
         Ok(())
     }
 
-    /// Sends a batch: how many of its frames there was room for.
-    fn send(&mut self, batch: &[u8]) -> Result<u64, Error> {
+    /// Sends a batch: how many of its frames there was room for, and whether frames have come. If there was too little room the device interrupts when there is some.
+    fn send(&mut self, batch: &[u8]) -> Result<(u64, bool), Error> {
         self.reclaim()?;
         let mut taken = 0;
         let mut result = Ok(());
         for frame in frames(batch) {
             if frame.is_empty() || frame.len() > FRAME {
                 result = Err(Error::Invalid);
+                break;
+            }
+            if !self.out.any_free() && !self.has_room()? {
                 break;
             }
             let Some(slot) = self.out.take() else {
@@ -192,7 +190,8 @@ impl Card {
         if virtio::must_notify(&self.transmit) {
             self.transport.notify(TRANSMIT);
         }
-        result.map(|()| taken)
+        result?;
+        Ok((taken, self.wait_for_more()))
     }
 
     /// Whether there is room for a frame; if not, the device interrupts when it has sent one.
@@ -220,36 +219,68 @@ fn serve_interrupts() {
             card.transmit.set_dev_notify(false);
             Ok(())
         });
-        CAME.happened();
-        ROOM.happened();
+        WATCHERS.happened();
         virtio::acknowledge();
     }
 }
 
 /// A client's session.
-struct Client;
+struct Client {
+    /// Of its thread, if it has told of one.
+    number: Cell<Option<u64>>,
+}
+
+/// A batch, while the kernel copies it to the client.
+struct Taken(Guard<'static, Vec<u8>>);
+
+impl Deref for Taken {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 impl Link for Client {
     fn address(&self) -> Result<u64, Error> {
         ask(|card| Ok(card.address))
     }
 
-    fn send(&self, batch: &[u8]) -> Result<u64, Error> {
+    fn tell(&self, thread: &RefAt) -> Result<(), Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = self.number.get();
+        let number = number.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.number.set(Some(number));
+        WATCHERS.tell(number, thread)
+    }
+
+    fn send(&self, batch: &[u8]) -> Result<(u64, bool), Error> {
         ask(|card| card.send(batch))
     }
 
-    async fn room(&self) -> Result<(), Error> {
-        let room = || ask(|card| Ok(card.has_room()?.then_some(())));
-        ROOM.until(|| room().transpose()).await
-    }
-
-    async fn receive(&self, room: usize) -> Result<Vec<u8>, Error> {
+    fn receive(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
         let most = (room / (2 + FRAME)).min(MOST);
         if most == 0 {
             return Err(Error::Invalid);
         }
-        let came = || ask(|card| card.take_or_wait(most));
-        CAME.until(|| came().transpose()).await
+        let mut batch = BATCH.lock();
+        batch.clear();
+        if ask(|card| card.take(most, &mut batch))? {
+            // No interrupt says so.
+            WATCHERS.happened();
+        }
+        Ok(Taken(batch))
+    }
+
+    async fn ended(&self) -> Result<(), Error> {
+        core::future::pending().await
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.get() {
+            WATCHERS.forget(number);
+        }
     }
 }
 
@@ -297,7 +328,9 @@ fn serve() -> Result<Infallible, Error> {
         if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
             return Err(Error::Denied);
         }
-        Ok(LinkStub(Client))
+        Ok(LinkStub(Client {
+            number: Cell::new(None),
+        }))
     })
 }
 

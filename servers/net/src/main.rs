@@ -1,5 +1,5 @@
-//! The network server. Its first thread has the sockets and never waits for anybody but its clients; two more carry frames to and from the driver, whoever
-//! that is at the moment.
+//! The network server. Its first thread has the sockets and never waits for anybody but its clients; another one carries frames to and from the driver, whoever
+//! that is at the moment, and a third one hears when that is gone.
 #![no_std]
 #![no_main]
 
@@ -45,55 +45,112 @@ fn driver() -> LinkClient {
     }
 }
 
-/// The thread that receives.
-fn receive(bell: &Ref) {
-    let mut batch = Batch::new();
+/// There is another driver than before.
+static NEW: AtomicBool = AtomicBool::new(false);
+
+/// The thread that hears so when a driver is gone: the one that carries frames waits for interrupts only, and a driver that is gone sends none.
+fn watch() {
     loop {
         let mut session = driver();
-        while let Ok(length) = session.receive(batch.memory(BATCH)) {
-            batch.set_length(length);
-            // It gets this memory for what it has.
-            core::mem::swap(&mut *CAME.lock(), &mut batch);
-            HAS_COME.store(true, Ordering::Release);
-            // It has taken them when it lets go.
-            let _ = bell.poke();
-        }
+        NEW.store(true, Ordering::Release);
+        interrupt_carrier();
+        let _ = session.ended();
+        // Whatever a driver says that does not keep to it.
+        time::sleep(PAUSE);
     }
 }
 
-/// The thread that sends.
-fn send(bell: &Ref) {
-    let mut batch = Batch::new();
-    let mut session = driver();
-    loop {
-        batch.clear();
-        LEAVES.lock().take(&mut batch);
-        if batch.is_empty() {
-            rt::sys::thread_wait_interrupt();
-            continue;
+/// The thread that carries frames.
+static CARRIER: Lazy<Ref> = Lazy::new();
+
+fn interrupt_carrier() {
+    if let Ok(carrier) = CARRIER.get(|| Err(Error::NotFound)) {
+        let _ = carrier.interrupt();
+    }
+}
+
+/// What the thread that carries frames has.
+struct Carrier {
+    link: LinkClient,
+    came: Batch,
+    leaves: Batch,
+    /// How much of what leaves the card has.
+    sent: usize,
+}
+
+impl Carrier {
+    /// A session with the driver that there is now, which interrupts this thread.
+    fn attach() -> LinkClient {
+        loop {
+            let mut link = driver();
+            let told = CARRIER.get(|| Err(Error::NotFound));
+            if told.and_then(|carrier| link.tell(carrier)).is_ok() {
+                return link;
+            }
+            time::sleep(PAUSE);
         }
-        let mut rest = batch.bytes();
-        while !rest.is_empty() {
-            let sent = match session.send(rest) {
-                Ok(0) => session.room().map(|()| 0),
-                sent => sent,
-            };
-            match sent {
-                Ok(count) => {
+    }
+
+    /// Sends what leaves, and takes what has come: all of it, but for what there is no room for. Then there is nothing to do until this thread is interrupted.
+    fn turn(&mut self, bell: &Ref) -> Result<(), Error> {
+        if self.leaves.is_empty() {
+            LEAVES.lock().take(&mut self.leaves);
+            self.sent = 0;
+        }
+        let mut has_come = true;
+        if !self.leaves.is_empty() {
+            let rest = self.leaves.bytes().get(self.sent..).unwrap_or_default();
+            self.sent += match self.link.send(rest) {
+                Ok((count, came)) => {
+                    has_come = came;
                     let taken = frames(rest).take(count as usize);
-                    let bytes: usize = taken.map(|frame| 2 + frame.len()).sum();
-                    rest = &rest[bytes..];
+                    taken.map(|frame| 2 + frame.len()).sum()
                 }
-                Err(Error::Broken) => session = driver(),
                 // One that no driver takes.
-                Err(_) => break,
+                Err(Error::Invalid) => rest.len(),
+                Err(error) => return Err(error),
+            };
+            if self.sent >= self.leaves.bytes().len() {
+                self.leaves.clear();
+                if LEAVES.lock().sent() {
+                    // It has given more, if it could, when it lets go.
+                    let _ = bell.poke();
+                }
             }
         }
-        let more = LEAVES.lock().sent();
-        if more {
-            // It has given it, if it could, when it lets go.
-            let _ = bell.poke();
+        if has_come {
+            let length = self.link.receive(self.came.memory(BATCH))?;
+            if length > 0 {
+                self.came.set_length(length);
+                // It gets this memory for what it has.
+                core::mem::swap(&mut *CAME.lock(), &mut self.came);
+                HAS_COME.store(true, Ordering::Release);
+                // It has taken them when it lets go.
+                let _ = bell.poke();
+            }
         }
+        Ok(())
+    }
+}
+
+/// The thread that carries frames between the driver and the first thread.
+fn carry(bell: &Ref) {
+    // There is no driver before this thread is known.
+    while !NEW.swap(false, Ordering::Acquire) {
+        rt::sys::thread_wait_interrupt();
+    }
+    let mut carrier = Carrier {
+        link: Carrier::attach(),
+        came: Batch::new(),
+        leaves: Batch::new(),
+        sent: 0,
+    };
+    loop {
+        if NEW.swap(false, Ordering::Acquire) || carrier.turn(bell).is_err() {
+            carrier.link = Carrier::attach();
+            continue;
+        }
+        rt::sys::thread_wait_interrupt();
     }
 }
 
@@ -105,19 +162,14 @@ struct Net {
     deadline: Option<u64>,
 }
 
-/// The thread that sends.
-static SENDER: Lazy<Ref> = Lazy::new();
-
 impl Net {
-    /// Gives the thread that sends what is to leave, if it has nothing. Whether it did.
+    /// Gives the thread that carries frames what is to leave, if it has nothing to send. Whether it did.
     fn pass_on(&mut self) -> bool {
         let mut stack = self.shared.borrow_mut();
         if !stack.has_leaving() || !LEAVES.lock().give(&mut stack, &mut self.spare) {
             return false;
         }
-        if let Ok(sender) = SENDER.get(|| Err(Error::NotFound)) {
-            let _ = sender.interrupt();
-        }
+        interrupt_carrier();
         true
     }
 }
@@ -200,10 +252,10 @@ fn serve() -> Result<Infallible, Error> {
         deadline: None,
     })?;
     server.knows(rt::names::job_of, rt::heap::want);
-    let (receiver, sender) = (server.bell()?, server.bell()?);
-    let sender = thread::spawn(move || send(&sender)).map_err(rt::error_of)?;
-    SENDER.set(sender.reference().map_err(rt::error_of)?);
-    thread::spawn(move || receive(&receiver)).map_err(rt::error_of)?;
+    let bell = server.bell()?;
+    let carrier = thread::spawn(move || carry(&bell)).map_err(rt::error_of)?;
+    CARRIER.set(carrier.reference().map_err(rt::error_of)?);
+    thread::spawn(watch).map_err(rt::error_of)?;
     rt::names::register("net", server.door())?;
     server.run()
 }

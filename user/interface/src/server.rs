@@ -51,7 +51,7 @@ use proto::{Error, MAX_BULK};
 use reply::{send, Beside};
 
 pub use done::Done;
-pub use event::Event;
+pub use event::{Event, Watchers};
 pub use host::{
     park, Either, Host, JobOf, NoSessions, Resumption, Service, SharedService, Visitor,
 };

@@ -18,20 +18,26 @@ pub const MOST: usize = 32;
 /// Most bytes of a batch.
 pub const BATCH: usize = MOST * (2 + FRAME);
 
-/// The driver of a network card. Any request: `Broken` if the device has stopped making sense.
+/// The driver of a network card. No request waits but [`Link::ended`]: a client has one thread that sends and receives, and is interrupted when there is something to do.
+/// Any request: `Broken` if the device has stopped making sense.
 #[interface]
 pub trait Link {
     /// The card's address: 48 bits, the first byte on top. Errors: none of its own. May be repeated.
     fn address(&self) -> Result<u64, Error>;
-    /// Sends a batch: how many of its frames the card has taken, in their order; there is no room for the others. Errors:
+    /// Says which thread is interrupted when frames have come that nobody takes, and when there is room again to send, instead of the one before. From the next request on
+    /// that sends or receives. Errors: `NoMemory`. May be repeated.
+    fn tell(&self, thread: &RefAt) -> Result<(), Error>;
+    /// Sends a batch: how many of its frames the card has taken, in their order; and whether frames have come. If it has not taken all there is no room, and
+    /// the thread is interrupted when there is some; if none have come, when some have. Errors:
     /// `Invalid` for a frame that is longer than [`FRAME`] or empty, of which all before it were taken. Must not be repeated.
     #[once]
-    fn send(&self, batch: &[u8]) -> Result<u64, Error>;
-    /// Waits until there is room for a frame. Errors: `Broken`. May be repeated.
-    async fn room(&self) -> Result<(), Error>;
-    /// Waits until frames have come, and takes them: a batch. Errors: `Invalid` if there is no room for a frame;
-    /// `Broken`. Must not be repeated.
-    async fn receive(&self) -> Result<Bytes, Error>;
+    fn send(&self, batch: &[u8]) -> Result<(u64, bool), Error>;
+    /// Takes the frames that have come: a batch, which may be empty. The thread is interrupted when there are more, at once if there are. Errors:
+    /// `Invalid` if there is no room for a frame. May be repeated, upon which the frames are lost that were on their way.
+    fn receive(&self) -> Result<Bytes, Error>;
+    /// Waits until the session is over, which is the only thing that ends this: a client whose thread is only interrupted hears so that the driver is gone. Errors: none of its own.
+    /// May be repeated.
+    async fn ended(&self) -> Result<(), Error>;
 }
 
 /// Appends a frame to a batch.

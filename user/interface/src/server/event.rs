@@ -3,11 +3,12 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
-use base::obj::Ref;
+use base::obj::{Ref, RefAt};
 use base::sync::Mutex;
 use base::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
+use proto::Error;
 
 /// What wakers and the server share.
 pub(super) struct Bell {
@@ -104,6 +105,52 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             self.event.wakers.lock().remove(&place);
+        }
+    }
+}
+
+/// Threads of clients that are interrupted when something happens. A client that attends to other things as well waits for interrupts, and not in a request.
+#[derive(Default)]
+pub struct Watchers {
+    /// By the number of the session that named them.
+    all: Mutex<Vec<(u64, Ref)>>,
+}
+
+impl Watchers {
+    /// Nobody.
+    #[must_use]
+    pub const fn new() -> Self {
+        Watchers {
+            all: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The thread of the session with this number is this one, instead of the one before.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn tell(&self, session: u64, thread: &RefAt) -> Result<(), Error> {
+        let thread = thread.copy().map_err(base::error_of)?;
+        let mut all = self.all.lock();
+        if let Some((_, place)) = all.iter_mut().find(|(its, _)| *its == session) {
+            *place = thread;
+            return Ok(());
+        }
+        all.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        all.push((session, thread));
+        Ok(())
+    }
+
+    /// The session with this number is over.
+    pub fn forget(&self, session: u64) {
+        self.all.lock().retain(|(its, _)| *its != session);
+    }
+
+    /// Interrupts all, from any thread.
+    pub fn happened(&self) {
+        for (_, thread) in &*self.all.lock() {
+            // One that is gone has nothing to do any more.
+            let _ = thread.interrupt();
         }
     }
 }
