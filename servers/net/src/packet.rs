@@ -134,28 +134,34 @@ const fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
+/// Adds words, and of each what it carries to the next one: the processor has an instruction for that.
+#[inline(always)]
+fn chain(total: &mut u64, words: &[[u8; 8]]) -> u64 {
+    let mut carry = false;
+    for word in words {
+        let (sum, first) = total.overflowing_add(u64::from_ne_bytes(*word));
+        let (sum, second) = sum.overflowing_add(carry.into());
+        (*total, carry) = (sum, first | second);
+    }
+    carry.into()
+}
+
 /// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the bottom (RFC 1071): of words of 64 bits the sum is
 /// the same.
 fn sum(bytes: &[u8]) -> u16 {
-    let (mut total, mut carried) = (0u64, 0u64);
-    let mut add = |word: &[u8; 8]| {
-        let (more, carry) = total.overflowing_add(u64::from_ne_bytes(*word));
-        total = more;
-        // As many as there are words at most.
-        carried = carried.wrapping_add(u64::from(carry));
-    };
     let (words, rest) = bytes.as_chunks::<8>();
-    let (fours, words) = words.as_chunks::<4>();
-    for [a, b, c, d] in fours {
-        add(a);
-        add(b);
-        add(c);
-        add(d);
+    let (eights, words) = words.as_chunks::<8>();
+    let (mut total, mut carried) = (0, 0u64);
+    for eight in eights {
+        carried += chain(&mut total, eight);
     }
-    words.iter().for_each(&mut add);
+    for word in words {
+        carried += chain(&mut total, core::slice::from_ref(word));
+    }
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    add(&last);
+    carried += chain(&mut total, &[last]);
+    // There are fewer of them than words.
     fold(u64::from(fold(total)) + carried)
 }
 

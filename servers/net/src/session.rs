@@ -240,6 +240,36 @@ impl Network for Session {
         Ok((high, low, port, bytes))
     }
 
+    async fn next(
+        &self,
+        socket: u64,
+        most: u64,
+        room: usize,
+    ) -> Result<(u64, u64, u64, Vec<u8>), Error> {
+        let until = self.shared.borrow().now().saturating_add(most);
+        let mut timer = Timer {
+            shared: &self.shared,
+            timer: None,
+        };
+        poll_fn(|context| {
+            timer.stop();
+            let answer = self.receive(socket, room);
+            let id = match (&answer, self.id(socket)) {
+                (Err(Error::WouldBlock), Some(id)) => id,
+                _ => return Poll::Ready(answer),
+            };
+            let mut stack = self.shared.borrow_mut();
+            if stack.now() >= until {
+                return Poll::Ready(answer);
+            }
+            // There is nothing: that was looked at.
+            stack.ready(id, (true, false), context.waker());
+            timer.timer = Some(stack.start_timer(until, context.waker()));
+            Poll::Pending
+        })
+        .await
+    }
+
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error> {
         let until = self.shared.borrow().now().saturating_add(most);
         let mut timer = Timer {

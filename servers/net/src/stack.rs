@@ -240,8 +240,12 @@ pub struct Stack {
     now: u64,
     /// When the first of those that are being closed is given up.
     closing_until: Option<u64>,
+    /// The first of all deadlines of both networks, and of those that are being closed.
+    deadline: Option<u64>,
     /// Who waits until a time. One waits for ever, and for nothing: so the tree has memory while nobody else does.
     timers: BTreeMap<(u64, u64), Waker>,
+    /// When the first of them does not wait any more.
+    first_timer: u64,
     next_timer: u64,
 }
 
@@ -367,6 +371,8 @@ impl Stack {
             making: BTreeSet::new(),
             now,
             closing_until: None,
+            deadline: None,
+            first_timer: u64::MAX,
             timers: BTreeMap::from([((u64::MAX, 0), Waker::noop().clone())]),
             next_timer: 0,
         };
@@ -419,6 +425,7 @@ impl Stack {
             };
             IpCidr::new(address, bits)
         });
+        self.own.changed = true;
         self.own.interface.update_ip_addrs(|all| {
             all.clear();
             all.extend(loopback.into_iter().chain(own));
@@ -447,14 +454,14 @@ impl Stack {
     /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is something to be done next at the latest.
     pub fn turn(&mut self, now: u64) -> Option<u64> {
         self.now = now;
-        let (wire, own) = (self.wire.is_due(now), self.own.is_due(now));
+        let wire = self.wire.is_due(now);
         if wire {
             self.wire.poll(now);
             self.learn();
         }
+        let own = self.own.is_due(now);
         let mut rounds = 0;
-        // What was learned may be for this one.
-        while (own || self.own.changed) && rounds < ROUNDS {
+        while own && rounds < ROUNDS {
             self.own.poll(now);
             if !self.own.queue.turn_round() {
                 break;
@@ -472,24 +479,24 @@ impl Stack {
             if rounds == ROUNDS {
                 self.own.deadline = Some(now);
             }
+            let all = [self.wire.deadline, self.own.deadline, self.closing_until];
+            self.deadline = all.into_iter().flatten().min();
         }
-        while let Some(entry) = self.timers.first_entry() {
-            if entry.key().0 > now {
-                break;
+        if self.first_timer <= now {
+            while let Some(entry) = self
+                .timers
+                .first_entry()
+                .filter(|entry| entry.key().0 <= now)
+            {
+                entry.remove().wake();
             }
-            entry.remove().wake();
+            self.find_first_timer();
         }
-        let timer = self.timers.first_key_value().map(|((at, _), _)| *at);
-        let timer = timer.filter(|at| *at != u64::MAX);
-        [
-            self.wire.deadline,
-            self.own.deadline,
-            self.closing_until,
-            timer,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let timer = (self.first_timer != u64::MAX).then_some(self.first_timer);
+        match (self.deadline, timer) {
+            (Some(deadline), Some(timer)) => Some(deadline.min(timer)),
+            (deadline, timer) => deadline.or(timer),
+        }
     }
 
     /// Which network leads to an address.
@@ -719,8 +726,12 @@ impl Stack {
                 let mut can = (false, true);
                 for at in at {
                     let socket = self.udp(at);
-                    socket.register_recv_waker(waker);
-                    socket.register_send_waker(waker);
+                    if reads {
+                        socket.register_recv_waker(waker);
+                    }
+                    if writes {
+                        socket.register_send_waker(waker);
+                    }
                     let room = socket.payload_send_capacity() - socket.send_queue();
                     can.0 |= socket.can_recv();
                     can.1 &= socket.can_send() && fits(room) || !socket.is_open();
@@ -732,8 +743,12 @@ impl Stack {
                 let mut can = (false, true);
                 for at in at {
                     let socket = self.icmp(at);
-                    socket.register_recv_waker(waker);
-                    socket.register_send_waker(waker);
+                    if reads {
+                        socket.register_recv_waker(waker);
+                    }
+                    if writes {
+                        socket.register_send_waker(waker);
+                    }
                     let room = socket.payload_send_capacity() - socket.send_queue();
                     can.0 |= socket.can_recv();
                     can.1 &= socket.can_send() && fits(room) || !socket.is_open();
@@ -753,12 +768,21 @@ impl Stack {
     pub(crate) fn start_timer(&mut self, at: u64, waker: &Waker) -> (u64, u64) {
         self.next_timer += 1;
         self.timers.insert((at, self.next_timer), waker.clone());
+        self.first_timer = self.first_timer.min(at);
         (at, self.next_timer)
     }
 
     /// Stops a timer.
     pub(crate) fn stop_timer(&mut self, timer: (u64, u64)) {
         self.timers.remove(&timer);
+        if timer.0 == self.first_timer {
+            self.find_first_timer();
+        }
+    }
+
+    fn find_first_timer(&mut self) {
+        let first = self.timers.first_key_value();
+        self.first_timer = first.map_or(u64::MAX, |((at, _), _)| *at);
     }
 
     /// An address of the machine.

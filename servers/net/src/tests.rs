@@ -772,6 +772,54 @@ fn a_wait_ends_with_what_is_waited_for_or_with_its_time() {
     assert_eq!(poll(none.as_mut()), Poll::Ready(Err(Error::NotFound)));
 }
 
+/// Who attends to one socket waits for its datagrams in one request: it gets the next one, whenever that comes, or hears that its time is over.
+#[test]
+fn the_next_datagram_is_waited_for() {
+    let mut world = World::new(Wire::default(), 8);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let socket = server.socket(Kind::Datagram).unwrap();
+    assert_eq!(server.bind(socket, 99), Ok(99));
+    let sender = client.socket(Kind::Datagram).unwrap();
+    let (high, low, port) = at("10.0.3.2", 99);
+    let send = |bytes: &[u8]| assert_eq!(client.send(sender, high, low, port, bytes), Ok(()));
+    let came = |answer: Poll<Result<(u64, u64, u64, Vec<u8>), Error>>| match answer {
+        Poll::Ready(Ok((.., bytes))) => bytes,
+        other => panic!("S3: a datagram for who waits: {other:?}"),
+    };
+    let mut next = pin!(server.next(socket, u64::MAX, 2000));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    world.turns(3);
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    send(b"one");
+    send(b"two");
+    world.turns(4);
+    assert_eq!(came(poll(next.as_mut())), b"one");
+    let mut next = pin!(server.next(socket, 0, 2));
+    assert_eq!(
+        came(poll(next.as_mut())),
+        b"tw",
+        "what is there needs no time"
+    );
+    let mut next = pin!(server.next(socket, 5 * TICK, 2000));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    world.turns(6);
+    assert_eq!(poll(next.as_mut()), Poll::Ready(Err(Error::WouldBlock)));
+    let stream = server.socket(Kind::Stream).unwrap();
+    for (socket, why) in [(stream, Error::Unsupported), (1 << 40, Error::NotFound)] {
+        let mut next = pin!(server.next(socket, u64::MAX, 2000));
+        assert_eq!(poll(next.as_mut()), Poll::Ready(Err(why)));
+    }
+    let deadline = |world: &World| world.machines[1].shared.borrow_mut().turn(world.now);
+    let mut next = pin!(server.next(socket, 50 * TICK, 2000));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    assert!(deadline(&world).is_some_and(|at| at <= world.now + 50 * TICK));
+    next.set(server.next(socket, 0, 2000));
+    assert!(
+        deadline(&world).is_none_or(|at| at > world.now + 50 * TICK),
+        "S2: a timer of a request that was given up stays"
+    );
+}
+
 /// Who wants to end when the other end has all waits for just that: bytes that it has no room for, and the end.
 #[test]
 fn sent_is_what_the_other_end_has_confirmed() {

@@ -2,7 +2,6 @@
 //!
 //! A thread that waits for several sockets uses [`Network::wait`]; each of the other methods waits for its own.
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 use proto::{Error, MAX_BULK};
@@ -30,14 +29,16 @@ pub struct Counters {
 
 /// A session with the network server. When that dies every request is `Reset`.
 #[derive(Debug)]
-pub struct Network(NetworkClient);
+pub struct Network(NetworkClient, Vec<u8>);
 
 impl Network {
     /// Opens a session. Errors: `NotFound` if the machine has no network, `Broken` while its server is being started.
     pub fn open() -> Result<Self, Error> {
         // Whoever has the name now: the one before it may have died.
         let door = crate::names::lookup("net")?;
-        NetworkClient::open_known(&door).map(Network)
+        let client = NetworkClient::open_known(&door)?;
+        // The room for datagrams is made when it is needed, once.
+        Ok(Network(client, Vec::new()))
     }
 
     fn ask<T>(
@@ -202,13 +203,17 @@ impl Network {
         socket: Socket,
         most: u64,
     ) -> Result<Option<(Place, Vec<u8>)>, Error> {
-        if self.wait(1 << socket, 0, most)? == (0, 0) {
-            return Ok(None);
+        let mut room = core::mem::take(&mut self.1);
+        room.resize(DATAGRAM, 0);
+        let came = self.ask(|net| net.next(socket, most, &mut room));
+        let bytes = |length: usize| room.get(..length).unwrap_or_default().to_vec();
+        let came = came.map(|(high, low, port, length)| (high, low, port, bytes(length)));
+        self.1 = room;
+        match came {
+            Ok((high, low, port, bytes)) => Ok(Some((Place::from_words(high, low, port)?, bytes))),
+            Err(Error::WouldBlock) => Ok(None),
+            Err(error) => Err(error),
         }
-        let mut bytes = vec![0; DATAGRAM];
-        let (high, low, port, length) = self.ask(|net| net.receive(socket, &mut bytes))?;
-        bytes.truncate(length);
-        Ok(Some((Place::from_words(high, low, port)?, bytes)))
     }
 
     /// Waits for any of several sockets, as [`services::net::Network::wait`].
