@@ -2,7 +2,7 @@
 //! A network card, as `services::link`. Frames come in when a client takes them: only then is the driver polled (NAPI), so that what
 //! comes faster stays in the card, which drops it, and interrupts stay off meanwhile.
 
-use crate::{failed, CAME, CONTROL};
+use crate::{failed, CONTROL, WATCHERS};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::convert::Infallible;

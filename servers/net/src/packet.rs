@@ -76,16 +76,21 @@ impl Packet {
 
     /// The sum of the bytes and of what a checksum has of the packet besides.
     fn sum(&self, bytes: &[u8]) -> u16 {
-        let mut total = bytes.len() as u64 + u64::from(u8::from(self.protocol));
+        let besides = bytes.len() as u64 + u64::from(u8::from(self.protocol));
         // As the words are in memory, the first byte in front.
-        total = u64::from((total as u16).to_be());
+        let mut total = u64::from((besides as u16).to_be());
+        let mut carried = 0;
         for address in [self.from, self.to] {
-            total += match address {
-                IpAddress::Ipv4(address) => u64::from(sum(&address.octets())),
-                IpAddress::Ipv6(address) => u64::from(sum(&address.octets())),
-            };
+            match address {
+                IpAddress::Ipv4(address) => {
+                    total += u64::from(u32::from_ne_bytes(address.octets()));
+                }
+                IpAddress::Ipv6(address) => {
+                    carried += chain(&mut total, address.octets().as_chunks().0);
+                }
+            }
         }
-        fold(total + u64::from(sum(bytes)))
+        sum(total, carried, bytes)
     }
 
     /// Whether what came with a checksum of TCP or UDP came as it was sent. Other protocols' are the stack's to look at.
@@ -146,22 +151,29 @@ fn chain(total: &mut u64, words: &[[u8; 8]]) -> u64 {
     carry.into()
 }
 
-/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the bottom (RFC 1071): of words of 64 bits the sum is
-/// the same.
-fn sum(bytes: &[u8]) -> u16 {
+/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the bottom (RFC 1071), and of two numbers: of words of
+/// 64 and 32 bits the sum is the same.
+fn sum(mut total: u64, mut carried: u64, bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<8>();
     let (eights, words) = words.as_chunks::<8>();
-    let (mut total, mut carried) = (0, 0u64);
     for eight in eights {
-        carried += chain(&mut total, eight);
+        carried = carried.wrapping_add(chain(&mut total, eight));
     }
     for word in words {
-        carried += chain(&mut total, core::slice::from_ref(word));
+        carried = carried.wrapping_add(chain(&mut total, &[*word]));
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    carried += chain(&mut total, &[last]);
-    // There are fewer of them than words.
+    // There are fewer of them than words, and of what is added now.
+    let (fours, rest) = rest.as_chunks::<4>();
+    for four in fours {
+        carried = carried.wrapping_add(u32::from_ne_bytes(*four).into());
+    }
+    let (twos, rest) = rest.as_chunks::<2>();
+    for two in twos {
+        carried = carried.wrapping_add(u16::from_ne_bytes(*two).into());
+    }
+    if let [byte] = rest {
+        carried = carried.wrapping_add(u16::from_ne_bytes([*byte, 0]).into());
+    }
     fold(u64::from(fold(total)) + carried)
 }
 
@@ -225,7 +237,7 @@ mod tests {
     fn checksums_are_those_of_the_protocols() {
         let mut random = Rng::with_seed(1);
         let none = [].as_slice();
-        assert_eq!((sum(none), sum(&[0xff; 64])), (0, 0xffff));
+        assert_eq!((sum(0, 0, none), sum(0, 0, &[0xff; 64])), (0, 0xffff));
         for more in (0..200).chain([1000, 1452, 1459]) {
             for (ends, kind) in [(FOUR, [8, 0]), (SIX, [0x86, 0xdd])] {
                 for protocol in [IpProtocol::Tcp, IpProtocol::Udp] {

@@ -253,7 +253,12 @@ impl Network for Session {
         };
         poll_fn(|context| {
             timer.stop();
-            let answer = self.receive(socket, room);
+            let answer = match self.with(socket, |stack, id| Ok(stack.stream(id).is_ok())) {
+                Ok(true) => self
+                    .with(socket, |stack, id| stack.read(id, room as u64))
+                    .map(|bytes| (0, 0, 0, bytes)),
+                _ => self.receive(socket, room),
+            };
             let id = match (&answer, self.id(socket)) {
                 (Err(Error::WouldBlock), Some(id)) => id,
                 _ => return Poll::Ready(answer),

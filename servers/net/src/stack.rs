@@ -708,7 +708,9 @@ impl Stack {
                 );
                 (
                     socket.can_recv() || !socket.may_recv() && !is_making,
-                    socket.can_send() || !socket.may_send() && !is_making,
+                    // Half of it, as with Linux: who is woken for each byte that is confirmed writes few at a time.
+                    socket.may_send() && socket.send_queue() <= STREAM / 2
+                        || !socket.may_send() && !is_making,
                 )
             }
             Socket::Listening { ready } => {

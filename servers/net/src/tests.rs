@@ -820,6 +820,67 @@ fn the_next_datagram_is_waited_for() {
     );
 }
 
+/// The same of a connection: the bytes that come, the end, and that the connection is lost.
+#[test]
+fn the_next_bytes_are_waited_for() {
+    let mut world = World::new(Wire::default(), 8);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    // Nothing is read before there is a connection.
+    let mut early = pin!(client.next(socket, 2 * TICK, 100));
+    assert_eq!(poll(early.as_mut()), Poll::Pending);
+    world.turns(4);
+    assert_eq!(poll(early.as_mut()), Poll::Ready(Err(Error::WouldBlock)));
+    let (accepted, ..) = server.accept(listening).unwrap();
+    let mut next = pin!(server.next(accepted, u64::MAX, 4));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    assert_eq!(client.write(socket, b"bytes"), Ok(5));
+    world.turns(3);
+    for expected in [&b"byte"[..], b"s"] {
+        let answer = poll(next.as_mut());
+        assert_eq!(answer, Poll::Ready(Ok((0, 0, 0, expected.to_vec()))), "S3");
+        next.set(server.next(accepted, u64::MAX, 4));
+    }
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    assert_eq!(client.shut(socket), Ok(()));
+    world.turns(3);
+    let end = Poll::Ready(Ok((0, 0, 0, Vec::new())));
+    assert_eq!(poll(next.as_mut()), end, "the other end writes no more");
+    let nobody = connect(&client, "10.0.3.2", 81);
+    let mut next = pin!(client.next(nobody, u64::MAX, 4));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    world.turns(4);
+    assert_eq!(poll(next.as_mut()), Poll::Ready(Err(Error::Refused)));
+}
+
+/// Who waits to write is woken when half of the room is there, and not for each byte that is confirmed; and always in the end.
+#[test]
+fn who_writes_waits_for_half_of_the_room() {
+    let mut world = World::new(Wire::default(), 8);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(4);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    while client.write(socket, &[1; 16 * 1024]).is_ok() {
+        world.turns(4);
+    }
+    let mut waits = pin!(client.wait(0, 1 << socket, u64::MAX));
+    assert_eq!(poll(waits.as_mut()), Poll::Pending);
+    let mut got = 0;
+    while poll(waits.as_mut()).is_pending() {
+        got += read(&server, accepted, 1000).map_or(0, |bytes| bytes.len());
+        world.turns(2);
+        assert!(
+            got < 32 * 1024,
+            "S1: there is room, and who waits for it sleeps"
+        );
+    }
+    let room = client.write(socket, &[1; 16 * 1024]).unwrap();
+    assert!((8..=16).contains(&(room / 1024)), "{room}");
+}
+
 /// Who wants to end when the other end has all waits for just that: bytes that it has no room for, and the end.
 #[test]
 fn sent_is_what_the_other_end_has_confirmed() {

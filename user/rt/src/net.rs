@@ -132,9 +132,12 @@ impl Network {
     /// Reads what has come over a connection, at least a byte; 0 at its end.
     pub fn read(&mut self, socket: Socket, to: &mut [u8]) -> Result<usize, Error> {
         let most = to.len().min(MAX_BULK);
-        self.until((1 << socket, 0), |net| {
-            net.read(socket, most as u64, &mut to[..most])
-        })
+        if most == 0 {
+            // Nothing to wait for.
+            return self.ask(|net| net.read(socket, 0, to));
+        }
+        let came = self.ask(|net| net.next(socket, ALWAYS, &mut to[..most]));
+        came.map(|(_, _, _, length)| length)
     }
 
     /// Writes to a connection, at least a byte.
@@ -150,6 +153,10 @@ impl Network {
         while !rest.is_empty() {
             let taken = self.write(socket, rest)?;
             rest = rest.get(taken..).ok_or(Error::Broken)?;
+            if !rest.is_empty() && taken < MAX_BULK {
+                // There is no room any more: that need not be asked.
+                self.wait(0, 1 << socket, ALWAYS)?;
+            }
         }
         Ok(())
     }

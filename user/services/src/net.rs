@@ -132,7 +132,8 @@ pub trait Network {
     #[once]
     fn receive(&self, socket: u64) -> Result<(u64, u64, u64, Bytes), Error>;
 
-    /// As [`Network::receive`], and waits for a datagram, at most so many nanoseconds. Errors: those of `receive`: `WouldBlock` if none has come by then. Must not be repeated.
+    /// As [`Network::receive`] or, of a connection, as [`Network::read`] with zeros for who sent it, and waits until something has come, at most so many nanoseconds. Errors: those
+    /// of these: `WouldBlock` if nothing has come by then. Must not be repeated.
     async fn next(&self, socket: u64, most: u64) -> Result<(u64, u64, u64, Bytes), Error>;
     /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to
     /// accept, or an error, or one of those in `writable` takes something or has an error; at most so many

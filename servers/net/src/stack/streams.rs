@@ -179,7 +179,7 @@ impl Stack {
     }
 
     /// The socket of a connection, and whether it was ever there and nothing more is written.
-    pub(super) fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
+    pub(crate) fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
         match self.entry(id)?.socket {
             Socket::Stream { at, made, shut } => Ok((at, made, shut)),
             _ => Err(refusal::KIND),
