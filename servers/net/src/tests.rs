@@ -782,7 +782,8 @@ fn the_next_datagram_is_waited_for() {
     let sender = client.socket(Kind::Datagram).unwrap();
     let (high, low, port) = at("10.0.3.2", 99);
     let send = |bytes: &[u8]| assert_eq!(client.send(sender, high, low, port, bytes), Ok(()));
-    let came = |answer: Poll<Result<(u64, u64, u64, Vec<u8>), Error>>| match answer {
+    type Came = Result<(u64, u64, u64, Vec<u8>), Error>;
+    let came = |answer: Poll<Came>| match answer {
         Poll::Ready(Ok((.., bytes))) => bytes,
         other => panic!("S3: a datagram for who waits: {other:?}"),
     };
