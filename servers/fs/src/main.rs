@@ -142,6 +142,8 @@ fn show(shared: &Shared, archive: &[u8]) {
     ];
     let made: Result<Vec<Shown>, Code> = parts
         .into_iter()
+        // An empty archive is nowhere.
+        .filter(|(start, _)| *start != 0)
         .map(|(start, size)| {
             let state = RegionState {
                 start,

@@ -7,7 +7,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Ref, RefCell, RefMut};
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{fence, AtomicU64, Ordering};
 use proto::Error;
 use rt::obj::{Ref as Reference, Region};
 use services::fs::server::{attributes, fitting, text, two, Open};
@@ -32,6 +32,8 @@ impl Changes {
         // Nobody else counts.
         let next = self.count.load(Ordering::Relaxed).wrapping_add(1);
         self.count.store(next, Ordering::Release);
+        // Nothing of what is changed now is seen before.
+        fence(Ordering::Release);
     }
 }
 

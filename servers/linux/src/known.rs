@@ -174,15 +174,22 @@ impl Known {
         }
         match (about(request), result) {
             (About::Inode(ino), Ok(_)) if after == before.wrapping_add(1) => {
-                self.changed(ino, after);
+                let is_read = matches!(request, Request::Read { .. } | Request::ReadDir { .. });
+                match is_read {
+                    true => self.was_read(ino, after),
+                    false => self.changed(ino, after),
+                }
             }
             (About::Nothing, Ok((Reply::Attr(attr), _))) => {
                 self.make();
                 let (epoch, ino) = (self.epoch, attr.ino);
                 let inode = &mut self.inodes[place_of(ino)];
                 (inode.epoch, inode.attr) = (epoch, *attr);
-                let (mode, size) = (attr.mode, attr.size);
-                (inode.opened_epoch, inode.opened) = (epoch, Opened { ino, mode, size });
+                // Nobody opens by its path what has no name.
+                if attr.links > 0 {
+                    let (mode, size) = (attr.mode, attr.size);
+                    (inode.opened_epoch, inode.opened) = (epoch, Opened { ino, mode, size });
+                }
                 self.keep(request, Some(ino));
             }
             (About::Nothing, Ok((Reply::Opened(opened), _))) => {
@@ -207,6 +214,16 @@ impl Known {
             }
             if known.opened.ino == ino {
                 known.opened_epoch = 0;
+            }
+        }
+    }
+
+    /// The one change up to this number was that an inode was read, by which only its time changes.
+    fn was_read(&mut self, ino: Ino, count: u64) {
+        self.seen = count;
+        if let Some(known) = self.inodes.get_mut(place_of(ino)) {
+            if known.attr.ino == ino {
+                known.epoch = 0;
             }
         }
     }
@@ -250,7 +267,7 @@ impl Known {
         is_known.then_some(piece.place)
     }
 
-    /// It was said where the piece lies, by a request that counts as a change of the file: `before` and `after` it there were so many.
+    /// It was said where the piece lies, by a request that counts as a read of the file: `before` and `after` it there were so many.
     pub fn learn_place(
         &mut self,
         ino: Ino,
@@ -265,7 +282,7 @@ impl Known {
             return;
         }
         self.make();
-        self.changed(ino, after);
+        self.was_read(ino, after);
         let number = offset / PIECE;
         self.pieces[place_of_piece(ino, number)] = Piece {
             epoch: self.epoch,
@@ -318,6 +335,7 @@ mod tests {
         Attr {
             ino,
             size,
+            links: 1,
             ..Attr::default()
         }
     }
@@ -472,6 +490,61 @@ mod tests {
             hits > 2_000 && places > 1_000 && opens > 1_000,
             "{hits} {places} {opens}"
         );
+    }
+
+    /// Of a file several pieces are known at a time, until it is written; that one is read changes nothing but a time.
+    #[test]
+    fn pieces_of_a_file_are_known_together() {
+        let mut known = Known::default();
+        let place = |start| Place {
+            start,
+            size: 4 * PIECE,
+            ..Place::default()
+        };
+        known.learn_place(20, 0, place(1), (5, 6));
+        known.learn_place(20, PIECE, place(2), (6, 7));
+        let read = Request::Read {
+            ino: 20,
+            offset: 0,
+            length: 1,
+        };
+        known.learn(&read, &Ok((Reply::Done, 1)), (7, 8));
+        let both = [0, PIECE + 7].map(|offset| known.place(20, offset, 8));
+        let rule = "pieces are known together";
+        assert_eq!(both, [Some(place(1)), Some(place(2))], "{rule}");
+        let write = Request::Write {
+            ino: 20,
+            offset: 0,
+            append: false,
+        };
+        let length = 1;
+        known.learn(
+            &write,
+            &Ok((Reply::Written { length, offset: 0 }, 0)),
+            (8, 9),
+        );
+        assert_eq!(
+            known.place(20, 0, 9),
+            None,
+            "A6: what was written is asked for"
+        );
+    }
+
+    /// What has no name any more is not what a path opens, and is not kept open.
+    #[test]
+    fn what_has_no_name_is_not_opened() {
+        let mut known = Known::default();
+        for (links, expected) in [(1, true), (0, false)] {
+            let gone = Attr {
+                links,
+                ..attr(30 + Ino::from(links), 1)
+            };
+            let request = Request::StatIno { ino: gone.ino };
+            assert_eq!(known.answer(&request, 5), None);
+            known.learn(&request, &Ok((Reply::Attr(gone), 0)), (5, 5));
+            let opened = known.opened(gone.ino, 5).is_some();
+            assert_eq!(opened, expected, "a file without a name is closed at once");
+        }
     }
 
     /// A request that failed may not have been counted, and what was counted is somebody else's.

@@ -491,9 +491,7 @@ impl World {
         let Some(before) = self.shown.as_ref().map(Shown::changes) else {
             return ask(&mut self.fs, request, bulk, into);
         };
-        // What is removed is not to be open.
-        let removes = matches!(request, Request::Unlink { .. } | Request::Rename { .. });
-        if !self.kept.is_empty() && (removes || !self.known.is_true(before)) {
+        if !self.kept.is_empty() && (!self.known.is_true(before) || self.needs_closed(request)) {
             self.let_go();
         }
         match *request {
@@ -503,7 +501,7 @@ impl World {
                 length,
             } => {
                 let length = into.len().min(length as usize);
-                if let Some(came) = self.read_shown(ino, offset, &mut into[..length]) {
+                if let Some(came) = self.read_shown(ino, offset, before, &mut into[..length]) {
                     return Ok((Reply::Done, came));
                 }
             }
@@ -538,6 +536,15 @@ impl World {
         result
     }
 
+    /// Whether files that nobody has open any more are not to be open any longer when this is asked: what is removed has no name, and what is written may grow.
+    fn needs_closed(&self, request: &Request) -> bool {
+        match *request {
+            Request::Unlink { .. } | Request::Rename { .. } => true,
+            Request::Write { ino, .. } | Request::Truncate { ino, .. } => self.kept.has(ino),
+            _ => false,
+        }
+    }
+
     /// Closes files that nobody has open any more.
     #[cold]
     fn let_go(&mut self) {
@@ -547,34 +554,41 @@ impl World {
 
     /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it does not lie there, or others
     /// change files just now.
-    fn read_shown(&mut self, ino: Ino, offset: u64, into: &mut [u8]) -> Option<usize> {
+    ///
+    /// `count` is the number of changes that there were at the beginning, which others may have raised since.
+    fn read_shown(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        mut count: u64,
+        into: &mut [u8],
+    ) -> Option<usize> {
         let shown = self.shown.as_ref()?;
         let mut done = 0;
         while done < into.len() {
             let at = offset.checked_add(done as u64)?;
-            let before = shown.changes();
-            let known = self.known.place(ino, at, before);
-            if known.is_none() && done > 0 && !self.known.is_true(before) {
-                return None;
-            }
-            let place = match known {
+            let place = match self.known.place(ino, at, count) {
                 Some(place) => place,
                 None => {
                     let place = Place::from_words(self.fs.place(ino, at).ok()?);
-                    let counts = (before, shown.changes());
-                    self.known.learn_place(ino, at, place, counts);
+                    let after = shown.changes();
+                    self.known.learn_place(ino, at, place, (count, after));
+                    if !self.known.is_true(after) {
+                        return None;
+                    }
+                    count = after;
                     place
                 }
             };
-            let (count, stored, start) = place.from(at);
-            let count = count.min(into.len() - done);
-            let (piece, zeros) = into[done..done + count].split_at_mut(stored.min(count));
+            let (length, stored, start) = place.from(at);
+            let length = length.min(into.len() - done);
+            let (piece, zeros) = into[done..done + length].split_at_mut(stored.min(length));
             if !piece.is_empty() {
                 shown.read(place.part, start, piece).ok()?;
             }
             zeros.fill(0);
-            done += count;
-            if count == 0 {
+            done += length;
+            if length == 0 {
                 break;
             }
         }

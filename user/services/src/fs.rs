@@ -412,7 +412,7 @@ pub trait Files {
     /// others, `Invalid` for a part that there is not, `Unsupported` by a service that shows none, as that of the disk. May be repeated.
     ///
     /// [`part::CHANGES`] is one page: its first word counts requests, of whatever session, that may change what others see. It has risen before such a
-    /// request is answered, by one for each, whatever comes of it. So who has been told something, and finds the number that it was before he asked, would be told the same.
+    /// request is answered, by one for each that is done, and for most that are refused. So who has been told something, and finds the number that it was before he asked, would be told the same.
     /// Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place` and `read_dir`, by which times change, and all that make, write, cut, remove, rename or set.
     fn memory(&self, part: u32) -> Result<(u64, Ref), Error>;
     /// Where the piece of [`PIECE`] bytes in which the offset is lies in that memory ([`Place::from_words`]), true as long as nothing has changed: who has read there, and finds that the number of changes is the same

@@ -1069,6 +1069,9 @@ pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     }
 }
 
+/// Most bytes of entries that one call lists.
+pub const MAX_LISTED: usize = 32 << 10;
+
 /// Bytes of an entry whose name has so many.
 const fn record_of(name: usize) -> usize {
     (19 + name + 1 + 7) & !7
@@ -1123,8 +1126,9 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
         _ => return Err(ENOTDIR.into()),
     };
     let mut place = c.p.files.get(fd)?.offset;
-    let size = size as usize;
-    c.check(address, size as u64, WRITE)?;
+    c.check(address, u64::from(size), WRITE)?;
+    // More would be a long step, for which there is no room.
+    let size = (size as usize).min(MAX_LISTED);
     let mut out = Vec::with_capacity(size.min(4096));
     // Those for which there is no room.
     let mut rest = Vec::new();
@@ -1151,8 +1155,14 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     while goes_on {
         let request = Request::ReadDir { ino, cookie };
         let room = &mut chunk[..services::fs::ENTRIES_ROOM];
-        let came = c.h.fs(&request, &[], room)?.1;
-        let (next, entries) = services::fs::listing(&room[..came.min(room.len())])?;
+        let came = match c.h.fs(&request, &[], room) {
+            Ok((_, came)) => came.min(room.len()),
+            Err(error) => {
+                c.s.give_chunk(chunk);
+                return Err(error.into());
+            }
+        };
+        let (next, entries) = services::fs::listing(&room[..came])?;
         cookie = next;
         let mut entries = entries.peekable();
         goes_on = entries.peek().is_some();

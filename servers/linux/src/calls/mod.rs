@@ -101,6 +101,9 @@ pub fn goes_on(entry: &Registers) -> bool {
     )
 }
 
+/// What a table of descriptors may need that grows as far as it can, with the old one beside it.
+const TABLE: u64 = 24 << 10;
+
 /// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
 /// keep nothing. (`execve` asks again, for its arguments.)
 fn room(areas: &Areas, number: u64) -> u64 {
@@ -110,15 +113,15 @@ fn room(areas: &Areas, number: u64) -> u64 {
         nr::mmap | nr::munmap | nr::mprotect | nr::mremap | nr::brk => {
             (16 << 10) + 6 * areas * size_of::<Area>() as u64
         }
-        nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => 16 << 10,
-        nr::dup | nr::dup2 | nr::dup3 | nr::fcntl | nr::ptrace => 4 << 10,
-        nr::memfd_create => 16 << 10,
-        nr::getdents64 => 64 << 10,
+        nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => TABLE + (16 << 10),
+        nr::dup | nr::dup2 | nr::dup3 | nr::fcntl | nr::ptrace => TABLE + (4 << 10),
+        nr::memfd_create => TABLE + (16 << 10),
+        nr::getdents64 => (proto::MAX_BULK + 3 * file::MAX_LISTED) as u64,
         nr::execve | nr::execveat => 256 << 10,
         nr::fork | nr::vfork | nr::clone | nr::clone3 => {
             (192 << 10) + 3 * areas * size_of::<Area>() as u64
         }
-        nr::pipe | nr::pipe2 => 8 << 10,
+        nr::pipe | nr::pipe2 => TABLE + (8 << 10),
         nr::eventfd
         | nr::eventfd2
         | nr::timerfd_create
@@ -130,13 +133,15 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::epoll_ctl
         | nr::inotify_init
         | nr::inotify_init1
-        | nr::inotify_add_watch => 4 << 10,
+        | nr::inotify_add_watch => TABLE + (4 << 10),
         nr::shmget | nr::semget | nr::msgget => 8 << 10,
         nr::semop | nr::semtimedop => 8 << 10,
         nr::msgsnd | nr::msgrcv => 32 << 10,
         nr::shmat | nr::shmdt => (16 << 10) + 7 * areas * size_of::<Area>() as u64,
         nr::shmctl | nr::semctl | nr::msgctl => 32 << 10,
-        nr::socket | nr::socketpair | nr::bind | nr::connect | nr::accept | nr::accept4 => 16 << 10,
+        nr::socket | nr::socketpair | nr::bind | nr::connect | nr::accept | nr::accept4 => {
+            TABLE + (16 << 10)
+        }
         nr::sendmsg | nr::recvmsg | nr::sendmmsg | nr::recvmmsg => 96 << 10,
         nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2 => 256 << 10,
         _ => 0,

@@ -52,7 +52,7 @@ macro_rules! requests {
             })*
         }
 
-        /// What changes nothing.
+        /// What changes nothing but times.
         #[allow(clippy::missing_errors_doc, missing_docs)]
         impl<S: Servers> Lasting<S> {
             $(pub fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error> {
@@ -65,7 +65,7 @@ macro_rules! requests {
     };
 }
 
-/// Hands all requests to a macro: those that change something, those with words that change nothing, and those whose answer is bytes.
+/// Hands all requests to a macro: those that change something, those with words that change nothing but times, and those whose answer is bytes.
 #[macro_export]
 macro_rules! file_requests {
     ($with:ident) => {
