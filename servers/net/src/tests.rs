@@ -869,15 +869,13 @@ fn who_writes_waits_for_half_of_the_room() {
     }
     let mut waits = pin!(client.wait(0, 1 << socket, u64::MAX));
     assert_eq!(poll(waits.as_mut()), Poll::Pending);
-    let mut got = 0;
-    while poll(waits.as_mut()).is_pending() {
-        got += read(&server, accepted, 1000).map_or(0, |bytes| bytes.len());
+    // All of it, at the most.
+    let woken = (0..100).any(|_| {
+        let _ = read(&server, accepted, 1000);
         world.turns(2);
-        assert!(
-            got < 32 * 1024,
-            "S1: there is room, and who waits for it sleeps"
-        );
-    }
+        poll(waits.as_mut()).is_ready()
+    });
+    assert!(woken, "S1: there is room, and who waits for it sleeps");
     let room = client.write(socket, &[1; 16 * 1024]).unwrap();
     assert!((8..=16).contains(&(room / 1024)), "{room}");
 }
