@@ -2,11 +2,15 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use services::link::{BATCH, FRAME};
 
 /// What is cleared of a frame before it is made, and the longest one that is cleared as a whole: all that the stack could leave out of a header, and more. Behind that it
 /// copies what was given to it, all of it.
 const HEADERS: usize = 128;
 const SHORT: usize = 640;
+
+/// Bytes of a batch: one that leaves may have a frame more than drivers are given at a time, of which it is then known that there is no room for it.
+pub const ROOM: usize = BATCH + 2 + FRAME;
 
 /// A batch, as drivers of cards take and give them.
 #[derive(Debug, Default)]
@@ -73,7 +77,9 @@ impl Batch {
         let start = self.length;
         self.length += 2 + length;
         let end = self.length;
-        self.memory(end)[start..start + 2].copy_from_slice(&(length as u16).to_le_bytes());
+        // All of it at once, so that it is not more than is reserved.
+        self.memory(end.max(ROOM))[start..start + 2]
+            .copy_from_slice(&(length as u16).to_le_bytes());
         let frame = &mut self.memory[start + 2..end];
         // What stood there may have been for somebody else.
         let clear = if length <= SHORT { length } else { HEADERS };

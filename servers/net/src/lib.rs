@@ -18,7 +18,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
-pub use batch::Batch;
+pub use batch::{Batch, ROOM};
 pub use leaving::Leaving;
 pub use session::{Session, Shared};
 pub use stack::{Address, Id, Options, Stack};

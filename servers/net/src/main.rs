@@ -12,7 +12,7 @@ use core::cell::RefCell;
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
-use fermata_net::{Address, Batch, Leaving, Options, Session, Shared, Stack};
+use fermata_net::{Address, Batch, Leaving, Options, Session, Shared, Stack, ROOM};
 use interface::server::{Host, Visitor};
 use interface::Server;
 use proto::Error;
@@ -23,6 +23,9 @@ use services::link::{frames, LinkClient, BATCH};
 use services::net::NetworkStub;
 
 rt::entry!(main);
+
+/// Batches that there are: one that has come, one that is to leave, the two of the thread that carries them, a spare one, and two of each network's queues.
+const BATCHES: usize = 9;
 
 /// How often is looked for a driver, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
@@ -146,7 +149,12 @@ fn carry(bell: &Ref) {
         sent: 0,
     };
     loop {
-        if NEW.swap(false, Ordering::Acquire) || carrier.turn(bell).is_err() {
+        let is_new = NEW.swap(false, Ordering::Acquire);
+        if is_new || carrier.turn(bell).is_err() {
+            if !is_new {
+                // One that opens sessions and refuses everything else is asked at this pace.
+                time::sleep(PAUSE);
+            }
             carrier.link = Carrier::attach();
             continue;
         }
@@ -181,7 +189,11 @@ impl Host<NetworkStub<Session>> for Net {
     }
 
     fn deadline(&mut self) -> Option<u64> {
-        self.deadline
+        // What clients were given to do since, or what left in the middle of it, has changed something.
+        match self.shared.borrow().is_due() {
+            true => Some(0),
+            false => self.deadline,
+        }
     }
 
     fn settle(&mut self) {
@@ -224,7 +236,7 @@ fn watcher(thread: &RefAt) -> Result<Waker, Error> {
 
 fn serve() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
-    rt::heap::want(8 * BATCH as u64)?;
+    rt::heap::want((BATCHES * ROOM) as u64)?;
     let mut env = rt::start().env.iter();
     let address = match env.find_map(|word| word.strip_prefix("ADDRESS=")) {
         Some(text) => Some(Address::read(text).ok_or(Error::Invalid)?),
@@ -242,6 +254,7 @@ fn serve() -> Result<Infallible, Error> {
         address,
         seeds: [random()?, random()?],
         random,
+        clock: time::now,
         reserve: rt::heap::want,
         watcher,
     };

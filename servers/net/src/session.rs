@@ -246,7 +246,7 @@ impl Network for Session {
         most: u64,
         room: usize,
     ) -> Result<(u64, u64, u64, Vec<u8>), Error> {
-        let until = self.shared.borrow().now().saturating_add(most);
+        let until = self.shared.borrow().clock().saturating_add(most);
         let mut timer = Timer {
             shared: &self.shared,
             timer: None,
@@ -264,7 +264,7 @@ impl Network for Session {
                 _ => return Poll::Ready(answer),
             };
             let mut stack = self.shared.borrow_mut();
-            if stack.now() >= until {
+            if most == 0 || stack.now() >= until {
                 return Poll::Ready(answer);
             }
             // There is nothing: that was looked at.
@@ -276,7 +276,7 @@ impl Network for Session {
     }
 
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error> {
-        let until = self.shared.borrow().now().saturating_add(most);
+        let until = self.shared.borrow().clock().saturating_add(most);
         let mut timer = Timer {
             shared: &self.shared,
             timer: None,
@@ -285,7 +285,7 @@ impl Network for Session {
             timer.stop();
             let ready = self.ready((readable, writable), context.waker());
             let now = self.shared.borrow().now();
-            if ready != Ok((0, 0)) || now >= until {
+            if ready != Ok((0, 0)) || most == 0 || now >= until {
                 return Poll::Ready(ready);
             }
             let mut stack = self.shared.borrow_mut();

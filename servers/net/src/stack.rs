@@ -98,6 +98,8 @@ pub struct Options {
     pub seeds: [u64; 2],
     /// A number that nobody can guess.
     pub random: fn() -> Result<u64, Error>,
+    /// The time: when somebody began to wait. (That of the last turn may be long ago.)
+    pub clock: fn() -> u64,
     /// Whether there is memory for so many bytes more.
     pub reserve: fn(u64) -> Result<(), Error>,
     /// What interrupts the thread that this names.
@@ -445,6 +447,12 @@ impl Stack {
         self.wire.queue.take(batch);
     }
 
+    /// Whether something has changed since the last turn, and a turn can do something about it: what is full is to be taken first.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.own.changed || self.wire.changed && !self.wire.queue.is_full()
+    }
+
     /// Whether there is something to leave.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
@@ -759,6 +767,11 @@ impl Stack {
             }
         };
         (reads && can_read, writes && can_write)
+    }
+
+    /// The time: see [`Options::clock`].
+    pub(crate) fn clock(&self) -> u64 {
+        (self.options.clock)()
     }
 
     /// The time of the last turn.

@@ -36,6 +36,8 @@ const CARD: u64 = 0x5254_0012_3456;
 std::thread_local! {
     /// What nobody can guess, in a test.
     static RANDOM: Cell<u64> = const { Cell::new(5) };
+    /// The time, which is that of the last turn unless a test says so.
+    static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
 fn enough(_: u64) -> Result<(), Error> {
@@ -48,6 +50,7 @@ fn options(number: u64) -> Options {
         address: Address::read(&format!("10.0.3.{}/24", number + 1)),
         seeds: [77 + number, !number],
         random: || Ok(RANDOM.get()),
+        clock: || NOW.get(),
         reserve: enough,
         watcher: |_| Ok(Waker::noop().clone()),
     }
@@ -84,6 +87,7 @@ impl Machine {
 
     /// Takes what has come; what leaves.
     fn turn(&mut self, now: u64) -> Vec<Vec<u8>> {
+        NOW.set(now);
         let mut stack = self.shared.borrow_mut();
         let mut leaves = Vec::new();
         let mut batch = Batch::new();
@@ -819,6 +823,55 @@ fn the_next_datagram_is_waited_for() {
         deadline(&world).is_none_or(|at| at > world.now + 50 * TICK),
         "S2: a timer of a request that was given up stays"
     );
+}
+
+/// Who waits has as much time as he says, however long ago the machine had its last turn.
+#[test]
+fn time_to_wait_begins_when_it_is_asked_for() {
+    let mut world = World::new(Wire::default(), 8);
+    let server = world.machines[1].session();
+    let socket = server.socket(Kind::Datagram).unwrap();
+    server.bind(socket, 7).map(drop).unwrap();
+    world.turns(2);
+    // Nothing happens for a while.
+    let begin = world.now + 1000 * TICK;
+    NOW.set(begin);
+    let mut next = pin!(server.next(socket, 100 * TICK, 2000));
+    assert_eq!(poll(next.as_mut()), Poll::Pending);
+    let mut wait = pin!(server.wait(1 << socket, 0, 100 * TICK));
+    assert_eq!(poll(wait.as_mut()), Poll::Pending);
+    for (now, is_over) in [(begin + 99 * TICK, false), (begin + 100 * TICK, true)] {
+        world.machines[1].turn(now);
+        let rule = "a wait lasts as long as was said";
+        assert_eq!(poll(next.as_mut()).is_ready(), is_over, "{rule}");
+        assert_eq!(poll(wait.as_mut()).is_ready(), is_over, "{rule}");
+    }
+    let mut wait = pin!(server.wait(1 << socket, 0, 0));
+    assert!(
+        poll(wait.as_mut()).is_ready(),
+        "who only looks does not wait"
+    );
+}
+
+/// What a client was given to do since the last turn is done without anything else happening.
+#[test]
+fn what_is_left_to_do_is_due() {
+    let mut world = World::new(Wire::default(), 8);
+    let machine = |world: &World| Rc::clone(&world.machines[0].shared);
+    world.turns(3);
+    assert!(!machine(&world).borrow().is_due(), "there is nothing to do");
+    let session = world.machines[0].session();
+    let socket = session.socket(Kind::Datagram).unwrap();
+    session.bind(socket, 7).map(drop).unwrap();
+    world.turns(1);
+    let (high, low, port) = at("10.0.3.2", 7);
+    session.send(socket, high, low, port, b"x").unwrap();
+    assert!(
+        machine(&world).borrow().is_due(),
+        "S1: what a request has changed has a turn"
+    );
+    world.turns(1);
+    assert!(!machine(&world).borrow().is_due(), "it is done");
 }
 
 /// The same of a connection: the bytes that come, the end, and that the connection is lost.

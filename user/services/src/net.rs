@@ -1,8 +1,8 @@
 //! The network: sockets.
 //!
 //! A session has up to [`SOCKETS`] sockets, known by their numbers in it. They are the session's: nobody else can name them, and they are closed
-//! when it ends. **No request of a socket waits** but [`Network::wait`], which waits for any number of them, so one thread can attend to all, and [`Network::next`], for who
-//! attends to one; the others get `WouldBlock`.
+//! when it ends. **No request of a socket waits** but [`Network::wait`], which waits for any number of them, so one thread can attend to all, [`Network::next`], for who
+//! attends to one, and [`Network::sent`]; the others get `WouldBlock`.
 //!
 //! An address is that of IPv6, in two words, the first byte on top; those of IPv4 are written into it (`::ffff:10.0.2.15`).
 //!
@@ -136,7 +136,7 @@ pub trait Network {
     /// of these: `WouldBlock` if nothing has come by then. Must not be repeated.
     async fn next(&self, socket: u64, most: u64) -> Result<(u64, u64, u64, Bytes), Error>;
     /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to
-    /// accept, or an error, or one of those in `writable` takes something or has an error; at most so many
+    /// accept, or an error, or one of those in `writable` has room for half of what it can hold, or an error; at most so many
     /// nanoseconds. Which they are: none when the time is over. Errors: `NotFound`. Must not be repeated.
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
     /// Says which thread is interrupted by [`Network::watch`], instead of the one before. It attends to several sessions that way, and to other things.
