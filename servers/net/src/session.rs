@@ -151,6 +151,21 @@ impl Timer<'_> {
     }
 }
 
+impl Session {
+    /// When a wait is over that begins now and takes at most so many nanoseconds, and a timer for it.
+    fn limit(&self, most: u64) -> (u64, Timer<'_>) {
+        let until = self.shared.borrow().clock().saturating_add(most);
+        let shared = &self.shared;
+        (
+            until,
+            Timer {
+                shared,
+                timer: None,
+            },
+        )
+    }
+}
+
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         self.stop();
@@ -246,11 +261,7 @@ impl Network for Session {
         most: u64,
         room: usize,
     ) -> Result<(u64, u64, u64, Vec<u8>), Error> {
-        let until = self.shared.borrow().clock().saturating_add(most);
-        let mut timer = Timer {
-            shared: &self.shared,
-            timer: None,
-        };
+        let (until, mut timer) = self.limit(most);
         poll_fn(|context| {
             timer.stop();
             let answer = match self.with(socket, |stack, id| Ok(stack.stream(id).is_ok())) {
@@ -276,11 +287,7 @@ impl Network for Session {
     }
 
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error> {
-        let until = self.shared.borrow().clock().saturating_add(most);
-        let mut timer = Timer {
-            shared: &self.shared,
-            timer: None,
-        };
+        let (until, mut timer) = self.limit(most);
         poll_fn(|context| {
             timer.stop();
             let ready = self.ready((readable, writable), context.waker());

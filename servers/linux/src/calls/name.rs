@@ -21,7 +21,7 @@ use crate::special::{Reading, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
 /// Most bytes of one component.
-const MAX_NAME: usize = 255;
+const MAX_NAME: usize = services::fs::MAX_NAME;
 
 /// The absolute path of something that is to be made, removed or renamed; special names cannot.
 fn plain(c: &mut Caller, dirfd: i32, address: u64) -> Result<String> {
