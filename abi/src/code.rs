@@ -1,8 +1,8 @@
 //! Result codes and exception codes.
 //!
-//! A *result code* tells of a condition that a correct program can meet. It stands in the low
-//! byte of the word of the call ([`crate::registers`]) when a call completes. Wrong use (no object at the handle of what is to be used, an object
-//! of another type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
+//! A *result code* tells of a condition that a correct program can meet. It stands in the low byte of the word of the
+//! call ([`crate::registers`]) when a call completes. Wrong use (no object at the handle of what is to be used, an
+//! object of another type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
 //! [`Exception`] to the keeper of the thread's space.
 
 use crate::table::numbered;

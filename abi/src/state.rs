@@ -98,8 +98,9 @@ structures! {
     pub struct SpaceState {
         /// Of [`space_flags`].
         pub flags: u64,
-        /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the
-        /// difference between this space and its creator's.
+        /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the difference
+        /// between this space and its creator's; a higher one can only be set from the creator's space, or from one
+        /// above that: whose it is to give.
         pub quota: u64,
         /// Kernel memory in use, in bytes. Ignored by `set_state`.
         pub used: u64,

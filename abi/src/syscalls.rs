@@ -336,7 +336,8 @@ impl Syscall {
                 Fate::Returns(Code::Ok)
             }
             (Party::Handle(index), _) if self.manages(index) => Fate::Returns(Code::Vacant),
-            // The device authority's holder does not wait for a driver.
+            // The device authority's holder does not wait for a driver, nor a manager for who is to pay.
+            (Party::Named(_), Call::SpaceSetPayer) => Fate::Returns(Code::Vacant),
             (Party::Named(_), _) if same(self.object, "Device") => Fate::Returns(Code::Vacant),
             _ => Fate::Waits,
         }
@@ -518,7 +519,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the mutex to another address of the caller's. Nobody who refers to it notices; who moves what another one
+    /// pays for pays for it.
     3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mutex.
@@ -542,7 +544,7 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the cond to another address of the caller's. Nobody who refers to it notices; who moves what another one pays for pays for it.
     9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the cond.
@@ -564,7 +566,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the mapping to another address of the caller's. Nobody who refers to it notices; who moves what another
+    /// one pays for pays for it.
     15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mapping.
@@ -588,7 +591,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the region to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the region to another address of the caller's. Nobody who refers to it notices; who moves what another one
+    /// pays for pays for it.
     21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the region.
@@ -612,7 +616,7 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the port to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the port to another address of the caller's. Nobody who refers to it notices; who moves what another one pays for pays for it.
     27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the port.
@@ -635,7 +639,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the portset to another address of the caller's. Nobody who refers to it notices; who moves what another
+    /// one pays for pays for it.
     33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the portset.
@@ -657,7 +662,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the space to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the space to another address of the caller's. Nobody who refers to it notices; who moves what another one
+    /// pays for pays for it.
     39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the space.
@@ -681,7 +687,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the thread to another address of the caller's. Nobody who refers to it notices; who moves what another one
+    /// pays for pays for it.
     45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the thread.
@@ -706,7 +713,8 @@ calls! {
     /// Of an identity that is vacant already, the identity ends.
     50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid Vacant NoObject];
 
-    /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
+    /// Moves the reference to another address of the caller's. Nobody who refers to it notices; who moves what another
+    /// one pays for pays for it.
     51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the other reference at the first one, as an identity that can be kept.
@@ -1010,10 +1018,15 @@ calls! {
     /// such place, or the processor does not keep ring 1 away from the memory of programs.
     137 DeviceCollocate device_collocate Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), place: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread goes on
-    /// with these registers, a stopped one when it is resumed, and with its FPU's state or another one. `WrongStage`: no exception of the thread has been received.
-    /// `Invalid`: no thread can have these registers.
+    /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread
+    /// goes on with these registers, a stopped one when it is resumed, and with its FPU's state or another one.
+    /// `WrongStage`: no exception of the thread has been received. `Invalid`: no thread can have these registers.
     138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers, fpu: OptFpu) [Ok Invalid WrongStage Vacant NoObject];
+
+    /// From now on the space that `payer` names pays for what is made from the space: for its quota, and when it has ended for what
+    /// outlives it. A reference of 0 stands for the caller's own space. `Denied` unless the payer is that, or gets all that it has from
+    /// it. `NoMemory`: the payer has less left than the quota, and what the account itself costs. Who pays is no part of a space's state.
+    139 SpaceSetPayer space_set_payer Space Short (space: Object(Type::Space), payer: OptReference) [Ok Denied Dead NoMemory Vacant NoObject];
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ register_file! {
 }
 
 impl Registers {
-    /// As Linux has them for debuggers and in core files (`struct user_regs_struct`); `call` is what it says of the call that the thread makes.
-    /// Selectors are those of Linux, by which debuggers tell a process of 64 bits, and zero.
+    /// As Linux has them for debuggers and in core files (`struct user_regs_struct`); `call` is what it says of the
+    /// call that the thread makes. Selectors are those of Linux, by which debuggers tell a process of 64 bits, and
+    /// zero.
     #[must_use]
     pub const fn linux_words(&self, call: u64) -> [u64; 27] {
         let r = self;

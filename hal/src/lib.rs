@@ -32,12 +32,12 @@ mod paging_model;
 
 pub use machine::{
     alloc_slice, alloc_stack, archive, call_continuation, clock, command_line, copy_bytes,
-    device_frame, device_frames, die, event, frame_limit, free_ranges, irq_mask, irq_raise,
-    irq_unmask, let_interrupts_in, load_ports, log, now, pool_bytes, read_array, read_bytes,
-    read_word, read_words, reset_stack, set_timer, stack_attach, stack_detach, stack_handoff,
-    start, switch_context, switch_stack, ticks, time_of, user_frame, wait_for_interrupt,
-    write_bytes, write_word, write_words, Frame, PageTable, Stack, EVENTS, IRQ_LINES, OWN_LINES,
-    STACK_BYTES,
+    device_frame, device_frames, die, event, forget_ports, frame_limit, free_ranges, irq_mask,
+    irq_raise, irq_unmask, let_interrupts_in, load_ports, log, now, pool_bytes, read_array,
+    read_bytes, read_word, read_words, reset_stack, set_timer, stack_attach, stack_detach,
+    stack_handoff, start, switch_context, switch_stack, ticks, time_of, user_frame,
+    wait_for_interrupt, write_bytes, write_word, write_words, Frame, PageTable, Stack, EVENTS,
+    IRQ_LINES, OWN_LINES, STACK_BYTES,
 };
 
 /// The number of a physical frame: its address divided by [`abi::PAGE_SIZE`].

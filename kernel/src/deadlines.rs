@@ -1,14 +1,13 @@
 //! Deadlines of waiting threads.
 
+use crate::avl::{self, Tree};
 use crate::config::{CONFIG, FULL};
 use crate::object::thread::{Run, Thread};
 #[cfg(any(test, fermata_probe))]
 use crate::queue::same;
-use crate::treap::{self, Treap};
 use abi::state::Waiting;
 use abi::PRIORITIES;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hal::NarrowCell;
 
 /// The threads with a deadline: for each priority, in the order of their deadlines on the machine's clock.
@@ -48,7 +47,7 @@ struct Levels {
 
 /// The threads of one priority that have a deadline.
 struct Level {
-    tree: Treap<Thread>,
+    tree: Tree<Thread>,
     /// The thread with the first deadline.
     first: NarrowCell<Thread>,
 }
@@ -60,21 +59,18 @@ struct Level {
 /// timer, and would do nothing else.
 pub(crate) const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
 
-/// A number that users do not know, for the weights of threads in the treap.
-static SECRET: AtomicU32 = AtomicU32::new(0);
-
 /// A thread's place among the deadlines.
 pub(crate) struct DeadlineLinks {
     /// The deadline, in nanoseconds on the machine's clock; `u64::MAX` while there is none.
     at: Cell<u64>,
-    place: treap::Node<Thread>,
+    place: avl::Node<Thread>,
 }
 
 impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
         DeadlineLinks {
             at: Cell::new(u64::MAX),
-            place: treap::Node::new(),
+            place: avl::Node::new(),
         }
     }
 
@@ -107,32 +103,28 @@ impl Thread {
     }
 }
 
-impl treap::Item for Thread {
+impl avl::Item for Thread {
     /// Threads with the same deadline are in the order of their addresses.
-    type Key = (u64, usize);
+    /// Its deadline, and where it is, which tells apart those that have the same one.
+    type Key = u128;
     #[inline(always)]
-    fn key(&self) -> Self::Key {
-        (self.deadline.at(), core::ptr::from_ref(self).addr())
-    }
-    /// A hash of the thread's address and [`SECRET`], since a thread has no room for a random weight of its
-    /// own. Without the secret, users could choose threads for which the treap is deep.
-    #[inline(always)]
-    fn weight(&self) -> u32 {
-        let mut x = core::ptr::from_ref(self).addr() as u32 ^ SECRET.load(Relaxed);
-        x = (x ^ x >> 16).wrapping_mul(0x85eb_ca6b);
-        x = (x ^ x >> 13).wrapping_mul(0xc2b2_ae35);
-        x ^ x >> 16
+    fn key(&self) -> u128 {
+        u128::from(self.deadline.at()) << 64 | core::ptr::from_ref(self).addr() as u128
     }
     #[inline(always)]
-    fn node(&self) -> &treap::Node<Thread> {
+    fn node(&self) -> &avl::Node<Thread> {
         &self.deadline.place
+    }
+    #[inline(always)]
+    fn balance(&self) -> &Cell<i8> {
+        &self.deadline_balance
     }
 }
 
 impl Level {
     const fn new() -> Self {
         Level {
-            tree: Treap::new(),
+            tree: Tree::new(),
             first: NarrowCell::none(),
         }
     }
@@ -140,8 +132,6 @@ impl Level {
 
 impl Deadlines {
     pub(crate) fn new() -> Self {
-        // The first kernel decides, for a test may have several at once.
-        let _ = SECRET.compare_exchange(0, hal::ticks() as u32 | 1, Relaxed, Relaxed);
         Deadlines {
             kinds: [const {
                 Levels {

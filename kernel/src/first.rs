@@ -163,7 +163,7 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
         mapping.size.set(m.size);
         mapping.offset.set(m.physical);
         mapping.protection.set(m.rights);
-        mapping.install(k, space, root);
+        mapping.install(space, root);
         memory::probe(k, space, m.start, m.size, Access(0))?;
     }
     let thread = object::create::<Thread>(k, account, &at(boot::ROOT_THREAD), None)?;

@@ -117,7 +117,7 @@ impl Kernel {
         &self.processors.0
     }
 
-    /// A pseudo-random number. Users may guess it: it only shapes trees and makes a forgetful kernel forget.
+    /// A pseudo-random number. Users may guess it: it only makes a forgetful kernel forget.
     pub(crate) fn random(&self) -> u32 {
         let mut x = self.seed.get();
         x ^= x << 13;

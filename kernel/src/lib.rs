@@ -16,6 +16,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod avl;
 mod config;
 mod counters;
 mod deadlines;
@@ -36,7 +37,6 @@ mod sched;
 mod stop;
 mod syscall;
 mod trap;
-mod treap;
 
 #[cfg(any(test, fermata_probe))]
 mod check;

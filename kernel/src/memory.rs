@@ -277,12 +277,12 @@ pub(crate) fn make_present(
     resolve(k, space, address, need)
 }
 
-/// A soft fault of an instruction enters the absent ones of so many pages, aligned, as far as one walk leads to all of them. So who touches a chunk of the
-/// memory server's page by page faults once.
+/// A soft fault of an instruction enters the absent ones of so many pages, aligned, as far as one walk leads to all of
+/// them. So who touches a chunk of the memory server's page by page faults once.
 const AROUND: u64 = 16;
 
-/// Enters the pages around one that has just been entered, unless the one beside it is there. Costs nothing that grows with memory: no page table
-/// is made, and no other translation changed.
+/// Enters the pages around one that has just been entered, unless the one beside it is there. Costs nothing that grows
+/// with memory: no page table is made, and no other translation changed.
 #[inline(never)]
 pub(crate) fn enter_around(space: &'static Space, address: u64) {
     let page = address & !(PAGE_SIZE - 1);

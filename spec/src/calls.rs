@@ -8,6 +8,7 @@ use crate::object::{Body, Phase, Source, Target};
 use crate::wait::{Status, Waiting};
 use crate::{rights, Handled, Id, Outcome, Stop, System};
 use abi::{access, collocated, Call, Code, RefKind, Type, PAGE_SIZE, PRIORITIES, TYPES};
+use std::sync::Arc;
 
 /// Pages that `region_search` looks at before others have a turn, at most.
 pub const PAGES_PER_TURN: u64 = 512;
@@ -79,6 +80,7 @@ impl System {
             Call::DeviceCollocate => self.device_collocate(c),
             Call::ServerRelease => self.server_release(c),
             Call::ThreadAnswer => self.thread_answer(c),
+            Call::SpaceSetPayer => self.space_set_payer(c),
             // All others are sequences of stages, which their names say.
             _ => self.ipc(t, call),
         }
@@ -117,6 +119,7 @@ impl System {
         let place = self.find_place(c.space, c.a, kept.map(|k| k.1))?;
         let ceiling = self.space(c.space).max_priority;
         if let Some((reference, id)) = kept {
+            self.take_over(c, id)?;
             self.embody(id, place);
             self.reference_mut(reference).keeps = false;
             if ty == Type::Space {
@@ -164,8 +167,69 @@ impl System {
     fn move_call(&mut self, c: Caller, ty: Type) -> Handled {
         let id = self.find_body(c.space, c.a, ty)?;
         let place = self.find_place(c.space, c.b, Some(id))?;
+        self.take_over(c, id)?;
         self.relocate(id, place);
         self.done(c)
+    }
+
+    /// Who puts an object elsewhere pays for it, and for what a space may use, unless the payer lives of him anyhow.
+    /// (Of a space that he lives in, or of, he cannot: that has more than he.)
+    fn take_over(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
+        let (by, payer) = (self.space(c.space).account, self.objects[&id].payer);
+        let account = match &self.objects[&id].body {
+            Body::Space(space) => Some(space.account),
+            _ => None,
+        };
+        let cost = match self.lives_of(payer, by) {
+            true => 0,
+            false => self.cost(self.objects[&id].body.ty()),
+        };
+        let lender = account.and_then(|account| self.accounts[account].parent);
+        let lender = lender.filter(|&lender| !self.lives_of(lender, by));
+        let lent = match (account, lender) {
+            (Some(account), Some(_)) => self.accounts[account].quota + self.machine.account_cost,
+            _ => 0,
+        };
+        self.charge(by, cost + lent).map_err(|_| Stop::Code(Code::Denied))?;
+        if cost > 0 {
+            self.discharge(payer, cost);
+            if let Some(object) = self.objects.get_mut(&id).map(Arc::make_mut) {
+                object.payer = by;
+            }
+        }
+        if let (Some(account), Some(lender)) = (account, lender) {
+            self.accounts[account].parent = Some(by);
+            self.discharge(lender, lent);
+        }
+        Ok(())
+    }
+
+    /// The payer must have what the space may use, and be the caller's to spend. (Of a space that lives of that space
+    /// no one can make a payer: it has less than that.)
+    fn space_set_payer(&mut self, c: Caller) -> Handled {
+        let space = self.find_body(c.space, c.a, Type::Space)?;
+        let payer = match c.b {
+            0 => c.space,
+            reference => self.find_open_target(c.space, reference, Type::Space)?,
+        };
+        let account = |id: Id| self.space(id).account;
+        let (account, payer, by) = (account(space), account(payer), account(c.space));
+        let Some(old) = self.accounts[account].parent.filter(|_| self.lives_of(payer, by)) else {
+            return Err(Stop::Code(Code::Denied));
+        };
+        if old != payer {
+            let all = self.accounts[account].quota + self.machine.account_cost;
+            self.charge(payer, all)?;
+            self.accounts[account].parent = Some(payer);
+            self.discharge(old, all);
+        }
+        self.done(c)
+    }
+
+    /// Whether an account is this one, or gets all that it has from it.
+    pub(crate) fn lives_of(&self, account: usize, of: usize) -> bool {
+        let mut all = std::iter::successors(Some(account), |a| self.accounts[*a].parent);
+        all.any(|account| account == of)
     }
 
     /// `*_reference`: points a reference at the object, in a role.

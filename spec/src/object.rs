@@ -1,10 +1,10 @@
 //! Objects: identities, bodies, references, and who pays.
 //!
-//! An object is an *identity*, which references and other objects name, and a *body*, its state. It
-//! lives at a [`Place`] in memory, and its handle is any address that leads there. `destroy` may
-//! leave the identity to a reference that keeps it; it is then *vacant*: calls that use it wait
-//! until `create` has given it a new body and `set_state` has opened that, calls that manage it say so
-//! ([`abi::Syscall::manages`]). When nobody keeps it, or its manager destroys it once more, it ends: nothing that names it finds it any more.
+//! An object is an *identity*, which references and other objects name, and a *body*, its state. It lives at a
+//! [`Place`] in memory, and its handle is any address that leads there. `destroy` may leave the identity to a reference
+//! that keeps it; it is then *vacant*: calls that use it wait until `create` has given it a new body and `set_state`
+//! has opened that, calls that manage it say so ([`abi::Syscall::manages`]). When nobody keeps it, or its manager
+//! destroys it once more, it ends: nothing that names it finds it any more.
 
 use crate::ipc::answered;
 use crate::wait::{Asked, Meets, Status, Waiting};

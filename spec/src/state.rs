@@ -208,7 +208,7 @@ impl System {
             return Err(INVALID);
         }
         self.ceiling(c, None, ceiling)?;
-        self.set_quota(self.space(id).account, quota)?;
+        self.set_quota(c, self.space(id).account, quota)?;
         let s = self.space_mut(id);
         s.max_priority = ceiling;
         let moved = s.clock_offset != clock_offset;
@@ -219,14 +219,17 @@ impl System {
         Ok(())
     }
 
-    /// The difference moves from or to the creator's account.
-    fn set_quota(&mut self, account: usize, quota: u64) -> Result<(), Stop> {
+    /// The difference moves from or to the creator's account. Only who is above gives more.
+    fn set_quota(&mut self, c: Caller, account: usize, quota: u64) -> Result<(), Stop> {
         let Account { parent, quota: old, used, .. } = self.accounts[account];
         if quota < used || (parent.is_none() && quota != old) {
             return Err(INVALID);
         }
         if let Some(parent) = parent {
             if quota > old {
+                if !self.lives_of(parent, self.space(c.space).account) {
+                    return Err(Stop::Code(Code::Denied));
+                }
                 self.charge(parent, quota - old)?;
             } else {
                 self.discharge(parent, old - quota);

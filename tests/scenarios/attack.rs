@@ -48,8 +48,9 @@ echo alive
     Ok(())
 }
 
-/// A program that is placed in the kernel gives nobody the power of the kernel: not who starts it, nor who writes to its file. There are as many as
-/// places, each is free again, and nothing is left. `/test/attack` is placed, and attacks by another spelling of its path.
+/// A program that is placed in the kernel gives nobody the power of the kernel: not who starts it, nor who writes to
+/// its file. There are as many as places, each is free again, and nothing is left. `/test/attack` is placed, and
+/// attacks by another spelling of its path.
 pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "busybox cp -n /test/attack /tmp/attack\nbusybox cp /tmp/attack /test/attack\n/test//attack placed\n";
     leaves_no_trace(
@@ -73,11 +74,11 @@ pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
 pub(crate) fn priority(ctx: &mut Ctx) -> Result<(), Failure> {
     let output = ctx.run(Run::script("/test/services ceiling\necho alive\n"))?;
     let refused = |manager: &str| {
-        format!("ceiling: {manager}: by its control port: Denied, Denied, Denied\n")
+        format!("ceiling: {manager}: by its control port: Denied, Denied, Denied, Denied\n")
     };
     let restored = |manager: &str, threads: &str| {
         format!(
-            "{0}{0}ceiling: {manager}: from an image that asks for 31: {threads}, at most 8, no more kernel memory\n",
+            "{0}ceiling: {manager}: a thread without a space is in Null\n{0}ceiling: {manager}: from an image that asks for 31: {threads}, at most 8, no more kernel memory\n",
             refused(manager)
         )
     };
@@ -377,7 +378,8 @@ echo alive
 ";
     let stdout =
         "beside: answered in time\nrestore: /tmp/nothing: no such file or directory\nalive\n";
-    // What is beside it looks at the clock, which counts instructions. From round to round some chunks more or less are free (CAVEATS.md, Checkpoints).
+    // What is beside it looks at the clock, which counts instructions. From round to round some chunks more or less are
+    // free (CAVEATS.md, Checkpoints).
     leaves_at_most(ctx, attack, stdout, Run::deterministic, 192)
 }
 
@@ -564,6 +566,37 @@ pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a job's programs leave counts for the job until it is gone: init pays for nobody, other jobs have what is
+/// theirs, and all is free again when the job has ended.
+pub(crate) fn heirs(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "/test/hostile heirs stay > /tmp/said &
+sleep 1
+/test/hostile heirs
+cat /tmp/said
+kill %1
+sleep 0.2
+/test/hostile heirs
+echo goes on
+";
+    let output = ctx.run(Run::script(script).deterministic().memory(256))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let [first, second, third, "goes on", ..] = lines[..] else {
+        return Err(format!("{text}\n{}", output.stderr));
+    };
+    assert_eq!((first, first), (second, third), "S2: each job has the same");
+    let count = first.strip_suffix(" programs, then: there are as many as there may be");
+    let count = count.and_then(|rest| rest.strip_prefix("heirs: ")?.parse().ok());
+    let count: u32 = count.ok_or_else(|| first.to_string())?;
+    // As much as the most processes at once may have, of which it is one.
+    assert!(
+        (30..32).contains(&count),
+        "S2: what is left counts: {first}"
+    );
+    Ok(())
+}
+
 /// Executables of all sizes that grow while init reads them.
 pub(crate) fn growing(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/hostile grow\nsort /etc/script > /tmp/sorted\necho goes on\nexit 7\n";
@@ -714,8 +747,8 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
 const SERVICES_KEPT: u64 = 8192;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
-/// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not about it. With fewer the requests
-/// would have been refused at once and would have tested little.
+/// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not
+/// about it. With fewer the requests would have been refused at once and would have tested little.
 const SERVICES_DONE: u64 = 5;
 
 /// A machine with hostile clients.
@@ -734,7 +767,8 @@ struct Hostile {
     services: usize,
 }
 
-/// Machines with hostile clients. While the machine waits for a disk its time may fly, so that only the first does the same again with the same seed.
+/// Machines with hostile clients. While the machine waits for a disk its time may fly, so that only the first does the
+/// same again with the same seed.
 const HOSTILE: [Hostile; 3] = [
     Hostile {
         disk: None,
@@ -900,8 +934,9 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
     Ok(())
 }
 
-/// By what a service is not held, in whatever state the thread is: with all its memory there it is answered, the kernel takes no place for references that does
-/// not come, and who takes messages in registers alone refuses what has an end in memory. Every other way holds it.
+/// By what a service is not held, in whatever state the thread is: with all its memory there it is answered, the kernel
+/// takes no place for references that does not come, and who takes messages in registers alone refuses what has an end
+/// in memory. Every other way holds it.
 fn may_be_free(service: &str, way: &str) -> bool {
     let by_registers = !matches!(service, "checkpoint" | "linux" | "native");
     match way.split_once(" never comes").map(|(buffer, _)| buffer) {
@@ -911,9 +946,9 @@ fn may_be_free(service: &str, way: &str) -> bool {
     }
 }
 
-/// Each service is held in the middle of a request by what a client owns: memory that never comes, as message, as place of the answer
-/// and as references, by threads that are stopped, vacant and gone; requests that are never done, references of every kind, processes whose objects are
-/// taken away. All services answer an honest client meanwhile.
+/// Each service is held in the middle of a request by what a client owns: memory that never comes, as message, as place
+/// of the answer and as references, by threads that are stopped, vacant and gone; requests that are never done,
+/// references of every kind, processes whose objects are taken away. All services answer an honest client meanwhile.
 pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     hold(ctx, "", &HOSTILE[0], 11)
 }

@@ -1,6 +1,7 @@
 //! A browser without a window, driven over a pipe: what it shows of a page, and what a click does.
 //!
-//! It is Debian's `chromium-headless-shell`, which reads commands in JSON (the protocol of its developer tools), each with a zero byte behind it.
+//! It is Debian's `chromium-headless-shell`, which reads commands in JSON (the protocol of its developer tools), each
+//! with a zero byte behind it.
 
 use crate::scenario::Failure;
 use rustix::process::{kill_process_group, Pid, Signal};

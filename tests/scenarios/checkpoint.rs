@@ -503,8 +503,8 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A process that somebody else has frozen is not saved with his stops in its image, nor one that is stopped meanwhile with that; and an image
-/// destroys nothing that has its temporary name.
+/// A process that somebody else has frozen is not saved with his stops in its image, nor one that is stopped meanwhile
+/// with that; and an image destroys nothing that has its temporary name.
 pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
     let plays = ["native", "linux", "names"];
     let script: String = plays.map(|play| format!("/test/savers {play}\n")).concat();
@@ -517,8 +517,9 @@ pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
     all_said(&output.text(), &said)
 }
 
-/// Processes run before their memory has been read from the image: all of it is what it was, whatever form the image has, and nothing is left of those that end
-/// before it has come. One whose image turns out to be damaged is ended, and the log says why. Whoever makes such a process himself holds nobody up.
+/// Processes run before their memory has been read from the image: all of it is what it was, whatever form the image
+/// has, and nothing is left of those that end before it has come. One whose image turns out to be damaged is ended, and
+/// the log says why. Whoever makes such a process himself holds nobody up.
 pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
     let plays = [
         "bytes",
@@ -546,8 +547,8 @@ pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
     all_said(&output.text(), &said)
 }
 
-/// `restore --lazy` in the shell, and as a program; Linux programs have their memory at once, which it says. What was restored and saved again while its memory came differs
-/// in nothing but what it did meanwhile.
+/// `restore --lazy` in the shell, and as a program; Linux programs have their memory at once, which it says. What was
+/// restored and saved again while its memory came differs in nothing but what it did meanwhile.
 pub(crate) fn lazily_by_shell(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/lazily hold 16 &
@@ -593,8 +594,8 @@ fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// A running program goes to another machine by a pipe and a connection, and ends there as if it had stayed; and again by a pipe within that
-/// machine. Nothing of the image is left in files.
+/// A running program goes to another machine by a pipe and a connection, and ends there as if it had stayed; and again
+/// by a pipe within that machine. Nothing of the image is left in files.
 pub(crate) fn moved(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = super::net::wire(directory.path());
@@ -651,8 +652,10 @@ ls /run/shell /tmp
     }
 }
 
-/// A program is saved again and again, each time without what the image before it has: the images are small, the last one is restored in another
-/// machine from all of them, moved elsewhere, and ends as if it had not been touched; so does the one image, a compressed one, that the host makes of all. Some of them are compressed, others are not. What it needs and is missing, or another one, is named.
+/// A program is saved again and again, each time without what the image before it has: the images are small, the last
+/// one is restored in another machine from all of them, moved elsewhere, and ends as if it had not been touched; so
+/// does the one image, a compressed one, that the host makes of all. Some of them are compressed, others are not. What
+/// it needs and is missing, or another one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
     const IMAGES: usize = 4;
     let program = "awk 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7; \

@@ -104,8 +104,8 @@ usage: disk size
     Ok(())
 }
 
-/// Programs that make, rename, link and remove files on a disk are saved, killed and restored in the middle of that: each thing is done once. What is
-/// done twice fails the second time, or is there twice.
+/// Programs that make, rename, link and remove files on a disk are saved, killed and restored in the middle of that:
+/// each thing is done once. What is done twice fails the second time, or is there twice.
 pub(crate) fn cut(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
@@ -389,8 +389,8 @@ pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(&disk)
 }
 
-/// A process that goes on while another one of its set is frozen, whose file is read from the disk meanwhile, has an image whose clock is not before
-/// what it has seen.
+/// A process that goes on while another one of its set is frozen, whose file is read from the disk meanwhile, has an
+/// image whose clock is not before what it has seen.
 pub(crate) fn checkpoint_clock(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let tree = directory.path().join("tree");
@@ -470,8 +470,8 @@ pub(crate) fn hostile_of(ctx: &mut Ctx, driver: Option<Program>) -> Result<(), F
     Ok(())
 }
 
-/// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no request ends with an error,
-/// and in the end the host finds what was written last.
+/// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no
+/// request ends with an error, and in the end the host finds what was written last.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_123, 200)
 }
@@ -592,9 +592,10 @@ ps > /tmp/after
     Ok(())
 }
 
-/// A disk that does not answer for a while holds up who waits for it and nobody else: other clients of the file server are refused and end, and
-/// other programs run, native and Linux. Those that wait are saved and restored, in a read and in an `execve`, and when the disk answers again everybody has what was
-/// asked for. Saving and restoring a program that has a file there open wait, too, and hold up nobody.
+/// A disk that does not answer for a while holds up who waits for it and nobody else: other clients of the file server
+/// are refused and end, and other programs run, native and Linux. Those that wait are saved and restored, in a read and
+/// in an `execve`, and when the disk answers again everybody has what was asked for. Saving and restoring a program
+/// that has a file there open wait, too, and hold up nobody.
 pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");

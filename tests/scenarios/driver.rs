@@ -1,7 +1,7 @@
 //! Drivers that are killed while their devices write to memory, and drivers that do what they may not.
 //!
-//! The device is QEMU's `edu`, which moves a page a tenth of a second after it was told to. The machines count instructions, and a seed gives the same
-//! kills again.
+//! The device is QEMU's `edu`, which moves a page a tenth of a second after it was told to. The machines count
+//! instructions, and a seed gives the same kills again.
 
 use crate::scenario::{Ctx, Failure, Output, Run};
 use guest_words::{word, WORDS};
@@ -36,8 +36,9 @@ fn found(memory: &Path, seeds: u64) -> Result<Vec<u64>, Failure> {
     Ok(bytes.chunks_exact(PAGE).filter_map(is).collect())
 }
 
-/// The driver is killed at seeded instants while its device reads and writes memory. What the device does afterwards changes no byte; all of its memory, its line
-/// and its ports are the next driver's; and in the end nothing of an earlier driver's stands anywhere in memory.
+/// The driver is killed at seeded instants while its device reads and writes memory. What the device does afterwards
+/// changes no byte; all of its memory, its line and its ports are the next driver's; and in the end nothing of an
+/// earlier driver's stands anywhere in memory.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_123, 200)
 }
@@ -72,16 +73,18 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A driver that asks for what is others', writes its device's configuration, asks for all there is, takes and gives back without an end, sends references
-/// that are none, and never acknowledges an interrupt, is told why not each time, while another one goes on.
+/// A driver that asks for what is others', writes its device's configuration, asks for all there is, takes and gives
+/// back without an end, sends references that are none, and never acknowledges an interrupt, is told why not each time,
+/// while another one goes on.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("trust /test/edus hostile\n").edu();
     let output = ctx.run(run.deterministic().memory(MEMORY))?;
     expect(&output, HOSTILE)
 }
 
-/// Two drivers share a line. One of them never acknowledges an interrupt, or acknowledges it without having taken care of its device, and is killed again and
-/// again; the other one has all its interrupts in time, and the one that is left in the end works on.
+/// Two drivers share a line. One of them never acknowledges an interrupt, or acknowledges it without having taken care
+/// of its device, and is killed again and again; the other one has all its interrupts in time, and the one that is left
+/// in the end works on.
 pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("trust /test/edus 20261127\n").edu_shared();
     let output = ctx.run(run.deterministic().memory(MEMORY).timeout(300))?;

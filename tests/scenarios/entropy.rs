@@ -1,4 +1,5 @@
-//! Devices of random numbers, good and bad ones, and the server of random bytes, which has use of the good ones and none harm of the others.
+//! Devices of random numbers, good and bad ones, and the server of random bytes, which has use of the good ones and
+//! none harm of the others.
 
 use crate::scenario::{Ctx, Failure, Run};
 use std::io::Write;
@@ -49,7 +50,8 @@ busybox head -c 64 /dev/random > /tmp/b
 busybox cmp -s /tmp/a /tmp/b || echo others
 ";
 
-/// Random bytes are good for secrets if the processor has random numbers, or a device, and nobody but the server of them has a session with the driver.
+/// Random bytes are good for secrets if the processor has random numbers, or a device, and nobody but the server of
+/// them has a session with the driver.
 pub(crate) fn comes(ctx: &mut Ctx) -> Result<(), Failure> {
     let script =
         format!("/test/entropy wait 1\n{STATE}/test/entropy doors\ntrust /test/entropy doors\n");

@@ -417,7 +417,8 @@ fn elsewhere(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     gdb.expect(&format!("vKill;{sleep:x}"), "OK")
 }
 
-/// A native program with threads is debugged, beside another one with the same code, saved meanwhile, and debugged again in another machine, where the debugger dies.
+/// A native program with threads is debugged, beside another one with the same code, saved meanwhile, and debugged
+/// again in another machine, where the debugger dies.
 pub(crate) fn native(ctx: &mut Ctx) -> Result<(), Failure> {
     let (_, elf) = program()?;
     let script = "\
@@ -505,7 +506,8 @@ fn debians(port: u16, over: &AtomicBool) -> Result<String, Failure> {
     Ok(text(&output.stdout) + &text(&output.stderr))
 }
 
-/// Debian's GDB debugs a native program: breakpoints by name, steps, a function of the program that a thread calls which waits in the kernel.
+/// Debian's GDB debugs a native program: breakpoints by name, steps, a function of the program that a thread calls
+/// which waits in the kernel.
 pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
     if let Err(why) = install(&[("gdb", "gdb")]) {
         ctx.note(format!("not tried: {why}"));

@@ -76,8 +76,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|error| error.to_string())
 }
 
-/// Looks at a chain of images of `awk`, which writes to `/tmp/out`: what is right is said, and what is wrong named. Gives the last one as an image that is
-/// based on no other, compressed.
+/// Looks at a chain of images of `awk`, which writes to `/tmp/out`: what is right is said, and what is wrong named.
+/// Gives the last one as an image that is based on no other, compressed.
 pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let program = Project::find().and_then(|project| project.image_program());
     let at = Images {

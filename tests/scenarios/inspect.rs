@@ -243,7 +243,8 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let mut idle: Vec<TcpStream> = (0..IDLE).filter_map(|n| connect(n).ok()).collect();
     assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
     see(port)?;
-    // Others are still there: nobody's patience was waited for. Some may have been refused, where more came at once than wait to be accepted.
+    // Others are still there: nobody's patience was waited for. Some may have been refused, where more came at once
+    // than wait to be accepted.
     let mut is_there = |stream: &mut TcpStream| {
         let set = stream.set_nonblocking(true);
         let error = stream.read(&mut [0]).map_err(|error| error.kind());
@@ -423,7 +424,8 @@ fn end(port: u16) {
     }
 }
 
-/// What a browser that is driven does and sees: rows, a picture of who waits for whom, what a click does with the token and without. A picture of the page.
+/// What a browser that is driven does and sees: rows, a picture of who waits for whom, what a click does with the token
+/// and without. A picture of the page.
 fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     // What forwards the port takes connections before the machine does, and closes them.
     while get(port, "/").is_none_or(|(status, _)| status != 200) {

@@ -32,8 +32,8 @@ pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A card on ISA, which says neither where it is nor on which line: its driver finds the line among those that it was granted, whichever it is. One that
-/// was not granted is not found, and the driver is given up.
+/// A card on ISA, which says neither where it is nor on which line: its driver finds the line among those that it was
+/// granted, whichever it is. One that was not granted is not found, and the driver is given up.
 pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
     let program = build("ne")?;
     let mut on_line = |line: &str, device: &'static str, network: bool| {
@@ -99,8 +99,8 @@ pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The driver is killed at seeded instants while requests are open, and while programs write files: no request ends with an error, every read
-/// has what was written before it, and in the end the host finds what was written last.
+/// The driver is killed at seeded instants while requests are open, and while programs write files: no request ends
+/// with an error, every read has what was written before it, and in the end the host finds what was written last.
 pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     // An am53c974 takes most of a second to begin: it looks for settings bit by bit.
     for (name, kills, kills_of_files) in [("sym53c8xx", 50, 30), ("am53c974", 15, 8)] {
@@ -116,8 +116,8 @@ pub(crate) fn kill_disk(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Fail
     disk::kill_of(ctx, Some(build("sym53c8xx")?), seed, count)
 }
 
-/// Disks that answer as disks should not: what was asked for ends with an error, and what can be done again is done again. One that is no disk
-/// for this system, or does not answer when it is looked for, is not offered.
+/// Disks that answer as disks should not: what was asked for ends with an error, and what can be done again is done
+/// again. One that is no disk for this system, or does not answer when it is looked for, is not offered.
 pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let directory = temp_dir().map_err(|error| error.message)?;
@@ -180,8 +180,9 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended, by a sentence that says which
-/// function of it did what. One that was ended again and again is given up, and the machine goes on. One that was told to read ones goes on itself.
+/// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended,
+/// by a sentence that says which function of it did what. One that was ended again and again is given up, and the
+/// machine goes on. One that was told to read ones goes on itself.
 pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let touched = |port, bytes| {

@@ -441,7 +441,8 @@ pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = run.get("/tmp/first").get("/tmp/second");
     let output = ctx.run(run.timeout(100))?;
     output.expect_status(0)?;
-    // Keys are random, times and numbers of processes are others, what nobody has touched is resident at the most here, and the guest has no names of users.
+    // Keys are random, times and numbers of processes are others, what nobody has touched is resident at the most here,
+    // and the guest has no names of users.
     let plain = |text: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(text).replace("root", "0   ");
         let differs = ["time", "lpid=", "resident"];
@@ -660,8 +661,8 @@ pub(crate) fn sockets(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "sockets", &["one", "many"])
 }
 
-/// Calls that move many bytes, or change many areas; what is left behind in mapped files, and a tree with very many open files that is saved or ended: how long
-/// another thread or program waits at the most, in instructions.
+/// Calls that move many bytes, or change many areas; what is left behind in mapped files, and a tree with very many
+/// open files that is saved or ended: how long another thread or program waits at the most, in instructions.
 pub(crate) fn turns(ctx: &mut Ctx) -> Result<(), Failure> {
     const MOST: u64 = 10_000_000;
     // Whoever saves, and the shell that asks for it, are programs, too, and have slices.
@@ -966,8 +967,8 @@ pub(crate) fn memory_runs_out(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Random bytes are others in each read, in each boot, and in each of two programs that were restored from one image; only machines that count
-/// instructions have the same.
+/// Random bytes are others in each read, in each boot, and in each of two programs that were restored from one image;
+/// only machines that count instructions have the same.
 pub(crate) fn random(ctx: &mut Ctx) -> Result<(), Failure> {
     let read = "busybox dd if=/dev/urandom of=/tmp/a bs=64 count=4\n\
                 busybox dd if=/dev/random of=/tmp/b bs=64 count=4\n";

@@ -37,8 +37,8 @@ pub(super) fn wire(directory: &Path) -> [Net; 2] {
     })
 }
 
-/// Runs a machine while the host exchanges these bytes with a port of its own that leads there, again and again until something comes back: what came of
-/// the machine, and what came back.
+/// Runs a machine while the host exchanges these bytes with a port of its own that leads there, again and again until
+/// something comes back: what came of the machine, and what came back.
 pub(super) fn run_beside_peer(
     ctx: &mut Ctx,
     run: Run,
@@ -202,7 +202,8 @@ pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two machines on a wire that loses the end of each direction of a connection when it is said first, and the answer when it is said again: both have everything.
+/// Two machines on a wire that loses the end of each direction of a connection when it is said first, and the answer
+/// when it is said again: both have everything.
 pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     let directories = [temp_dir(), temp_dir()];
     let [of_first, of_second] = directories.map(|made| made.map_err(|error| error.message));
@@ -365,7 +366,8 @@ pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     flood_of(ctx, None, 1000)
 }
 
-/// The same with this driver of its card. It works, again and again, until more frames than so many got through: how fast they come is the host's affair.
+/// The same with this driver of its card. It works, again and again, until more frames than so many got through: how
+/// fast they come is the host's affair.
 pub(crate) fn flood_of(ctx: &mut Ctx, driver: Option<Program>, least: u64) -> Result<(), Failure> {
     let script = format!(
         "\
@@ -396,8 +398,9 @@ echo two
     Ok(())
 }
 
-/// Frames that are truncated, in fragments, with wrong checksums and lengths, that open connections and end others by guessed numbers, lie about addresses, or
-/// are chains of headers: a connection between two programs goes on and has every byte, another one can be made, and the console is served.
+/// Frames that are truncated, in fragments, with wrong checksums and lengths, that open connections and end others by
+/// guessed numbers, lie about addresses, or are chains of headers: a connection between two programs goes on and has
+/// every byte, another one can be made, and the console is served.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     const SEED: u64 = 1 << 32;
     const PAUSE: Duration = Duration::from_millis(2);

@@ -116,7 +116,8 @@ sleep 3
     Ok(())
 }
 
-/// Who listens is saved, and takes its port again; a connection to another machine is refused by name, and so is a port that another program has.
+/// Who listens is saved, and takes its port again; a connection to another machine is refused by name, and so is a port
+/// that another program has.
 pub(crate) fn saved(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());
@@ -192,7 +193,8 @@ busybox nc 10.0.3.1 9
     Ok(())
 }
 
-/// A tree that takes all sockets that it can has a share, and native programs and other trees have theirs; a peer that never reads holds up who sends.
+/// A tree that takes all sockets that it can has a share, and native programs and other trees have theirs; a peer that
+/// never reads holds up who sends.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());

@@ -14,8 +14,8 @@ mod tone;
 const RATE: u32 = 44_100;
 /// Bytes before the samples of a file.
 const HEAD: usize = 44;
-/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, of a piece that is about to go there, and of the part that the card may
-/// still hold.
+/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, of a piece that is about to go
+/// there, and of the part that the card may still hold.
 const KEPT: u64 = 16_384 + 8192 + 2048;
 /// Numbers in a sample.
 const NUMBERS: u64 = 8192;
@@ -59,8 +59,8 @@ fn from_sound(frames: &[[i16; 2]]) -> &[[i16; 2]] {
         .unwrap_or_default()
 }
 
-/// A tone and a file are heard as they were computed, to the last bit; one of other samples as it should sound. Who comes second is told so, and so is who asks
-/// for what is none, or where there is no card.
+/// A tone and a file are heard as they were computed, to the last bit; one of other samples as it should sound. Who
+/// comes second is told so, and so is who asks for what is none, or where there is no card.
 pub(crate) fn plays(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("heard.wav");
@@ -136,7 +136,8 @@ echo on
     Ok(())
 }
 
-/// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Of those just before a kill some are heard twice.
+/// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Of those
+/// just before a kill some are heard twice.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_128, 30)
 }
@@ -190,7 +191,8 @@ struct Found {
 }
 
 impl Found {
-    /// What a driver had given to QEMU before it died QEMU plays to its end, some milliseconds, while the next ones begin: then the sum of all of them is heard.
+    /// What a driver had given to QEMU before it died QEMU plays to its end, some milliseconds, while the next ones
+    /// begin: then the sum of all of them is heard.
     fn new(heard: &[[i16; 2]]) -> Result<Self, Failure> {
         let mut found = Found::default();
         // The frames that come now, of one driver after the other: the first ones end first.

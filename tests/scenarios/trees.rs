@@ -107,8 +107,9 @@ pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
     ctx.checkpoints_of_packages()
 }
 
-/// A job of a Linux shell is saved without the shell, by its number there: the shell and the job go on, or the job stops as by Ctrl-Z; and it is restored beside the
-/// shell, in the same boot, and in another machine where there is no shell.
+/// A job of a Linux shell is saved without the shell, by its number there: the shell and the job go on, or the job
+/// stops as by Ctrl-Z; and it is restored beside the shell, in the same boot, and in another machine where there is no
+/// shell.
 pub(crate) fn jobs_of_shells(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = r#"
 set -m

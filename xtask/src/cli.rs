@@ -186,8 +186,9 @@ struct Claim {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", require_equals = true,
         value_parser = clap::value_parser!(u64).range(1..))]
     checkpoints: Option<u64>,
-    /// The page of `inspect` in a browser without a window, which is installed if there is none (Debian's chromium-headless-shell, 100 MB with
-    /// what it needs): what it shows, and what a click does; writes docs/inspect.png
+    /// The page of `inspect` in a browser without a window, which is installed if there is none (Debian's
+    /// chromium-headless-shell, 100 MB with what it needs): what it shows, and what a click does; writes
+    /// docs/inspect.png
     #[arg(long)]
     browser: bool,
 }

@@ -34,8 +34,9 @@ pub(crate) struct RunOptions {
     /// Run the commands in FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE")]
     script: Option<Script>,
-    /// Talk to a shell of Linux instead of Fermata's own, with the power over the machine, which powers off with its status: sh, which is
-    /// busybox's, or bash, dash and others, whose packages are taken along; with --script it runs FILE. checkpoint, restore and processes are programs there
+    /// Talk to a shell of Linux instead of Fermata's own, with the power over the machine, which powers off with its
+    /// status: sh, which is busybox's, or bash, dash and others, whose packages are taken along; with --script it runs
+    /// FILE. checkpoint, restore and processes are programs there
     #[arg(long, value_name = "NAME", value_parser = shell_name, conflicts_with = "program")]
     shell: Option<String>,
     /// Put a file or directory of the host into the guest; may be repeated
@@ -64,8 +65,9 @@ pub(crate) struct RunOptions {
     /// be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
-    /// Drive the network card, or the disk, or a sound card, by one of Linux's drivers, which are fetched and built: `./fermata drivers` lists them. One that
-    /// touches a port that it was not granted is ended; with ports=ones it goes on and reads ones
+    /// Drive the network card, or the disk, or a sound card, by one of Linux's drivers, which are fetched and built:
+    /// `./fermata drivers` lists them. One that touches a port that it was not granted is ended; with ports=ones it
+    /// goes on and reads ones
     #[arg(long, value_name = "NAME[:ports=ones]", value_parser = driver)]
     driver: Option<(String, Ungranted)>,
     /// Give the machine a sound card, and write what it plays to FILE, a WAV file (--driver sb16 goes without saying)
@@ -97,8 +99,8 @@ pub(crate) struct RunOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
-    /// Let GDB connect to PORT of this host's loopback and debug any program of the machine: gdb -ex 'target extended-remote :PORT'. Whoever
-    /// connects there has the power over all of them
+    /// Let GDB connect to PORT of this host's loopback and debug any program of the machine: gdb -ex 'target
+    /// extended-remote :PORT'. Whoever connects there has the power over all of them
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     gdb: Option<u16>,
     /// Memory of the machine, at least 48 [default: 512, and more if packages need it]

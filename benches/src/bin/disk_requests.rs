@@ -1,8 +1,8 @@
 //! What requests cost that go to a disk's driver, and reads of a file in memory: `disk_requests [FILTER]`. Needs the system port (`trust`).
 //!
-//! A request is one of `services::block`, in a session with the driver: what it costs the client, the driver, the kernel and whoever else runs until
-//! the data is in the client's own memory (a read) or in the device (a write). The disk has zeros wherever it is read, and forgets what is
-//! written, so that a read is seen to have been done.
+//! A request is one of `services::block`, in a session with the driver: what it costs the client, the driver, the
+//! kernel and whoever else runs until the data is in the client's own memory (a read) or in the device (a write). The
+//! disk has zeros wherever it is read, and forgets what is written, so that a read is seen to have been done.
 #![no_std]
 #![no_main]
 
@@ -181,9 +181,10 @@ fn parallel() -> Outcome {
     measured(Kind::Read, PAGE, |count, data| disk.many(count, data))
 }
 
-/// Van Maren's trace: so many requests, so many of them at once at most, and most of them one at a time. That of the thesis cannot be had; this
-/// one follows from a seed, half of it writes, of 4 or 8 KB. One burst in 64 requests, of any length up to the most, has as many at a time; a client that
-/// outlives the driver asks, as it does for a file system, and gives the driver as many as a session has.
+/// Van Maren's trace: so many requests, so many of them at once at most, and most of them one at a time. That of the
+/// thesis cannot be had; this one follows from a seed, half of it writes, of 4 or 8 KB. One burst in 64 requests, of
+/// any length up to the most, has as many at a time; a client that outlives the driver asks, as it does for a file
+/// system, and gives the driver as many as a session has.
 const TRACE: u64 = 44_519;
 const AT_ONCE: u64 = 102;
 

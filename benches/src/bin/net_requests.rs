@@ -1,5 +1,5 @@
-//! What datagrams and bytes of a connection cost, at both ends: `net_requests serve [FILTER]` in one machine, and `net_requests ask ADDRESS [FILTER]` in another one
-//! that is on the same wire.
+//! What datagrams and bytes of a connection cost, at both ends: `net_requests serve [FILTER]` in one machine, and
+//! `net_requests ask ADDRESS [FILTER]` in another one that is on the same wire.
 //!
 //! Both ends measure the same row at the same time, each its own instructions. A datagram's first byte says what it is for.
 #![no_std]
@@ -61,8 +61,8 @@ fn open() -> Result<Network, String> {
     }
 }
 
-/// Sends back what comes until a stretch has begun and ended: as many datagrams as came meanwhile, and one, since the first that is sent and the last
-/// that has come are half of one each. A stretch that begins anew counts from there.
+/// Sends back what comes until a stretch has begun and ended: as many datagrams as came meanwhile, and one, since the
+/// first that is sent and the last that has come are half of one each. A stretch that begins anew counts from there.
 fn answer(net: &mut Network, socket: Socket) -> Outcome {
     let next = |net: &mut Network| {
         let came = net.receive(socket, PATIENCE).must("receive")?;

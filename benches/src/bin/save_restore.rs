@@ -1,7 +1,8 @@
 //! A process is saved in a file in memory, ended, and restored from it: `save_restore [FILTER]`. What its memory holds cannot be guessed.
 //!
-//! The process is this program too: `save_restore hold BYTES` fills so much memory, writes a word to its output, and sleeps.
-//! `save_restore look BYTES` looks when it goes on after it was restored. `save_restore watch BYTES` goes on writing to its memory and reading the clock, and says how long it stood still.
+//! The process is this program too: `save_restore hold BYTES` fills so much memory, writes a word to its output, and
+//! sleeps. `save_restore look BYTES` looks when it goes on after it was restored. `save_restore watch BYTES` goes on
+//! writing to its memory and reading the clock, and says how long it stood still.
 #![no_std]
 #![no_main]
 
@@ -43,7 +44,8 @@ const LAZY: &[(&str, &str, usize)] = &[
     ("checkpoint_lazy_16", "checkpoint_lazy_first_16", 16),
     ("checkpoint_lazy_64", "checkpoint_lazy_first_64", 64),
 ];
-/// How long it is left between its image and its restore, and how much of that it must miss to know that it was restored, in instructions: more than a turn of others.
+/// How long it is left between its image and its restore, and how much of that it must miss to know that it was
+/// restored, in instructions: more than a turn of others.
 const BETWEEN: u64 = 50_000_000;
 const MISSED: u64 = 25_000_000;
 
@@ -56,8 +58,8 @@ const STOPPED: &[(&str, usize)] = &[
 /// The same with more, for machines that have the memory for it: only if these megabytes are asked for.
 const LARGE: usize = 256;
 
-/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write, the first part of what the checkpointer does before it
-/// stops anything.
+/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write, the first part of what
+/// the checkpointer does before it stops anything.
 const STILL: u64 = 100_000;
 /// How much it writes to, in bytes.
 const WRITTEN: usize = 1 << 20;
@@ -127,7 +129,8 @@ fn sleep(held: &mut [u64]) -> u8 {
     }
 }
 
-/// The processor's counter, which the clock of a process that was restored does not follow: it counts instructions where the machine's clock does.
+/// The processor's counter, which the clock of a process that was restored does not follow: it counts instructions
+/// where the machine's clock does.
 fn counter() -> u64 {
     // SAFETY: it reads a register that programs may read.
     unsafe { core::arch::x86_64::_rdtsc() }
@@ -151,8 +154,8 @@ fn look(held: &mut [u64]) -> u8 {
     }
 }
 
-/// Writes to its memory and reads its clock until it has stood still, and `LATER` after that. Says for how long it did so, and the longest time later, both in
-/// nanoseconds.
+/// Writes to its memory and reads its clock until it has stood still, and `LATER` after that. Says for how long it did
+/// so, and the longest time later, both in nanoseconds.
 fn watch(held: &mut [u64]) -> u8 {
     let most = held.len().clamp(1, WRITTEN / 8);
     let (mut first, mut longest, mut end) = (0, 0, u64::MAX);

@@ -131,7 +131,8 @@ struct Pending {
     state: State,
 }
 
-/// Losses of a session, one after the other without any request being done in between, after which a disk is given up.
+/// Losses of a session, and words of room that there was none, one after the other without any request being done in
+/// between, after which a disk is given up.
 const LOSSES: u32 = 1000;
 
 /// A disk, whoever drives it at the moment.
@@ -186,6 +187,11 @@ impl<D: Drivers> Disk<D> {
                 pending.state = State::Waiting;
             }
         }
+        self.count_loss()
+    }
+
+    /// Something was in vain.
+    fn count_loss(&mut self) -> Result<(), Error> {
         self.losses += 1;
         match self.losses > LOSSES {
             true => Err(Error::Broken),
@@ -267,14 +273,20 @@ impl<D: Drivers> Disk<D> {
 
     /// A tag that nothing has, if the driver takes one more request.
     fn free_tag(&self) -> Option<u64> {
-        let mut used = 0u64;
-        for pending in &self.requests {
-            if let State::Submitted(tag) = pending.state {
-                used |= 1 << tag;
-            }
-        }
-        let tag = used.trailing_ones();
+        let tag = self.submitted().trailing_ones();
         (tag < OUTSTANDING as u32).then_some(u64::from(tag))
+    }
+
+    /// The tags of what the driver has, as bits.
+    fn submitted(&self) -> u64 {
+        let tags = self
+            .requests
+            .iter()
+            .filter_map(|pending| match pending.state {
+                State::Submitted(tag) => Some(tag),
+                _ => None,
+            });
+        tags.fold(0, |tags, tag| tags | 1 << tag)
     }
 
     /// Waits until one of the requests is done.
@@ -306,18 +318,18 @@ impl<D: Drivers> Disk<D> {
 
     /// Waits until something may have changed.
     fn progress(&mut self) -> Result<(), Error> {
-        let submitted = |pending: &Pending| matches!(pending.state, State::Submitted(_));
-        let any = self.requests.iter().any(submitted);
+        let submitted = self.submitted();
         let session = self.session()?;
-        if !any {
+        if submitted == 0 {
             // Others have all the room.
             return match session.room() {
-                Ok(()) => Ok(()),
+                // One that says so again and again, and takes nothing, is no better than one that ends.
+                Ok(()) => self.count_loss(),
                 Err(_) => self.lose(),
             };
         }
         match session.done() {
-            Ok((done, failures)) if done != 0 => self.take(done, failures),
+            Ok((done, failures)) if done & submitted != 0 => self.take(done, failures),
             // A driver that does not know what it was given has lost it.
             _ => self.lose(),
         }
@@ -411,8 +423,8 @@ impl<D: Drivers> Disk<D> {
         })
     }
 
-    /// Does what consists of several requests. If that fails for want of a driver nobody waits for those that are left: what is answered next is
-    /// what is asked for next.
+    /// Does what consists of several requests. If that fails for want of a driver nobody waits for those that are left:
+    /// what is answered next is what is asked for next.
     fn whole(&mut self, f: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let result = f(self);
         if !self.requests.is_empty() {

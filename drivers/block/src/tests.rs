@@ -257,6 +257,77 @@ fn a_disk_whose_drivers_all_die_is_given_up() {
     assert_eq!(disk.wait().err(), Some(Error::Broken));
 }
 
+/// A driver that says of everything that it is done: what it was not given. Or that has room, and takes nothing.
+struct Liar {
+    takes: bool,
+    asked: Rc<RefCell<u32>>,
+}
+
+impl Liar {
+    fn answer(&self) -> Result<(), Error> {
+        match self.takes {
+            true => Ok(()),
+            false => Err(Error::WouldBlock),
+        }
+    }
+
+    fn count(&self) {
+        *self.asked.borrow_mut() += 1;
+        assert!(*self.asked.borrow() < 10_000, "S3: a driver is given up");
+    }
+}
+
+impl Session for Liar {
+    fn geometry(&mut self) -> Result<(u64, bool), Error> {
+        Ok((SECTORS, true))
+    }
+    fn read(&mut self, _: u64, _: u64, _: u64) -> Result<(), Error> {
+        self.answer()
+    }
+    fn write(&mut self, _: u64, _: u64, _: &[u8]) -> Result<(), Error> {
+        self.answer()
+    }
+    fn flush(&mut self, _: u64) -> Result<(), Error> {
+        self.answer()
+    }
+    fn done(&mut self) -> Result<(u64, u64), Error> {
+        self.count();
+        Ok((1 << 63, 0))
+    }
+    fn data(&mut self, _: u64, _: &mut [u8]) -> Result<usize, Error> {
+        Err(Error::Invalid)
+    }
+    fn release(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+    fn room(&mut self) -> Result<(), Error> {
+        self.count();
+        Ok(())
+    }
+}
+
+struct Liars(bool, Rc<RefCell<u32>>);
+
+impl Drivers for Liars {
+    type Session = Liar;
+    fn open(&mut self) -> Result<Liar, Error> {
+        Ok(Liar {
+            takes: self.0,
+            asked: Rc::clone(&self.1),
+        })
+    }
+}
+
+#[test]
+fn a_disk_whose_driver_says_what_cannot_be_is_given_up() {
+    for takes in [true, false] {
+        let mut disk = Disk::new(Liars(takes, Rc::default()));
+        let mut sector = [0; SECTOR as usize];
+        assert_eq!(disk.read(0, &mut sector), Err(Error::Broken), "{takes}");
+        assert_eq!(disk.write(0, &sector), Err(Error::Broken), "{takes}");
+    }
+}
+
 #[test]
 fn what_is_larger_than_a_request_goes_in_pieces() {
     let device = device(2, 100);

@@ -113,7 +113,8 @@ impl Line {
     }
 }
 
-/// Gives a thread to the line: it gets the interrupts of this driver's function, whatever number that has noted, or of the line if there is no function.
+/// Gives a thread to the line: it gets the interrupts of this driver's function, whatever number that has noted, or of
+/// the line if there is no function.
 fn attach(irq: c_int) -> Result<(), Error> {
     let number = usize::try_from(irq).map_err(|_| Error::Invalid)?;
     let line = LINE.get(number).ok_or(Error::Invalid)?;

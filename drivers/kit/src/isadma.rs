@@ -37,8 +37,9 @@ extern "C" fn osenv_isadma_free(channel: c_int) {
     told(ask(|set| set.devices.release_channel(number(channel))));
 }
 
-/// Has the channel move so many bytes between its device and a part of this driver's memory, whenever the device asks for some. 0, or an error: the
-/// channel or the memory is not this driver's, or no channel can do it. Not in the appendix, by which drivers have the controller's ports.
+/// Has the channel move so many bytes between its device and a part of this driver's memory, whenever the device asks
+/// for some. 0, or an error: the channel or the memory is not this driver's, or no channel can do it. Not in the
+/// appendix, by which drivers have the controller's ports.
 #[no_mangle]
 extern "C" fn osenv_isadma_start(
     channel: c_int,

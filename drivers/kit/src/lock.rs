@@ -1,12 +1,13 @@
 //! The process and interrupt locks (K. Van Maren, section 4.3), without a kernel: tested on the host.
 //!
-//! One thread works *in the driver*, the process-level thread; interrupt threads run handlers, which are atomic to it. While it is
-//! outside a handler just runs, and it cannot come in meanwhile: nobody is stopped (the uncontested case). While it is inside it is
-//! stopped for as long as the handler takes, unless it has disabled interrupts: then the interrupt is pending, and its thread waits until they are
-//! enabled again. To disable interrupts is to set a bit in memory (Stodolsky, Chen and Bershad, *Fast interrupt priority management in operating system kernels*).
+//! One thread works *in the driver*, the process-level thread; interrupt threads run handlers, which are atomic to it.
+//! While it is outside a handler just runs, and it cannot come in meanwhile: nobody is stopped (the uncontested case).
+//! While it is inside it is stopped for as long as the handler takes, unless it has disabled interrupts: then the
+//! interrupt is pending, and its thread waits until they are enabled again. To disable interrupts is to set a bit in
+//! memory (Stodolsky, Chen and Bershad, *Fast interrupt priority management in operating system kernels*).
 //!
-//! Whether interrupts are disabled is asked when the thread is stopped, so that it cannot change its mind: nothing relies on priorities or on
-//! the number of processors.
+//! Whether interrupts are disabled is asked when the thread is stopped, so that it cannot change its mind: nothing
+//! relies on priorities or on the number of processors.
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The process-level thread is in the driver.

@@ -108,8 +108,8 @@ pub(crate) fn ask<T>(f: impl FnOnce(&mut Set) -> Result<T, Error>) -> Result<T, 
     outside(|| f(SET.lock().as_mut().ok_or(Error::Broken)?))
 }
 
-/// The driver's function has been taken care of: the device server is told, if others share its line. For threads that are not in the driver and do not
-/// hold up any of it.
+/// The driver's function has been taken care of: the device server is told, if others share its line. For threads that
+/// are not in the driver and do not hold up any of it.
 pub(crate) fn acknowledge() {
     let mut set = SET.lock();
     let Some(set) = &mut *set else {
@@ -156,8 +156,8 @@ static LATER: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 /// The thread that does it.
 static LATER_THREAD: Lazy<Ref> = Lazy::new();
 
-/// Runs `f`, which may wait for the process-level thread: soon, on a thread of its own, if a handler asks for it, and now if that thread does.
-/// There are at most four such functions.
+/// Runs `f`, which may wait for the process-level thread: soon, on a thread of its own, if a handler asks for it, and
+/// now if that thread does. There are at most four such functions.
 pub fn later(f: fn()) {
     if !LOCK.in_handler() {
         return outside(f);
@@ -172,7 +172,8 @@ pub fn later(f: fn()) {
     crate::log::panic("handlers want too much done later");
 }
 
-/// Runs a handler, and has done what it wants later: not here, since that may wait for the process-level thread, which may sleep until the next interrupt.
+/// Runs a handler, and has done what it wants later: not here, since that may wait for the process-level thread, which
+/// may sleep until the next interrupt.
 pub(crate) fn interrupt(handler: impl FnOnce()) {
     LOCK.interrupt(&THREADS, handler);
     if LATER.iter().any(|place| place.load(Ordering::Acquire) != 0) {
@@ -196,9 +197,10 @@ fn serve_later() {
     }
 }
 
-/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices with this `reach` reach (less, down to an eighth, where there is not so much), which is asked
-/// for when a driver first allocates: by then it has reset a device that may still know memory of its predecessor's, which counts until then. Ends the program
-/// with the status that `main` returns.
+/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices with this `reach` reach (less,
+/// down to an eighth, where there is not so much), which is asked for when a driver first allocates: by then it has
+/// reset a device that may still know memory of its predecessor's, which counts until then. Ends the program with the
+/// status that `main` returns.
 ///
 /// # Errors
 /// What the device server says.

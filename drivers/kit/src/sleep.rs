@@ -32,8 +32,8 @@ extern "C" fn osenv_sleep_init(record: *mut SleepRecord) {
     }
 }
 
-/// A.2.2: waits until the record is woken; not at all if it has been. Only the process-level thread sleeps: in a handler that is a mistake, which
-/// ends the program. Handlers run meanwhile, whether interrupts were disabled or not.
+/// A.2.2: waits until the record is woken; not at all if it has been. Only the process-level thread sleeps: in a
+/// handler that is a mistake, which ends the program. Handlers run meanwhile, whether interrupts were disabled or not.
 #[no_mangle]
 extern "C" fn osenv_sleep(record: *mut SleepRecord) {
     if LOCK.in_handler() {

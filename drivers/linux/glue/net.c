@@ -545,9 +545,10 @@ unsigned long lx_net_receive(u8 *batch, unsigned int most)
 				break;
 			continue;
 		}
-		/* eth_type_trans() has taken the header off. */
+		/* eth_type_trans() has taken the header off, unless there was none: what stands behind a frame that is
+		 * shorter than that came with another one. */
 		size = skb->len + ETH_HLEN;
-		if (size <= ETH_FRAME_LEN) {
+		if (size <= ETH_FRAME_LEN && skb->data >= skb_mac_header(skb) + ETH_HLEN) {
 			end[0] = size;
 			end[1] = size >> 8;
 			memcpy(end + 2, skb_mac_header(skb), size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A disk on a SCSI bus, as `services::block`. Which request stands where is told by the bookkeeping of `virtio-blk`; data is copied once, between the
-//! client and memory that the device reaches. What is done is looked for when a client wants to know: the driver gives notice, and until then
-//! handlers only note it.
+//! A disk on a SCSI bus, as `services::block`. Which request stands where is told by the bookkeeping of `virtio-blk`;
+//! data is copied once, between the client and memory that the device reaches. What is done is looked for when a client
+//! wants to know: the driver gives notice, and until then handlers only note it.
 
 use crate::{failed, CAME, CONTROL};
 use alloc::rc::Rc;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Linux's drivers as servers: README.md of the room. What is below is C, in `glue/`.
 //!
-//! The server's thread is the process-level thread of the driver set. The build names the service of a program; the other service's functions
-//! are not in it.
+//! The server's thread is the process-level thread of the driver set. The build names the service of a program; the
+//! other service's functions are not in it.
 #![no_std]
 
 extern crate alloc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A sound card, as `services::sound`. One session has it at a time. Samples are copied once, from the client into the ring that the card plays.
+//! A sound card, as `services::sound`. One session has it at a time. Samples are copied once, from the client into the
+//! ring that the card plays.
 
 use crate::{failed, CAME};
 use alloc::rc::Rc;

@@ -14,9 +14,8 @@ use interface::server::{Event, Visitor};
 use interface::Error;
 use rt::sync::Mutex;
 use services::block::{Block, BlockClient, BlockStub, MOST, OUTSTANDING, SECTOR};
-use virtio::{Arena, Device, Glue, VERSION_1};
+use virtio::{Arena, Device, Glue, Registers, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::Transport;
 
 rt::entry!(main);
@@ -53,7 +52,7 @@ const STATUS: usize = 16;
 const _: () = assert!(SLOTS * HEADER <= PAGE_SIZE as usize);
 
 struct Disk {
-    transport: PciTransport,
+    transport: Registers,
     queue: VirtQueue<Glue, QUEUE>,
     arena: &'static Arena,
     requests: Requests,
@@ -168,25 +167,22 @@ impl Disk {
     }
 }
 
-/// Takes what is done whenever the device interrupts.
-fn serve_interrupts() {
-    loop {
-        rt::sys::thread_wait_interrupt();
-        let some = with(|disk| {
-            // The line stays up until this has been read.
-            disk.transport.ack_interrupt();
-            Ok(disk.drain())
-        });
-        if some == Ok(true) {
-            DONE.happened();
-        }
-        if with(|disk| disk.check()).is_err() {
-            // The next driver resets the device, which is the only remedy.
-            rt::println!("virtio-blk: the device makes no sense");
-            rt::process::exit(1);
-        }
-        virtio::acknowledge();
+/// The device has interrupted: takes what is done. Whether there was something.
+fn serve_interrupt() -> bool {
+    let some = with(|disk| {
+        // The line stays up until this has been read.
+        disk.transport.ack_interrupt();
+        Ok(disk.drain())
+    });
+    if some == Ok(true) {
+        DONE.happened();
     }
+    if with(|disk| disk.check()).is_err() {
+        // The next driver resets the device, which is the only remedy.
+        rt::println!("virtio-blk: the device makes no sense");
+        rt::process::exit(1);
+    }
+    some == Ok(true)
 }
 
 /// A client's session.
@@ -299,7 +295,7 @@ fn start(device: &Device) -> Result<Disk, Error> {
     let (Ok(low), Ok(high)) = (low, high) else {
         return Err(Error::Unsupported);
     };
-    let queue = VirtQueue::new(&mut transport, 0, false, false).map_err(|_| Error::Unsupported)?;
+    let queue = VirtQueue::new(&mut *transport, 0, false, false).map_err(|_| Error::Unsupported)?;
     virtio::begin(&mut transport);
     Ok(Disk {
         transport,
@@ -320,7 +316,7 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let disk = start(&device)?;
     *DISK.lock() = Some(disk);
-    device.interrupts(PRIORITY, serve_interrupts)?;
+    device.interrupts(PRIORITY, serve_interrupt)?;
     let sessions = Rc::new(Cell::new(0));
     let open = move |visitor: &Visitor| {
         if visitor.door != CONTROL || visitor.interface != BlockClient::ID {

@@ -1,8 +1,9 @@
 //! The driver of virtio network cards: README.md of the room.
 //!
-//! Frames stay in the memory that the device reaches until the client takes them, and only then is their place given to the device again: what
-//! comes faster than it is taken is dropped by the device. Between its first frame and the client's next request the device does not interrupt. The thread that its interrupts
-//! wake does nothing but interrupt the client's: frames are looked for by the client's request, so each of them wakes the driver once.
+//! Frames stay in the memory that the device reaches until the client takes them, and only then is their place given to
+//! the device again: what comes faster than it is taken is dropped by the device. Between its first frame and the
+//! client's next request the device does not interrupt. The thread that its interrupts wake does nothing but interrupt
+//! the client's: frames are looked for by the client's request, so each of them wakes the driver once.
 #![no_std]
 #![no_main]
 
@@ -20,9 +21,8 @@ use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::{Guard, Mutex};
 use services::link::{frames, push, Link, LinkClient, LinkStub, FRAME, MOST};
-use virtio::{Arena, Device, Glue, VERSION_1};
+use virtio::{Arena, Device, Glue, Registers, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::Transport;
 
 rt::entry!(main);
@@ -49,7 +49,7 @@ const SLOT: usize = 2048;
 const _: () = assert!(HEADER + FRAME <= SLOT);
 
 struct Card {
-    transport: PciTransport,
+    transport: Registers,
     receive: VirtQueue<Glue, QUEUE>,
     transmit: VirtQueue<Glue, QUEUE>,
     arena: &'static Arena,
@@ -59,6 +59,8 @@ struct Card {
     /// Bytes of what is being sent from each slot.
     lengths: Vec<usize>,
     address: u64,
+    /// The client has asked since the device interrupted last, so that it may do so again.
+    is_to_interrupt: bool,
 }
 
 static CARD: Mutex<Option<Card>> = Mutex::new(None);
@@ -135,6 +137,7 @@ impl Card {
 
     /// The device interrupts when a frame comes. Whether there is one already.
     fn wait_for_more(&mut self) -> bool {
+        self.is_to_interrupt = true;
         virtio::interrupts(&mut self.receive, true);
         self.receive.can_pop()
     }
@@ -156,7 +159,8 @@ impl Card {
         Ok(())
     }
 
-    /// Sends a batch: how many of its frames there was room for, and whether frames have come. If there was too little room the device interrupts when there is some.
+    /// Sends a batch: how many of its frames there was room for, and whether frames have come. If there was too little
+    /// room the device interrupts when there is some.
     fn send(&mut self, batch: &[u8]) -> Result<(u64, bool), Error> {
         self.reclaim()?;
         let mut taken = 0;
@@ -197,6 +201,7 @@ impl Card {
     /// Whether there is room for a frame; if not, the device interrupts when it has sent one.
     fn has_room(&mut self) -> Result<bool, Error> {
         for interrupts in [false, true] {
+            self.is_to_interrupt |= interrupts;
             virtio::interrupts(&mut self.transmit, interrupts);
             self.reclaim()?;
             if self.out.any_free() {
@@ -208,20 +213,17 @@ impl Card {
     }
 }
 
-/// Wakes who waits whenever the device interrupts.
-fn serve_interrupts() {
-    loop {
-        rt::sys::thread_wait_interrupt();
-        let _ = ask(|card| {
-            // The line stays up until this has been read.
-            card.transport.ack_interrupt();
-            card.receive.set_dev_notify(false);
-            card.transmit.set_dev_notify(false);
-            Ok(())
-        });
-        WATCHERS.happened();
-        virtio::acknowledge();
-    }
+/// The device has interrupted: wakes who waits. Whether it was to do so, since it did last.
+fn serve_interrupt() -> bool {
+    let was_to = ask(|card| {
+        // The line stays up until this has been read.
+        card.transport.ack_interrupt();
+        card.receive.set_dev_notify(false);
+        card.transmit.set_dev_notify(false);
+        Ok(core::mem::take(&mut card.is_to_interrupt))
+    });
+    WATCHERS.happened();
+    was_to == Ok(true)
 }
 
 /// A client's session.
@@ -298,8 +300,9 @@ fn start(device: &Device) -> Result<Card, Error> {
         let byte = transport.read_config_space::<u8>(offset);
         address = address << 8 | u64::from(byte.map_err(|_| Error::Unsupported)?);
     }
-    let mut queue =
-        |which| VirtQueue::new(&mut transport, which, false, false).map_err(|_| Error::Unsupported);
+    let mut queue = |which| {
+        VirtQueue::new(&mut *transport, which, false, false).map_err(|_| Error::Unsupported)
+    };
     let (receive, transmit) = (queue(RECEIVE)?, queue(TRANSMIT)?);
     virtio::begin(&mut transport);
     let mut card = Card {
@@ -311,6 +314,7 @@ fn start(device: &Device) -> Result<Card, Error> {
         out: Slots::new(slots / 2..slots, QUEUE),
         lengths: (0..slots).map(|_| 0).collect(),
         address,
+        is_to_interrupt: true,
     };
     card.transmit.set_dev_notify(false);
     card.refill();
@@ -323,7 +327,7 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let card = start(&device)?;
     *CARD.lock() = Some(card);
-    device.interrupts(PRIORITY, serve_interrupts)?;
+    device.interrupts(PRIORITY, serve_interrupt)?;
     rt::names::serve("link", |visitor: &Visitor| {
         if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
             return Err(Error::Denied);

@@ -1,7 +1,8 @@
 //! The driver of virtio devices of random numbers: README.md of the room.
 //!
-//! The device is asked when the client asks, for [`MOST`] bytes at a time. They stand in the memory that the device reaches until the client takes them, and are
-//! cleared then: what a device says that it has written, and has not, is zeros and never what came before.
+//! The device is asked when the client asks, for [`MOST`] bytes at a time. They stand in the memory that the device
+//! reaches until the client takes them, and are cleared then: what a device says that it has written, and has not, is
+//! zeros and never what came before.
 #![no_std]
 #![no_main]
 
@@ -17,9 +18,8 @@ use interface::server::{Event, Visitor};
 use interface::Error;
 use rt::sync::Mutex;
 use services::entropy::{Entropy, EntropyClient, EntropyStub};
-use virtio::{Arena, Device, Glue, VERSION_1};
+use virtio::{Arena, Device, Glue, Registers, VERSION_1};
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::Transport;
 
 rt::entry!(main);
@@ -28,7 +28,8 @@ rt::entry!(main);
 const QUEUE: usize = 8;
 /// The queue.
 const REQUESTS: u16 = 0;
-/// Priority of the thread that waits for the device: nobody is in a hurry, and a device that interrupts all the time takes its turn among programs.
+/// Priority of the thread that waits for the device: nobody is in a hurry, and a device that interrupts all the time
+/// takes its turn among programs.
 const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM;
 /// The door that leads to the bytes. Door 0, which everybody finds by name, leads nowhere.
 const CONTROL: u64 = 1;
@@ -37,7 +38,7 @@ const CONTROL: u64 = 1;
 const PLACE: usize = 4 * PAGE_SIZE as usize;
 
 struct Source {
-    transport: PciTransport,
+    transport: Registers,
     queue: VirtQueue<Glue, QUEUE>,
     arena: &'static Arena,
     place: Place,
@@ -78,8 +79,9 @@ impl Source {
         Ok(None)
     }
 
-    /// Looks whether the device is done.
-    fn drain(&mut self) -> Result<(), Nonsense> {
+    /// Looks whether the device is done. Whether it was, since this was asked last.
+    fn drain(&mut self) -> Result<bool, Nonsense> {
+        let mut some = false;
         // It has one thing at most, so that there is at most one that it can be done with.
         while let Some(token) = self.queue.peek_used() {
             self.place.expects(token)?;
@@ -87,23 +89,21 @@ impl Source {
             // SAFETY: what was added with this token.
             let length = unsafe { self.queue.pop_used(token, &[], &mut [room]) };
             self.place.done(length.map_err(|_| Nonsense)?)?;
+            some = true;
         }
-        Ok(())
+        Ok(some)
     }
 }
 
-/// Wakes who waits whenever the device interrupts.
-fn serve_interrupts() {
-    loop {
-        rt::sys::thread_wait_interrupt();
-        let _ = ask(|source| {
-            // The line stays up until this has been read.
-            source.transport.ack_interrupt();
-            source.drain()
-        });
-        CAME.happened();
-        virtio::acknowledge();
-    }
+/// The device has interrupted: wakes who waits. Whether bytes have come.
+fn serve_interrupt() -> bool {
+    let some = ask(|source| {
+        // The line stays up until this has been read.
+        source.transport.ack_interrupt();
+        source.drain()
+    });
+    CAME.happened();
+    some == Ok(true)
 }
 
 /// The client's session: there is one.
@@ -130,7 +130,7 @@ fn start(device: &Device) -> Result<Source, Error> {
     let mut transport = device.transport()?;
     let (arena, _) = device.arena_of_slots(PLACE, PAGE_SIZE as usize, 1)?;
     virtio::negotiate(&mut transport, 0, VERSION_1)?;
-    let queue = VirtQueue::new(&mut transport, REQUESTS, false, false);
+    let queue = VirtQueue::new(&mut *transport, REQUESTS, false, false);
     let queue = queue.map_err(|_| Error::Unsupported)?;
     virtio::begin(&mut transport);
     Ok(Source {
@@ -147,7 +147,7 @@ fn serve() -> Result<Infallible, Error> {
     let device = Device::find(door)?;
     let source = start(&device)?;
     *SOURCE.lock() = Some(source);
-    device.interrupts(PRIORITY, serve_interrupts)?;
+    device.interrupts(PRIORITY, serve_interrupt)?;
     let taken = Rc::new(Cell::new(false));
     let open = move |visitor: &Visitor| {
         let leads_here = visitor.door == CONTROL && visitor.interface == EntropyClient::ID;

@@ -1,16 +1,20 @@
-//! What drivers of virtio devices share: what `virtio-drivers` needs of the machine, from the device server (configuration, registers,
-//! memory that the device reaches), and the device's reset.
+//! What drivers of virtio devices share: what `virtio-drivers` needs of the machine, from the device server
+//! (configuration, registers, memory that the device reaches), the device's reset, and how its interrupts are served.
 #![no_std]
 
 extern crate alloc;
+
+mod idle;
 
 use abi::access::{READ, WRITE};
 use abi::PAGE_SIZE;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering};
+use idle::Idle;
 use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
@@ -23,8 +27,9 @@ use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::{DeviceStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// Whether the device is to be told that there is more in a queue. What was put there is to be seen before it is looked at whether the device sleeps: a
-/// load is done before the store in front of it is seen (virtio 1.2, section 2.7.13.4.1).
+/// Whether the device is to be told that there is more in a queue. What was put there is to be seen before it is looked
+/// at whether the device sleeps: a load is done before the store in front of it is seen (virtio 1.2, section
+/// 2.7.13.4.1).
 pub fn must_notify<H: Hal, const SIZE: usize>(queue: &VirtQueue<H, SIZE>) -> bool {
     fence(Ordering::SeqCst);
     queue.should_notify()
@@ -173,8 +178,16 @@ impl ConfigurationAccess for Configuration {
 const PATIENCE: u64 = 5_000_000_000;
 /// How often that is looked at.
 const PAUSE: u64 = 100_000;
-/// How often the device is looked at while it resets, in nanoseconds.
-const RESET_PAUSE: u64 = 10_000;
+/// How often the device is looked at while it resets, in nanoseconds: at first, and in the end.
+const RESET_PAUSES: [u64; 2] = [10_000, 1_000_000];
+
+/// The registers of a device, which are left as they are in the end: it is the next driver that resets the device,
+/// before it lets that reach memory. (That of the crate does so when it is dropped, and asks the device for ever
+/// whether it has: one that never says so would have its driver spin above all programs, where an error was to end
+/// it.)
+pub type Registers = ManuallyDrop<PciTransport>;
+
+const _: () = assert!(!core::mem::needs_drop::<Registers>());
 
 /// The session at the device server, when that of the driver before this one has ended.
 ///
@@ -203,10 +216,9 @@ impl Device {
         let (function, _, _) = devices.function(0)?;
         devices.claim(function)?;
         for index in 0..6 {
-            let (place, start, _) = devices.base(function, index)?;
+            let (place, start, size) = devices.base(function, index)?;
             if place == Place::Memory && start != 0 {
                 let first = start / PAGE_SIZE * PAGE_SIZE;
-                let (_, _, size) = devices.base(function, index)?;
                 let size = (start - first + size).next_multiple_of(PAGE_SIZE);
                 let region = devices.map_base(function, index)?;
                 let window = Window::map(&region, 0, size, READ | WRITE)?;
@@ -219,31 +231,33 @@ impl Device {
         })))
     }
 
-    /// Its registers, as `virtio-drivers` knows them. The device has been reset: it knows no address of an earlier driver's, and reaches
-    /// memory from here on.
+    /// Its registers, as `virtio-drivers` knows them. The device has been reset: it knows no address of an earlier
+    /// driver's, and reaches memory from here on.
     ///
     /// # Errors
     /// `Unsupported` if that is no virtio device; what the device server says.
-    pub fn transport(&self) -> Result<PciTransport, Error> {
+    pub fn transport(&self) -> Result<Registers, Error> {
         let mut root = PciRoot::new(Configuration(Arc::clone(&self.0)));
         let place = DeviceFunction {
             bus: (self.0.function >> 8) as u8,
             device: (self.0.function >> 3 & 31) as u8,
             function: (self.0.function & 7) as u8,
         };
-        let transport = PciTransport::new::<Glue, _>(&mut root, place);
+        let transport = PciTransport::new::<Glue, _>(&mut root, place).map(ManuallyDrop::new);
         let mut transport = transport.map_err(|_| Error::Unsupported)?;
         transport.set_status(DeviceStatus::empty());
+        let [mut pause, longest] = RESET_PAUSES;
         while transport.get_status() != DeviceStatus::empty() {
-            time::sleep(RESET_PAUSE);
+            time::sleep(pause);
+            pause = (2 * pause).min(longest);
         }
         let mut devices = self.0.devices.lock();
         devices.reaches_memory(self.0.function)?;
         Ok(transport)
     }
 
-    /// Memory that it reaches, where `begin` bytes at the beginning are for its queues, and behind them stand up to `most` slots of `slot` bytes: as many
-    /// as there is memory for. How many.
+    /// Memory that it reaches, where `begin` bytes at the beginning are for its queues, and behind them stand up to
+    /// `most` slots of `slot` bytes: as many as there is memory for. How many.
     ///
     /// # Errors
     /// `NoMemory` or `Limit` if there is too little for one.
@@ -276,12 +290,14 @@ impl Device {
         Ok(arena)
     }
 
-    /// Its interrupts go to a thread of this priority, which runs `serve` and calls [`acknowledge`] after each of them.
+    /// Its interrupts go to a thread of this priority, which calls `serve` after each of them: whether there was
+    /// something for which the device had to interrupt. One that does so for nothing is served now and then only.
     ///
     /// # Errors
     /// `NoMemory` for the thread, and what the device server says.
-    pub fn interrupts(&self, priority: u64, serve: fn()) -> Result<(), Error> {
-        let thread = thread::spawn_at(priority, serve).and_then(|thread| thread.reference());
+    pub fn interrupts(&self, priority: u64, serve: fn() -> bool) -> Result<(), Error> {
+        let thread = thread::spawn_at(priority, move || serve_interrupts(serve));
+        let thread = thread.and_then(|thread| thread.reference());
         let thread = thread.map_err(rt::error_of)?;
         // Held, so that the thread cannot miss it after its first interrupt.
         let mut attached = ATTACHED.lock();
@@ -300,7 +316,7 @@ pub const VERSION_1: u64 = 1 << 32;
 ///
 /// # Errors
 /// `Unsupported` if one that is `needed` is not among them, or the device does not want what it offered.
-pub fn negotiate(transport: &mut PciTransport, wanted: u64, needed: u64) -> Result<u64, Error> {
+pub fn negotiate(transport: &mut Registers, wanted: u64, needed: u64) -> Result<u64, Error> {
     let status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(status);
     let features = transport.read_device_features() & (wanted | needed);
@@ -316,7 +332,7 @@ pub fn negotiate(transport: &mut PciTransport, wanted: u64, needed: u64) -> Resu
 }
 
 /// The device, with which all was agreed and whose queues are made, may begin.
-pub fn begin(transport: &mut PciTransport) {
+pub fn begin(transport: &mut Registers) {
     let agreed = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK;
     transport.set_status(agreed | DeviceStatus::DRIVER_OK);
 }
@@ -358,8 +374,23 @@ impl Line {
 /// The line of this driver's device.
 static ATTACHED: Mutex<Option<(Line, Arc<Session>)>> = Mutex::new(None);
 
-/// The thread that was attached has taken care of what the device interrupted for: the device server is told, if others share its line.
-pub fn acknowledge() {
+/// The thread of a device's interrupts.
+fn serve_interrupts(serve: fn() -> bool) {
+    let mut idle = Idle::new();
+    loop {
+        rt::sys::thread_wait_interrupt();
+        let pauses = idle.served(serve());
+        acknowledge();
+        if pauses {
+            // The line is masked until this waits again.
+            time::sleep(idle::PAUSE);
+        }
+    }
+}
+
+/// The thread that was attached has taken care of what the device interrupted for: the device server is told, if others
+/// share its line.
+fn acknowledge() {
     if let Some((line, session)) = &*ATTACHED.lock() {
         if line.is_shared() {
             // If there is no device server any more there are no interrupts either.

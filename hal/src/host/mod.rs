@@ -452,8 +452,8 @@ impl PageTable {
         Some(())
     }
 
-    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is users'. One table of the
-    /// lowest level translates them all; without it nothing happens.
+    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is
+    /// users'. One table of the lowest level translates them all; without it nothing happens.
     pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
         assert!(
             address / PAGE_SIZE % 512 + pages <= 512,
@@ -746,6 +746,11 @@ pub fn irq_mask(line: u8) {
 pub fn irq_unmask(line: u8) {
     assert!(line < IRQ_LINES);
     with(|m| m.unmasked |= 1 << line);
+}
+
+/// Takes all I/O ports from user mode, until the next thread's are loaded.
+pub fn forget_ports() {
+    load_ports(0, &[]);
 }
 
 /// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.

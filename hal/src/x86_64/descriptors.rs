@@ -218,6 +218,12 @@ impl LoadedPorts {
     }
 }
 
+/// Takes all I/O ports from user mode, until the next thread's are loaded, also if that is the one that ran last.
+pub fn forget_ports() {
+    load_ports(0, &[]);
+    cpu().current.set(None);
+}
+
 /// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.
 /// Cheap for no ports, and for the same ones again.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {

@@ -97,6 +97,23 @@ pub(super) unsafe fn set_cr3(value: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
+/// Loads CR3 with what it has, which flushes all translations of users. Nobody comes in between, who could load another
+/// table, and give this one back.
+#[inline(never)]
+pub(super) fn reload_cr3() {
+    // SAFETY: the same tables are loaded as before; the flags, interrupts among them, are put back. The stack is the kernel's own.
+    unsafe {
+        asm!(
+            "pushfq",
+            "cli",
+            "mov {root}, cr3",
+            "mov cr3, {root}",
+            "popfq",
+            root = out(reg) _,
+        );
+    }
+}
+
 pub(super) const CR4_PAE: u64 = 1 << 5;
 pub(super) const CR4_MCE: u64 = 1 << 6;
 pub(super) const CR4_PGE: u64 = 1 << 7;

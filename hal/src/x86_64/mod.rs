@@ -27,7 +27,7 @@ mod time;
 mod trap;
 
 pub use boot::{archive, command_line};
-pub use descriptors::load_ports;
+pub use descriptors::{forget_ports, load_ports};
 pub use events::{event, EVENTS};
 pub use interrupts::{irq_mask, irq_raise, irq_unmask, IRQ_LINES, OWN_LINES};
 pub use mask::{let_interrupts_in, wait_for_interrupt};

@@ -14,7 +14,7 @@
 //! entries without the bit for user mode: ring 3 faults there, whatever stands below. They are made when the place is
 //! first taken, and stay. A collocated space has no root.
 
-use super::instructions::{cr3, invlpg, set_cr3};
+use super::instructions::{cr3, invlpg, reload_cr3, set_cr3};
 use super::memory::{
     self, table_word, zero_page, ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, UNCACHED, USER,
     WRITABLE,
@@ -401,8 +401,8 @@ impl PageTable {
         Some(())
     }
 
-    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is users'. One table of the
-    /// lowest level translates them all; without it nothing happens.
+    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is
+    /// users'. One table of the lowest level translates them all; without it nothing happens.
     pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
         let Some(table) = self.leaf(address) else {
             return;
@@ -526,7 +526,7 @@ impl PageTable {
         if loaded || loads {
             // Who has preempted this (full preemption) may have loaded the table meanwhile, and seen what was still there.
             if removal.removed > FLUSH_SINGLY || !loaded {
-                load(cr3());
+                reload_cr3();
             } else if removal.freed > 0 {
                 // The pages are flushed one by one, but the processor may have seen the way to their tables
                 // again since. Invalidating any one address makes it forget all such ways.

@@ -187,7 +187,9 @@ mod instructions {
 
     pub(super) fn cr3() -> u64 {
         PROCESSOR.0.preemption_point();
-        PROCESSOR.0.cr3.get()
+        let value = PROCESSOR.0.cr3.get();
+        PROCESSOR.0.preemption_point();
+        value
     }
 
     /// # Safety
@@ -199,6 +201,12 @@ mod instructions {
         processor.translations.borrow_mut().clear();
         processor.ways.borrow_mut().clear();
         processor.look();
+    }
+
+    pub(super) fn reload_cr3() {
+        PROCESSOR.0.preemption_point();
+        // SAFETY: none of this model's.
+        unsafe { set_cr3(PROCESSOR.0.cr3.get()) };
     }
 
     pub(super) fn invlpg(address: u64) {
@@ -441,6 +449,43 @@ fn who_preempts_a_removal_may_load_the_table() {
         step(|| table.clear());
     }
     step(|| other.clear());
+}
+
+/// And what is loaded then may be given back: it is not loaded again.
+#[test]
+fn who_preempts_a_removal_may_end_who_preempted_it() {
+    let _turn = fresh();
+    let table: &'static PageTable = Box::leak(Box::default());
+    let other: &'static PageTable = Box::leak(Box::default());
+    let third: &'static PageTable = Box::leak(Box::default());
+    fill(third, AT, 2);
+    for (before, after) in (1..60).flat_map(|before| (1..20).map(move |after| (before, after))) {
+        fill(table, AT, 40);
+        fill(other, AT, 2);
+        step(|| other.activate());
+        let others = PROCESSOR.0.cr3.get();
+        step(|| table.activate());
+        step(|| {
+            let end = move || {
+                third.activate();
+                other.clear();
+            };
+            *PROCESSOR.0.others.borrow_mut() = vec![
+                (after, Box::new(end)),
+                (before, Box::new(|| other.activate())),
+            ];
+            table.remove(AT, AT + 40 * PAGE_SIZE);
+            PROCESSOR.0.others.borrow_mut().clear();
+        });
+        assert!(
+            other.pages() > 0 || PROCESSOR.0.cr3.get() != others,
+            "a table is loaded that was given back: {before} {after}"
+        );
+        step(|| third.activate());
+        step(|| table.clear());
+        step(|| other.clear());
+    }
+    step(|| third.clear());
 }
 
 /// What is entered around a page is nobody's frame but users', replaces nothing, and needs no table.

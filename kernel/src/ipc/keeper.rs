@@ -35,8 +35,8 @@ pub(crate) fn page(
     absent(k, t, address, Access(need), memory::enter_around)
 }
 
-/// Makes present a page that an instruction of the running thread needs, or asks its keeper. `entered` is called when the page is there. Returns
-/// the thread to resume.
+/// Makes present a page that an instruction of the running thread needs, or asks its keeper. `entered` is called when
+/// the page is there. Returns the thread to resume.
 #[inline(always)]
 fn absent(
     k: K,

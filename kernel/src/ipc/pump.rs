@@ -37,7 +37,7 @@ pub(super) enum Trouble {
 }
 
 /// Most empty list entries that a call skips before other threads get a chance.
-const MAX_SKIPPED: u32 = 1024;
+const MAX_SKIPPED: u32 = 256;
 
 /// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`].
 const STRIDE: u64 = 8 * 1024;
@@ -93,24 +93,27 @@ impl Scatter {
         self.save(t.ctx.receive());
     }
 
-    /// Moves on to the next segment that is not empty, if there is one. It takes and returns the cursor by
-    /// value, so that loops which seldom call it keep the cursor in registers.
+    /// Moves on to the next segment that is not empty, if there is one. It takes and returns the cursor by value, so
+    /// that loops which seldom call it keep the cursor in registers; also when something stops it, since a call that is
+    /// begun again goes on from there.
     #[cold]
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
-    fn next_segment(mut self, k: K, space: &'static Space) -> Result<Self, Stop> {
+    fn next_segment(mut self, k: K, space: &'static Space) -> (Self, Result<(), Stop>) {
         let mut skipped = 0;
         while self.length == 0 && self.left > 0 {
             skipped += 1;
             if skipped > MAX_SKIPPED {
-                return Err(Stop::Again);
+                return (self, Err(Stop::Again));
             }
-            let entry = Span::words(k, space, self.list, 2, Access::READ)?;
-            [self.address, self.length] = entry.read();
+            match Span::words(k, space, self.list, 2, Access::READ) {
+                Ok(entry) => [self.address, self.length] = entry.read(),
+                Err(stop) => return (self, Err(stop)),
+            }
             self.list = self.list.wrapping_add(16);
             self.left -= 1;
         }
-        Ok(self)
+        (self, Ok(()))
     }
 }
 
@@ -166,7 +169,9 @@ impl Side for Scatter {
     #[cfg_attr(fermata_probe, track_caller)]
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
         if self.between_segments() {
-            *self = self.next_segment(k, space)?;
+            let (next, ended) = self.next_segment(k, space);
+            *self = next;
+            return ended;
         }
         Ok(())
     }
@@ -414,7 +419,11 @@ impl<'a> Source<'a> {
         parts(k, self.space, &mut end, 8 * N as u64, |part, _| {
             first.get_or_insert(part);
         })?;
-        end.settle(k, self.space)?;
+        // Of one that has many more entries, all empty, nobody reads the rest.
+        end.settle(k, self.space).map_err(|stop| match stop {
+            Stop::Again => Stop::Code(abi::Code::Invalid),
+            other => other,
+        })?;
         if end.length != 0 || self.brings_refs() {
             return Err(Stop::Code(abi::Code::Invalid));
         }
@@ -724,8 +733,8 @@ fn pump_found(
     Ok(all)
 }
 
-/// So many pieces are kept until they are copied: those of a message of [`MAX_IDEMPOTENT`] bytes that begin elsewhere in a page than they are to, and a
-/// few words in front.
+/// So many pieces are kept until they are copied: those of a message of [`MAX_IDEMPOTENT`] bytes that begin elsewhere
+/// in a page than they are to, and a few words in front.
 const MOST_KEPT: usize = 2 * (MAX_IDEMPOTENT / PAGE_SIZE) as usize + 3;
 
 /// A piece that goes from one frame to another: frames, offsets there, and length.
@@ -768,8 +777,8 @@ fn are_few(entries: &mut u64, n: u64) -> bool {
     *entries <= MAX_ENTRIES
 }
 
-/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece, and as many of the first as there is room for. Both ends of all pieces are of one
-/// kind each.
+/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece, and as many of the first
+/// as there is room for. Both ends of all pieces are of one kind each.
 struct Looking<'a> {
     entries: u64,
     count: usize,

@@ -115,13 +115,29 @@ impl Account {
         }
     }
 
-    /// Whether [`Account::set_quota`] to this value will succeed.
-    pub(crate) fn check_quota(&self, quota: u64) -> Result<(), Stop> {
+    /// Whether another account gets all that it has from this one, if through others.
+    pub(crate) fn is_above(&self, other: &Account) -> bool {
+        let mut above = other.parent.get();
+        while let Some(account) = above {
+            if core::ptr::eq(account, self) {
+                return true;
+            }
+            above = account.parent.get();
+        }
+        false
+    }
+
+    /// Whether [`Account::set_quota`] to this value by whose account this is will succeed. More is for who gives it of
+    /// its own: whoever else holds a space could take all that its creator has.
+    pub(crate) fn check_quota(&self, quota: u64, by: Option<&Account>) -> Result<(), Stop> {
         if quota < self.used.get() {
             return Err(Stop::Code(Code::Invalid));
         }
         match self.parent.get() {
             Some(parent) if quota > self.quota.get() => {
+                if !by.is_some_and(|by| by.is_above(self)) {
+                    return Err(Stop::Code(Code::Denied));
+                }
                 let more = quota - self.quota.get();
                 if more > parent.quota.get() - parent.used.get() {
                     return Err(Stop::Code(Code::NoMemory));
@@ -144,6 +160,43 @@ impl Account {
                 parent.discharge(k, old - quota);
             }
             self.quota.set(quota);
+        }
+    }
+
+    /// What pays for this account; none for the first one.
+    pub(crate) fn payer(&self) -> Option<&'static Account> {
+        self.parent.get()
+    }
+
+    /// What this account takes of its payer's.
+    pub(crate) fn lent(&self) -> u64 {
+        self.quota.get() + COST
+    }
+
+    /// Another account pays for this one and its quota from now on. `Denied` unless that is `by`'s, who asks, or lives
+    /// of it; `NoMemory` if it cannot.
+    pub(crate) fn set_payer(
+        &'static self,
+        k: K,
+        to: &'static Account,
+        by: &Account,
+    ) -> Result<(), Stop> {
+        let old = self.parent.get().ok_or(Stop::Code(Code::Denied))?;
+        if !core::ptr::eq(to, by) && !by.is_above(to) {
+            return Err(Stop::Code(Code::Denied));
+        }
+        if !core::ptr::eq(old, to) {
+            // An account that lives of this one has less than all of it: there is no circle.
+            to.charge(self.lent())?;
+            self.pass(k, to);
+        }
+        Ok(())
+    }
+
+    /// Another account, which has been charged for it, pays for this one and its quota from now on.
+    pub(crate) fn pass(&'static self, k: K, to: &'static Account) {
+        if let Some(old) = self.parent.replace(Some(to)) {
+            old.discharge(k, self.lent());
         }
     }
 

@@ -101,8 +101,8 @@ impl Mapping {
         self.protection.set(protection);
         match change {
             Change::Grow | Change::Slide | Change::Withdraw => {}
-            Change::Move(space) => self.enter(k, space),
-            Change::Install(space, region) => self.install(k, space, region),
+            Change::Move(space) => self.enter(space),
+            Change::Install(space, region) => self.install(space, region),
         }
     }
 
@@ -128,9 +128,9 @@ impl Mapping {
         }
     }
 
-    fn enter(&'static self, k: K, space: &'static Space) {
+    fn enter(&'static self, space: &'static Space) {
         self.space.set(Link::to(space));
-        space.mappings.insert(self, k.random());
+        space.mappings.insert(self);
     }
 
     pub(crate) fn leave_region(&'static self) {
@@ -156,7 +156,7 @@ impl Mapping {
     }
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
-    pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
+    pub(crate) fn install(&'static self, space: &'static Space, region: &'static Region) {
         self.region.set(NonNullLink::to(region));
         let first = region.importers.replace(Some(self));
         self.next.set(first);
@@ -164,7 +164,7 @@ impl Mapping {
         if let Some(first) = first {
             first.prev.set(Some(self));
         }
-        self.enter(k, space);
+        self.enter(space);
     }
 
     /// Whether it imports a part of this region.
@@ -241,10 +241,10 @@ impl Mapping {
 #[cfg(test)]
 impl Mapping {
     /// Puts it into a tree, or takes it out, at an address.
-    pub(crate) fn plant(&'static self, k: K, tree: &Mappings, at: u64, size: u64) {
+    pub(crate) fn plant(&'static self, tree: &Mappings, at: u64, size: u64) {
         self.start.set(at);
         self.size.set(size);
-        tree.insert(self, k.random());
+        tree.insert(self);
     }
     pub(crate) fn uproot(&'static self, k: K, tree: &Mappings) {
         tree.remove(k, self);

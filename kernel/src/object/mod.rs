@@ -276,6 +276,10 @@ pub(crate) trait Object: Sized + 'static {
     fn provide(&'static self, _: K, _payer: &'static Account) -> Option<()> {
         Some(())
     }
+    /// The account that ends with the object, if it has one. It may have another payer.
+    fn account(&self) -> Option<&'static Account> {
+        None
+    }
     /// Called before thread `t` destroys the object, and with `ends` its identity too: wakes waiters and
     /// detaches whatever the object can have any number of, with preemption points in between, so that the rest
     /// of the call is short.
@@ -691,6 +695,32 @@ pub(crate) fn release_kept(k: K, target: Target) {
         }
         Target::Reference(link) => release(k, link),
     }
+}
+
+/// Whoever puts an object into another place pays for it from then on, unless he pays for its payer anyhow: in its old
+/// place that one would not find it any more.
+pub(crate) fn take_over<T: Object>(
+    k: K,
+    by: &'static Account,
+    object: &'static T,
+) -> Result<(), Stop> {
+    let h = object.head();
+    let of_others = |payer: &&'static Account| !core::ptr::eq(*payer, by) && !by.is_above(payer);
+    let payer = h.payer.get().filter(of_others);
+    // Who pays for what a space may use need not be who pays for the space.
+    let account = object.account();
+    let account = account.filter(|account| account.payer().as_ref().is_some_and(of_others));
+    let cost = payer.map_or(0, |_| T::cost());
+    let all = cost + account.map_or(0, Account::lent);
+    by.charge(all).map_err(|_| Stop::Code(Code::Denied))?;
+    if let Some(payer) = payer {
+        payer.discharge(k, cost);
+        h.payer.set(Some(by));
+    }
+    if let Some(account) = account {
+        account.pass(k, by);
+    }
+    Ok(())
 }
 
 /// Moves an object to another place.

@@ -370,6 +370,9 @@ impl Object for Space {
         self.account.set(Some(account));
         Some(())
     }
+    fn account(&self) -> Option<&'static Account> {
+        self.account.get()
+    }
     fn open(&'static self, k: K) {
         self.epoch.set(k.next_epoch());
         self.set_foreign(k, false);

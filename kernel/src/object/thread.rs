@@ -174,6 +174,8 @@ pub struct Thread {
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
     server_stage: Cell<Stage>,
+    /// Of its place among the deadlines; here, since there is room.
+    pub(crate) deadline_balance: Cell<i8>,
     pub(crate) stop_count: Cell<u32>,
     /// Its space, or the one that [`Space::is_nowhere`] if it has none. The identity lives: a space that ends
     /// detaches its threads.
@@ -614,6 +616,7 @@ impl Object for Thread {
             prev_in_space: NarrowCell::none(),
             client_stage: Cell::new(Stage::None),
             server_stage: Cell::new(Stage::None),
+            deadline_balance: Cell::new(0),
             client_peer: Cell::new(Link::NONE),
             server_peer: Cell::new(Link::NONE),
             exception: Cell::new(0),
@@ -668,8 +671,11 @@ impl Object for Thread {
         self.note_space(k);
     }
     fn close(&'static self, k: K) {
-        self.quit(k);
-        self.run.set(Run::Stopped);
+        // In between an interrupt would make it ready again.
+        core(|| {
+            self.quit(k);
+            self.run.set(Run::Stopped);
+        });
         self.attach(k, None);
         // The connections belong to the identity: peers go on waiting for it.
     }

@@ -4,25 +4,24 @@
 //! since a page is mostly looked up where the one before was.
 
 use super::mapping::Mapping;
+use crate::avl::{self, Tree};
 #[cfg(any(test, fermata_probe))]
 use crate::queue::same;
-use crate::treap::{self, Treap};
 use crate::K;
 use core::cell::Cell;
 use hal::{NarrowCell, NarrowRef};
 
 /// The mappings of a space. No two overlap, and none is empty.
 pub(crate) struct Mappings {
-    tree: Treap<Mapping>,
+    tree: Tree<Mapping>,
     /// The mapping that was found last, or the one that stands for none.
     found: Cell<NarrowRef<Mapping>>,
 }
 
 /// A mapping's place in the tree that it is in.
 pub(super) struct Node {
-    place: treap::Node<Mapping>,
-    /// A random number, which the treap is ordered by.
-    weight: Cell<u32>,
+    place: avl::Node<Mapping>,
+    balance: Cell<i8>,
     /// Its neighbours in the order of addresses.
     before: NarrowCell<Mapping>,
     after: NarrowCell<Mapping>,
@@ -31,34 +30,34 @@ pub(super) struct Node {
 impl Node {
     pub(super) const fn new() -> Self {
         Node {
-            place: treap::Node::new(),
-            weight: Cell::new(0),
+            place: avl::Node::new(),
+            balance: Cell::new(0),
             before: NarrowCell::none(),
             after: NarrowCell::none(),
         }
     }
 }
 
-impl treap::Item for Mapping {
+impl avl::Item for Mapping {
     type Key = u64;
     #[inline(always)]
     fn key(&self) -> u64 {
         self.start.get()
     }
     #[inline(always)]
-    fn weight(&self) -> u32 {
-        self.node.weight.get()
+    fn node(&self) -> &avl::Node<Self> {
+        &self.node.place
     }
     #[inline(always)]
-    fn node(&self) -> &treap::Node<Self> {
-        &self.node.place
+    fn balance(&self) -> &Cell<i8> {
+        &self.node.balance
     }
 }
 
 impl Mappings {
     pub(crate) fn new(none: &'static Mapping) -> Self {
         Mappings {
-            tree: Treap::new(),
+            tree: Tree::new(),
             found: Cell::new(NarrowRef::of(none)),
         }
     }
@@ -113,8 +112,7 @@ impl Mappings {
     }
 
     /// Adds a mapping, whose range is free.
-    pub(super) fn insert(&self, m: &'static Mapping, weight: u32) {
-        m.node.weight.set(weight);
+    pub(super) fn insert(&self, m: &'static Mapping) {
         let (before, after) = self.tree.insert(m);
         join(before, Some(m));
         join(Some(m), after);
@@ -171,10 +169,11 @@ impl Mapping {
 
 #[cfg(any(test, fermata_probe))]
 impl Mappings {
-    /// Calls `f` with all mappings in order, and checks the tree.
-    pub(crate) fn each(&self, f: &dyn Fn(&'static Mapping)) {
+    /// Calls `f` with all mappings in order, and checks the tree. Returns its depth: the most mappings that a search
+    /// visits.
+    pub(crate) fn each(&self, f: &dyn Fn(&'static Mapping)) -> i8 {
         let last = NarrowCell::none();
-        self.tree.each(&|m| {
+        let depth = self.tree.each(&|m| {
             assert!(m.size.get() > 0, "an empty mapping in a tree");
             assert!(
                 same(m.node.before.get(), last.get()),
@@ -191,18 +190,11 @@ impl Mappings {
         });
         let end = last.get().and_then(|m: &Mapping| m.node.after.get());
         assert!(end.is_none(), "a mapping's neighbours");
+        depth
     }
 
     /// The mapping that was found last, if any.
     pub(crate) fn found(&self) -> Option<&'static Mapping> {
         Some(self.found.get().get()).filter(|m| m.size.get() > 0)
-    }
-}
-
-#[cfg(test)]
-impl Mappings {
-    /// The depth of the tree: the most mappings that a search visits.
-    pub(crate) fn depth(&self) -> usize {
-        self.tree.depth()
     }
 }

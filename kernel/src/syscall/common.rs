@@ -38,6 +38,9 @@ fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
     let kept = kept::<T>(a, a.b())?;
     let place = handle::find_place(a.k, a.space, a.a(), kept.map(|(_, o)| o.head()))?;
     let payer = a.space.account.get().ok_or(Stop::Code(Code::NoMemory))?;
+    if let Some((_, object)) = kept {
+        object::take_over(a.k, payer, object)?;
+    }
     let object = object::create(a.k, payer, &place, kept.map(|(_, o)| o))?;
     if let Some((reference, _)) = kept {
         reference.hand_over();
@@ -82,6 +85,8 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
 pub(super) fn relocate<T: Object>(a: Args) -> Handled {
     let object = handle::find_body::<T>(a.k, a.space, a.a())?;
     let place = handle::find_place(a.k, a.space, a.b(), Some(object.head()))?;
+    let by = a.space.account.get().ok_or(Stop::Code(Code::Denied))?;
+    object::take_over(a.k, by, object)?;
     object::relocate(a.k, object, &place);
     a.done()
 }

@@ -227,6 +227,7 @@ handlers! { a:
     DeviceCollocate => device_collocate(a),
     ServerRelease => ipc::release(a.t),
     ThreadAnswer => state::thread_answer(a),
+    SpaceSetPayer => space_set_payer(a),
 }
 
 /// A table of fast paths, for calls whose first argument is a handle that the cache of lookups has. All other
@@ -591,7 +592,7 @@ fn device_grant_ports(a: Args) -> Handled {
     if !a.k.io_ports.grant(space, first as u16, count as u16) {
         return Err(Stop::Code(Code::InUse));
     }
-    ports_changed(a, space);
+    ports_changed(space);
     a.done()
 }
 
@@ -603,7 +604,18 @@ fn device_revoke_ports(a: Args) -> Handled {
     if !a.k.io_ports.revoke(space, a.c(), a.d()) {
         return Err(Stop::Code(Code::NotFound));
     }
-    ports_changed(a, space);
+    ports_changed(space);
+    a.done()
+}
+
+fn space_set_payer(a: Args) -> Handled {
+    let space = handle::find_body::<Space>(a.k, a.space, a.a())?;
+    let payer = match a.b() {
+        0 => a.space,
+        named => handle::find_open_target::<Space>(a.k, a.space, named)?,
+    };
+    let account = |space: &Space| space.account.get().ok_or(Stop::Code(Code::Denied));
+    account(space)?.set_payer(a.k, account(payer)?, account(a.space)?)?;
     a.done()
 }
 
@@ -614,13 +626,11 @@ fn device_collocate(a: Args) -> Handled {
     a.code(code)
 }
 
-/// The space has other I/O ports than before. They are loaded when a thread of it next runs; now, if it is the
-/// caller's space.
-fn ports_changed(a: Args, space: &'static Space) {
+/// The space has other I/O ports than before. They are loaded before any thread runs: one of the space may have been the
+/// last that did, also while this call was preempted.
+fn ports_changed(space: &'static Space) {
     space.note_ports();
-    if core::ptr::eq(space, a.space) {
-        core(|| space.load_ports(a.k));
-    }
+    core(hal::forget_ports);
 }
 
 /// Most bytes of device memory that one region exports.

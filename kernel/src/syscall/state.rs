@@ -261,7 +261,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     }
     ceiling(a, None, max_priority)?;
     let account = s.account.get().ok_or(invalid())?;
-    account.check_quota(quota)?;
+    account.check_quota(quota, a.space.account.get())?;
     if s.clock_offset.get() != clock_offset {
         s.wake_timed(a.k, a.t)?;
     }
@@ -437,8 +437,10 @@ pub(super) fn thread_set(a: Args) -> Handled {
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);
     // An interrupt that came while the thread was vacant stays pending.
-    let pending = t.head().phase() == Phase::Fresh && t.interrupt.get();
-    t.interrupt.set(interrupt || pending);
+    core(|| {
+        let pending = t.head().phase() == Phase::Fresh && t.interrupt.get();
+        t.interrupt.set(interrupt || pending);
+    });
     t.set_exception_delivered(delivered);
     t.exception.set(exception as u8);
     t.exception_address.set(address);

@@ -398,6 +398,16 @@ pub(super) fn space(met: &mut Met) {
         [72, 80, 88, 96].map(|at| w.peek(state + at)),
         [1 << 20, 0, 7, 9]
     );
+    let (_, poor) = w.space(0, 0, 0);
+    for (space, payer, code) in [
+        (s, dead, Code::Dead),
+        (s, poor, Code::NoMemory),
+        // Nobody pays for the first space.
+        (boot::ROOT_SPACE, poor, Code::Denied),
+        (s, 0, Code::Ok),
+    ] {
+        met.is(&w, Call::SpaceSetPayer, &[space, payer], code);
+    }
     // A thread whose space has a ceiling cannot set a higher one.
     let root = w.page();
     w.ok(Call::SpaceGetState, &[boot::ROOT_SPACE, root, 0]);
@@ -818,6 +828,7 @@ impl Ready {
                 // The type of the reference's target, from the name of the parameter; otherwise any type.
                 let ty = match name {
                     "keeper" => Type::Port,
+                    "payer" => Type::Space,
                     "client_end" | "server_end" => Type::Thread,
                     "identity" => own.expect("the type of a new object"),
                     _ => TYPES

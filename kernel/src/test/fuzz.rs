@@ -671,7 +671,7 @@ impl Generator {
             let wrong = self.chance(10);
             match self.random.below(9) {
                 0 => words[PC_WORD] = self.random.one_of(&[CALL, 1 << 47, 0x9000]),
-                1 => words[ROLES.call as usize] = self.random.below(140),
+                1 => words[ROLES.call as usize] = self.random.below(141),
                 2 => words[FLAGS_WORD] = self.random.next(),
                 3 => words[BASE_WORD] = self.random.one_of(&[0, 1 << 47, 0x1234]),
                 4 => words[PRIORITY_WORD] = 4 + self.random.below(3) + if wrong { 32 } else { 0 },
@@ -770,7 +770,7 @@ impl Generator {
         }
         match name {
             "region" => self.reference(play, &[RefKind::Region]),
-            "space" => self.reference(play, &[RefKind::Space]),
+            "space" | "payer" => self.reference(play, &[RefKind::Space]),
             "keeper" => self.reference(play, &[RefKind::Port]),
             "portset" => self.reference(play, &[RefKind::Portset]),
             "client_end" => self.reference(play, &[RefKind::ServerEnd, RefKind::Null]),

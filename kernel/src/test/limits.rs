@@ -3,6 +3,7 @@
 
 use super::world::*;
 use crate::memory;
+use crate::object::account;
 use crate::stop::Access;
 use abi::{boot, ref_list, Call, Code, Type, OBJECT_SIZE, PAGE_SIZE};
 use std::vec::Vec;
@@ -301,4 +302,231 @@ fn few_table_pages_are_not_taken_by_who_has_many() {
         touch(other, n);
     }
     assert!(large.table.pages() < before);
+}
+
+/// Whoever holds a space that another one made gives it nothing of what is that one's: all that its creator has could be gone.
+#[test]
+fn a_quota_is_given_by_who_has_it() {
+    let w = World::with_frames(64);
+    let (made, _) = w.space(4096, 0, 0);
+    let (_, holder) = w.space(1 << 16, 0, 0);
+    let state = w.page();
+    for (at, page) in [(0x10_0000, made & !(PAGE_SIZE - 1)), (0x20_0000, state)] {
+        let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+        w.map(holder, at, PAGE_SIZE, region, 0);
+    }
+    let handle = 0x10_0000 + made % PAGE_SIZE;
+    let set = |quota: u64| {
+        w.words(state, &[0, quota, 0, 0, 3]);
+        let program = Program::new()
+            .call(
+                Call::SpaceSetState,
+                &[(A0, handle), (A1, 0x20_0000), (A2, 0)],
+            )
+            .store(|c| (0x20_0800, c.call().get()))
+            .end();
+        let thread = w.thread(holder, program, 3);
+        w.run();
+        w.ok(Call::ThreadDestroy, &[thread, 0]);
+        Code::from_word(w.peek(state + 0x800))
+    };
+    let rule = "S2: a higher quota is given by whose it is";
+    for (quota, code) in [
+        (4097, Code::Denied),
+        (1 << 40, Code::Denied),
+        (4096, Code::Ok),
+        (2048, Code::Ok),
+        (4096, Code::Denied),
+    ] {
+        assert_eq!(set(quota), code, "{rule}: {quota}");
+    }
+    w.words(state, &[0, 8192, 0, 0, TOP]);
+    let given = w.sys(Call::SpaceSetState, &[made, state, 0]);
+    assert_eq!(given, Code::Ok, "{rule}: the creator");
+}
+
+/// Whoever moves what another one has made, or gives its identity a body elsewhere, pays for it: where that one looks
+/// for it, to end it, it is not any more.
+#[test]
+fn who_moves_an_object_pays_for_it() {
+    let rule = "S2: what was moved is paid for by who moved it";
+    for quota in [1 << 14, 0] {
+        let w = World::with_frames(64);
+        let (holder_at, holder) = w.space(quota, 0, 0);
+        let (made, _) = w.space(512, 0, 0);
+        let mutex = w.create(Call::MutexCreate);
+        let kept = w.create(Call::CondCreate);
+        let keeper = w.create(Call::ReferenceCreate);
+        let page = |handle: u64| handle & !(PAGE_SIZE - 1);
+        let (there, own, out) = (0x10_0000, 0x20_0000, 0x30_0000);
+        assert!(
+            [mutex, kept, keeper].map(page) == [page(made); 3],
+            "all in one page"
+        );
+        w.ok(Call::CondDestroy, &[kept, keeper]);
+        let (target, results) = (w.page(), w.page());
+        for (at, page) in [(there, page(made)), (own, target), (out, results)] {
+            let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+            w.map(holder, at, PAGE_SIZE, region, 0);
+        }
+        let used = |space: u64| w.used(space);
+        let root = || {
+            let space = w.manager.space().expect("the first space");
+            space.account.get().expect("its account").used()
+        };
+        let at = |handle: u64| there + handle % PAGE_SIZE;
+        let program = Program::new()
+            .call(Call::MutexMove, &[(A0, at(mutex)), (A1, own)])
+            .store(move |c| (out, c.call().get()))
+            .call(Call::CondCreate, &[(A0, own + 64), (A1, at(keeper))])
+            .store(move |c| (out + 8, c.call().get()))
+            .call(Call::SpaceMove, &[(A0, at(made)), (A1, own + 128)])
+            .store(move |c| (out + 16, c.call().get()))
+            .end();
+        w.thread(holder, program, 3);
+        let before = (used(holder_at), root());
+        w.run();
+        let codes = [0, 8, 16].map(|at| Code::from_word(w.peek(results + at)));
+        let after = (used(holder_at), root());
+        if quota == 0 {
+            assert_eq!(codes, [Code::Denied; 3], "{rule}: who cannot pay");
+            continue;
+        }
+        assert_eq!(codes, [Code::Ok; 3], "{rule}: who can");
+        let all = account::COST + 512 + 3 * 16;
+        assert!(
+            after.0 - before.0 >= all && before.1 - after.1 == after.0 - before.0,
+            "{rule}: {before:?} {after:?}"
+        );
+        // What is his goes with him.
+        w.ok(Call::SpaceDestroy, &[target + 128, 0]);
+        w.ok(Call::MutexDestroy, &[target, 0]);
+        w.ok(Call::CondDestroy, &[target + 64, 0]);
+        assert_eq!((used(holder_at), root()), (before.0, after.1), "{rule}");
+    }
+}
+
+/// Nobody pays for the space that he lives in.
+#[test]
+fn nobody_takes_over_what_he_lives_of() {
+    let w = World::with_frames(64);
+    let (own, holder) = w.space(1 << 14, 0, 0);
+    let (target, results) = (w.page(), w.page());
+    for (at, page) in [
+        (0x10_0000, own & !(PAGE_SIZE - 1)),
+        (0x20_0000, target),
+        (0x30_0000, results),
+    ] {
+        let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+        w.map(holder, at, PAGE_SIZE, region, 0);
+    }
+    let program = Program::new()
+        .call(
+            Call::SpaceMove,
+            &[(A0, 0x10_0000 + own % PAGE_SIZE), (A1, 0x20_0000)],
+        )
+        .store(|c| (0x30_0000, c.call().get()))
+        .end();
+    w.thread(holder, program, 3);
+    w.run();
+    let code = Code::from_word(w.peek(results));
+    assert_eq!(code, Code::Denied, "S2: a circle of accounts");
+}
+
+/// What outlives a space is paid for by who was to pay, who has it again when it ends; and nobody makes others pay than who lives of him.
+#[test]
+fn who_is_to_pay_pays_for_what_outlives_a_space() {
+    let rule = "S2: who is to pay pays for what a space leaves";
+    let w = World::with_frames(64);
+    let (job_at, job) = w.space(1 << 15, 0, 0);
+    let (other_at, other) = w.space(1 << 14, 0, 0);
+    let (made, holder) = w.space(4096, 0, 0);
+    let used = |space: u64| w.used(space);
+    let pay = |payer: u64| w.sys(Call::SpaceSetPayer, &[made, payer]);
+    assert_eq!(pay(job), Code::Ok, "{rule}");
+    assert_eq!(used(job_at), 4096 + account::COST, "{rule}: with its quota");
+    assert_eq!(pay(job), Code::Ok, "{rule}: again");
+    assert_eq!(used(job_at), 4096 + account::COST, "{rule}: once");
+    // Neither does who may not, nor does the space itself, which has less than it would cost.
+    let (out, target) = (w.page(), w.page());
+    let page = |handle: u64| handle & !(PAGE_SIZE - 1);
+    for (at, page) in [
+        (0x10_0000, page(made)),
+        (0x20_0000, page(job)),
+        (0x30_0000, out),
+        (0x40_0000, target),
+    ] {
+        let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+        w.map(holder, at, PAGE_SIZE, region, 0);
+    }
+    assert_eq!(page(job), page(other), "both in one page");
+    let own = 0x10_0000 + made % PAGE_SIZE;
+    let mut program = Program::new();
+    for (n, payer) in [0x20_0000 + other % PAGE_SIZE, 0].into_iter().enumerate() {
+        program = program
+            .call(Call::SpaceSetPayer, &[(A0, own), (A1, payer)])
+            .store(move |c| (0x30_0000 + 8 * n as u64, c.call().get()));
+    }
+    // It leaves a mutex in memory that stays.
+    program = program.call(Call::MutexCreate, &[(A0, 0x40_0000), (A1, 0)]);
+    let thread = w.thread(holder, program.end(), 3);
+    w.run();
+    let codes = [0, 8].map(|at| Code::from_word(w.peek(out + at)));
+    assert_eq!(codes, [Code::Denied, Code::NoMemory], "{rule}: others");
+    let root = || {
+        let space = w.manager.space().expect("the first space");
+        space.account.get().expect("its account").used()
+    };
+    w.ok(Call::ThreadDestroy, &[thread, 0]);
+    w.ok(Call::SpaceDestroy, &[made, 0]);
+    let left = used(job_at);
+    assert!(
+        left > account::COST && left < 4096,
+        "{rule}: what is left, {left}"
+    );
+    let before = root();
+    w.ok(Call::MutexDestroy, &[target, 0]);
+    assert_eq!((used(job_at), root()), (0, before), "{rule}: and no more");
+    // Who has not enough.
+    let (large, _) = w.space((1 << 14) + 1, 0, 0);
+    let code = w.sys(Call::SpaceSetPayer, &[large, other]);
+    assert_eq!(
+        (code, used(other_at)),
+        (Code::NoMemory, 0),
+        "{rule}: too much"
+    );
+    let code = w.sys(Call::SpaceSetPayer, &[large, job]);
+    assert_eq!(code, Code::Ok, "{rule}: enough");
+    let code = w.sys(Call::SpaceSetPayer, &[large, 0]);
+    assert_eq!((code, used(job_at)), (Code::Ok, 0), "{rule}: back again");
+}
+
+/// Who moves a space takes over the space from its maker, and its quota from whoever pays for that.
+#[test]
+fn who_moves_a_space_pays_for_both() {
+    let rule = "S2: a space and its quota may have two payers";
+    let w = World::with_frames(64);
+    let (job_at, job) = w.space(1 << 15, 0, 0);
+    let (holder_at, holder) = w.space(1 << 15, 0, 0);
+    let (made, _) = w.space(4096, 0, 0);
+    w.ok(Call::SpaceSetPayer, &[made, job]);
+    let used = |space: u64| w.used(space);
+    let target = w.page();
+    for (at, page) in [(0x10_0000, made & !(PAGE_SIZE - 1)), (0x20_0000, target)] {
+        let (_, region) = w.region(0, page, PAGE_SIZE, 0);
+        w.map(holder, at, PAGE_SIZE, region, 0);
+    }
+    let from = 0x10_0000 + made % PAGE_SIZE;
+    let program = Program::new().call(Call::SpaceMove, &[(A0, from), (A1, 0x20_0000)]);
+    w.thread(holder, program.end(), 3);
+    w.run();
+    assert_eq!(used(job_at), 0, "{rule}");
+    let all = used(holder_at);
+    assert!(all > 4096 + account::COST, "{rule}: {all}");
+    w.ok(Call::SpaceDestroy, &[target, 0]);
+    assert_eq!(
+        (used(job_at), used(holder_at)),
+        (0, 0),
+        "{rule}: at the end"
+    );
 }

@@ -2,13 +2,13 @@
 
 use super::hostile::Random;
 use super::world::*;
+use crate::avl;
 use crate::check;
 use crate::object::account;
 use crate::object::mapping::Mapping;
 use crate::object::thread::Run;
 use crate::object::tree::Mappings;
 use crate::object::{Object, Phase};
-use crate::treap;
 use abi::{boot, Call, Code, PAGE_SIZE};
 use core::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
             assert_eq!(tree.overlaps(at, size, pool[except]), others);
             if random.below(2) == 0 {
                 if let (false, Some(i)) = (taken, free.pop()) {
-                    pool[i].plant(k, &tree, at, size);
+                    pool[i].plant(&tree, at, size);
                     model.insert(at, (size, i));
                 }
             } else if let Some((&start, &(_, i))) = model.range(at..).next() {
@@ -219,69 +219,162 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
     assert_eq!(books(outer).1, 0, "all that was charged comes back");
 }
 
-/// An item of a treap.
+/// An item of a tree.
 struct Number {
     key: u64,
-    weight: Cell<u32>,
-    node: treap::Node<Number>,
+    balance: Cell<i8>,
+    node: avl::Node<Number>,
 }
 
-impl treap::Item for Number {
+impl avl::Item for Number {
     type Key = u64;
     fn key(&self) -> u64 {
         self.key
     }
-    fn weight(&self) -> u32 {
-        self.weight.get()
-    }
-    fn node(&self) -> &treap::Node<Self> {
+    fn node(&self) -> &avl::Node<Self> {
         &self.node
+    }
+    fn balance(&self) -> &Cell<i8> {
+        &self.balance
     }
 }
 
-/// A treap is an ordered set, and no deeper than a few times the logarithm of its size, whatever the order in
-/// which items come and go.
-#[test]
-fn treaps_are_ordered_and_shallow() {
-    const COUNT: usize = 4096;
-    let w = World::with_frames(16);
+fn numbers(count: usize) -> &'static [Number] {
     let blank = |n| Number {
         key: n as u64,
-        weight: Cell::new(0),
-        node: treap::Node::new(),
+        balance: Cell::new(0),
+        node: avl::Node::new(),
     };
-    let items = hal::alloc_slice(COUNT, blank).expect("memory");
+    hal::alloc_slice(count, blank).expect("memory")
+}
+
+/// A tree of numbers, and what should be in it.
+struct Both {
+    tree: avl::Tree<Number>,
+    set: BTreeSet<usize>,
+}
+
+impl Both {
+    fn new() -> Self {
+        Both {
+            tree: avl::Tree::new(),
+            set: BTreeSet::new(),
+        }
+    }
+
+    /// Adds the item unless it is there, and looks at its neighbours.
+    fn add(&mut self, items: &'static [Number], n: usize) {
+        if self.set.insert(n) {
+            let (before, after) = self.tree.insert(&items[n]);
+            let key = |item: Option<&'static Number>| item.map(|i| i.key as usize);
+            assert_eq!(key(before), self.set.range(..n).next_back().copied());
+            assert_eq!(key(after), self.set.range(n + 1..).next().copied());
+        }
+    }
+
+    fn remove(&mut self, items: &'static [Number], n: usize) {
+        if self.set.remove(&n) {
+            self.tree.remove(&items[n]);
+        }
+    }
+
+    /// Looks at all items, and that they are balanced. Returns the depth.
+    fn check(&self) -> usize {
+        let found = std::cell::RefCell::new(Vec::new());
+        let depth = self
+            .tree
+            .each(&|item| found.borrow_mut().push(item.key as usize));
+        assert!(found.borrow().iter().eq(&self.set), "what is in the tree");
+        depth as usize
+    }
+}
+
+/// A tree is an ordered set, and no deeper than 1.44 times the logarithm of its size, whatever the order in which items
+/// come and go.
+#[test]
+fn trees_are_ordered_and_shallow() {
+    const COUNT: usize = 4096;
+    let _w = World::with_frames(16);
+    let items = numbers(COUNT);
     let mut random = Random::new(11);
-    let orders: [fn(usize, &mut Random) -> usize; 3] = [
+    let orders: [fn(usize, &mut Random) -> usize; 4] = [
         |n, _| n,
         |n, _| COUNT - 1 - n,
+        // From both ends to the middle.
+        |n, _| if n % 2 == 0 { n / 2 } else { COUNT - 1 - n / 2 },
         |_, random| random.below(COUNT as u64) as usize,
     ];
     for order in orders {
-        let (tree, mut set) = (treap::Treap::new(), BTreeSet::new());
+        let mut both = Both::new();
         for n in 0..COUNT {
-            let n = order(n, &mut random);
-            if set.insert(n) {
-                let (before, after) = {
-                    items[n].weight.set(w.k.random());
-                    tree.insert(&items[n])
-                };
-                let key = |item: Option<&'static Number>| item.map(|i| i.key as usize);
-                assert_eq!(key(before), set.range(..n).next_back().copied());
-                assert_eq!(key(after), set.range(n + 1..).next().copied());
+            both.add(items, order(n, &mut random));
+        }
+        let depth = both.check();
+        assert!(depth <= 15, "{depth} levels");
+        for n in 0..COUNT - COUNT / 16 {
+            both.remove(items, order(n, &mut random));
+            if n % 64 == 0 {
+                both.check();
             }
         }
-        // A large random tree has a depth of at most 4.3 times the natural logarithm of its size.
-        assert!(tree.depth() <= 40, "{} levels", tree.depth());
-        for n in 0..COUNT / 2 {
-            let n = order(n, &mut random);
-            if set.remove(&n) {
-                tree.remove(&items[n]);
+        let depth = both.check();
+        let most = 1.44 * ((both.set.len() + 2) as f64).log2();
+        assert!(depth as f64 <= most, "{depth} levels of at most {most}");
+    }
+}
+
+/// Whatever the order in which seven items came, each of them can go, and is balanced afterwards.
+#[test]
+fn each_item_of_each_small_tree_can_go() {
+    const COUNT: usize = 7;
+    let _w = World::with_frames(16);
+    let items = numbers(COUNT);
+    // All orders: the n-th item of those that are left, n being a digit of a number in mixed base.
+    let orders: usize = (1..=COUNT).product();
+    for order in 0..orders {
+        let (mut left, mut rest): (Vec<usize>, usize) = ((0..COUNT).collect(), order);
+        let order: Vec<usize> = (1..=COUNT)
+            .rev()
+            .map(|base| {
+                let n = rest % base;
+                rest /= base;
+                left.remove(n)
+            })
+            .collect();
+        for gone in 0..COUNT {
+            let mut both = Both::new();
+            for &n in &order {
+                both.add(items, n);
+            }
+            both.check();
+            both.remove(items, gone);
+            both.check();
+            // And then all others, which meets small trees of all forms.
+            for &n in &order {
+                both.remove(items, n);
+                both.check();
             }
         }
-        let found = std::cell::RefCell::new(Vec::new());
-        tree.each(&|item| found.borrow_mut().push(item.key as usize));
-        assert_eq!(*found.borrow(), set.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// Items come and go at random, in trees of all sizes: what a removal takes from far below keeps its balance.
+#[test]
+fn trees_stay_balanced_while_items_come_and_go() {
+    let _w = World::with_frames(16);
+    let items = numbers(512);
+    let mut random = Random::new(12);
+    for most in [4, 16, 64, 512] {
+        let mut both = Both::new();
+        for _ in 0..4_000 {
+            let n = random.below(most) as usize;
+            if both.set.contains(&n) {
+                both.remove(items, n);
+            } else {
+                both.add(items, n);
+            }
+            both.check();
+        }
     }
 }
 

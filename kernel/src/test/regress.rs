@@ -1041,6 +1041,41 @@ fn lists_of_messages_are_bounded() {
     assert_eq!(left.last(), Some(&0), "A3: what is left");
 }
 
+/// A message with many empty entries in a row never went on: the call that had looked at a thousand of them began at the first one again.
+#[test]
+fn a_message_goes_on_behind_empty_entries() {
+    const ENTRIES: u64 = 3000;
+    for receives in [false, true] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (list, data) = (w.page(), w.page());
+        let (_, all) = w.region(0, RAM, 64 * PAGE_SIZE, 0);
+        let alias = 0x7000_0000;
+        for n in 0..=ENTRIES * 16 / PAGE_SIZE {
+            w.map(0, alias + n * PAGE_SIZE, PAGE_SIZE, all, list - RAM);
+        }
+        let receive = [(A0, set), (A6, data), (A7, PAGE_SIZE), (A8, 0), (A9, 0)];
+        let p = match receives {
+            true => Program::new().call(Call::ServerWaitReceive, &receive),
+            false => Program::new().call(Call::ServerWaitReceiveShort, &[(A0, set), (A10, 0)]),
+        };
+        w.thread(0, p.end(), 6);
+        w.run();
+        let send = [(A0, port), (A1, 0), (A2, 0), (A3, alias), (A4, ENTRIES)];
+        let p = Program::new().call(Call::ClientConnectSend, &send);
+        let client = w.thread_at(w.thread(0, p.end(), 5));
+        w.release();
+        let mut left = std::vec::Vec::new();
+        for _ in 0..40 {
+            w.step();
+            left.push(client.ctx.send().entries.get());
+        }
+        left.dedup();
+        assert_eq!(left.last(), Some(&0), "A3: it goes on: {left:?}");
+        assert!(left.len() > 4, "A9: in turns: {left:?}");
+    }
+}
+
 /// The reply to the exception of a thread that has lost its body is kept for its next body; the keeper does not
 /// wait. Before, the owner of the thread's handle could hold a keeper for ever.
 #[test]

@@ -543,6 +543,13 @@ impl World {
         (port, self.reference(Call::PortReference, port))
     }
 
+    /// The kernel memory that a space has in use.
+    pub(super) fn used(&self, space: u64) -> u64 {
+        let state = self.page();
+        self.ok(Call::SpaceGetState, &[space, state, 0]);
+        self.peek(state + 16)
+    }
+
     /// A space with a quota: (space, reference).
     pub(super) fn space(&self, quota: u64, flags: u64, keeper: u64) -> (u64, u64) {
         let space = self.create(Call::SpaceCreate);

@@ -1,8 +1,9 @@
 //! The pages of an incremental image that are not in it: those of its parent, of that one's parent, and so on.
 //!
-//! An image says of a page that it is what it was in the parent ([`crate::meta::Same`]), and no more: the parent may have it, or leave it to
-//! its own parent. [`Chain`] is the images from a parent on, each checked to be the one that the image before it was written for, and to have what is left to
-//! it. So the pages that a chain can give are those that its files have.
+//! An image says of a page that it is what it was in the parent ([`crate::meta::Same`]), and no more: the parent may
+//! have it, or leave it to its own parent. [`Chain`] is the images from a parent on, each checked to be the one that
+//! the image before it was written for, and to have what is left to it. So the pages that a chain can give are those
+//! that its files have.
 //!
 //! Where the bytes of an image come from is the affair of [`Bytes`].
 
@@ -238,7 +239,9 @@ impl<B: Bytes> Image<B> {
         let lists = self.runs.len() * size_of::<Run>()
             + self.table.memory()
             + self.same.len() * size_of::<Same>();
-        (2 * lists + names.sum::<usize>() + 2 * MAX_RUN_BYTES + 4096) as u64
+        // While its parent is asked for what is left to it that is a list of its own.
+        let left = self.same.len() * size_of::<Stretch>();
+        (2 * lists + left + names.sum::<usize>() + 2 * MAX_RUN_BYTES + 4096) as u64
     }
 
     /// Its bytes.
@@ -295,9 +298,16 @@ impl<B: Bytes> Image<B> {
         }
     }
 
-    /// Whether it has all pages from an offset on, by itself or by its parent.
-    fn has(&self, process: u32, mut offset: u64, end: u64) -> bool {
+    /// The first page of a process, of those from an offset on, that neither it has nor its parent. `steps` counts what was
+    /// looked at for that.
+    fn missing(
+        &self,
+        (process, mut offset): (u32, u64),
+        end: u64,
+        steps: &mut usize,
+    ) -> Option<u64> {
         while offset < end {
+            *steps += 1;
             let place = memory(process, offset);
             let run = self.runs.get(self.run_from(place));
             let same = self.same.get(self.same_from(place));
@@ -306,14 +316,14 @@ impl<B: Bytes> Image<B> {
             offset = match (here, theirs) {
                 (Some(run), _) => run.place.offset + run.bytes(),
                 (None, Some(same)) => same.offset + same.bytes(),
-                (None, None) => return false,
+                (None, None) => return Some(offset),
             };
         }
-        true
+        None
     }
 
-    /// Checks what its description does not say: what is in front of its pages, and each of these against its checksum. `done` is told how many bytes
-    /// were looked at since.
+    /// Checks what its description does not say: what is in front of its pages, and each of these against its checksum.
+    /// `done` is told how many bytes were looked at since.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.
@@ -485,21 +495,42 @@ impl<B: Bytes> Chain<B> {
     }
 }
 
-/// Checks that a parent has what is left to it. What it does not have would be zero, and not be left to it.
-fn has_all<B: Bytes>(parent: &Image<B>, left: &[Same]) -> Result<(), String> {
-    for same in left {
-        if !parent.has(same.theirs, same.offset, same.offset + same.bytes()) {
+/// Checks that a parent has what is left to it. What it does not have would be zero, and not be left to it. How many of its runs
+/// and of those that it leaves to others were looked at: each once, though the same page may be left to it for many processes.
+fn has_all<B: Bytes>(parent: &Image<B>, left: &[Same]) -> Result<usize, String> {
+    let left = left.iter();
+    let left = left.map(|same| (memory(same.theirs, same.offset), same.bytes()));
+    let mut steps = 0;
+    for (place, bytes) in joined(left.collect()) {
+        let from = (place.process, place.offset);
+        if let Some(offset) = parent.missing(from, place.offset + bytes, &mut steps) {
             return Err(format!(
-                "it does not have the pages at {:#x} that are left to it",
-                same.offset
+                "it does not have the pages at {offset:#x} that are left to it"
             ));
         }
     }
-    Ok(())
+    Ok(steps)
 }
 
-/// Where the parent of the image at `child` may lie, whose path was `parent` when the image was written: beside the image under the same name, or
-/// where it was. For an image whose directory has been moved, the first is right.
+/// Pages that lie one after another, and their bytes.
+pub type Stretch = (Place, u64);
+
+/// Stretches that touch or overlap are one; all by rising place.
+pub(crate) fn joined(mut all: Vec<Stretch>) -> Vec<Stretch> {
+    all.sort_unstable_by_key(|(place, _)| *place);
+    all.dedup_by(|(place, bytes), (last, length)| {
+        let touches = (last.process, last.segment) == (place.process, place.segment)
+            && last.offset + *length >= place.offset;
+        if touches {
+            *length = (*length).max(place.offset + *bytes - last.offset);
+        }
+        touches
+    });
+    all
+}
+
+/// Where the parent of the image at `child` may lie, whose path was `parent` when the image was written: beside the
+/// image under the same name, or where it was. For an image whose directory has been moved, the first is right.
 #[must_use]
 pub fn places(child: &str, parent: &str) -> [String; 2] {
     let directory = child.rfind('/').map_or("", |at| &child[..=at]);
@@ -652,6 +683,35 @@ pub(crate) mod tests {
             assert!(why.contains("does not have"), "{why}");
         }
         assert_eq!(add(&first), Ok(()));
+    }
+
+    /// However many processes have a page in common, its owner is asked for it once.
+    #[test]
+    fn what_is_left_to_a_parent_is_looked_for_once() {
+        const RUNS: u64 = 10_000;
+        let mut meta = sample();
+        let run = |n| Run {
+            place: memory(0, n * PAGE_SIZE),
+            pages: 1,
+        };
+        meta.runs = (0..RUNS).map(run).collect();
+        let bytes = first();
+        let parent = Image::<&[u8]> {
+            runs: meta.runs,
+            ..open(&bytes)
+        };
+        let left = |process, pages| Same {
+            process,
+            offset: 0,
+            pages,
+            theirs: 0,
+        };
+        let all: Vec<Same> = (0..100).map(|n| left(n, RUNS as u32)).collect();
+        assert_eq!(has_all(&parent, &all), Ok(RUNS as usize), "S2: steps");
+        let more = [&all[..], &[left(100, RUNS as u32 + 1)]].concat();
+        let refused = has_all(&parent, &more).expect_err("S1: a page that nobody has");
+        assert!(refused.contains("0x2710000"), "{refused}");
+        assert!(Chain::new(parent, &all).is_ok());
     }
 
     #[test]

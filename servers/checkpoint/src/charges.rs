@@ -3,6 +3,10 @@
 //! The kernel charges an object to the space that creates it, so all that is restored is charged to the checkpointer. It
 //! keeps account of it: a job may have a part of its kernel memory for what lives of what was restored for it, and all
 //! jobs a larger part. The shell, job 0, has no limit.
+//!
+//! That processes have ended does not mean that nothing is left of them: a thread in a space of an image can make
+//! objects in the memory of somebody else, and when the space ends they are the checkpointer's to pay for, as long as
+//! they live. So a charge is given back when what the checkpointer pays for has become so much less, and not before.
 
 use crate::turns::Job;
 use alloc::vec::Vec;
@@ -16,11 +20,21 @@ const KEPT_PART: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u64);
 
+/// What a job is charged for.
+#[derive(Debug)]
+struct Taken {
+    number: Number,
+    job: Job,
+    bytes: u64,
+    /// The processes have ended. What they had may be there for a while, and what they left elsewhere for ever.
+    is_over: bool,
+}
+
 /// How much kernel memory each job is charged for.
 #[derive(Debug, Default)]
 pub struct Charges {
     next: u64,
-    taken: Vec<(Number, Job, u64)>,
+    taken: Vec<Taken>,
 }
 
 impl Charges {
@@ -36,8 +50,8 @@ impl Charges {
     /// Charges a job for so many bytes of kernel memory, of `total`; nothing if it has too many then.
     pub fn take(&mut self, job: Job, bytes: u64, total: u64) -> Option<Number> {
         let sum = |of: &dyn Fn(Job) -> bool| -> u64 {
-            let those = self.taken.iter().filter(|(_, job, _)| of(*job));
-            those.map(|(_, _, bytes)| *bytes).sum()
+            let those = self.taken.iter().filter(|taken| of(taken.job));
+            those.map(|taken| taken.bytes).sum()
         };
         let own = sum(&|other| other == job).saturating_add(bytes);
         let all = sum(&|other| other != 0).saturating_add(bytes);
@@ -46,19 +60,49 @@ impl Charges {
         }
         let number = Number(self.next);
         self.next += 1;
-        self.taken.push((number, job, bytes));
+        self.taken.push(Taken {
+            number,
+            job,
+            bytes,
+            is_over: false,
+        });
         Some(number)
     }
 
-    /// What was charged is not there any more.
-    pub fn give(&mut self, number: Number) {
-        self.taken.retain(|(taken, _, _)| *taken != number);
+    /// The processes for which this was charged have ended. It is given back by [`Charges::settle`].
+    pub fn end(&mut self, number: Number) {
+        let taken = self.taken.iter_mut().find(|taken| taken.number == number);
+        if let Some(taken) = taken {
+            taken.is_over = true;
+        }
+    }
+
+    /// Whether charges of processes that have ended are still to be given back.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.taken.iter().any(|taken| taken.is_over)
+    }
+
+    /// Gives back charges of processes that have ended, as long as what is charged still is all that is in use:
+    /// `is_in` says whether that is no more than so many bytes. Of two the later one goes first: who has left
+    /// something has its charge, and not who ends later.
+    pub fn settle(&mut self, is_in: impl Fn(u64) -> bool) {
+        let mut all: u64 = self.taken.iter().map(|taken| taken.bytes).sum();
+        for place in (0..self.taken.len()).rev() {
+            let taken = &self.taken[place];
+            let others = all - taken.bytes;
+            if taken.is_over && is_in(others) {
+                all = others;
+                self.taken.remove(place);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Charges;
+    use super::{Charges, Number};
+    use alloc::vec::Vec;
 
     #[test]
     fn a_job_has_its_part_and_leaves_theirs_to_others() {
@@ -74,8 +118,77 @@ mod tests {
         charges
             .take(4, 5, 100)
             .expect("the shell takes from nobody");
-        charges.give(first);
+        assert!(!charges.has_ended());
+        charges.end(first);
+        charges.settle(|_| true);
         charges.take(1, 20, 100).expect("what was given back");
         assert_eq!(charges.take(1, u64::MAX, 100), None);
+    }
+
+    #[test]
+    fn what_is_left_of_the_dead_is_charged_until_it_is_gone() {
+        let mut charges = Charges::new();
+        let other = charges.take(2, 10, 100).expect("room");
+        for _ in 0..5 {
+            // Each time all of it stays in somebody else's memory: 20 more than the other job has.
+            let first = charges.take(1, 20, 100).expect("room");
+            charges.end(first);
+            charges.settle(|bytes| bytes >= 30);
+            assert!(charges.has_ended());
+            assert_eq!(charges.take(1, 20, 100), None, "S2: it takes all there is");
+            // It goes.
+            charges.settle(|bytes| bytes >= 10);
+            assert!(!charges.has_ended());
+        }
+        // Nothing that lives is given back, however little is in use.
+        charges.settle(|_| true);
+        assert_eq!(charges.take(2, 16, 100), None);
+        // What one has left is not for who ends after it.
+        let first = charges.take(1, 20, 100).expect("room");
+        charges.end(first);
+        charges.settle(|bytes| bytes >= 30);
+        charges.end(other);
+        charges.settle(|bytes| bytes >= 20);
+        assert_eq!(charges.take(1, 6, 100), None);
+        charges.take(2, 25, 100).expect("all of its part");
+        // Of one that has left a little all is charged: it cannot be told what is whose.
+        charges.settle(|bytes| bytes >= 26);
+        assert!(charges.has_ended());
+        charges.settle(|bytes| bytes >= 25);
+        assert!(!charges.has_ended());
+    }
+
+    /// Whatever ends in whatever order, what is charged is not less than what is in use.
+    #[test]
+    fn nothing_in_use_is_charged_to_nobody() {
+        let mut random = 1u32;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        let mut charges = Charges::new();
+        // Of each: its number, what is in use of it, whether it has ended.
+        let mut all: Vec<(Number, u64, bool)> = Vec::new();
+        for _ in 0..5000 {
+            let bytes = u64::from(1 + next(20));
+            if let Some(number) = charges.take(1 + next(6), bytes, 400) {
+                all.push((number, bytes, false));
+            }
+            if all.is_empty() {
+                continue;
+            }
+            let one = next(all.len() as u32) as usize;
+            let (number, used, has_ended) = &mut all[one];
+            // It ends and leaves some, or more of it goes.
+            charges.end(*number);
+            *has_ended = true;
+            *used = u64::from(next(*used as u32 + 1));
+            all.retain(|(_, used, has_ended)| *used > 0 || !has_ended);
+            let used: u64 = all.iter().map(|(_, used, _)| used).sum();
+            charges.settle(|bytes| bytes >= used);
+            let charged: u64 = charges.taken.iter().map(|taken| taken.bytes).sum();
+            assert!(charged >= used, "S2: {charged} of {used}");
+        }
+        assert!(charges.next > 1000);
     }
 }

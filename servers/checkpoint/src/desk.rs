@@ -3,8 +3,7 @@
 //! The server's thread takes requests and gives answers. A request that may begin ([`Turns`]) is a thread of the
 //! priority of programs, or for job 0 of the shell; the future of the request waits for it. What the
 //! threads share with the server they hold above its priority (`rt::thread::spawn_below`), so the server waits
-//! for no program; and so they touch what belongs to processes (`machine::with_pages`). If the client ends
-//! meanwhile the future is dropped, and the thread ends at the next place where it looks ([`Wanted`]).
+//! for no program. If the client ends meanwhile the future is dropped, and the thread ends at the next place where it looks ([`Wanted`]).
 
 use crate::machine;
 use crate::Sentence;
@@ -90,6 +89,13 @@ impl Wanted {
         if let Some(raised) = self.raised.take() {
             drop(raised);
             self.breathe();
+        }
+    }
+
+    /// [`Wanted::pause`], when it has been raised for as long as turns of programs are.
+    pub(crate) fn pause_in_time(&self) {
+        if rt::time::now() - self.turn.get() > TURN {
+            self.pause();
         }
     }
 

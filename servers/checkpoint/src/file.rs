@@ -8,9 +8,10 @@
 //! table        for each run the checksum (u32) of what is there of it, and how many bytes that are (u32)
 //! ```
 //!
-//! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The header says the length
-//! of the file, so that a truncated one is known for that before anything is made from it. Every byte of the file is covered by a checksum or must have
-//! one certain value: of a compressed run the compressed bytes are, so that they are known for what was written before anything reads them.
+//! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The header
+//! says the length of the file, so that a truncated one is known for that before anything is made from it. Every byte
+//! of the file is covered by a checksum or must have one certain value: of a compressed run the compressed bytes are,
+//! so that they are known for what was written before anything reads them.
 //!
 //! A run has as many bytes as its pages, or fewer: then it is a block of LZ4. If none is compressed, pages lie at multiples of their
 //! size, so that they can be moved as they are.
@@ -162,7 +163,7 @@ impl Header {
 pub enum Bad {
     /// The file ends within the header.
     Short,
-    /// It has become shorter since its header was read.
+    /// It ends before its last page or its table: it has become shorter since its header was read.
     Cut,
     /// The magic number is another.
     Foreign,
@@ -367,7 +368,7 @@ impl Table {
     pub fn decode(header: &Header, meta: &Meta, bytes: &[u8]) -> Result<Self, Bad> {
         let entry = ENTRY_BYTES as usize;
         if bytes.len() != entry * meta.runs.len() {
-            return Err(Bad::Short);
+            return Err(Bad::Cut);
         }
         let mut at = header.pages_at();
         let mut runs = Vec::with_capacity(meta.runs.len());
@@ -377,7 +378,7 @@ impl Table {
                 bytes
                     .try_into()
                     .map(u32::from_le_bytes)
-                    .map_err(|_| Bad::Short)
+                    .map_err(|_| Bad::Cut)
             };
             let (sum, bytes) = (word(sum)?, word(bytes)?);
             if bytes == 0 || u64::from(bytes) > run.bytes() {
@@ -536,18 +537,18 @@ pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<V
 pub fn read_pages(header: &Header, meta: &Meta, rest: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
     let (padding, rest) = rest
         .split_at_checked(header.padding() as usize)
-        .ok_or(Bad::Short)?;
+        .ok_or(Bad::Cut)?;
     check_padding(padding)?;
     let stored = header.table_at(meta).checked_sub(header.pages_at());
     let (mut pages, table) = stored
         .and_then(|stored| rest.split_at_checked(stored as usize))
-        .ok_or(Bad::Short)?;
+        .ok_or(Bad::Cut)?;
     let table = Table::decode(header, meta, table)?;
     let mut runs = vec![];
     for (run, stored) in meta.runs.iter().zip(&table.runs) {
         let (bytes, next) = pages
             .split_at_checked(stored.bytes as usize)
-            .ok_or(Bad::Short)?;
+            .ok_or(Bad::Cut)?;
         stored.check(run, bytes)?;
         let mut whole = bytes.to_vec();
         if stored.is_packed(run) {
@@ -687,10 +688,7 @@ mod tests {
         };
         // Longer than the page, nothing, and another length than it has.
         for (stored, said) in [(&[7; 4097][..], 4097), (&[], 0), (&packed, length + 1)] {
-            assert!(matches!(
-                wrong(stored, said),
-                Bad::Senseless(_) | Bad::Short
-            ));
+            assert!(matches!(wrong(stored, said), Bad::Senseless(_) | Bad::Cut));
         }
         // No block, one of fewer bytes, and one of more.
         let less = lz4_flex::block::compress(&page[1..]);

@@ -1,17 +1,16 @@
 //! What both directions need of the machine.
 
 use abi::state::SpaceState;
-use abi::{Code, RefKind, Type, PAGE_SIZE, TYPES};
+use abi::{Code, RefKind, Type, TYPES};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use checkpoint_image::meta::{Segment, MANAGERS, OUTSIDE};
 use checkpoint_image::resolve::Compare;
-use proto::layout::{CHUNK, PRIORITY_MEMORY};
+use proto::layout::PRIORITY_MEMORY;
 use proto::Error;
 use rt::access::{OBJECTS, READ, WRITE};
 use rt::obj::{Cond, Mapping, Mutex, Port, Portset, Ref, RefAt, Region, Space, Thread};
 use rt::process::{Client, Process};
-use rt::sync::below::Raised;
 use rt::window::Window;
 
 use crate::Sentence;
@@ -75,40 +74,6 @@ pub(crate) fn manager(name: &str) -> Result<Client, Sentence> {
 /// server, which supplies pages.
 pub(crate) const RAISED: u64 = PRIORITY_MEMORY - 1;
 
-/// Does something while no program and no manager runs.
-pub(crate) fn while_nobody_runs<R>(f: impl FnOnce() -> R) -> R {
-    let _raised = Raised::now();
-    f()
-}
-
-/// Does something with pages of a process, through a window, while they are known to be there. Otherwise its manager could end it, and
-/// touching a page that is gone is an exception. Nobody runs in between: all others that could do so have lower priorities.
-pub(crate) fn with_pages(
-    region: &RefAt,
-    offset: u64,
-    length: u64,
-    f: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error> {
-    let is_there = |page| match region.search(page, page + PAGE_SIZE, 1) {
-        Ok((found, _)) if found == page => Ok(()),
-        _ => Err(Error::Ended),
-    };
-    let end = (offset + length).next_multiple_of(PAGE_SIZE);
-    while_nobody_runs(|| {
-        let mut page = offset & !(PAGE_SIZE - 1);
-        while page < end {
-            is_there(page)?;
-            // The pages of a chunk that are there follow each other (`servers/memory/src/segments.rs`).
-            let behind = end.min((page + 1).next_multiple_of(CHUNK));
-            if behind > page + PAGE_SIZE {
-                is_there(behind - PAGE_SIZE)?;
-            }
-            page = behind;
-        }
-        f()
-    })
-}
-
 /// A window on a whole segment in which handles can be used.
 pub(crate) fn window(region: &RefAt, segment: Segment) -> Result<Window, Error> {
     Window::map(region, 0, segment.size(), READ | WRITE | OBJECTS)
@@ -122,11 +87,27 @@ pub(crate) struct KernelMemory {
     costs: [u64; TYPES.len()],
 }
 
+/// This part of it is for what this program has itself: of so much it is not known whether restored processes have
+/// left it.
+const OWN_PART: u64 = 16;
+
 impl KernelMemory {
     /// What an object of this type costs.
     pub(crate) fn cost(&self, kind: Type) -> u64 {
         let number = TYPES.iter().position(|other| *other == kind);
         number.map_or(0, |number| self.costs[number])
+    }
+
+    /// Whether what is in use since the start is no more than so many bytes, and what this program itself may have.
+    /// Takes what has to be there for an instant; its other threads have their own part meanwhile.
+    pub(crate) fn is_in(&self, bytes: u64) -> bool {
+        let quota = (self.total - self.total / OWN_PART).saturating_sub(bytes);
+        let state = SpaceState {
+            quota,
+            ..SpaceState::default()
+        };
+        // It goes back when this is dropped.
+        Space::new().is_ok_and(|gauge| gauge.set_state(&state, 0).is_ok())
     }
 
     /// Looks what is left, and how much less it is with one more object of each type. Before anything else runs here.

@@ -51,15 +51,16 @@ pub const OUTSIDE: [&str; 8] = [
     "checkpoint",
     "random",
 ];
-/// Those among them at which sessions are opened.
+/// Those among them at which sessions are opened. Who looks for the one of a session asks in this order: that of the disk may
+/// not answer, so it comes last.
 pub const DOORS: [&str; 7] = [
     "console",
     "fs",
     "native",
     "linux",
     "checkpoint",
-    "ext4",
     "random",
+    "ext4",
 ];
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
@@ -215,7 +216,8 @@ impl Meta {
     }
 }
 
-/// Reads the list of runs. It is as long as the memory of the processes is large, and a process that is to run before that is read waits for it.
+/// Reads the list of runs. It is as long as the memory of the processes is large, and a process that is to run before
+/// that is read waits for it.
 fn runs(bytes: &[u8]) -> Result<(Vec<Run>, &[u8]), postcard::Error> {
     let (count, mut rest) = postcard::take_from_bytes::<usize>(bytes)?;
     if count > MAX_RUNS {
@@ -240,8 +242,8 @@ fn runs(bytes: &[u8]) -> Result<(Vec<Run>, &[u8]), postcard::Error> {
     Ok((runs, rest))
 }
 
-/// The run that these bytes begin with, and how many of them it takes, if its numbers are short: process, segment and pages of one byte, the offset of at most
-/// eight. So nearly all are.
+/// The run that these bytes begin with, and how many of them it takes, if its numbers are short: process, segment and
+/// pages of one byte, the offset of at most eight. So nearly all are.
 #[inline(always)]
 fn usual_run(bytes: &[u8; 16]) -> Option<(Run, usize)> {
     let [process, segment, rest @ ..] = bytes;
@@ -300,7 +302,8 @@ pub struct Process {
     /// 0, or its number among those that its manager saves together with the last one before it that has 0: a memory of a tree of
     /// Linux processes. These follow in their order, and the part of the first one is about all of them.
     pub member: u32,
-    /// It is memory that members before it show, and nothing else: no control segment, no object, nobody runs in it. These follow behind the other members.
+    /// It is memory that members before it show, and nothing else: no control segment, no object, nobody runs in it.
+    /// These follow behind the other members.
     pub shared: bool,
     /// Its name, for people.
     pub name: String,
@@ -625,8 +628,8 @@ impl Meta {
         self.objects.get(before(start)..before(end)).unwrap_or(&[])
     }
 
-    /// Kernel memory that all objects take but those which managers make, by what one of each type costs: of a space also what it gives those
-    /// in it.
+    /// Kernel memory that all objects take but those which managers make, by what one of each type costs: of a space
+    /// also what it gives those in it.
     pub fn kernel_memory(&self, cost: impl Fn(Type) -> u64) -> u64 {
         let created = self.objects.iter().filter(|o| !o.place.is_managers());
         let bytes = created.map(|object| {

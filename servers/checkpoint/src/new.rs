@@ -1,7 +1,8 @@
 //! A file that is written under a name of its own, and gets the one that it is to have when it is complete.
 //!
-//! The name of its own is `PATH.tmp`, or `PATH.tmp1` and so on where that is taken: what has it belongs to somebody else. It may be an image that is
-//! being read meanwhile, what another job writes for the same path, or what a user has there.
+//! The name of its own is `PATH.tmp`, or `PATH.tmp1` and so on where that is taken: what has it belongs to somebody
+//! else. It may be an image that is being read meanwhile, what another job writes for the same path, or what a user has
+//! there.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -238,11 +239,9 @@ mod tests {
         let disk = Disk::with(&[("/a", "old")]);
         disk.fails.set(true);
         let kept = New::create(&disk, "/a").unwrap().keep();
-        assert_eq!(kept, Err(Error::Broken));
-        assert!(
-            disk.is(&[("/a", "old")]),
-            "the bytes are durable before the name is there"
-        );
+        let rule = "the bytes are durable before the name is there";
+        assert_eq!(kept, Err(Error::Broken), "{rule}");
+        assert!(disk.is(&[("/a", "old")]), "{rule}");
         disk.fails.set(false);
         New::create(&disk, "/a").unwrap().keep().unwrap();
         assert!(disk.is(&[("/a", "new")]));

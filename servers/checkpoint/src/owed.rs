@@ -1,8 +1,9 @@
 //! What of an image is read when it is needed: which chunks of a process's memory its segment owes, and in which order they come.
 //!
-//! Chunks with kernel objects are not among them: objects are made before the process goes on, and their pages have to be there then. Nor are those of which the image has no page:
-//! they are zero. A restore makes all others owed ([`services::memory::Supplier`]) and supplies them while the process runs, from
-//! front to back, one that is waited for before all others.
+//! Chunks with kernel objects are not among them: objects are made before the process goes on, and their pages have to
+//! be there then. Nor are those of which the image has no page: they are zero. A restore makes all others owed
+//! ([`services::memory::Supplier`]) and supplies them while the process runs, from front to back, one that is waited
+//! for before all others.
 
 use crate::chain::{Bytes, Chain};
 use crate::meta::{Meta, Place, Segment};
@@ -112,7 +113,8 @@ impl Owed {
         true
     }
 
-    /// Takes the chunk out that comes next: the one at the offset that somebody waits for, or the first one. The number, and whether somebody waits for it.
+    /// Takes the chunk out that comes next: the one at the offset that somebody waits for, or the first one. The
+    /// number, and whether somebody waits for it.
     pub fn take_next(&mut self, wanted: Option<u64>) -> Option<(u64, bool)> {
         if let Some(number) = wanted.map(|offset| offset / CHUNK) {
             if self.take(number) {
@@ -131,8 +133,8 @@ impl Owed {
     }
 }
 
-/// Reads the chunk with this number of the memory of a process: offset and size of its pages, from the first to the last one that the image has. Those between
-/// them that it does not have are zero.
+/// Reads the chunk with this number of the memory of a process: offset and size of its pages, from the first to the
+/// last one that the image has. Those between them that it does not have are zero.
 ///
 /// # Errors
 /// A sentence, if a page cannot be read or does not match its checksum.

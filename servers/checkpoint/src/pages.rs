@@ -36,14 +36,13 @@ struct Memory {
 impl Memory {
     /// Reads pages that were there. From a copy they do not go away.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
-        match self.copy {
-            Some(_) => self
-                .window
-                .read(offset, into)
-                .map_err(|error| error.text().to_string()),
-            None => read(&self.region, &self.window, offset, into),
-        }
+        read(&self.window, offset, into)
     }
+}
+
+fn read(window: &Window, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
+    let read = window.read(offset, into);
+    read.map_err(|error| format!("reading its pages: {}", error.text()))
 }
 
 /// The pages of a set.
@@ -87,7 +86,7 @@ impl Pages {
                     offset,
                 };
                 let mut page = vec![0; PAGE_SIZE as usize];
-                read(region, window, offset, &mut page)?;
+                read(window, offset, &mut page)?;
                 without_objects(meta, Run { place, pages: 1 }, &mut page);
                 if page.iter().any(|byte| *byte != 0) {
                     wanted.hold(PAGE_SIZE)?;
@@ -107,10 +106,12 @@ impl Pages {
         };
         let is_last = address % PAGE_SIZE == PAGE_SIZE - 1;
         let mut bytes = vec![0; if is_last { 1 } else { 2 }];
-        // Also of a copy it is not known whether this page is there.
-        match read(&memory.region, &memory.window, address, &mut bytes) {
-            Ok(()) => bytes,
-            Err(_) => Vec::new(),
+        // A page that is not there is not made by looking at it.
+        let page = address & !(PAGE_SIZE - 1);
+        let is_there = memory.region.search(page, page + PAGE_SIZE, 1).is_ok();
+        match is_there && memory.window.read(address, &mut bytes).is_ok() {
+            true => bytes,
+            false => Vec::new(),
         }
     }
 
@@ -224,8 +225,8 @@ impl Pages {
         }
     }
 
-    /// Writes an image, compressed or not: how many bytes. `None`, and no file, if something of the copies was lost, or they leave no memory for
-    /// the file.
+    /// Writes an image, compressed or not: how many bytes. `None`, and no file, if something of the copies was lost, or
+    /// they leave no memory for the file.
     pub(crate) fn write(
         &self,
         meta: &Meta,
@@ -337,14 +338,6 @@ fn without_objects(meta: &Meta, run: Run, bytes: &mut [u8]) {
     }
 }
 
-/// Reads memory through a window, as far as it is there.
-fn read(region: &Ref, window: &Window, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
-    machine::with_pages(region, offset, into.len() as u64, || {
-        window.read(offset, into)
-    })
-    .map_err(|error| format!("reading its pages: {}", error.text()))
-}
-
 /// Looks at the next few pages of a segment from `offset` on: where to go on, and those that hold anything but zeros. `None` behind the
 /// last one.
 fn filled(
@@ -370,24 +363,21 @@ fn filled(
     }
     let mut filled = Vec::with_capacity(MAX_RUN as usize);
     let mut next = offset;
-    machine::while_nobody_runs(|| {
-        for _ in 0..MAX_RUN {
-            match region.search(next, segment.size(), 1) {
-                Ok((page, _)) => {
-                    next = page + PAGE_SIZE;
-                    let is_zero = window.is_zero(page, PAGE_SIZE);
-                    if !is_zero.map_err(|error| error.text().to_string())? {
-                        filled.push(page);
-                    }
-                }
-                Err(Code::NotFound) => break,
-                Err(code) => {
-                    return Err(format!("searching the process: the kernel says {code:?}"))
+    for _ in 0..MAX_RUN {
+        match region.search(next, segment.size(), 1) {
+            Ok((page, _)) => {
+                next = page + PAGE_SIZE;
+                match window.is_zero(page, PAGE_SIZE) {
+                    // Who holds the process may have taken it away since.
+                    Ok(true) | Err(Error::Ended) => {}
+                    Ok(false) => filled.push(page),
+                    Err(error) => return Err(error.text().to_string()),
                 }
             }
+            Err(Code::NotFound) => break,
+            Err(code) => return Err(format!("searching the process: the kernel says {code:?}")),
         }
-        Ok(())
-    })?;
+    }
     Ok((next > offset).then_some((next, filled)))
 }
 

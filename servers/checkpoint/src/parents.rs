@@ -77,6 +77,9 @@ pub(crate) fn of(meta: &Meta, path: &str, wanted: &Wanted) -> Result<Option<Pare
         return Ok(None);
     };
     let (image, place) = find(name, path, wanted)?;
+    // While it is asked for them.
+    rt::heap::want((meta.same.len() * size_of::<chain::Stretch>()) as u64)
+        .map_err(|error| error.text().to_string())?;
     let chain = Chain::new(image, &meta.same);
     let chain = chain.map_err(|why| format!("{}: {why}", plain(&place)))?;
     let chain = complete(chain, &place, wanted)?;

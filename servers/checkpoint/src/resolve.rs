@@ -20,6 +20,56 @@ pub trait Compare {
     fn equal(&self, a: &Self::Ref, b: &Self::Ref) -> bool;
 }
 
+impl<C: Compare> Compare for &C {
+    type Ref = C::Ref;
+
+    fn kind(&self, reference: &C::Ref) -> RefKind {
+        (**self).kind(reference)
+    }
+
+    fn equal(&self, a: &C::Ref, b: &C::Ref) -> bool {
+        (**self).equal(a, b)
+    }
+}
+
+/// After so many comparisons others may run who wait. How many a reference needs is up to whoever is saved.
+pub const AT_A_TIME: u32 = 1000;
+
+/// Compares as another one does, and lets others run after every so many comparisons ([`AT_A_TIME`]).
+pub struct Paced<C, F> {
+    compare: C,
+    pause: F,
+    compared: Cell<u32>,
+}
+
+impl<C, F: Fn()> Paced<C, F> {
+    /// Compares as `compare` does; `pause` lets others run.
+    pub const fn new(compare: C, pause: F) -> Self {
+        Paced {
+            compare,
+            pause,
+            compared: Cell::new(0),
+        }
+    }
+}
+
+impl<C: Compare, F: Fn()> Compare for Paced<C, F> {
+    type Ref = C::Ref;
+
+    fn kind(&self, reference: &C::Ref) -> RefKind {
+        self.compare.kind(reference)
+    }
+
+    fn equal(&self, a: &C::Ref, b: &C::Ref) -> bool {
+        let compared = self.compared.get() + 1;
+        self.compared.set(compared % AT_A_TIME);
+        if compared == AT_A_TIME {
+            (self.pause)();
+        }
+        self.compare.equal(a, b)
+    }
+}
+
 /// What an image can name.
 pub struct Known<R> {
     /// By kind.
@@ -29,8 +79,8 @@ pub struct Known<R> {
 /// What is known of one kind, in the order in which it became known.
 struct Entries<R> {
     all: Vec<(R, Target)>,
-    /// Numbers of those that were found last, the latest one first. Objects mostly refer to what those before them referred to, or to what comes
-    /// next, so that they are compared with a few and not with all.
+    /// Numbers of those that were found last, the latest one first. Objects mostly refer to what those before them
+    /// referred to, or to what comes next, so that they are compared with a few and not with all.
     latest: RefCell<VecDeque<usize>>,
     /// What comes behind the one that was last found otherwise.
     next: Cell<usize>,
@@ -196,5 +246,35 @@ mod tests {
         // What comes next there is the other name of an object.
         assert_eq!(name(MANY), expected(MANY));
         assert_eq!(name(MANY - 1), expected(MANY - 1), "the first name");
+    }
+
+    /// Of many objects, each of which refers to one anywhere among them, two take as many comparisons as there are
+    /// objects.
+    #[test]
+    fn others_run_by_comparisons_and_not_by_objects() {
+        const MANY: u32 = 5000;
+        let counted = Counted(Cell::new(0));
+        let (paused, longest, last) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        let mut known = Known::default();
+        for n in 0..MANY {
+            known.add(&counted, n, Target::Object(n));
+        }
+        let paced = Paced::new(&counted, || {
+            let now = counted.0.get();
+            paused.set(paused.get() + 1);
+            longest.set(longest.get().max(now - last.replace(now)));
+        });
+        for n in 0..MANY / 10 {
+            let n = n * 3571 % MANY;
+            assert_eq!(known.name(&paced, &n), Ok(Target::Object(n)));
+        }
+        let all = counted.0.get();
+        assert!(all > 100 * AT_A_TIME, "{all} comparisons are few");
+        assert_eq!(paused.get(), all / AT_A_TIME);
+        assert!(
+            longest.get() <= AT_A_TIME,
+            "S2: {} at a time",
+            longest.get()
+        );
     }
 }

@@ -55,34 +55,51 @@ pub(crate) fn start() -> Result<(), Code> {
     Ok(())
 }
 
-/// A charge, until this is dropped.
+/// A charge, until this is dropped: then it is over, and is given back when what was charged is gone.
 struct Charge(Number);
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        CHARGES.lock().give(self.0);
+        CHARGES.lock().end(self.0);
     }
 }
 
+/// How often it is tried to charge a job while something of its processes that have ended may still go, and how long
+/// is waited before that, in nanoseconds: their memory is taken apart by a thread of the priority of programs.
+const ATTEMPTS: u32 = 50;
+const A_MOMENT: u64 = 2_000_000;
+
 impl Charge {
     /// Charges a job for the objects of an image.
-    fn new(meta: &Meta, job: Job) -> Result<Self, Sentence> {
-        // Processes that have ended since have nothing any more.
-        let lives = |port: &Ref| port.kind() != RefKind::Null;
-        TAKEN.lock().retain(|(_, ports)| ports.iter().any(lives));
+    fn new(meta: &Meta, job: Job, wanted: &Wanted) -> Result<Self, Sentence> {
         let memory = KERNEL_MEMORY
             .get(|| KernelMemory::measure().map_err(rt::error_of))
             .map_err(|error| refused("kernel memory", error))?;
         let bytes = meta.kernel_memory(|kind| memory.cost(kind));
-        let number = CHARGES.lock().take(job, bytes, memory.total);
-        number.map(Charge).ok_or_else(|| {
-            "what was restored for this job has as many kernel objects as it may".into()
-        })
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                wanted.lower();
+                rt::time::sleep(A_MOMENT);
+                wanted.check()?;
+            }
+            // These have ended since.
+            let lives = |port: &Ref| port.kind() != RefKind::Null;
+            TAKEN.lock().retain(|(_, ports)| ports.iter().any(lives));
+            let mut charges = CHARGES.lock();
+            charges.settle(|bytes| memory.is_in(bytes));
+            if let Some(number) = charges.take(job, bytes, memory.total) {
+                return Ok(Charge(number));
+            }
+            if !charges.has_ended() {
+                break;
+            }
+        }
+        Err("what was restored for this job has as many kernel objects as it may".into())
     }
 }
 
-/// Makes processes from an image, for the process whose port at init is `owner`, and for its job. If it is `lazy` their memory is read when they run, as far as
-/// that can be.
+/// Makes processes from an image, for the process whose port at init is `owner`, and for its job. If it is `lazy` their
+/// memory is read when they run, as far as that can be.
 pub(crate) fn restore(
     path: &str,
     lazy: bool,
@@ -214,14 +231,14 @@ impl Making {
             wanted.lower();
         }
         let mut parents = parents::of(&meta, path, wanted)?;
-        self.charge = Some(Charge::new(&meta, job)?);
-        self.adopt(&meta, owner)?;
+        self.charge = Some(Charge::new(&meta, job, wanted)?);
+        self.adopt(&meta, owner, wanted)?;
         let place = match lazy {
             true => self.place(job),
             false => None,
         };
         let (debts, at_first) = match place {
-            Some(_) => self.owe(&meta)?,
+            Some(_) => self.owe(&meta, wanted)?,
             None => (Vec::new(), Vec::new()),
         };
         let is_lazy = |place: Place| {
@@ -288,9 +305,10 @@ impl Making {
     }
 
     /// Has the memory of each process owe what the image has of it: the debts, and what must be there before it runs, as process and chunk.
-    fn owe(&mut self, meta: &Meta) -> Result<Debts, Sentence> {
+    fn owe(&mut self, meta: &Meta, wanted: &Wanted) -> Result<Debts, Sentence> {
         let (mut debts, mut at_first) = (Vec::new(), Vec::new());
         for process in (0u32..).zip(&meta.processes).map(|(n, _)| n) {
+            wanted.pause_in_time();
             let (of, member) = self.power(process)?;
             let supplier = match of.supplier(member) {
                 Ok(port) => Supplier::new(port),
@@ -304,7 +322,11 @@ impl Making {
             let mut owed = Owed::of(meta, process);
             let with_objects = owed.without_objects(meta, process);
             at_first.extend(with_objects.into_iter().map(|number| (process, number)));
-            for (from, to) in owed.stretches() {
+            for (n, (from, to)) in owed.stretches().enumerate() {
+                if n % AT_A_TIME == AT_A_TIME - 1 {
+                    wanted.pause_in_time();
+                    wanted.check()?;
+                }
                 supplier
                     .owe(from * CHUNK, (to - from) * CHUNK)
                     .map_err(|error| refused("no memory for its pages", error))?;
@@ -327,6 +349,8 @@ impl Making {
     ) -> Result<(), Sentence> {
         let mut bytes = Vec::new();
         for (process, number) in chunks {
+            // An image has as many as it likes, and decides how long one takes.
+            wanted.pause_in_time();
             wanted.check()?;
             let (offset, _) = owed::read_chunk(chain, *process, *number, &mut bytes)?;
             let place = Place {
@@ -357,9 +381,10 @@ impl Making {
         })
     }
 
-    fn adopt(&mut self, meta: &Meta, owner: &RefAt) -> Result<(), Sentence> {
+    fn adopt(&mut self, meta: &Meta, owner: &RefAt, wanted: &Wanted) -> Result<(), Sentence> {
         let mut root = 0;
         for (n, process) in (0u32..).zip(&meta.processes) {
+            wanted.pause_in_time();
             if process.member > 0 {
                 self.adopt_member(process, root)?;
                 continue;
@@ -480,6 +505,7 @@ impl Making {
                 number = meta.runs.partition_point(other);
                 continue;
             }
+            wanted.pause_in_time();
             wanted.check()?;
             chain::read_run(file, (table, &meta.runs), number, &mut packed, &mut pages)?;
             self.write(run.place, &pages)?;
@@ -522,11 +548,8 @@ impl Making {
     fn write(&self, place: Place, bytes: &[u8]) -> Result<(), Sentence> {
         let length = bytes.len() as u64;
         self.populate(place, length)?;
-        let window = self.window(place)?;
-        let region = self.region(place.process, place.segment)?;
-        let write = || window.write(place.offset, bytes);
-        machine::with_pages(region, place.offset, length, write)
-            .map_err(|error| refused("cannot write its pages", error))
+        let written = self.window(place)?.write(place.offset, bytes);
+        written.map_err(|error| refused("cannot write its pages", error))
     }
 
     /// Creates every object in its place, without state, but for those that the managers have made.
@@ -535,6 +558,7 @@ impl Making {
         for (n, object) in meta.objects.iter().enumerate() {
             if n % AT_A_TIME == AT_A_TIME - 1 {
                 wanted.pause();
+                wanted.check()?;
             }
             if object.place.is_managers() {
                 continue;
@@ -549,7 +573,7 @@ impl Making {
                 page = Some(its_page);
             }
             let handle = self.handle(object.place)?;
-            let create = || match object.state {
+            let create = match object.state {
                 State::Mutex { .. } => MutexAt(handle).create(),
                 State::Cond => CondAt(handle).create(),
                 State::Mapping { .. } => MappingAt(handle).create(),
@@ -560,14 +584,7 @@ impl Making {
                 State::Thread { .. } => ThreadAt(handle).create(),
                 State::Reference => RefAt(handle).create(),
             };
-            let region = self.region(object.place.process, object.place.segment)?;
-            let mut created = Ok(());
-            machine::with_pages(region, offset, PAGE_SIZE, || {
-                created = create();
-                Ok(())
-            })
-            .map_err(|error| refused("its pages", error))?;
-            created.map_err(|code| failed("cannot create an object", code))?;
+            create.map_err(|code| failed("cannot create an object", code))?;
         }
         Ok(())
     }
@@ -606,11 +623,15 @@ impl Making {
             State::Thread { .. } => 2,
             _ => 1,
         };
+        let mut set = 0;
         for turn in 0..3 {
             for (n, object) in meta.objects.iter().enumerate() {
                 if rank(object) == turn {
-                    if n % AT_A_TIME == AT_A_TIME - 1 {
+                    // Not by `n`: which of them are of this turn is the image's to choose.
+                    set += 1;
+                    if set % AT_A_TIME == 0 {
                         wanted.pause();
+                        wanted.check()?;
                     }
                     makers
                         .set(object, passed)

@@ -22,7 +22,7 @@ use checkpoint_image::doing;
 use checkpoint_image::meta::{
     self, fields, Kept, Meta, Object, Place, Segment, State, Target, DOORS,
 };
-use checkpoint_image::resolve::Known;
+use checkpoint_image::resolve::{Compare, Known, Paced};
 use proto::layout::{CHUNK, CONTROL_SPACE};
 use proto::Error;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
@@ -37,8 +37,9 @@ const OBJECTS: u64 = 0x3fe;
 const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
-/// How often it is tried to freeze a process that somebody else has frozen, with pauses that grow to 8 ms: at least 1.6 seconds in all. Who copies
-/// what he saves needs some milliseconds, and who stops it as long as it takes to write the image.
+/// How often it is tried to freeze a process that somebody else has frozen, with pauses that grow to 8 ms: at least 1.6
+/// seconds in all. Who copies what he saves needs some milliseconds, and who stops it as long as it takes to write the
+/// image.
 const TURNS: u32 = 400;
 
 /// How processes are saved.
@@ -322,7 +323,6 @@ fn session(outside: &[(&'static str, Ref)], port: &Ref) -> Option<(&'static str,
     if port.kind() != RefKind::Port {
         return None;
     }
-    // In this order: that of the disk may not answer, and nearly all belong to another one.
     DOORS.iter().find_map(|door| {
         let (name, door) = outside.iter().find(|(name, _)| name == door)?;
         let interface::client::Kept { words, bytes } = interface::client::keep(door, port).ok()?;
@@ -464,6 +464,8 @@ impl<'a> Set<'a> {
             ..Meta::default()
         };
         let refs = [reference()?, reference()?, reference()?];
+        // With references in disorder a few objects take as many comparisons as there are objects.
+        let compare = Paced::new(Kernel, || wanted.breathe());
         for (
             n,
             Found {
@@ -476,8 +478,10 @@ impl<'a> Set<'a> {
         {
             if n % AT_A_TIME == 0 {
                 wanted.breathe();
+                wanted.check()?;
             }
-            let object = self.object(place, kind, handle, &refs, (&known, wanted))?;
+            let known = (&known, &compare);
+            let object = self.object(place, kind, handle, &refs, (known, wanted))?;
             meta.objects.push(object);
         }
         Ok(meta)
@@ -589,7 +593,7 @@ impl<'a> Set<'a> {
         kind: Type,
         handle: u64,
         refs: &[Ref; 3],
-        (known, wanted): (&Known<Ref>, &Wanted),
+        ((known, compare), wanted): ((&Known<Ref>, &impl Compare<Ref = Ref>), &Wanted),
     ) -> Result<Object, Problem> {
         let [a, b, c] = [refs[0].handle(), refs[1].handle(), refs[2].handle()];
         let mut stages = [Stage::None; 2];
@@ -618,7 +622,7 @@ impl<'a> Set<'a> {
         let state = state.map_err(|code| failed("the state of an object", code))?;
         let mut targets = Vec::new();
         for (field, reference) in refs.iter().take(fields(kind).len()).enumerate() {
-            targets.push(match known.name(&Kernel, reference) {
+            targets.push(match known.name(compare, reference) {
                 Ok(target) => target,
                 Err(_) if kind == Type::Thread && field > 0 => match stages[field - 1] {
                     // One-way things that are delivered again to whoever still wants them.

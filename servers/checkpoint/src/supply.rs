@@ -1,11 +1,13 @@
 //! Supplying what restored processes owe, while they run ([`checkpoint_image::owed`]).
 //!
-//! Each restore that left something for later has a thread, at the priority of programs whoever asked. It reads a chunk of the image into a
-//! segment of this program's, and has the memory server copy it into the process's: what somebody waits for first, else one after the other, in turns with
-//! other programs. When all has come the thread ends, and the image is needed no longer.
+//! Each restore that left something for later has a thread, at the priority of programs whoever asked. It reads a chunk
+//! of the image into a segment of this program's, and has the memory server copy it into the process's: what somebody
+//! waits for first, else one after the other, in turns with other programs. When all has come the thread ends, and the
+//! image is needed no longer.
 //!
-//! Nobody gets other bytes than those that were saved. If the image cannot be read, or is not what it was, the processes are ended, and the log says why. If this program ends, the
-//! memory server ends their memory: it sees that nobody has the supplier's port any more.
+//! Nobody gets other bytes than those that were saved. If the image cannot be read, or is not what it was, the
+//! processes are ended, and the log says why. If this program ends, the memory server ends their memory: it sees that
+//! nobody has the supplier's port any more.
 
 use crate::machine;
 use crate::parents::File;

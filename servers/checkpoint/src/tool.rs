@@ -1,5 +1,6 @@
-//! Looking at an image without restoring it: what is in it ([`show`]), whether it is sound ([`Whole::check`]), how two differ ([`diff`]), the memory of
-//! a process as a core file ([`dump`]), and an incremental image and those that it is based on as one ([`Whole::merged`]).
+//! Looking at an image without restoring it: what is in it ([`show`]), whether it is sound ([`Whole::check`]), how two
+//! differ ([`diff`]), the memory of a process as a core file ([`dump`]), and an incremental image and those that it is
+//! based on as one ([`Whole::merged`]).
 //!
 //! Nothing here makes a kernel call or knows where files lie, so that it is the same on the host and in the guest. An image is hostile
 //! here, too: all of its description has been checked before anything is said of it, and a page is checked when it is read.
@@ -8,7 +9,8 @@ pub mod diff;
 pub mod dump;
 pub mod show;
 
-use crate::chain::{self, Bytes, Chain, Image};
+pub use crate::chain::Stretch;
+use crate::chain::{self, joined, Bytes, Chain, Image};
 use crate::file::{self, Header, Packer};
 use crate::meta::{Meta, Parent, Place, Run, Same, MAX_RUN, MAX_RUNS};
 use abi::PAGE_SIZE;
@@ -29,9 +31,6 @@ pub struct Whole<B> {
     /// It first, and then its parents.
     chain: Chain<B>,
 }
-
-/// Pages that lie one after another, and their bytes.
-pub type Stretch = (Place, u64);
 
 impl<B: Bytes> Whole<B> {
     /// Reads all of an image but its pages, and of those that it is based on, which `find` opens. `room` is told how much memory the
@@ -146,8 +145,8 @@ impl<B: Bytes> Whole<B> {
         })
     }
 
-    /// Writes that image, its pages compressed or as they are: its length. `put` is told where the bytes are to stand that it is given: one after
-    /// another, and last the header again, when the length is known.
+    /// Writes that image, its pages compressed or as they are: its length. `put` is told where the bytes are to stand
+    /// that it is given: one after another, and last the header again, when the length is known.
     ///
     /// # Errors
     /// Those of [`Whole::merged`], of reading, and of `put`.
@@ -186,25 +185,6 @@ fn stretches(runs: &[Run], same: &[Same]) -> Vec<Stretch> {
     let runs = runs.iter().map(|run| (run.place, run.bytes()));
     let same = same.iter().map(|same| (same.place(), same.bytes()));
     joined(runs.chain(same).collect())
-}
-
-/// Stretches that touch or overlap are one; all by rising place.
-fn joined(mut all: Vec<Stretch>) -> Vec<Stretch> {
-    all.sort_unstable_by_key(|(place, _)| *place);
-    let mut joined: Vec<Stretch> = Vec::with_capacity(all.len());
-    for (place, bytes) in all {
-        let end = place.offset + bytes;
-        match joined.last_mut() {
-            Some((last, length))
-                if (last.process, last.segment) == (place.process, place.segment)
-                    && last.offset + *length >= place.offset =>
-            {
-                *length = (*length).max(end - last.offset);
-            }
-            _ => joined.push((place, bytes)),
-        }
-    }
-    joined
 }
 
 /// A number with a comma between thousands.

@@ -573,8 +573,9 @@ fn outcome(image: &[u8]) -> String {
     }
 }
 
-/// What tools say and make of an image that is taken, if it is based on the one that it names. All that they print are lines for people, a core file is no
-/// longer than what is shown, and an image that is made of a chain is taken and the same.
+/// What tools say and make of an image that is taken, if it is based on the one that it names. All that they print are
+/// lines for people, a core file is no longer than what is shown, and an image that is made of a chain is taken and the
+/// same.
 fn look_at(image: &[u8]) {
     let parent = parent();
     let open = || Whole::open(image, |_| Ok(&parent[..]), |_| true);

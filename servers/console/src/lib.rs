@@ -23,12 +23,18 @@ use output::Output;
 use services::console::{Event, Mode};
 use uart::{Ports, Uart};
 
+/// Most bytes that are taken from the device in one go: a device that always has another one, or a peer that is that
+/// fast, keeps nobody from the console, and no program from the processor.
+const BURST: usize = 256;
+
 /// The terminal: line discipline, output and device.
 #[derive(Debug)]
 pub struct Console<P> {
     line: Line,
     output: Output,
     uart: Uart<P>,
+    /// The device may have more bytes than were taken.
+    has_more: bool,
 }
 
 impl<P: Ports> Console<P> {
@@ -39,16 +45,24 @@ impl<P: Ports> Console<P> {
             line: Line::new(interactive),
             output: Output::new(),
             uart: Uart::new(ports),
+            has_more: false,
         }
     }
 
     /// Moves bytes between the device and the queues. To be called after an interrupt and after
-    /// everything that fills or empties a queue. Returns whether watchers have something to see.
+    /// everything that fills or empties a queue. Returns whether watchers have something to see. If there
+    /// [may be more](Console::has_more), it is to be called again.
     pub fn pump(&mut self) -> bool {
         let full = self.output.is_full();
         let mut news = false;
-        while self.line.has_room() {
-            let Some(byte) = self.uart.receive() else {
+        self.has_more = true;
+        for _ in 0..BURST {
+            let byte = match self.line.has_room() {
+                true => self.uart.receive(),
+                false => None,
+            };
+            let Some(byte) = byte else {
+                self.has_more = false;
                 break;
             };
             news |= self.line.input(byte, &mut self.output);
@@ -57,6 +71,12 @@ impl<P: Ports> Console<P> {
         self.uart
             .enable(self.line.has_room(), !self.output.is_empty());
         news || full && !self.output.is_full()
+    }
+
+    /// Whether bytes may have arrived that were not taken, of which the device does not tell again.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// Takes bytes for output; returns how many.

@@ -1,8 +1,8 @@
 //! The console server.
 //!
 //! Two threads share the [`Console`]: the server's own answers requests, the other waits for the
-//! device's interrupt and moves bytes, and wakes requests that wait for them. Both leave the device so that it interrupts again when there
-//! is something to do.
+//! device's interrupt and moves bytes, and wakes requests that wait for them. Both leave the device so that it
+//! interrupts again when there is something to do, or interrupt that thread themselves.
 #![no_std]
 #![no_main]
 
@@ -15,9 +15,9 @@ use core::ops::Deref;
 use fermata_console::Console as Terminal;
 use interface::server::{Either, Event, Visitor};
 use interface::Error;
-use rt::obj::RefAt;
-use rt::sync::Mutex;
-use rt::{sys, thread};
+use rt::obj::{Ref, RefAt};
+use rt::sync::{Lazy, Mutex};
+use rt::{sys, thread, time};
 use services::console::{
     self, Console, ConsoleClient, ConsoleControl, ConsoleControlClient, ConsoleControlStub,
     ConsoleStub, Job, Mode,
@@ -35,6 +35,10 @@ const PORT_COUNT: u64 = 8;
 const LINE: u64 = 4;
 /// Priority of the thread that moves bytes: the device must not overrun.
 const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
+/// How often in a row that thread moves as many bytes as it may, until it does so only now and then.
+const ROUNDS: u32 = 16;
+/// How often then, in nanoseconds.
+const PAUSE: u64 = 1_000_000;
 /// Number of the door that opens sessions with control. Door 0 is the one that programs find by name.
 const CONTROL: u64 = 1;
 
@@ -49,6 +53,8 @@ struct Shared {
 static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
 /// Wakes requests that wait for [`Shared::news`] to change.
 static NEWS: Event = Event::new();
+/// The thread that moves bytes.
+static MOVER: Lazy<Ref> = Lazy::new();
 
 impl Shared {
     /// Whether the job may read now.
@@ -59,7 +65,12 @@ impl Shared {
 
 /// Calls `f` with the console locked, moves bytes, and wakes requests if something has changed.
 fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
-    let (result, news) = {
+    moving(f).map(|(result, _)| result)
+}
+
+/// The same, and whether there may be more bytes: the thread that moves them has been told so.
+fn moving<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<(T, bool), Error> {
+    let (result, news, more) = {
         let mut shared = SHARED.lock();
         let shared = shared.as_mut().ok_or(Error::Broken)?;
         let (before, was_full) = (shared.news, !shared.console.has_room());
@@ -67,20 +78,31 @@ fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
         // There may be room again for what the device holds back; what is written takes bytes to the device, too.
         let news = shared.console.pump() || was_full && shared.console.has_room();
         shared.news += u64::from(news);
-        (result, shared.news != before)
+        (result, shared.news != before, shared.console.has_more())
     };
+    if let (true, Ok(mover)) = (more, MOVER.get(|| Err(Error::NotFound))) {
+        let _ = mover.interrupt();
+    }
     // After the lock has been released, because the server may wait for it.
     if news {
         NEWS.happened();
     }
-    Ok(result)
+    Ok((result, more))
 }
 
-/// Moves bytes whenever the device interrupts.
+/// Moves bytes whenever the device interrupts, or there are more than were moved in one go.
 fn serve_interrupts() {
+    let mut rounds = 0;
     loop {
         sys::thread_wait_interrupt();
-        let _ = with(|_| ());
+        rounds = match moving(|_| ()) {
+            Ok(((), true)) => rounds + 1,
+            _ => 0,
+        };
+        if rounds == ROUNDS {
+            rounds = 0;
+            time::sleep(PAUSE);
+        }
     }
 }
 
@@ -95,8 +117,8 @@ fn attach(door: RefAt) -> Result<DevicesClient, Error> {
         news: 0,
     });
     let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
-    let thread = attach().map_err(rt::error_of)?;
-    devices.attach_line(LINE, &thread)?;
+    let thread = MOVER.get(attach).map_err(rt::error_of)?;
+    devices.attach_line(LINE, thread)?;
     // For bytes that arrived before the interrupt was attached.
     thread.interrupt().map_err(rt::error_of)?;
     Ok(devices)

@@ -97,6 +97,48 @@ impl Ports for Bus {
     }
 }
 
+/// A device that always has another byte, and takes all.
+struct Endless(Rc<RefCell<u32>>);
+
+impl Ports for Endless {
+    fn read(&mut self, port: u8) -> u8 {
+        *self.0.borrow_mut() += 1;
+        assert!(
+            *self.0.borrow() < 100_000,
+            "S3: a device that always has more holds up nobody"
+        );
+        match port {
+            // Now and then Ctrl-C.
+            0 if self.0.borrow().is_multiple_of(50) => 3,
+            0 => b'x',
+            5 => 0x21,
+            _ => 0,
+        }
+    }
+
+    fn write(&mut self, _: u8, _: u8) {}
+}
+
+#[test]
+fn a_device_that_always_has_more_holds_up_nobody() {
+    for interactive in [true, false] {
+        let reads = Rc::new(RefCell::new(0));
+        let mut console = Console::new(Endless(Rc::clone(&reads)), interactive);
+        for _ in 0..3 {
+            *reads.borrow_mut() = 0;
+            assert!(console.pump(), "S3: Ctrl-C is an event");
+            assert!(console.has_more());
+            // Three for each byte that comes, and few for those that are shown.
+            assert!(*reads.borrow() < 2000, "{}", reads.borrow());
+            assert_eq!(console.take_event(), Some(Event::Interrupt));
+        }
+        assert_eq!(console.write(&[b'y'; 50_000]), 50_000);
+    }
+    let mut machine = Machine::new(true);
+    machine.console.pump();
+    assert!(!machine.console.has_more(), "what has no byte has no more");
+}
+
 struct Machine {
     console: Console<Bus>,
     bus: Bus,

@@ -1,8 +1,9 @@
 //! Channels of ISA DMA: a pair of 8237, of which the second one's first channel is what the first one hangs on.
 //!
-//! No driver has a port of these. A channel is told an address by this server alone, and only one that lies in memory that devices
-//! reach and that is the driver's; so whatever a driver asks for, its device reaches no byte that is somebody else's. Every channel is masked but
-//! for the time between a request that starts it and one that stops it, or the end of its driver.
+//! No driver has a port of these. A channel is told an address by this server alone, and only one that lies in memory
+//! that devices reach and that is the driver's; so whatever a driver asks for, its device reaches no byte that is
+//! somebody else's. Every channel is masked but for the time between a request that starts it and one that stops it, or
+//! the end of its driver.
 
 use crate::refusal::{Refusal, Thing};
 
@@ -174,8 +175,9 @@ impl Channel {
         pair.write(self.port(MASK), self.0 & 3);
     }
 
-    /// Bytes that are left of a transfer, of one that goes round and round those of this round. At the end of one that does not: 0; and also before its
-    /// beginning if it takes all that there is between two boundaries, for the counter stands the same then.
+    /// Bytes that are left of a transfer, of one that goes round and round those of this round. At the end of one that
+    /// does not: 0; and also before its beginning if it takes all that there is between two boundaries, for the counter
+    /// stands the same then.
     #[must_use]
     pub fn left(self, pair: &mut impl Pair, transfer: &Transfer) -> u64 {
         const TRIES: usize = 4;

@@ -46,10 +46,10 @@ impl Claimed {
         value: u64,
     ) -> Result<(), Refusal> {
         let (register, shift) = check(offset, size)?;
-        let was = config.read(self.found.function, register);
-        let mask = (ones(size) as u32) << shift;
-        let word = was & !mask | (value as u32) << shift & mask;
         if let Some(index) = self.base_at(register) {
+            let was = config.read(self.found.function, register);
+            let mask = (ones(size) as u32) << shift;
+            let word = was & !mask | (value as u32) << shift & mask;
             let asks = word == u32::MAX;
             if !asks && word != was {
                 return Err(Refusal::Reserved(offset));
@@ -60,7 +60,8 @@ impl Claimed {
         if !self.is_vendors(config, offset, size) {
             return Err(Refusal::Reserved(offset));
         }
-        config.write(self.found.function, register, word);
+        let part = (value & ones(size)) as u32;
+        config.write_part(self.found.function, offset as u8, size, part);
         Ok(())
     }
 
@@ -174,6 +175,23 @@ mod tests {
         assert_eq!(claimed.write(&machine, 0x5c, 4, 8), Ok(()));
         assert!(claimed.write(&machine, 0x60, 4, 8).is_err(), "behind it");
         assert_eq!(machine.read(8, 0x54), 7);
+    }
+
+    #[test]
+    fn what_is_written_leaves_what_stands_beside_it() {
+        let (machine, mut claimed) = claimed();
+        if let Some(fake) = machine.functions.borrow_mut().get_mut(&8) {
+            // The word behind the head of the vendor's own: its last byte can be cleared by writing ones.
+            fake.words[21] = 0xff11_2233;
+            fake.writable[21] = 0x00ff_ffff;
+            fake.cleared_by_ones[21] = 0xff00_0000;
+        }
+        assert_eq!(claimed.write(&machine, 0x55, 1, 0xab), Ok(()));
+        assert_eq!(machine.read(8, 0x54), 0xff11_ab33);
+        assert_eq!(claimed.write(&machine, 0x54, 2, 0x1_cdef), Ok(()));
+        assert_eq!(machine.read(8, 0x54), 0xff11_cdef);
+        assert_eq!(claimed.write(&machine, 0x56, 2, 0x0144), Ok(()));
+        assert_eq!(machine.read(8, 0x54), 0xfe44_cdef);
     }
 
     #[test]

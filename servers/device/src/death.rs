@@ -40,8 +40,9 @@ pub const fn silence(function: u16) -> [Step; 3] {
     ]
 }
 
-/// The steps for a driver with these functions, so many channels, these interrupt lines and so many ranges of ports, whose function reaches memory or does not.
-/// A channel that is masked has moved its last byte, and needs no device that was reset.
+/// The steps for a driver with these functions, so many channels, these interrupt lines and so many ranges of ports,
+/// whose function reaches memory or does not. A channel that is masked has moved its last byte, and needs no device
+/// that was reset.
 #[must_use]
 pub fn steps(
     functions: &[u16],

@@ -1,7 +1,8 @@
-//! What the device server decides, without any kernel call and with any configuration space of PCI, so that it is tested on the
-//! host: who may ask for what ([`manifest`]), who has what ([`ledger`]), who is told when a line rings ([`lines`]), PCI functions ([`pci`]) and what a driver may do with
-//! their configuration ([`config`]), memory that devices reach ([`pool`]), what is taken back when a driver dies ([`death`]), why something was
-//! refused ([`refusal`]); and the date ([`clock`]).
+//! What the device server decides, without any kernel call and with any configuration space of PCI, so that it is
+//! tested on the host: who may ask for what ([`manifest`]), who has what ([`ledger`]), who is told when a line rings
+//! ([`lines`]), PCI functions ([`pci`]) and what a driver may do with their configuration ([`config`]), memory that
+//! devices reach ([`pool`]), what is taken back when a driver dies ([`death`]), why something was refused
+//! ([`refusal`]); and the date ([`clock`]).
 #![no_std]
 
 extern crate alloc;

@@ -1,9 +1,10 @@
 //! Interrupt lines of PCI functions, which are levels, and who is told when one rings.
 //!
-//! A function alone on its line needs nobody: the kernel tells the driver's thread, and masks the line until that waits again. From when a second
-//! function joins until the last one leaves, a thread of the device server has the line. When it rings, that thread keeps each function that pulls it from
-//! pulling, tells the function's driver, and waits for the next ring at once: the line is up again for all others. A driver's acknowledgement
-//! lets its function pull again. So who never acknowledges has silenced its own function.
+//! A function alone on its line needs nobody: the kernel tells the driver's thread, and masks the line until that waits
+//! again. From when a second function joins until the last one leaves, a thread of the device server has the line. When
+//! it rings, that thread keeps each function that pulls it from pulling, tells the function's driver, and waits for the
+//! next ring at once: the line is up again for all others. A driver's acknowledgement lets its function pull again. So
+//! who never acknowledges has silenced its own function.
 
 use alloc::vec::Vec;
 
@@ -129,8 +130,9 @@ impl<T> Lines<T> {
         last
     }
 
-    /// A shared line has rung. `pulls` says whether a function pulls it, and keeps it from pulling if so; then its driver is told. Nobody is told of a
-    /// function that was silenced before: whatever it says, it does not pull the line.
+    /// A shared line has rung. `pulls` says whether a function pulls it, and keeps it from pulling if so; then its
+    /// driver is told. Nobody is told of a function that was silenced before: whatever it says, it does not pull the
+    /// line.
     pub fn rings(
         &mut self,
         line: u8,
@@ -159,7 +161,8 @@ impl<T> Lines<T> {
         }
     }
 
-    /// A driver has acknowledged an interrupt of its function. Whether the function was silenced: it is to pull the line again if it has reason to.
+    /// A driver has acknowledged an interrupt of its function. Whether the function was silenced: it is to pull the
+    /// line again if it has reason to.
     pub fn acknowledge(&mut self, line: u8, function: u16) -> bool {
         let members = self.line(line).map(|line| &mut line.members);
         let mut own = members.into_iter().flatten();
@@ -268,8 +271,8 @@ mod tests {
         handled: u64,
     }
 
-    /// Functions on one line, some of whose drivers misbehave, in any order of steps: whatever those do, a good driver's device is handled after each
-    /// interrupt, within one ring.
+    /// Functions on one line, some of whose drivers misbehave, in any order of steps: whatever those do, a good
+    /// driver's device is handled after each interrupt, within one ring.
     #[test]
     fn no_interrupt_of_a_good_driver_is_lost() {
         for seed in 0..400 {

@@ -1,7 +1,8 @@
 //! The device server.
 //!
-//! Arguments: `driver=LINE` for each line of the boot manifest ([`manifest`](fermata_device::manifest)), and `pool=START+SIZE` for each range of physical
-//! memory that devices may reach. References: the device authority, then the region of each such range.
+//! Arguments: `driver=LINE` for each line of the boot manifest ([`manifest`](fermata_device::manifest)), and
+//! `pool=START+SIZE` for each range of physical memory that devices may reach. References: the device authority, then
+//! the region of each such range.
 #![no_std]
 #![no_main]
 
@@ -121,6 +122,22 @@ fn output(port: u16, value: u32) {
     }
 }
 
+fn output_byte(port: u16, value: u8) {
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("out dx, al", in("al") value, in("dx") port,
+            options(nomem, nostack, preserves_flags));
+    }
+}
+
+fn output_half(port: u16, value: u16) {
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("out dx, ax", in("ax") value, in("dx") port,
+            options(nomem, nostack, preserves_flags));
+    }
+}
+
 fn input(port: u16) -> u32 {
     let value;
     // SAFETY: reading the ports of the host bridge touches no memory.
@@ -179,13 +196,18 @@ impl Config for Ports {
         input(DATA)
     }
 
-    fn write(&self, function: u16, offset: u8, value: u32) {
+    fn write_part(&self, function: u16, offset: u8, size: u64, value: u32) {
         let _access = ACCESS.lock();
         output(
             ADDRESS,
             ENABLE | u32::from(function) << 8 | u32::from(offset & !3),
         );
-        output(DATA, value);
+        let port = DATA + u16::from(offset & 3);
+        match size {
+            1 => output_byte(port, value as u8),
+            2 => output_half(port, value as u16),
+            _ => output(DATA, value),
+        }
     }
 }
 
@@ -289,7 +311,8 @@ impl Shared {
         let mut lines = ON_LINES.lock();
         let own = match lines.next(line).ok_or(Code::Invalid)? {
             Joined::Alone => None,
-            // What can fail comes before anything is changed. Is it a thread? It gets an interrupt for which there is no reason, which does no harm.
+            // What can fail comes before anything is changed. Is it a thread? It gets an interrupt for which there is
+            // no reason, which does no harm.
             Joined::Second | Joined::More => {
                 thread.interrupt()?;
                 Some(self.line_thread(line)?)

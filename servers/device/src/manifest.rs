@@ -7,9 +7,10 @@
 //! sound isa=220+10 line=5 channel=1 channel=5 dma=20000
 //! ```
 //!
-//! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that devices
-//! reach, all hexadecimal; a `line` and a `channel` of ISA DMA are decimal. What belongs to a function that the driver may claim goes without saying. `isa` is `ports`
-//! of a device on ISA: nothing says which of those there are, so the first of its ports is read when it is to be known whether there is one.
+//! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that
+//! devices reach, all hexadecimal; a `line` and a `channel` of ISA DMA are decimal. What belongs to a function that the
+//! driver may claim goes without saying. `isa` is `ports` of a device on ISA: nothing says which of those there are, so
+//! the first of its ports is read when it is to be known whether there is one.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -13,7 +13,12 @@ pub trait Config {
     /// Reads. All ones where there is nothing.
     fn read(&self, function: u16, offset: u8) -> u32;
     /// Writes.
-    fn write(&self, function: u16, offset: u8, value: u32);
+    fn write(&self, function: u16, offset: u8, value: u32) {
+        self.write_part(function, offset, 4, value);
+    }
+    /// Writes 1, 2 or 4 bytes, at an offset that is a multiple of so many. Those beside them are not written: a bit
+    /// that is cleared by writing 1 to it stays as it is there.
+    fn write_part(&self, function: u16, offset: u8, size: u64, value: u32);
 }
 
 /// Offset of command (lower half) and status (upper half).
@@ -175,8 +180,8 @@ pub fn find_all(config: &impl Config) -> Vec<Found> {
     found
 }
 
-/// Vendor and device of the bridge that leads interrupt pins to lines on the machines that we know (the PIIX3), and the offset of the register that
-/// says where to: a byte for each of its four inputs, with [`NOT_ROUTED`] for nowhere.
+/// Vendor and device of the bridge that leads interrupt pins to lines on the machines that we know (the PIIX3), and the
+/// offset of the register that says where to: a byte for each of its four inputs, with [`NOT_ROUTED`] for nowhere.
 const ROUTER: (u16, u16) = (0x8086, 0x7000);
 const ROUTES: u8 = 0x60;
 const NOT_ROUTED: u8 = 1 << 7;
@@ -220,8 +225,8 @@ fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
         index += 1 + usize::from(bases[index].wide);
     }
     let class = config.read(function, 0x08);
-    // Nobody has claimed it: it is silent, so that it disturbs no line of others, and reaches no memory, which the firmware may have let it do. But the
-    // board's own bridges pass on what others do.
+    // Nobody has claimed it: it is silent, so that it disturbs no line of others, and reaches no memory, which the
+    // firmware may have let it do. But the board's own bridges pass on what others do.
     let silent = match class >> 24 {
         BRIDGE => command,
         _ => command & !MASTER,
@@ -397,6 +402,7 @@ pub(crate) mod tests {
     pub(crate) struct Fake {
         pub(crate) words: [u32; 64],
         pub(crate) writable: [u32; 64],
+        pub(crate) cleared_by_ones: [u32; 64],
     }
 
     impl Fake {
@@ -404,6 +410,7 @@ pub(crate) mod tests {
             let mut fake = Fake {
                 words: [0; 64],
                 writable: [0; 64],
+                cleared_by_ones: [0; 64],
             };
             fake.words[0] = u32::from(device) << 16 | u32::from(vendor);
             fake.writable[1] = 0xffff;
@@ -435,12 +442,15 @@ pub(crate) mod tests {
                 .get(&function)
                 .map_or(u32::MAX, |f| f.words[usize::from(offset / 4)])
         }
-        fn write(&self, function: u16, offset: u8, value: u32) {
-            assert!(offset.is_multiple_of(4));
+        fn write_part(&self, function: u16, offset: u8, size: u64, value: u32) {
+            assert!(matches!(size, 1 | 2 | 4) && u64::from(offset).is_multiple_of(size));
             if let Some(f) = self.functions.borrow_mut().get_mut(&function) {
                 let index = usize::from(offset / 4);
-                let mask = f.writable[index];
+                let shift = u32::from(offset % 4 * 8);
+                let written = (crate::config::ones(size) as u32) << shift;
+                let (mask, value) = (f.writable[index] & written, value << shift & written);
                 f.words[index] = f.words[index] & !mask | value & mask;
+                f.words[index] &= !(value & f.cleared_by_ones[index]);
             }
         }
     }

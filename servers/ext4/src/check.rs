@@ -298,6 +298,8 @@ impl<D: BlockIo> Check<D> {
         for (place, count) in places {
             let in_use = self.in_use(place, count, true)?;
             must(in_use)?;
+            // Nobody else has them, not for attributes either.
+            self.owned.insert(place, count)?;
         }
         Ok(())
     }
@@ -493,7 +495,8 @@ impl<D: BlockIo> Check<D> {
         Ok(mapped)
     }
 
-    /// Looks at the block with the extended attributes of an inode, if it has one: it is this inode's, or that of as many as the block says.
+    /// Looks at the block with the extended attributes of an inode, if it has one: it is this inode's, or that of as
+    /// many as the block says.
     fn look_at_attributes(&mut self, raw: &[u8], mapped: &mut Mapped) -> Result<()> {
         let place = join(le32(raw, 104), u32::from(le16(raw, 118)));
         if place == 0 {
@@ -512,6 +515,11 @@ impl<D: BlockIo> Check<D> {
         want(ROOM_ATTRIBUTES)?;
         self.attributes.insert(place, (inodes, 1));
         Ok(())
+    }
+
+    /// How many groups of blocks there are.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
     }
 
     /// The group that has this block.

@@ -1,5 +1,5 @@
-//! Tests of the client of files that outlives its server ([`services::fs::lasting`]), with this server, which dies at any request: before it
-//! is done, or when it is done and the answer is lost.
+//! Tests of the client of files that outlives its server ([`services::fs::lasting`]), with this server, which dies at
+//! any request: before it is done, or when it is done and the answer is lost.
 
 use crate::session::Session;
 use crate::tests::{complaint, fresh, mount, Memory};

@@ -5,8 +5,9 @@
 //! * [`Remote`]: a session as the first thread has it; a request of it waits in the queue as a future;
 //! * [`Worker`]: the second thread, with the [sessions](Session) proper.
 //!
-//! **Order.** Requests are done in the order in which they came. A session has one at a time, so whoever was told that something was written finds it
-//! there, and synced by any `sync` that comes afterwards. Those that ask to `sync` while the worker is busy with something else are all answered by one.
+//! **Order.** Requests are done in the order in which they came. A session has one at a time, so whoever was told that
+//! something was written finds it there, and synced by any `sync` that comes afterwards. Those that ask to `sync` while
+//! the worker is busy with something else are all answered by one.
 //!
 //! **Death.** A request whose client has ended or has given it up is not done, unless the worker is about it already. The session
 //! of a client that has ended is forgotten here at once, whatever the worker waits for; what it had open is closed before the next request.
@@ -409,8 +410,13 @@ impl<D: BlockIo> Service for Gate<D> {
 pub struct Worker<D: BlockIo> {
     desk: Arc<Desk<D>>,
     volume: Shared<D>,
+    /// Mounts, when there was no memory for it.
+    mount: Option<Mount<D>>,
     sessions: BTreeMap<u64, Session<D>>,
 }
+
+/// How the file system is mounted.
+type Mount<D> = Box<dyn FnMut() -> Result<Volume<D>, Error>>;
 
 impl<D: BlockIo + 'static> Worker<D> {
     /// With what is mounted, or why nothing is.
@@ -418,8 +424,16 @@ impl<D: BlockIo + 'static> Worker<D> {
         Worker {
             desk,
             volume: Rc::new(RefCell::new(volume)),
+            mount: None,
             sessions: BTreeMap::new(),
         }
+    }
+
+    /// And if there was no memory to mount it, that is tried again before each request.
+    #[must_use]
+    pub fn or_later(mut self, mount: impl FnMut() -> Result<Volume<D>, Error> + 'static) -> Self {
+        self.mount = Some(Box::new(mount));
+        self
     }
 
     /// Works for ever.
@@ -431,7 +445,8 @@ impl<D: BlockIo + 'static> Worker<D> {
         }
     }
 
-    /// Ends sessions, and does the next request, or those that can be done with it: whether there was any.
+    /// Ends sessions, does the next request, or those that can be done with it, and a step of what is left to do of those
+    /// before: whether there was any.
     pub fn turn(&mut self) -> bool {
         let (ended, group) = {
             let mut work = self.desk.work.lock();
@@ -440,6 +455,9 @@ impl<D: BlockIo + 'static> Worker<D> {
         };
         for session in &ended {
             self.sessions.remove(session);
+        }
+        if !group.is_empty() {
+            self.mount_again();
         }
         let several = group.len() > 1;
         if several {
@@ -455,7 +473,20 @@ impl<D: BlockIo + 'static> Worker<D> {
         if several {
             self.group(false);
         }
-        worked
+        // Without memory for it this waits for a request, by whose end there may be some.
+        let stepped = match &mut *self.volume.borrow_mut() {
+            Ok(volume) => volume.tend(),
+            Err(_) => false,
+        };
+        worked || stepped
+    }
+
+    fn mount_again(&mut self) {
+        let failed = matches!(*self.volume.borrow(), Err(Error::NoMemory));
+        if let (true, Some(mount)) = (failed, &mut self.mount) {
+            let volume = mount();
+            *self.volume.borrow_mut() = volume;
+        }
     }
 
     fn group(&self, begins: bool) {

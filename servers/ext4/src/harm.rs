@@ -397,7 +397,8 @@ fn new_files_get_no_blocks_of_old_ones() {
     assert_eq!(read, Err(Error::BadFormat), "{rule}");
 }
 
-/// Inodes can share a block of extended attributes, as many as it says. One with more would be let go, and given to a new file, while it is still somebody's.
+/// Inodes can share a block of extended attributes, as many as it says. One with more would be let go, and given to a
+/// new file, while it is still somebody's.
 #[test]
 fn attributes_are_of_as_many_as_they_say() {
     let rule = "S2: attributes are of as many inodes as they say";
@@ -434,6 +435,30 @@ fn attributes_are_of_as_many_as_they_say() {
     assert_eq!(other, Err(Error::BadFormat), "{rule}");
 }
 
+/// A block with extended attributes is none of the file system's own, whatever stands there: the library would write to it.
+#[test]
+fn attributes_are_not_among_what_the_file_system_has() {
+    let rule = "S2: the file system's own blocks are nobody's";
+    let sound = Image::plain();
+    let (map, inode_map, table) = (
+        le32(&sound.0, BLOCK),
+        le32(&sound.0, BLOCK + 4),
+        le32(&sound.0, BLOCK + 8),
+    );
+    // The descriptors; of a map and a table what stands there says that it is such a block.
+    for place in [1, map, inode_map, table + 3] {
+        let mut image = sound.clone();
+        if place != 1 && place != map && place != inode_map {
+            let block = image.block(u64::from(place));
+            put32(block, 0, 0xea02_0000);
+            put32(block, 4, 1);
+            put32(block, 8, 1);
+        }
+        put32(image.file("/disk/bad"), 104, place);
+        is_refused(&image, "/disk/bad", Error::BadFormat, rule);
+    }
+}
+
 /// What the library cannot let go of in one piece it would refuse when the name has gone, and each mount from then on.
 #[test]
 fn a_file_in_many_groups_can_go() {
@@ -464,6 +489,77 @@ fn a_file_in_many_groups_can_go() {
         read(&mut volume, "/disk/other").map(|bytes| bytes.len()),
         Ok(17_000_000)
     );
+}
+
+/// A file without a name is let go in one piece at a mount. So it does not get into more groups than that can change.
+#[test]
+fn a_file_without_a_name_does_not_outgrow_its_end() {
+    let rule = "S2: what cannot be let go is not written";
+    let options = ["-b", "1024", "-g", "256", "-O", "^resize_inode"];
+    let disk = Image::made(&options, 48, false, |_| {}).disk();
+    let mut volume = mount(&disk).expect("a sound disk");
+    let create = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let (file, ..) = volume.open("/disk/a", create, 0o644).unwrap();
+    volume.unlink("/disk/a").unwrap();
+    let piece = [7; 64 << 10];
+    let mut size = 0;
+    let refused = loop {
+        match volume.write(file, Some(size), &piece) {
+            Ok((written, _)) => size += u64::from(written),
+            Err(error) => break error,
+        }
+        assert!(size < 40 << 20, "{rule}");
+    };
+    assert_eq!(refused, Error::Limit, "{rule}");
+    assert!(size > 5 << 20, "{size}");
+    // What it has can be written to.
+    assert_eq!(volume.write(file, Some(0), &piece), Ok((64 << 10, 0)));
+    // The server dies, or the file is closed, or cut before.
+    volume.sync().unwrap();
+    let left = Memory::new(disk.content());
+    assert!(mount(&left).is_ok(), "{rule}");
+    assert_eq!(complaint(&left.content()), None, "{rule}");
+    let content = |volume: &mut Volume<Memory>| volume.read(file, 0, 2 << 20).unwrap();
+    assert_eq!(volume.truncate(file, 1 << 20), Ok(()), "{rule}");
+    assert!(content(&mut volume) == vec![7; 1 << 20], "{rule}");
+    assert_eq!(volume.truncate(file, 100), Ok(()), "{rule}");
+    assert_eq!(content(&mut volume), [7; 100], "{rule}");
+    assert_eq!(volume.close(file), Ok(()), "{rule}");
+    while volume.tend() {}
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None, "{rule}");
+    assert!(mount(&disk).is_ok(), "{rule}");
+}
+
+/// What stays in a directory with an index is read once. Names that are no text are passed over, as many as there may reasonably be.
+#[test]
+fn directories_of_many_are_read() {
+    use std::os::unix::ffi::OsStrExt;
+    let options = ["-b", "4096", "-N", "8000"];
+    let disk = Image::made(&options, 40, true, many).disk();
+    crate::tests::is_read_whole(&disk, "/disk/many", false);
+    crate::tests::is_read_whole(&disk, "/disk/many", true);
+    for (count, index) in [(3000, false), (9000, false)] {
+        let image = Image::made(&options, 40, index, |path| {
+            std::fs::create_dir(path.join("d")).unwrap();
+            let good = path.join("d/good");
+            std::fs::write(&good, b"").unwrap();
+            for n in 0..count {
+                let name = [text!("{n}-").as_bytes(), &[0xff; 9]].concat();
+                let name = path.join("d").join(std::ffi::OsStr::from_bytes(&name));
+                std::fs::hard_link(&good, name).unwrap();
+            }
+        });
+        let mut volume = mount(&image.disk()).unwrap();
+        let all = names(&mut volume, "/disk/d");
+        match count {
+            3000 => assert_eq!(all, Ok(vec!["good".into()])),
+            _ => assert_eq!(all, Err(Error::BadFormat), "S3: a request ends"),
+        }
+    }
 }
 
 #[test]

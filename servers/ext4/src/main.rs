@@ -1,5 +1,5 @@
-//! The server of the file system on the disk. The boot manifest lets it find the disk, whoever drives it at the moment; `BOOT` in its environment
-//! is a number of this boot.
+//! The server of the file system on the disk. The boot manifest lets it find the disk, whoever drives it at the moment;
+//! `BOOT` in its environment is a number of this boot.
 //!
 //! One thread serves clients; this one has the volume and waits for the disk ([`fermata_ext4::desk`]).
 #![no_std]
@@ -114,8 +114,8 @@ fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
 fn work() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
     rt::heap::want(0)?;
-    // If it cannot be mounted every request says why. There is no service before, for nothing could be answered; and while a file system is
-    // made its disk is neither blank nor whole.
+    // If it cannot be mounted every request says why, and for want of memory it is tried again. There is no service
+    // before, for nothing could be answered; and while a file system is made its disk is neither blank nor whole.
     let volume = mount();
     let desk = Arc::new(Desk::new());
     desk.tell(rt::thread::current().map_err(rt::error_of)?);
@@ -126,7 +126,7 @@ fn work() -> Result<Infallible, Error> {
         rt::process::exit(1);
     });
     served.map_err(rt::error_of)?;
-    Worker::new(desk, volume).run()
+    Worker::new(desk, volume).or_later(mount).run()
 }
 
 fn failed(error: Error) {

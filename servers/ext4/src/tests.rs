@@ -348,6 +348,77 @@ fn what_is_open_lives_without_a_name() {
     assert_eq!(complaint(&disk.content.borrow()), None);
 }
 
+/// A large file without a name goes step by step, and what is asked for meanwhile is done; if the server dies, the mount
+/// lets go of the rest. What takes room has it at once.
+#[test]
+fn a_large_file_goes_in_steps() {
+    let rule = "S3: others wait for a step";
+    let (disk, mut volume) = fresh();
+    let before = volume.usage();
+    let fill = |volume: &mut Volume<Memory>, path: &str| -> Result<(), Error> {
+        let (file, ..) = volume.open(path, CREATE, 0o644)?;
+        for n in 0..240 {
+            volume.write(file, Some(n << 16), &[n as u8; 1 << 16])?;
+        }
+        volume.close(file)
+    };
+    fill(&mut volume, "/disk/a").expect("there is room");
+    let full = volume.usage().0;
+    volume.unlink("/disk/a").unwrap();
+    let left = volume.usage().0;
+    assert!(left > full - (4 << 20), "{rule}: {left} of {full}");
+    write(&mut volume, "/disk/b", b"x").unwrap();
+    let dead = Memory::new(disk.content());
+    let mut again = mount(&dead).expect(rule);
+    again.unlink("/disk/b").unwrap();
+    assert_eq!(again.usage(), before, "{rule}");
+    let mut steps = 0;
+    while volume.tend() {
+        steps += 1;
+    }
+    assert!((5..20).contains(&steps), "{rule}: {steps}");
+    volume.unlink("/disk/b").unwrap();
+    assert_eq!(volume.usage(), before, "nothing is left");
+    // More than fits beside what goes.
+    for _ in 0..4 {
+        fill(&mut volume, "/disk/c").expect("what was removed is room");
+        volume.unlink("/disk/c").unwrap();
+    }
+    while volume.tend() {}
+    assert_eq!(volume.usage(), before, "nothing is left");
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None);
+}
+
+/// What nothing was written to goes with a file that loses its name while it is open. And a file without a name that is
+/// cut can be let go then.
+#[test]
+fn what_was_reserved_for_a_file_without_a_name_goes() {
+    use rsext4::{InodeNumber, PreallocationOptions};
+    let (disk, mut volume) = fresh();
+    write(&mut volume, "/disk/a", &vec![1; 10 << 20]).unwrap();
+    let ino = volume.stat("/disk/a", false).unwrap().ino;
+    let inode = InodeNumber::new(ino as u32).unwrap();
+    let before = volume.usage();
+    let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
+    volume.truncate(file, 20 << 20).unwrap();
+    let options = PreallocationOptions::KEEP_SIZE;
+    let reserved = volume
+        .ext4
+        .preallocate_inode(inode, 12 << 20, 4 << 20, options);
+    reserved.expect("there is room");
+    assert!(volume.usage().0 >= before.0 + (4 << 20));
+    volume.unlink("/disk/a").unwrap();
+    volume.truncate(file, 15 << 20).unwrap();
+    volume.close(file).unwrap();
+    while volume.tend() {}
+    let after = volume.usage();
+    assert!(after.0 <= before.0 - (10 << 20), "{after:?} of {before:?}");
+    assert_eq!(after.1, before.1 - 1);
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None);
+}
+
 /// A new file has no extended attributes, also if the one had some that had its inode before.
 #[test]
 fn a_new_file_has_no_attributes() {
@@ -396,6 +467,61 @@ fn a_directory_of_many_is_read_in_pieces() {
     volume.close(file).unwrap();
 }
 
+/// Whoever else reads a directory, and whatever is removed meanwhile, what stays comes once: `removes` of each answer all but one.
+pub(crate) fn is_read_whole(disk: &Memory, path: &str, removes: bool) {
+    let rule = "S2: a cookie is a place";
+    let mut volume = mount(disk).expect("a sound disk");
+    let expected = names(&mut volume, path).unwrap();
+    let (file, ..) = volume.open(path, Flags::default(), 0).unwrap();
+    let mut readers = [(0, Vec::new()), (0, Vec::new())];
+    let mut kept = Vec::new();
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for (number, (cookie, seen)) in readers.iter_mut().enumerate() {
+            let (entries, next) = volume.read_dir(file, *cookie).unwrap();
+            goes_on |= !entries.is_empty();
+            *cookie = next;
+            let came = entries.into_iter().map(|entry| entry.name);
+            let came = came.filter(|name| !matches!(name.as_str(), "." | ".." | "lost+found"));
+            let came: Vec<String> = came.collect();
+            if removes && number == 1 {
+                kept.extend(came.first().cloned());
+                for name in came.iter().skip(1) {
+                    volume.unlink(&text!("{path}/{name}")).expect(rule);
+                }
+            }
+            seen.extend(came);
+        }
+    }
+    for (_, mut seen) in readers {
+        seen.sort();
+        assert!(
+            seen == expected,
+            "{rule}: {} of {}",
+            seen.len(),
+            expected.len()
+        );
+    }
+    volume.close(file).unwrap();
+    if removes {
+        kept.sort();
+        assert_eq!(names(&mut volume, path).unwrap(), kept, "{rule}");
+    }
+}
+
+#[test]
+fn what_stays_in_a_directory_is_read_once() {
+    let (disk, mut volume) = fresh();
+    volume.mkdir("/disk/d", 0o755).unwrap();
+    for n in 0..150 {
+        write(&mut volume, &text!("/disk/d/{n}"), b"").unwrap();
+    }
+    drop(volume);
+    is_read_whole(&disk, "/disk/d", false);
+    is_read_whole(&disk, "/disk/d", true);
+}
+
 /// A volume that is given up writes nothing: what was answered is on the disk, and what `unmount` would write in the crate's order could
 /// be lost with it.
 #[test]
@@ -413,7 +539,8 @@ fn a_volume_is_never_unmounted() {
     assert_eq!(names(&mut volume, "/disk").unwrap(), ["a", "d"]);
 }
 
-/// No request takes or gives up blocks by ranges: what is made longer takes none, and a hole takes those that are written to and gives all back.
+/// No request takes or gives up blocks by ranges: what is made longer takes none, and a hole takes those that are
+/// written to and gives all back.
 #[test]
 fn a_file_has_the_blocks_that_were_written_and_no_others() {
     const BLOCK: u64 = 4096;
@@ -476,8 +603,8 @@ fn a_full_disk_refuses() {
     }
 }
 
-/// The blocks of a file that is cut or removed are another one's when that is on the disk, and not before: after a loss of power the old file
-/// is there as it was, or is shorter, and has nothing of the new one.
+/// The blocks of a file that is cut or removed are another one's when that is on the disk, and not before: after a loss
+/// of power the old file is there as it was, or is shorter, and has nothing of the new one.
 #[test]
 fn blocks_that_are_given_up_are_not_used_again_too_early() {
     type Give = fn(&mut Volume<Memory>);

@@ -3,7 +3,7 @@
 use crate::check::{Check, MOST_EXTENTS, ROOM_BLOCK};
 use crate::tap::Tap;
 use alloc::borrow::ToOwned;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -38,14 +38,31 @@ const MAX_SIZE: u64 = 1 << 43;
 /// Most files without a name that are open. To let one go, or another one lose its name, `rsext4` goes through all of them, which is quick
 /// as long as it remembers them: 128 inodes.
 const MAX_NAMELESS: usize = 96;
-/// How many entries of a directory are read at a time that are passed over.
-const PASSED_OVER: u64 = 256;
+/// How many entries of a directory are read at a time while there are none that anybody can ask for, and how often:
+/// each time the library finds out where all blocks of the directory are.
+const PASSED_OVER: usize = 1024;
+const PASSES: usize = 8;
+/// Of the flags of a directory: it has an index. In a cookie: the other bits are a hash, and not how far it is from the
+/// beginning.
+const INDEXED: u32 = 0x1000;
+const HASHED: u64 = 1 << 63;
+/// The cookie of the end of a directory with an index. No name has this hash.
+const END: u64 = u64::MAX;
 /// Most bytes of a file without a name that is open. To let it go the library keeps where each of its blocks is.
 const MOST_NAMELESS: u64 = 1 << 30;
 /// Most groups of blocks that the library lets a file go of: its transaction changes a block for each, and 30 others, and has room for 91.
 const MOST_GROUPS_AT_ONCE: usize = 56;
 /// Most pieces of a file that the library can cut to nothing: 680 are too many for it.
 const MOST_PIECES: usize = 600;
+/// Most blocks that a file without a name loses in one step: others wait for that. The library frees them one by one.
+const STEP_BLOCKS: u64 = 512;
+/// Most groups that these are in. The library takes more than fits into one transaction in several, and what had no name
+/// before is none of those then that a mount lets go of.
+const STEP_GROUPS: usize = 16;
+/// Most files that are let go step by step. More are let go at once.
+const MOST_LEAVING: usize = 32;
+/// Memory for a step.
+const ROOM_STEP: u64 = 1 << 20;
 /// Memory of an extent that is looked at.
 const ROOM_EXTENT: u64 = 128;
 /// In these an inode counts its blocks.
@@ -95,8 +112,9 @@ struct Open {
     unlinked: bool,
     /// Something of it may not be on the disk.
     dirty: bool,
-    /// Where the last piece of a directory ended.
-    cursor: (u64, DirectoryCursor),
+    /// Where an answer about a directory ended among more names of the same hash than fit into one: a cookie does not
+    /// say among which.
+    alike: Option<DirectoryCursor>,
 }
 
 /// Where a path leads.
@@ -120,6 +138,8 @@ pub struct Volume<D: BlockIo> {
     check: Check<D>,
     /// By the number that its openers know.
     open: BTreeMap<Ino, Open>,
+    /// Files that nobody has open and that have no name: they are let go step by step, or when there is memory for it.
+    leaving: VecDeque<InodeNumber>,
     salt: u32,
     /// While several ask for the same `sync`: whether it was done.
     group: Option<bool>,
@@ -207,7 +227,8 @@ fn replayed<D: BlockIo>(disk: &Tap<D>) -> Result<Check<D>> {
     }
 }
 
-/// Where the blocks of a file are: in how many groups, counted up to one more than matters, in how many pieces, and whether some were never written to.
+/// Where the blocks of a file are: in how many groups, counted up to one more than matters, in how many pieces, and
+/// whether some were never written to.
 #[derive(Default)]
 struct Spread {
     groups: usize,
@@ -233,6 +254,7 @@ impl<D: BlockIo> Volume<D> {
             disk,
             check,
             open: BTreeMap::new(),
+            leaving: VecDeque::new(),
             salt,
             group: None,
         })
@@ -371,12 +393,19 @@ impl<D: BlockIo> Volume<D> {
     }
 
     /// Refuses what would fill the disk: so many bytes, and an inode.
-    fn check_room(&self, bytes: u64) -> Result<()> {
-        let stats = self.ext4.statfs();
-        let reserve = (stats.total_blocks / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST);
-        let needed = bytes.div_ceil(stats.block_size.max(1)) + reserve;
-        let fits = stats.free_blocks >= needed && stats.free_inodes > RESERVE_INODES;
-        fits.then_some(()).ok_or(Error::NoMemory)
+    fn check_room(&mut self, bytes: u64) -> Result<()> {
+        loop {
+            let stats = self.ext4.statfs();
+            let reserve = (stats.total_blocks / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST);
+            let needed = bytes.div_ceil(stats.block_size.max(1)) + reserve;
+            if stats.free_blocks >= needed && stats.free_inodes > RESERVE_INODES {
+                return Ok(());
+            }
+            // What was removed before is room.
+            if !self.tend() {
+                return Err(Error::NoMemory);
+            }
+        }
     }
 
     /// A new inode has no extended attributes, also if one had some that had its number before.
@@ -409,9 +438,9 @@ impl<D: BlockIo> Volume<D> {
     /// Before something loses a name. Refuses to take the last one of something that is open while too many of these have none, or that is
     /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go.
     ///
-    /// What the library would refuse when it lets the file go is refused while it has its name: one that has none and cannot be let go stays, and no
-    /// mount gets past it. So a file that is in more groups than the library changes at a time is cut first, unless it is `replaced` by another one, which
-    /// must have it whole or not at all.
+    /// What the library would refuse when it lets the file go is refused while it has its name: one that has none and
+    /// cannot be let go stays, and no mount gets past it. So a file that is in more groups than the library changes at
+    /// a time is cut first, unless it is `replaced` by another one, which must have it whole or not at all.
     fn check_loss(&mut self, info: &InodeInfo, replaced: bool) -> Result<()> {
         let stays = !info.is_directory() && info.links > 1;
         if stays {
@@ -422,6 +451,7 @@ impl<D: BlockIo> Volume<D> {
         let is_wide = spread.groups > MOST_GROUPS_AT_ONCE;
         if self.number_of(info.number).is_some() {
             let nameless = self.open.values().filter(|open| open.unlinked).count();
+            let nameless = nameless + self.leaving.len();
             let is_small = info.blocks * COUNTED <= MOST_NAMELESS && !is_wide;
             let may = nameless < MAX_NAMELESS && is_small;
             return may.then_some(()).ok_or(Error::Limit);
@@ -435,6 +465,37 @@ impl<D: BlockIo> Volume<D> {
             return self.cut(info.number, 0);
         }
         self.room_to_let_go(info).map(drop)
+    }
+
+    /// How many of so many bytes from there on a file without a name can take, so that it can be let go in one piece, at
+    /// a mount too: each block that it does not have yet may come from another group.
+    fn most_without_name(&mut self, info: &InodeInfo, offset: u64, length: usize) -> Result<usize> {
+        if self.check.groups() <= MOST_GROUPS_AT_ONCE {
+            return Ok(length);
+        }
+        let block = self.ext4.statfs().block_size.max(COUNTED);
+        let first = offset / block;
+        let blocks = (offset + length as u64).div_ceil(block) - first;
+        let (from, bytes) = (first * block, blocks * block);
+        let (target, most) = (FileExtentTarget::Data, blocks as usize);
+        let there = self
+            .ext4
+            .inode_extents(info.number, from, bytes, target, most);
+        let there = there.map_err(error)?.extents;
+        let had: u64 = there
+            .iter()
+            .map(|extent| extent.length.div_ceil(block))
+            .sum();
+        let missing = blocks.saturating_sub(had);
+        if missing == 0 {
+            return Ok(length);
+        }
+        let groups = self.spread(info)?.groups;
+        match MOST_GROUPS_AT_ONCE.saturating_sub(groups) as u64 {
+            0 => Err(Error::Limit),
+            left if left >= missing => Ok(length),
+            left => Ok(length.min(((first + left) * block - offset) as usize)),
+        }
     }
 
     /// Where the blocks of a file or directory are.
@@ -525,7 +586,7 @@ impl<D: BlockIo> Volume<D> {
             path: found.path,
             unlinked: false,
             dirty: false,
-            cursor: (0, DirectoryCursor::Start),
+            alike: None,
         });
         open.times += 1;
         Ok((file, u32::from(info.mode), info.size))
@@ -547,13 +608,98 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again.
+    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. A large file
+    /// goes step by step, and what there is no memory for later ([`tend`](Self::tend)).
     fn reap(&mut self, inode: InodeNumber) -> Result<()> {
-        self.sync()?;
+        let mut left = self.sync().and_then(|()| self.let_go(inode));
+        let may_wait = self.leaving.len() < MOST_LEAVING && self.leaving.try_reserve(1).is_ok();
+        while !may_wait && left == Ok(false) {
+            left = self.let_go(inode);
+        }
+        match left {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(Error::NoMemory) if may_wait => {
+                self.leaving.push_back(inode);
+                Ok(())
+            }
+            left => left.map(drop),
+        }
+    }
+
+    /// A step in letting go of what has no name: whether something was done, and can be done once more.
+    pub(crate) fn tend(&mut self) -> bool {
+        let Some(inode) = self.leaving.pop_front() else {
+            return false;
+        };
+        let left = Hold::new(ROOM_STEP).and_then(|_room| self.let_go(inode));
+        match left {
+            Ok(true) => {}
+            Ok(false) => self.leaving.push_front(inode),
+            // The next one may be smaller.
+            Err(Error::NoMemory) => self.leaving.push_back(inode),
+            // What the library refuses it refuses again.
+            Err(_) => {}
+        }
+        left.is_ok()
+    }
+
+    /// Lets a file without a name go that nobody has open, or some of its blocks: whether it is gone.
+    fn let_go(&mut self, inode: InodeNumber) -> Result<bool> {
+        self.disk.refill();
         let info = self.info(inode)?;
-        let _room = self.room_to_let_go(&info)?;
-        self.ext4.reap_unlinked_inode(inode).map_err(error)?;
-        self.sync()
+        match self.step(&info, None)? {
+            Some(size) => self.cut(inode, size).map(|()| false),
+            None => {
+                let _room = self.room_to_let_go(&info)?;
+                self.ext4.reap_unlinked_inode(inode).map_err(error)?;
+                self.sync().map(|()| true)
+            }
+        }
+    }
+
+    /// To which size a file without a name is cut next, on its way to nothing (`None`: what is left goes in one piece), or
+    /// to a size that somebody asks for.
+    fn step(&mut self, info: &InodeInfo, asked: Option<u64>) -> Result<Option<u64>> {
+        let to = asked.unwrap_or(0);
+        if info.file_type() != DirectoryEntryType::RegularFile || info.size <= to {
+            return Ok(asked);
+        }
+        let block = self.ext4.statfs().block_size.max(COUNTED);
+        let _room = Hold::new(MOST_PIECES as u64 * ROOM_EXTENT)?;
+        let (target, most) = (FileExtentTarget::Data, MOST_PIECES);
+        let found = self
+            .ext4
+            .inode_extents(info.number, to, u64::MAX, target, most);
+        let found = found.map_err(error)?;
+        let all: u64 = found.extents.iter().map(|extent| extent.length).sum();
+        // Of blocks that nothing was written to it lets go only when they are cut off.
+        let mut states = found.extents.iter().map(|extent| extent.state);
+        let unwritten = states.any(|state| state == FileExtentState::Unwritten);
+        let is_small = all <= STEP_BLOCKS * block && !unwritten;
+        match asked {
+            None if is_small || !found.complete => return Ok(None),
+            Some(_) if !found.complete => return Err(Error::Limit),
+            _ => {}
+        }
+        let mut groups = BTreeSet::new();
+        let (mut blocks, mut size) = (0, info.size);
+        for extent in found.extents.iter().rev() {
+            let count = extent.length.div_ceil(block);
+            let taken = count.min(STEP_BLOCKS - blocks);
+            let first = extent.physical_start / block + count - taken;
+            let of = |place| self.check.group_of(place);
+            groups.extend(of(first)..=of(first + taken.saturating_sub(1)));
+            // There is room for those of one extent.
+            if groups.len() > STEP_GROUPS {
+                return Ok(Some(size.max(to)));
+            }
+            blocks += taken;
+            size = extent.logical_start + (count - taken) * block;
+            if blocks == STEP_BLOCKS {
+                return Ok(Some(size.max(to)));
+            }
+        }
+        Ok(Some(to))
     }
 
     /// Something has lost its last name.
@@ -567,8 +713,8 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Sets the size of a file. That is on the disk then: before blocks that it had can be used again, and before others write to it, for done
-    /// again after that it would take from them.
+    /// Sets the size of a file. That is on the disk then: before blocks that it had can be used again, and before
+    /// others write to it, for done again after that it would take from them.
     fn cut(&mut self, inode: InodeNumber, size: u64) -> Result<()> {
         self.ext4.truncate_inode(inode, size).map_err(error)?;
         self.sync()
@@ -638,9 +784,14 @@ impl<D: BlockIo> Volume<D> {
         if bytes.is_empty() {
             return Ok((0, offset));
         }
-        // It could not be let go.
-        if end.is_some_and(|end| end > MOST_NAMELESS) && self.opened(file)?.unlinked {
-            return Err(Error::Limit);
+        let mut bytes = bytes;
+        if self.opened(file)?.unlinked {
+            // It could not be let go.
+            if end.is_some_and(|end| end > MOST_NAMELESS) {
+                return Err(Error::Limit);
+            }
+            let most = self.most_without_name(&info, offset, bytes.len())?;
+            bytes = &bytes[..most];
         }
         // What is overwritten takes no room, but what takes none is not known before.
         self.check_room(bytes.len() as u64)?;
@@ -656,57 +807,74 @@ impl<D: BlockIo> Volume<D> {
         if size > MAX_SIZE {
             return Err(Error::Invalid);
         }
+        if self.opened(file)?.unlinked {
+            // In one piece it might be none of those any more that a mount lets go of, and could not be let go here.
+            let mut info = info;
+            while info.size > size {
+                let next = self.step(&info, Some(size))?.unwrap_or(size);
+                self.cut(info.number, next)?;
+                info = self.info(info.number)?;
+            }
+        }
         self.cut(info.number, size)
     }
 
-    /// Entries from the cookie on, and the next cookie.
+    /// Entries from the cookie on, and the next cookie, which is a place in the directory: whoever else reads it, and
+    /// whatever is removed meanwhile, what was there before and still is comes once.
     pub fn read_dir(&mut self, file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
         let open = self.opened(file)?;
-        let (inode, (known, cursor)) = (open.inode, open.cursor);
-        // A cookie is how many entries were read. Another one than the last begins anew.
-        let (mut at, mut cursor) = match known == cookie {
-            true => (cookie, cursor),
-            false => (0, DirectoryCursor::Start),
+        let (inode, alike) = (open.inode, open.alike.take());
+        let is_indexed = self.info(inode)?.flags.bits() & INDEXED != 0;
+        let mut next = match alike {
+            Some(alike) if cookie_of(alike) == cookie => alike,
+            _ => cursor_of(cookie, is_indexed),
         };
         let mut entries = Vec::new();
-        loop {
-            let wanted = match at < cookie {
-                true => (cookie - at).min(PASSED_OVER) as usize,
-                false => MAX_ENTRIES - entries.len(),
-            };
-            if wanted == 0 {
-                break;
-            }
-            let read = self.ext4.read_directory(inode, cursor, wanted);
+        // The last place that a cookie can name, and how many entries are before it.
+        let mut between = None;
+        let rounds = core::iter::repeat_n(PASSED_OVER, PASSES);
+        for wanted in core::iter::once(MAX_ENTRIES).chain(rounds) {
+            let read = self.ext4.read_directory(inode, next, wanted);
             let read = read.map_err(error)?;
-            let Some(last) = read.last() else { break };
-            cursor = last.next_cursor;
-            let skipped = at < cookie;
-            at += read.len() as u64;
-            if skipped {
-                continue;
+            if read.is_empty() {
+                return Ok((entries, cookie_of(next)));
             }
             for entry in read {
+                next = entry.next_cursor;
                 // A name that is no text can be asked for by nobody.
                 if let Ok(name) = String::from_utf8(entry.name) {
-                    let info = match self.info(entry.inode) {
+                    match self.info(entry.inode) {
+                        Ok(info) => entries.push(Entry {
+                            ino: self.number(&info),
+                            mode: u32::from(info.mode) & mode::TYPE,
+                            name,
+                        }),
                         // It leads nowhere, as on a damaged disk: the others are read all the same.
-                        Err(Error::NotFound | Error::BadFormat | Error::Invalid) => continue,
-                        info => info?,
-                    };
-                    entries.push(Entry {
-                        ino: self.number(&info),
-                        mode: u32::from(info.mode) & mode::TYPE,
-                        name,
-                    });
+                        Err(Error::NotFound | Error::BadFormat | Error::Invalid) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                if !matches!(next, DirectoryCursor::HTree { collision, .. } if collision > 0) {
+                    between = Some((entries.len(), next));
+                }
+                if entries.len() == MAX_ENTRIES {
+                    break;
                 }
             }
             if !entries.is_empty() {
                 break;
             }
         }
-        self.opened(file)?.cursor = (at, cursor);
-        Ok((entries, at))
+        match between {
+            // An answer without entries says that there are no more.
+            _ if entries.is_empty() => return Err(Error::BadFormat),
+            Some((count, place)) if count > 0 => {
+                entries.truncate(count);
+                next = place;
+            }
+            _ => self.opened(file)?.alike = Some(next),
+        }
+        Ok((entries, cookie_of(next)))
     }
 
     /// Makes a directory.
@@ -896,6 +1064,33 @@ impl<D: BlockIo> Volume<D> {
         let blocks = stats.total_blocks.saturating_sub(stats.free_blocks);
         let inodes = stats.total_inodes.saturating_sub(stats.free_inodes);
         (blocks.saturating_mul(stats.block_size), u64::from(inodes))
+    }
+}
+
+/// The place that a cookie says. One of a directory that had no index then, and has one now, begins anew: what comes
+/// twice is not lost.
+fn cursor_of(cookie: u64, is_indexed: bool) -> DirectoryCursor {
+    match (cookie, is_indexed) {
+        (END, true) => DirectoryCursor::End,
+        (_, true) if cookie & HASHED != 0 => DirectoryCursor::HTree {
+            major: (cookie >> 31) as u32 & !1,
+            minor: cookie as u32,
+            collision: 0,
+        },
+        (1.., false) if cookie & HASHED == 0 => DirectoryCursor::Linear { offset: cookie },
+        _ => DirectoryCursor::Start,
+    }
+}
+
+/// A place as a cookie. The lowest bit of a hash is no part of it, and names of the same hash are at the same place.
+fn cookie_of(cursor: DirectoryCursor) -> u64 {
+    match cursor {
+        DirectoryCursor::Start => 0,
+        DirectoryCursor::Linear { offset } => offset,
+        DirectoryCursor::HTree { major, minor, .. } => {
+            HASHED | u64::from(major >> 1) << 32 | u64::from(minor)
+        }
+        DirectoryCursor::End => END,
     }
 }
 

@@ -128,7 +128,8 @@ fn start(fs: &mut FileSystem, origin: u64) -> Result<&'static [u8], Error> {
     Ok(archive)
 }
 
-/// Has servers read the number of changes and the files, which borrow from the archive, by regions of where these are. Where there can be none they ask instead.
+/// Has servers read the number of changes and the files, which borrow from the archive, by regions of where these are.
+/// Where there can be none they ask instead.
 fn show(shared: &Shared, archive: &[u8]) {
     let changes = core::ptr::from_ref(shared.changes()).addr() as u64;
     let archive = archive.as_ptr_range();

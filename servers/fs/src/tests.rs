@@ -1099,8 +1099,8 @@ fn a_slash_behind_a_link_makes_it_no_directory() {
     fs.rmdir("/tmp/other/").unwrap();
 }
 
-/// Whoever has been told something by a file system relies on the number of changes: each request that may change something raises it by one, whatever
-/// comes of it, and no other one does.
+/// Whoever has been told something by a file system relies on the number of changes: each request that may change
+/// something raises it by one, whatever comes of it, and no other one does.
 #[test]
 fn each_request_that_may_change_something_is_counted_once() {
     let shared = Shared::new(new(), |_| ());

@@ -54,7 +54,8 @@ pub(crate) enum News {
 const ATTEMPTS: u32 = 10_000;
 const A_MOMENT: u64 = 1_000_000;
 
-/// Asks until a page has come that is still to come, since the process was restored before its memory was read. It is the next one that does.
+/// Asks until a page has come that is still to come, since the process was restored before its memory was read. It is
+/// the next one that does.
 fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 0..ATTEMPTS {
         match ask() {
@@ -63,20 +64,6 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         }
     }
     Err(Error::WouldBlock)
-}
-
-fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), Error> {
-    let new = || Ref::new().map_err(error_of);
-    let (space, client, server) = (new()?, new()?, new()?);
-    let state = thread.get_state(space.handle(), client.handle(), server.handle());
-    let mut state = state.map_err(error_of)?;
-    f(&mut state);
-    let named = |reference: &Ref| match reference.kind() {
-        abi::RefKind::Null => 0,
-        _ => reference.handle(),
-    };
-    let set = thread.set_state(&state, named(&space), named(&client), named(&server));
-    set.map_err(error_of)
 }
 
 impl Held {
@@ -188,13 +175,14 @@ impl Held {
         if self.state(number)?.exception_delivered != 0 {
             return Err(Error::Unsupported);
         }
-        change(thread, f)
+        thread.change(f).map_err(error_of)
     }
 
     /// Has a thread stop behind its next instruction, or behind the call that it is in.
     pub(crate) fn step(&self, number: usize) -> Result<(), Error> {
         let thread = self.thread(number)?;
-        change(thread, |state| state.registers.rflags |= SINGLE_STEP)
+        let set = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
+        set.map_err(error_of)
     }
 
     /// Where an address is: the range, and how many bytes there are from there on.
@@ -241,7 +229,8 @@ impl Held {
         self.pieces(address, into.len(), |region, offset, piece| match region {
             None => self.memory_window.read(offset, &mut into[piece]),
             Some(region) => {
-                // Its keeper may be anybody, and need not answer.
+                // Its keeper may be anybody, and need not answer. If the page goes after this look it is waited for
+                // nevertheless (`CAVEATS.md`).
                 let page = offset & !(PAGE_SIZE - 1);
                 if region.search(page, page + PAGE_SIZE, 1).is_err() {
                     return Err(Error::NotFound);
@@ -300,8 +289,8 @@ impl Held {
         self.session.pass(spot)
     }
 
-    /// What has happened since it went on; if something has, it stands still. Of several things that have happened the first: what other threads have
-    /// met they meet again.
+    /// What has happened since it went on; if something has, it stands still. Of several things that have happened the
+    /// first: what other threads have met they meet again.
     pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
         let (spot, code, _) = match self.session.taken() {
             Err(Error::NotFound) if !self.status()?.has_ended() => return Ok(None),

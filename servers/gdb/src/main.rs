@@ -1,7 +1,8 @@
 //! `gdb`: the debugger's server, at the machine's fourth serial port.
 //!
-//! Whoever is at the other end of that line has the power over all processes, which the system port gives: `./fermata run --gdb PORT` says who that is. One thread
-//! does everything; interrupts of the line wake it, and so does one more thread for the process that is debugged, which waits for what happens there.
+//! Whoever is at the other end of that line has the power over all processes, which the system port gives: `./fermata
+//! run --gdb PORT` says who that is. One thread does everything; interrupts of the line wake it, and so does one more
+//! thread for the process that is debugged, which waits for what happens there.
 #![no_std]
 #![no_main]
 
@@ -19,7 +20,7 @@ use gdbstub::conn::Connection;
 use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::GdbStub;
 use proto::Error;
-use rt::{sys, thread};
+use rt::{sys, thread, time};
 use services::device::DevicesClient;
 use target::Machine;
 use uart::{Granted, Uart};
@@ -37,6 +38,11 @@ const PACKET: usize = 16 << 10;
 
 /// Bytes that wait to be sent, beyond which nothing more is heard. One packet's answer comes on top.
 const MOST_OUTPUT: usize = 4 * PACKET;
+
+/// Most bytes that are heard in one go, and how long this rests then, in nanoseconds: a device that always has another
+/// byte takes the processor from no program.
+const BURST: u32 = 1024;
+const PAUSE: u64 = 1_000_000;
 
 /// The line.
 struct Line {
@@ -125,7 +131,9 @@ fn serve() -> Result<Infallible, Error> {
     let mut newcomer = Newcomer::default();
     let mut at = Some(stub(&line, &mut machine)?);
     loop {
-        loop {
+        let mut left = BURST;
+        while left > 0 {
+            left -= 1;
             if line.borrow().output.len() > MOST_OUTPUT {
                 // Who does not listen is not answered further: there is an interrupt when some of it has gone.
                 break;
@@ -153,7 +161,13 @@ fn serve() -> Result<Infallible, Error> {
             at = Some(stub(&line, &mut machine)?);
         }
         line.borrow_mut().pump();
-        sys::thread_wait_interrupt();
+        match left {
+            // There may be more, of which the device does not tell again.
+            0 => time::sleep(PAUSE),
+            _ => {
+                sys::thread_wait_interrupt();
+            }
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A serial line does not say that who was at its other end has gone and somebody else is there. Each debugger begins with the packet `qSupported`, and sends it once.
+//! A serial line does not say that who was at its other end has gone and somebody else is there. Each debugger begins
+//! with the packet `qSupported`, and sends it once.
 
 /// How that packet begins.
 const FIRST: &[u8] = b"$qSupported";

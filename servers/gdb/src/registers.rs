@@ -1,7 +1,7 @@
 //! A thread's registers as GDB has them.
 //!
-//! Their order is that of the features `org.gnu.gdb.i386.core`, `.sse`, `.segments` and `.linux` in GDB's manual ("i386 Features"); [`description`]
-//! tells GDB so. `fxsave64` lays the FPU's out as the processor's manuals say.
+//! Their order is that of the features `org.gnu.gdb.i386.core`, `.sse`, `.segments` and `.linux` in GDB's manual ("i386
+//! Features"); [`description`] tells GDB so. `fxsave64` lays the FPU's out as the processor's manuals say.
 use abi::state::ThreadState;
 use abi::x86_64::ROLES;
 use alloc::format;

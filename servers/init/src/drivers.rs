@@ -259,8 +259,8 @@ impl Starter {
                 }
                 (true, false) => time::sleep(PAUSE),
                 (false, _) => {
-                    // Whoever opens a session there has those of clients that have ended end: what a driver had is taken back, also if it has given its
-                    // session to somebody, and none comes after it.
+                    // Whoever opens a session there has those of clients that have ended end: what a driver had is
+                    // taken back, also if it has given its session to somebody, and none comes after it.
                     let _ = control();
                 }
             }

@@ -18,8 +18,8 @@ use services::system::{Death, DriverState};
 pub struct Driver {
     /// The program.
     pub program: &'static str,
-    /// The reserved name of the service that it offers, and what it may ask the device server for (`servers/device/src/manifest.rs` says how to
-    /// read it).
+    /// The reserved name of the service that it offers, and what it may ask the device server for
+    /// (`servers/device/src/manifest.rs` says how to read it).
     pub line: &'static str,
     /// A driver whose service it uses: it is started when that is, whatever devices there are, and may control it.
     pub uses: Option<&'static str>,
@@ -116,13 +116,15 @@ pub const DEBUGGER: Driver = Driver {
 /// Names whose driver another one can stand in for.
 const REPLACED: [&str; 2] = ["disk", "link"];
 
-/// The name of a driver that only the boot archive can add, and that is a server as those are: who plays is heard with gaps if it does not get its turn.
+/// The name of a driver that only the boot archive can add, and that is a server as those are: who plays is heard with
+/// gaps if it does not get its turn.
 const SOUND: &str = "sound";
 
-/// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME WORDS...` for
-/// each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the driver of that name, as that
-/// would be. All others are added, with the priority of programs, but for one for `sound`, which has that of servers. What is no such line, and a name that somebody has already, is left
-/// out. With a `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
+/// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME
+/// WORDS...` for each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the
+/// driver of that name, as that would be. All others are added, with the priority of programs, but for one for `sound`,
+/// which has that of servers. What is no such line, and a name that somebody has already, is left out. With a
+/// `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
 #[must_use]
 pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
     let mut drivers = DRIVERS.to_vec();

@@ -7,6 +7,7 @@ extern crate alloc;
 mod control;
 mod drivers;
 mod first;
+mod keeper;
 mod names;
 mod native;
 mod reader;
@@ -159,6 +160,10 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     let options = Options::new(&String::from_utf8_lossy(&info.command_line[..length]));
     let own_thread = ThreadAt(ROOT_THREAD);
     own_thread.set_priority(PRIORITY).map_err(words)?;
+    keeper::start(PRIORITY).map_err(words)?;
+    if options.test && !keeper::works() {
+        return Err("init does not get its own exceptions".to_string());
+    }
 
     // Maps the boot archive for as long as init runs.
     let offset = info.archive.start % PAGE_SIZE;
@@ -345,7 +350,6 @@ impl Boot {
         let launch = Launch {
             start,
             priority,
-            // The tests try everything that a manager can.
             ceiling: match path {
                 // The tests try everything that a manager can.
                 _ if path.starts_with("test/") => u64::from(abi::PRIORITIES) - 1,

@@ -3,7 +3,7 @@
 //! This thread answers everything at once and calls no server but the memory server, so that every
 //! other server can always reach it.
 use crate::drivers::{self, manifest};
-use crate::native::{Manager, Processes};
+use crate::native::{Manager, Met, Processes};
 use crate::{control, slow};
 use abi::message::ExceptionMessage;
 use alloc::collections::BTreeMap;
@@ -352,11 +352,17 @@ impl Host<SystemStub<Power>> for Init {
         }
     }
 
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage, _: &mut Resumption) {
-        park();
-        if let Some(pid) = pid_of(alias) {
-            if let Some(line) = self.0.with(|manager| manager.exception(pid, message)) {
-                slow::say(line);
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage, resumption: &mut Resumption) {
+        let Some(pid) = pid_of(alias) else {
+            return park();
+        };
+        match self.0.with(|manager| manager.exception(pid, message)) {
+            Met::GoesOn(registers) => resumption.all(&registers),
+            Met::Parked(line) => {
+                park();
+                if let Some(line) = line {
+                    slow::say(line);
+                }
             }
         }
     }

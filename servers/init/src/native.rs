@@ -5,10 +5,12 @@
 //! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
 //! numbers of processes.
 //!
-//! * [`start`]: how one is started; [`held`]: what is done with one; [`mod@debug`]: what a debugger does; [`watch`]: what people are told of its
-//!   objects, and of who waits for whom; [`serve`]: what others ask.
+//! * [`start`]: how one is started; [`jobs`]: who pays for its kernel memory; [`held`]: what is done with one;
+//!   [`mod@debug`]: what a debugger does; [`watch`]: what people are told of its objects, and of who waits for whom;
+//!   [`serve`]: what others ask.
 mod debug;
 mod held;
+mod jobs;
 mod serve;
 mod start;
 mod watch;
@@ -16,6 +18,7 @@ mod watch;
 use crate::drivers::{manifest, Drivers};
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
+use abi::Registers;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,6 +27,7 @@ use alloc::vec::Vec;
 use debug::Debugged;
 use fermata_init::{may_control, may_have};
 use interface::server::{own_port, Event, OWN};
+use jobs::Jobs;
 use process::account::Supply;
 use process::{words, Copies, Process, MOST_TOLD};
 use proto::Error;
@@ -37,6 +41,14 @@ use start::Coming;
 
 pub(crate) use serve::Serving;
 pub(crate) use start::Launch;
+
+/// What comes of an exception.
+pub(crate) enum Met {
+    /// The thread goes on with these registers.
+    GoesOn(Registers),
+    /// It does not go on by itself. A line for people, if that was the end of its process.
+    Parked(Option<String>),
+}
 
 /// Most processes.
 const MAX_PROCESSES: usize = 1024;
@@ -62,8 +74,8 @@ struct Live {
     process: Process,
     /// Threads stopped by `stop`.
     stopped: Vec<ThreadAt>,
-    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop of the `freeze` for which it was
-    /// made, and would have those of all others, too.
+    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop
+    /// of the `freeze` for which it was made, and would have those of all others, too.
     frozen: Option<Frozen>,
     /// Its part of an image, as it was when it was last frozen.
     part: Vec<u8>,
@@ -137,8 +149,8 @@ impl Entry {
     }
 }
 
-/// What all processes share.
-/// Most frozen copies of the memories of one job's processes, and of all: a process that is saved beyond that stands still until it is written.
+/// What all processes share. Most frozen copies of the memories of one job's processes, and of all: a process that is
+/// saved beyond that stands still until it is written.
 const MAX_JOB_COPIES: usize = 8;
 const MAX_COPIES: usize = 16;
 
@@ -167,6 +179,7 @@ pub(crate) struct Manager {
     drivers: Drivers,
     collocated: Collocated,
     copies: Copies,
+    jobs: Jobs,
 }
 
 /// What is collocated, as boot said, and what it takes to do so.
@@ -290,6 +303,7 @@ impl Manager {
             drivers,
             collocated,
             copies: Copies::new(MAX_JOB_COPIES, MAX_COPIES),
+            jobs: Jobs::default(),
         }
     }
 
@@ -359,12 +373,11 @@ impl Manager {
 
     /// A free number for a process that `owner` starts, and its job.
     fn new_pid(&mut self, owner: Pid) -> Result<(Pid, Pid), Error> {
-        if self.entries.len() + self.coming.len() >= MAX_PROCESSES {
+        let jobs = self.jobs_in_use();
+        let idle = self.jobs.forget(&jobs);
+        if self.entries.len() + self.coming.len() + idle >= MAX_PROCESSES {
             return Err(Error::Limit);
         }
-        let coming = self.coming.values().map(|coming| coming.job);
-        let jobs = self.entries.values().map(|entry| entry.job);
-        let jobs: Vec<Pid> = jobs.chain(coming).collect();
         let job = self.job_of(owner);
         if let Some(job) = job {
             if jobs.iter().filter(|other| **other == job).count() >= MAX_JOB {
@@ -377,6 +390,7 @@ impl Manager {
                 || self.entries.contains_key(&pid)
                 || self.coming.contains_key(&pid)
                 || jobs.contains(&pid)
+                || self.jobs.has(pid)
         };
         while taken(self.next) {
             self.next = self.next.wrapping_add(1);
@@ -410,6 +424,7 @@ impl Manager {
         Supply {
             supervisor: *self.supervisor,
             limits: limits(self.total),
+            payer: None,
         }
     }
 
@@ -434,6 +449,7 @@ impl Manager {
             live.process.destroy();
             entry.status = status;
             entry.arriving = None;
+            self.jobs.settle(entry.job);
             names::forget(pid);
             for coming in self.coming.values_mut().filter(|new| new.owner == pid) {
                 coming.unwanted = true;
@@ -489,9 +505,19 @@ impl Manager {
         Ok(())
     }
 
-    /// A thread of a process met an exception, which is parked: a line for people if that was the
-    /// end of the process.
-    pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<String> {
+    /// A thread of a process met an exception.
+    pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Met {
+        let live = self.entries.get(&pid).and_then(|entry| entry.live.as_ref());
+        if live.is_some_and(|live| live.frozen.is_none()) {
+            if let Some(registers) = rt::guard::goes_on(message.code, &message.registers) {
+                return Met::GoesOn(registers);
+            }
+        }
+        Met::Parked(self.parked_exception(pid, message))
+    }
+
+    /// An exception of which the thread does not go on by itself: a line for people if that was the end of the process.
+    fn parked_exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<String> {
         if self.take_exceptions(pid) {
             return None;
         }
@@ -529,6 +555,7 @@ impl Manager {
             return;
         };
         let met = live.process.threads().into_iter().find_map(|thread| {
+            process::debug::let_guarded_go_on(thread);
             let state = thread.get_state(0, 0, 0).ok()?;
             (state.exception_delivered != 0).then_some(state)
         });

@@ -110,8 +110,8 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     })
 }
 
-/// Whether a request that names this host was meant for this machine by whoever typed its address: a name that somebody else owns could be made to lead
-/// here, and its pages would read the answers (DNS rebinding).
+/// Whether a request that names this host was meant for this machine by whoever typed its address: a name that somebody
+/// else owns could be made to lead here, and its pages would read the answers (DNS rebinding).
 #[must_use]
 pub fn is_own(host: &str) -> bool {
     let name = match host.rsplit_once(':') {

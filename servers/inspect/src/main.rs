@@ -1,7 +1,8 @@
 //! `inspect`: a page that shows the machine, on the network.
 //!
-//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What takes long has a thread of its own. What is shown is asked for at most a few times a
-//! second, however many look: who is asked has a higher priority than programs.
+//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What takes long has
+//! a thread of its own. What is shown is asked for at most a few times a second, however many look: who is asked has a
+//! higher priority than programs.
 #![no_std]
 #![no_main]
 

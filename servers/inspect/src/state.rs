@@ -209,7 +209,8 @@ impl Process {
         }
     }
 
-    /// Whether it is worth asking whom its threads wait for: one that waits for a time, or a server that waits for clients, waits for nobody.
+    /// Whether it is worth asking whom its threads wait for: one that waits for a time, or a server that waits for
+    /// clients, waits for nobody.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.threads.iter().any(Thread::may_wait)
@@ -286,7 +287,8 @@ impl State {
         }
     }
 
-    /// Notes that threads of Linux programs that are in a call wait for the personality. For what that waits, what they are about to do says.
+    /// Notes that threads of Linux programs that are in a call wait for the personality. For what that waits, what they
+    /// are about to do says.
     pub fn add_linux_waits(&mut self) {
         let mut all = self.processes.iter();
         let personality =

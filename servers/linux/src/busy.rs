@@ -1,7 +1,8 @@
 //! Files that are executed, and files that are open for writing: as in Linux, none is both (`ETXTBSY`).
 //!
-//! A memory holds an [`Executed`] of the file that its program came from, which keeps that open, so that its number is no other file's. The last one that
-//! goes says so by itself, however the process ended. Descriptions are counted by file, and those that may be written. So each question is one look into a table.
+//! A memory holds an [`Executed`] of the file that its program came from, which keeps that open, so that its number is
+//! no other file's. The last one that goes says so by itself, however the process ended. Descriptions are counted by
+//! file, and those that may be written. So each question is one look into a table.
 //!
 //! Only the program itself is protected, as in Linux: no interpreter, no script, no library once it is mapped.
 
@@ -69,8 +70,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// A file, which is open, is executed from now on; and whether it was not before. Then it is closed when nobody executes it any more, and the caller does not
-    /// close it.
+    /// A file, which is open, is executed from now on; and whether it was not before. Then it is closed when nobody
+    /// executes it any more, and the caller does not close it.
     pub fn execute(&mut self, ino: u64) -> (Rc<Executed>, bool) {
         let had = self.files.entry(ino).or_default();
         if let Some(executed) = had.executed.upgrade() {

@@ -1,7 +1,8 @@
 //! The machine's clock, which is this server's own: it is in no image.
 //!
-//! It is read several times for calls that wait, and so from the processor's counter, as programs read theirs ([`vdso`]), not by a call of the kernel.
-//! The kernel makes the time of the counter in the same way, so that both say the same.
+//! It is read several times for calls that wait, and so from the processor's counter, as programs read theirs
+//! ([`vdso`]), not by a call of the kernel. The kernel makes the time of the counter in the same way, so that both say
+//! the same.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

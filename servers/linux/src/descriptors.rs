@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::process::Fd;
 
-/// Descriptors by number. As in Linux it is an array, as long as the highest number needs: nearly every call looks one up, and programs open and close
-/// the lowest free one again and again.
+/// Descriptors by number. As in Linux it is an array, as long as the highest number needs: nearly every call looks one
+/// up, and programs open and close the lowest free one again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     /// The last one is there.
@@ -130,6 +130,7 @@ mod tests {
                     kind: Kind::Device(Device::Null),
                     flags: round,
                     offset: 0,
+                    owner: None,
                 });
                 let entry = Fd {
                     description,

@@ -21,7 +21,9 @@ use services::fs::{Attr, Flags, Opened};
 use services::process::Status;
 
 use crate::calls;
-use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
+use crate::errno::{
+    Errno, EACCES, EFAULT, EILSEQ, EINTR, EIO, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR,
+};
 use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::loading;
@@ -181,6 +183,8 @@ impl From<OutOfMemory> for Stop {
 /// What a call returns.
 pub type Result<T = u64> = core::result::Result<T, Stop>;
 
+/// Most links in the way of a path that only this server knows.
+pub const MAX_LINKS: usize = 8;
 /// `AT_FDCWD`.
 pub use linux_raw_sys::general::AT_FDCWD;
 
@@ -397,6 +401,7 @@ impl Caller<'_> {
             };
             path::join(&base, path)
         };
+        let absolute = self.through_links(absolute)?;
         let Some(special) = special::find(&self.p, &absolute) else {
             return Ok(Target::Path(absolute));
         };
@@ -405,6 +410,47 @@ impl Caller<'_> {
             Special::LinkOf(number, link) => Special::Link(proc::target(self, number, link)?),
             special => special,
         }))
+    }
+
+    /// A path that goes through links which only this server knows (`/proc/self/cwd/file`, `/dev/fd/3/file`) without these.
+    fn through_links(&mut self, mut absolute: String) -> Result<String> {
+        // One of another process can lead to one again.
+        for _ in 0..MAX_LINKS {
+            let is_below = ["/proc/", "/dev/fd/"]
+                .into_iter()
+                .any(|with| absolute.starts_with(with));
+            match is_below.then(|| self.through_link(&absolute)).transpose()? {
+                Some(Some(on)) => absolute = on,
+                _ => return Ok(absolute),
+            }
+        }
+        Err(ELOOP.into())
+    }
+
+    /// The same without the first one of them.
+    fn through_link(&mut self, absolute: &str) -> Result<Option<String>> {
+        let name = path::lexical(absolute);
+        for (at, _) in name.match_indices('/').skip(1) {
+            let (link, rest) = (&name[..at], &name[at + 1..]);
+            let to = match special::find(&self.p, link) {
+                None => return Ok(None),
+                Some(Special::Link(to)) => to,
+                Some(Special::LinkOf(number, link)) => proc::target(self, number, link)?,
+                Some(Special::Descriptor(fd)) => {
+                    let kind = self.p.files.get(fd).map_err(|_| ENOENT)?.kind.clone();
+                    match kind {
+                        Kind::Directory { ino, .. } => self.fs_path(&Request::PathOf { ino })?,
+                        Kind::Folder(folder) => folder.path(),
+                        _ => return Err(ENOTDIR.into()),
+                    }
+                }
+                // What another process has open is that one's.
+                Some(Special::DescriptorOf(..)) => return Err(EACCES.into()),
+                Some(_) => continue,
+            };
+            return Ok(Some(path::join(&to, rest)));
+        }
+        Ok(None)
     }
 
     // --- Waiting ---
@@ -601,7 +647,7 @@ pub fn answer(
                 Some(EINTR.rax())
             }
         },
-        Err(Stop::Turn) => match cut_short(task, system) {
+        Err(Stop::Turn) => match cut_short(task, system, entry) {
             None => return Outcome::Turn.into(),
             Some(value) => Some(value),
         },
@@ -752,10 +798,10 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
 }
 
 /// What a call returns that has done a part and gets a signal now; `None` if it goes on.
-fn cut_short(task: &mut Task, system: &mut System) -> Option<u64> {
+fn cut_short(task: &mut Task, system: &mut System, entry: &Registers) -> Option<u64> {
     let wake = Wake {
         // What is loaded is there as a whole or not at all.
-        firm: task.loading.is_some(),
+        firm: task.loading.is_some() || calls::is_firm(entry),
         ..Wake::default()
     };
     Some(match interruption(task, system, &wake)? {
@@ -1040,7 +1086,7 @@ pub fn interrupt(
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
     if loads || is_queued || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
         // It is about to go on with a call of which a part is done, or that has a place in a queue.
-        match cut_short(task, system) {
+        match cut_short(task, system, &registers) {
             None => {
                 return Outcome::Go {
                     registers,
@@ -1137,6 +1183,12 @@ pub fn exception(
             let need = (message.detail & 7) as Prot;
             if area.is_some_and(|a| a.prot & need == need && a.prot != 0) {
                 // The area allows the access, so no memory was free for the page.
+                if host.give_up_templates() {
+                    return Outcome::Go {
+                        registers,
+                        fpu: None,
+                    };
+                }
                 return out_of_memory(task, system, host);
             }
             let code = if area.is_some() { 2 } else { 1 };

@@ -22,7 +22,7 @@ use process::executable::{
 };
 
 use crate::files::{Reply, Request};
-use services::fs::{mode, Flags, Opened};
+use services::fs::{mode, Attr, Flags, Opened, ON_DISK};
 
 use crate::busy::Executed;
 use crate::calls::file::step_of;
@@ -36,6 +36,7 @@ use crate::process::{copied, Current, Ids, Shared, Task, MAX_TITLE};
 use crate::signal::Stack;
 use crate::special::{self, Special};
 use crate::system::System;
+use crate::templates::Loaded;
 use crate::wire::Writer;
 
 /// Most bytes of arguments and environment together.
@@ -109,6 +110,8 @@ impl Failure {
 /// An open file that is to be loaded.
 struct Image {
     ino: u64,
+    /// What it was before anything was read of it, if it may be kept.
+    before: Option<Attr>,
     path: String,
     header: Header,
     layout: Layout,
@@ -125,8 +128,8 @@ pub struct Prepared {
     name: String,
     /// The files that were looked at.
     inos: Vec<u64>,
-    /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its first stack is there, and arguments
-    /// and environment are nowhere else any more.
+    /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its
+    /// first stack is there, and arguments and environment are nowhere else any more.
     staged: Option<First>,
     /// That its file is executed ([`Prepared::execute`]), and whether that has it closed.
     executed: Option<(Rc<Executed>, bool)>,
@@ -154,19 +157,33 @@ pub struct Staged {
     bases: Vec<u64>,
     /// How many segments are there, and bytes of the next one.
     done: (usize, u64),
+    /// What it is loaded from, if it may be kept.
+    loaded: Option<Loaded>,
+    /// Its first stack, as long as that is not there, and its address: if it may be kept.
+    stack: (u64, Vec<u8>),
 }
 
 impl Staged {
     /// Begins with a program, which is closed if that fails.
     pub fn new(host: &mut dyn Host, mut prepared: Prepared, ids: &Ids) -> Result<Self, Errno> {
         match Self::begin(host, &prepared, ids) {
-            Ok((bases, first)) => {
+            Ok(begun) => {
                 (prepared.args, prepared.env) = (Vec::new(), Vec::new());
+                let Begun {
+                    bases,
+                    first,
+                    stack,
+                    loaded,
+                    is_there,
+                } = begun;
+                let stack = (first.rsp, stack);
                 prepared.staged = Some(first);
                 Ok(Staged {
                     prepared,
                     bases,
-                    done: (0, 0),
+                    done: (if is_there { usize::MAX } else { 0 }, 0),
+                    loaded,
+                    stack,
                 })
             }
             Err(error) => {
@@ -177,16 +194,30 @@ impl Staged {
         }
     }
 
-    fn begin(
-        host: &mut dyn Host,
-        prepared: &Prepared,
-        ids: &Ids,
-    ) -> Result<(Vec<u64>, First), Errno> {
+    fn begin(host: &mut dyn Host, prepared: &Prepared, ids: &Ids) -> Result<Begun, Errno> {
         let bases = bases(prepared).ok_or(ENOMEM)?;
-        host.stage()?;
-        let (first, stack) = first(host, prepared, &bases, ids)?;
-        host.write_staged(first.rsp, &stack).map_err(|_| ENOMEM)?;
-        Ok((bases, first))
+        let loaded = loaded(prepared);
+        let is_there = host.stage(loaded.as_ref())?;
+        let (first, mut stack) = first(host, prepared, &bases, ids)?;
+        // What is kept until then is kept here, and charged to nobody.
+        let loaded = loaded.filter(|_| !is_there && stack.len() <= MOST_KEPT);
+        if loaded.is_none() {
+            host.write_staged(first.rsp, &stack).map_err(|_| ENOMEM)?;
+            stack = Vec::new();
+        }
+        Ok(Begun {
+            bases,
+            first,
+            stack,
+            loaded,
+            is_there,
+        })
+    }
+
+    /// Whether nothing has to be read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.done.0 == usize::MAX
     }
 
     /// Reads the next piece: whether all is there. What waits for the disk changes nothing.
@@ -226,7 +257,52 @@ impl Staged {
             }
             self.done = (self.done.0 + 1, 0);
         }
+        if let Some(loaded) = self.loaded.take() {
+            host.keep_staged(&loaded);
+        }
+        let (at, stack) = core::mem::take(&mut self.stack);
+        if !stack.is_empty() {
+            host.write_staged(at, &stack).map_err(|_| ENOMEM)?;
+        }
         Ok(true)
+    }
+}
+
+/// Most bytes of a first stack that wait until a template has been made.
+const MOST_KEPT: usize = 16 << 10;
+
+/// A program whose segments are to be read.
+struct Begun {
+    bases: Vec<u64>,
+    first: First,
+    /// Its first stack.
+    stack: Vec<u8>,
+    loaded: Option<Loaded>,
+    /// Its segments are there already.
+    is_there: bool,
+}
+
+/// In which the memory server counts.
+const PIECE: u64 = proto::layout::CHUNK;
+
+/// What a program is loaded from.
+fn loaded(prepared: &Prepared) -> Option<Loaded> {
+    let files: Option<Vec<Attr>> = prepared.images().map(|image| image.before).collect();
+    let segments = prepared.images().flat_map(|image| &image.layout.loads);
+    // As much as it may take of an account, which counts in pieces.
+    let taken = |segment: &ProgramHeader| segment.p_filesz.next_multiple_of(PIECE) + PIECE;
+    Loaded::new(&files?, segments.map(taken).sum())
+}
+
+/// What a file is that is going to be read, if what is loaded of it may be kept.
+fn before_of(host: &mut dyn Host, opened: &Opened) -> Option<Attr> {
+    if opened.ino & ON_DISK != 0 {
+        return None;
+    }
+    let request = Request::StatIno { ino: opened.ino };
+    match host.fs(&request, &[], &mut []) {
+        Ok((Reply::Attr(attr), _)) => Some(attr),
+        _ => None,
     }
 }
 
@@ -361,7 +437,12 @@ fn prot(segment: &ProgramHeader) -> Prot {
 }
 
 /// Reads and checks the headers of an open file.
-fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Result<Image, Failure> {
+fn examine(
+    host: &mut dyn Host,
+    (attr, before): (&Opened, Option<Attr>),
+    path: &str,
+    first: &[u8],
+) -> Result<Image, Failure> {
     let bad = |reason: &str| Failure::new(ENOEXEC, path, &format!("not an executable: {reason}"));
     let header = executable::header(first).map_err(bad)?;
     if header.entry >= abi::USER_END / 2 {
@@ -383,6 +464,7 @@ fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Resu
     }
     Ok(Image {
         ino: attr.ino,
+        before,
         path: path.to_string(),
         header,
         layout,
@@ -503,6 +585,8 @@ fn prepare_open(
     args: &mut Vec<Vec<u8>>,
     named: &str,
 ) -> Result<Step, Failure> {
+    // Only of what is large something is kept.
+    let before = (attr.size > STEP).then(|| before_of(host, attr)).flatten();
     let mut first = [0; 256];
     let got =
         read_at(host, attr.ino, 0, &mut first, false).map_err(|e| Failure::from_fs(e, named))?;
@@ -530,7 +614,7 @@ fn prepare_open(
         *args = new;
         return Ok(Step::Script(interpreter.to_string()));
     }
-    let image = examine(host, attr, canonical, first)?;
+    let image = examine(host, (attr, before), canonical, first)?;
     let Some((offset, length)) = image.layout.interpreter else {
         let native = is_native(host, &image).map_err(|e| Failure::from_fs(e, named))?;
         return Ok(match native {
@@ -545,10 +629,11 @@ fn prepare_open(
     let path = core::str::from_utf8(path)
         .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
     let (attr, canonical) = open(host, system, path).map_err(|f| f.of_interpreter(named))?;
+    let of_it = image.before.and_then(|_| before_of(host, &attr));
     let mut first = [0; executable::HEADER];
     let interpreter = read_at(host, attr.ino, 0, &mut first, false)
         .map_err(|e| Failure::from_fs(e, path))
-        .and_then(|got| examine(host, &attr, &canonical, &first[..got]));
+        .and_then(|got| examine(host, (&attr, of_it), &canonical, &first[..got]));
     match interpreter {
         Ok(interpreter) if interpreter.header.position_independent => {
             Ok(Step::Program(Box::new((image, Some(interpreter)))))
@@ -616,7 +701,9 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
             "arguments and environment are too long",
         ));
     }
-    if host.memory_usage().free < resident.saturating_add(RESERVE) {
+    let is_short =
+        |host: &mut dyn Host| host.memory_usage().free < resident.saturating_add(RESERVE);
+    if is_short(host) && (!host.give_up_templates() || is_short(host)) {
         return Err(Failure::new(ENOMEM, path, "memory is out"));
     }
     Ok(())

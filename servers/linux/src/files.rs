@@ -41,8 +41,8 @@ pub enum Request {
         ino: Ino,
         size: u64,
     },
-    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Done` with bulk, as [`services::fs::listing`] takes it, for which there is to be room
-    /// ([`services::fs::ENTRIES_ROOM`]).
+    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Done` with bulk, as
+    /// [`services::fs::listing`] takes it, for which there is to be room ([`services::fs::ENTRIES_ROOM`]).
     ReadDir {
         ino: Ino,
         cookie: u64,

@@ -10,6 +10,7 @@ use crate::errno::{Errno, ESRCH};
 use crate::memory::Area;
 use crate::process::Task;
 use crate::system::Tid;
+use crate::templates::Loaded;
 use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 
@@ -64,7 +65,8 @@ pub trait Host {
     fn unmap(&mut self, slot: u32);
     /// Makes a memory object, of as many zeros as an address space has bytes, which counts for who calls.
     fn new_object(&mut self, id: u64) -> Result<(), Errno>;
-    /// A memory object of an image: the one with this number of those that were made for the tree that is being restored. Errors: `EIO` if there is none.
+    /// A memory object of an image: the one with this number of those that were made for the tree that is being
+    /// restored. Errors: `EIO` if there is none.
     fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno>;
     /// Ends a memory object, of which no mapping is left.
     fn end_object(&mut self, id: u64);
@@ -110,7 +112,8 @@ pub trait Host {
         None
     }
 
-    /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for from now on is not for the call.
+    /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for
+    /// from now on is not for the call.
     fn end_call(&mut self) -> bool {
         false
     }
@@ -180,12 +183,22 @@ pub trait Host {
         let _ = (tid, registers, fpu);
         Err(ESRCH)
     }
-    /// Makes a memory that is going to be the process's ([`Host::leave_memory`]), empty, unless there is one already.
-    fn stage(&mut self) -> Result<(), Errno>;
+    /// Makes a memory that is going to be the process's ([`Host::leave_memory`]), unless there is one already: whether
+    /// all that is loaded from `loaded` is there already; if not it is empty.
+    fn stage(&mut self, loaded: Option<&Loaded>) -> Result<bool, Errno>;
+    /// What was loaded from this is there, and nothing else yet: others may be made of it.
+    fn keep_staged(&mut self, loaded: &Loaded) {
+        let _ = loaded;
+    }
+    /// Gives up what was kept ([`Host::keep_staged`]), since memory is short: whether there was something.
+    fn give_up_templates(&mut self) -> bool {
+        false
+    }
     /// Writes to that memory.
     fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
     /// Ends that memory.
     fn unstage(&mut self);
-    /// From now on the memory of the process is another one, that nobody shares with it: the one that was made for that, or one that is empty.
+    /// From now on the memory of the process is another one, that nobody shares with it: the one that was made for
+    /// that, or one that is empty.
     fn leave_memory(&mut self) -> Result<(), Errno>;
 }

@@ -1,13 +1,14 @@
 //! Instances of `inotify`: who watches which files and directories, and what has happened to these.
 //!
-//! * A [`Mark`] is a file that somebody watches, by inode. It keeps the file open as long as it has a name, so that its path can be asked for.
+//! * A [`Mark`] is a file that somebody watches, by inode. It keeps the file open as long as it has a name, so that its
+//!   path can be asked for.
 //! * An [`Instance`] has a [`Queue`] of records as programs read them, byte for byte.
-//! * A [`Place`] is where an open file is found, its directory and its name there: who watches a directory is told of what happens to what is in it. It is looked
-//!   for when a description is opened while anybody watches directories, or, of a file in memory, when something first happens to it, and then kept
-//!   ([`crate::calls::inotify`]).
+//! * A [`Place`] is where an open file is found, its directory and its name there: who watches a directory is told of
+//!   what happens to what is in it. It is looked for when a description is opened while anybody watches directories,
+//!   or, of a file in memory, when something first happens to it, and then kept ([`crate::calls::inotify`]).
 //!
-//! While nobody watches anything all of it is one look at an empty table ([`Inotifies::is_unwatched`]). What happens is told of where calls do it
-//! ([`crate::calls::inotify`]) and where descriptions end ([`System::closed_watched`]).
+//! While nobody watches anything all of it is one look at an empty table ([`Inotifies::is_unwatched`]). What happens is
+//! told of where calls do it ([`crate::calls::inotify`]) and where descriptions end ([`System::closed_watched`]).
 //!
 //! A file ends for who watches it (`IN_DELETE_SELF`) when it has no name and nobody has it open ([`crate::busy`]).
 
@@ -121,8 +122,9 @@ impl Queue {
         }
     }
 
-    /// Puts a record behind the others, of which there are at most `most` bytes: whether there is one more. The same again is nothing new; instead of what has no
-    /// room (or no memory, if `has_room` says so) there is one that says that something is lost.
+    /// Puts a record behind the others, of which there are at most `most` bytes: whether there is one more. The same
+    /// again is nothing new; instead of what has no room (or no memory, if `has_room` says so) there is one that says
+    /// that something is lost.
     fn push(&mut self, record: &[u8], most: usize, has_room: bool) -> bool {
         if self.bytes.len() + record.len() > most || !has_room {
             let lost = core::mem::replace(&mut self.lost, true);
@@ -300,7 +302,8 @@ impl Inotifies {
         self.all.get_mut(&id).map(|instance| &mut instance.queue)
     }
 
-    /// The watches of an instance by their numbers: the file, what is asked of it, and whether it has no name any more. And the last number.
+    /// The watches of an instance by their numbers: the file, what is asked of it, and whether it has no name any more.
+    /// And the last number.
     #[must_use]
     pub fn watches(&self, id: u64) -> (Vec<(u64, Watch, bool)>, i32) {
         let Some(instance) = self.all.get(&id) else {
@@ -454,8 +457,8 @@ impl System {
         self.watch_of(id, ino).is_some()
     }
 
-    /// Has an instance watch a file, which is open once for that: the number of the watch, and whether the file stays open for it. `asks` is as the call says it.
-    /// Errors: `EEXIST`, `ENOSPC`; the file is to be closed then.
+    /// Has an instance watch a file, which is open once for that: the number of the watch, and whether the file stays
+    /// open for it. `asks` is as the call says it. Errors: `EEXIST`, `ENOSPC`; the file is to be closed then.
     pub fn watch_file(
         &mut self,
         id: u64,
@@ -486,8 +489,8 @@ impl System {
         Ok((known.wd, false))
     }
 
-    /// Has an instance watch a file that it does not watch, and whether that has no name but is open. Whether nobody watched it, so that it stays open for that.
-    /// Errors: `ENOSPC`; nothing has changed then.
+    /// Has an instance watch a file that it does not watch, and whether that has no name but is open. Whether nobody
+    /// watched it, so that it stays open for that. Errors: `ENOSPC`; nothing has changed then.
     pub fn add_watch(
         &mut self,
         id: u64,
@@ -578,7 +581,8 @@ impl System {
         }
     }
 
-    /// Something has happened to a file, or to something in it if there is a name: those who watch it for that are told. `is_gone`: it has no name any more.
+    /// Something has happened to a file, or to something in it if there is a name: those who watch it for that are
+    /// told. `is_gone`: it has no name any more.
     fn tell_watchers(
         &mut self,
         host: &mut dyn Host,

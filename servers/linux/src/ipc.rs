@@ -1,15 +1,18 @@
 //! System V IPC: shared memory, sets of semaphores and queues of messages.
 //!
-//! What there is of it is of a *tree* ([`Ipc`]): its keys and identifiers mean nothing to others, and it goes when the tree does. Each of the three kinds is a table
-//! of things by index ([`Things`]); an identifier is an index and how often indexes have been used anew before.
+//! What there is of it is of a *tree* ([`Ipc`]): its keys and identifiers mean nothing to others, and it goes when the
+//! tree does. Each of the three kinds is a table of things by index ([`Things`]); an identifier is an index and how
+//! often indexes have been used anew before.
 //!
-//! * Shared memory is a memory object ([`crate::object`]), which the table has a use of until it is removed. Then it lasts as long as some memory has it.
-//! * Who waits stands in a queue, in the order in which it came, and what happens to it is decided there and then: an operation on semaphores that has become possible
-//!   is done, a message is handed to the first one who wants it. The call finds that when it is made again, so it does not matter when that is, nor whether an image was
-//!   made in between.
+//! * Shared memory is a memory object ([`crate::object`]), which the table has a use of until it is removed. Then it
+//!   lasts as long as some memory has it.
+//! * Who waits stands in a queue, in the order in which it came, and what happens to it is decided there and then: an
+//!   operation on semaphores that has become possible is done, a message is handed to the first one who wants it. The
+//!   call finds that when it is made again, so it does not matter when that is, nor whether an image was made in
+//!   between.
 //!
-//! Everything has a most. A call that changes semaphores tries [`MAX_TRIES`] times at the most what others wait for; if that was not enough each of them tries by itself,
-//! when its call is made again.
+//! Everything has a most. A call that changes semaphores tries [`MAX_TRIES`] times at the most what others wait for; if
+//! that was not enough each of them tries by itself, when its call is made again.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
@@ -971,7 +974,8 @@ impl System {
 
     // --- Semaphores ---
 
-    /// Operations on semaphores of a set, for a task: `None` if it waits from now on. Errors: `EAGAIN`, `ERANGE`, `ENOSPC`, and those of the set.
+    /// Operations on semaphores of a set, for a task: `None` if it waits from now on. Errors: `EAGAIN`, `ERANGE`,
+    /// `ENOSPC`, and those of the set.
     pub fn operate(
         &mut self,
         (tid, pid): (Tid, Pid),
@@ -1040,8 +1044,8 @@ impl System {
         self.grant_some(pid, id, now, &mut MAX_TRIES.clone());
     }
 
-    /// The same, with so many tries left for it. When there are none any more, all who wait are told, and each of them tries when its call is made again, one in the turn of
-    /// another: `outcome`.
+    /// The same, with so many tries left for it. When there are none any more, all who wait are told, and each of them
+    /// tries when its call is made again, one in the turn of another: `outcome`.
     fn grant_some(&mut self, pid: Pid, id: i32, now: u64, left: &mut usize) {
         let root = self.root_of(pid);
         let mut after = 0;
@@ -1183,7 +1187,8 @@ impl System {
         Ok(())
     }
 
-    /// A process has ended: its tasks wait no more, and what it had asked for is done to its semaphores. With the last one of its tree goes what that has.
+    /// A process has ended: its tasks wait no more, and what it had asked for is done to its semaphores. With the last
+    /// one of its tree goes what that has.
     pub(crate) fn leave_tree(&mut self, pid: Pid) {
         let Some(process) = self.find(pid) else {
             return;
@@ -1292,7 +1297,8 @@ impl System {
         Ok(Some(()))
     }
 
-    /// Takes a message: `None` if there is none, and the task waits from now on, if it `waits`. Errors: `E2BIG`, `ENOMSG`, and those of the queue.
+    /// Takes a message: `None` if there is none, and the task waits from now on, if it `waits`. Errors: `E2BIG`,
+    /// `ENOMSG`, and those of the queue.
     pub fn receive_message(
         &mut self,
         (tid, pid): (Tid, Pid),
@@ -1356,8 +1362,8 @@ impl System {
 
     // --- Images ---
 
-    /// Counts what an image has for a payer, with so many things to be undone. `uses` are those of the memory objects, by their identities in the image. Errors: `ENOSPC`;
-    /// nothing has changed then.
+    /// Counts what an image has for a payer, with so many things to be undone. `uses` are those of the memory objects,
+    /// by their identities in the image. Errors: `ENOSPC`; nothing has changed then.
     pub(crate) fn count_ipc(
         &mut self,
         payer: Payer,

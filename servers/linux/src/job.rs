@@ -115,8 +115,8 @@ impl System {
             .unwrap_or_else(|| own.map_or(0, |own| own.group))
     }
 
-    /// What was typed at the console while the tree of this process had it goes to the foreground group as a signal: whether it does. Ctrl-Z
-    /// only if a program of the tree has named that group, and so has job control.
+    /// What was typed at the console while the tree of this process had it goes to the foreground group as a signal:
+    /// whether it does. Ctrl-Z only if a program of the tree has named that group, and so has job control.
     pub fn typed(&mut self, pid: Pid, suspend: bool) -> bool {
         let named = self
             .find(pid)
@@ -176,10 +176,7 @@ impl System {
             return false;
         };
         let members = self.those(pid, Which::Group(group));
-        let is_member = |pid: &Pid| {
-            let process = self.find(*pid);
-            process.is_some_and(|p| p.session == own.session && p.root == own.root)
-        };
+        let is_member = |pid: &Pid| self.find(*pid).is_some_and(|p| p.session == own.session);
         members.iter().any(is_member)
     }
 }

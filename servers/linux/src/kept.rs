@@ -1,8 +1,10 @@
 //! Files that nobody has open any more, and that the file system still has open for this server.
 //!
-//! Programs open the same files again and again. One that was closed is kept for a while, if it is in memory, small and unchanged: who opens it next has it without a
-//! question, and those that nobody opened are closed together. They are let go at the next request after something has changed of which this server does not know what it is, before this server
-//! removes a file or gives its name to another one, and before it writes to one of them: what has no name any more, or grows, does not take memory for long.
+//! Programs open the same files again and again. One that was closed is kept for a while, if it is in memory, small and
+//! unchanged: who opens it next has it without a question, and those that nobody opened are closed together. They are
+//! let go at the next request after something has changed of which this server does not know what it is, before this
+//! server removes a file or gives its name to another one, and before it writes to one of them: what has no name any
+//! more, or grows, does not take memory for long.
 
 use alloc::vec::Vec;
 use services::fs::{mode, Ino, Opened, MAX_CLOSED};

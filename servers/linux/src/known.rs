@@ -1,8 +1,10 @@
 //! What is known of files in memory since nothing may have changed.
 //!
-//! The file system counts the requests that may change something, in a page that this server reads ([`services::fs::part::CHANGES`]). As long as the number is the same, what was said of a path or an inode
-//! would be said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised the number by one was the only one. So it is with where the pieces of files lie in
-//! the file system's memory ([`services::fs::Files::place`]), from where they are read.
+//! The file system counts the requests that may change something, in a page that this server reads
+//! ([`services::fs::part::CHANGES`]). As long as the number is the same, what was said of a path or an inode would be
+//! said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised
+//! the number by one was the only one. So it is with where the pieces of files lie in the file system's memory
+//! ([`services::fs::Files::place`]), from where they are read.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +13,8 @@ use services::fs::{Attr, Flags, Ino, Opened, Place, PIECE};
 
 use crate::files::{Reply, Request};
 
-/// Inodes, paths, and pieces of files, of which something is known at a time: a power of two. Each has one place, which it shares with others.
+/// Inodes, paths, and pieces of files, of which something is known at a time: a power of two. Each has one place, which
+/// it shares with others.
 const PLACES: usize = 512;
 /// Longest path of which something is kept.
 const LONGEST: usize = 256;

@@ -1,15 +1,17 @@
 //! Requests to a file system that answers later.
 //!
-//! A call may ask for several things one after the other. It *waits* with the first one whose answer is not there yet: it changes nothing, is parked, and is made again
-//! from its beginning when the answer has come. What it asked for in earlier attempts it is told again, out of [`Late`], and nothing is asked twice. So a call is
-//! written as if answers were there at once.
+//! A call may ask for several things one after the other. It *waits* with the first one whose answer is not there yet:
+//! it changes nothing, is parked, and is made again from its beginning when the answer has come. What it asked for in
+//! earlier attempts it is told again, out of [`Late`], and nothing is asked twice. So a call is written as if answers
+//! were there at once.
 //!
-//! * What a call has asked for is forgotten when it is done. What it has opened stays open until then, also if it has closed it: that is done at its end, and
-//!   by every attempt in vain before. If its task ends before, all that it has opened is to be closed ([`Late::forget`]).
-//! * Who reads, writes or lists a file holds it until the call is done, or its process stands still, and others that want to do so wait: where the next one begins
-//!   depends on where this one ends.
-//! * Nobody waits in a circle. Who would close one gives up what he holds: others may then go on from the same place in a file, which a call that is about several
-//!   files does not exclude in Linux either.
+//! * What a call has asked for is forgotten when it is done. What it has opened stays open until then, also if it has
+//!   closed it: that is done at its end, and by every attempt in vain before. If its task ends before, all that it has
+//!   opened is to be closed ([`Late::forget`]).
+//! * Who reads, writes or lists a file holds it until the call is done, or its process stands still, and others that
+//!   want to do so wait: where the next one begins depends on where this one ends.
+//! * Nobody waits in a circle. Who would close one gives up what he holds: others may then go on from the same place in
+//!   a file, which a call that is about several files does not exclude in Linux either.
 
 use crate::files::{Reply, Request};
 use crate::system::Tid;
@@ -103,8 +105,8 @@ impl Late {
         self.calls.get(&tid).is_some_and(|call| call.waits)
     }
 
-    /// The call of this task asks for something. If it is not what it asked for at this place in its last attempt, that is forgotten: what it opened
-    /// goes to `close`.
+    /// The call of this task asks for something. If it is not what it asked for at this place in its last attempt, that
+    /// is forgotten: what it opened goes to `close`.
     pub fn ask(&mut self, tid: Tid, request: &Request, close: &mut Vec<u64>) -> Told<'_> {
         if !self.may_ask(tid, request) {
             return Told::Wait;

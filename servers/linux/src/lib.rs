@@ -10,9 +10,13 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors, [`inotify`] who watches which files; [`job`] is job control; [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
-//! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map; [`lock`] has locks on files, [`busy`] knows which ones are executed or written; [`exec`] loads programs, [`native`] has native ones started; [`signal`]
-//!   delivers signals; [`path`], [`special`] and [`proc`] know the names that are not files.
+//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names;
+//!   [`epoll`] knows who watches which descriptors, [`inotify`] who watches which files; [`job`] is job control;
+//!   [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
+//! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map;
+//!   [`lock`] has locks on files, [`busy`] knows which ones are executed or written; [`exec`] loads programs,
+//!   [`native`] has native ones started; [`signal`] delivers signals; [`path`], [`special`] and [`proc`] know the names
+//!   that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
 //! * [`files`] is what is asked of the file system, [`late`] what is asked of one that answers later.
 //! * [`number`] and [`errno`] are Linux's numbers.
@@ -54,6 +58,7 @@ pub mod signal;
 pub mod socket;
 pub mod special;
 pub mod system;
+pub mod templates;
 #[cfg(test)]
 mod tests;
 pub mod timer;

@@ -1,13 +1,16 @@
 //! Loading: what `mmap` of a file and `execve` read, a piece after the other.
 //!
-//! Neither can be done at once: a file can be large, and a disk slow. A call that loads does a piece, and comes again when others have had their turn
-//! ([`Stop::Turn`]) or the disk has answered ([`crate::late`]). How far it is stands in its [`Task`], which nobody else sees, and what it has loaded is where no program sees
-//! it: in a range of addresses that is only kept free ([`Kind::Loading`]), or in a memory that is not the program's yet ([`Host::stage`]).
-//! So for programs such a call has happened, or it has not.
+//! Neither can be done at once: a file can be large, and a disk slow. A call that loads does a piece, and comes again
+//! when others have had their turn ([`Stop::Turn`]) or the disk has answered ([`crate::late`]). How far it is stands in
+//! its [`Task`], which nobody else sees, and what it has loaded is where no program sees it: in a range of addresses
+//! that is only kept free ([`Kind::Loading`]), or in a memory that is not the program's yet ([`Host::stage`]). So for
+//! programs such a call has happened, or it has not.
 //!
 //! * No handler runs in between; a signal that ends the process does so at once.
-//! * A process that is frozen goes on with what it was loading when it is thawed. An image does not have that: where it is restored the call begins again.
-//! * Others of the process may unmap the range, or map something else there, meanwhile. That happens after the call: what they have put there stays.
+//! * A process that is frozen goes on with what it was loading when it is thawed. An image does not have that: where it
+//!   is restored the call begins again.
+//! * Others of the process may unmap the range, or map something else there, meanwhile. That happens after the call:
+//!   what they have put there stays.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -15,6 +18,7 @@ use alloc::vec::Vec;
 
 use crate::calls::file;
 use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{E2BIG, EFAULT};
 use crate::exec::{self, Staged};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{Area, Areas, Kind, Prot};
@@ -33,6 +37,8 @@ pub struct Loading {
 enum What {
     Mapping(Mapping),
     Program(Box<Staged>),
+    /// What a program is to be started with.
+    Strings(Box<Strings>),
     /// A shared mapping of a file: its object, which has what was loaded as long as it is kept.
     Object(Rc<Use>),
 }
@@ -60,8 +66,112 @@ impl Loading {
     pub fn object(&self) -> Option<u64> {
         match &self.what {
             What::Object(used) => Some(used.id()),
-            What::Mapping(_) | What::Program(_) => None,
+            What::Mapping(_) | What::Program(_) | What::Strings(_) => None,
         }
+    }
+}
+
+/// The arguments and the environment of `execve`, as far as they have been read: tens of thousands of strings anywhere
+/// in the memory of a program, which are read in turns.
+#[derive(Debug, Default)]
+pub struct Strings {
+    lists: [List; 2],
+    /// How many of the lists are complete.
+    complete: usize,
+    /// They were not read in one turn.
+    is_long: bool,
+}
+
+/// A list of strings, one behind the other.
+#[derive(Debug, Default)]
+struct List {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<u32>,
+}
+
+impl List {
+    fn strings(&self) -> Vec<Vec<u8>> {
+        let mut start = 0;
+        let strings = self.ends.iter().map(|end| {
+            let string = &self.bytes[start..*end as usize];
+            start = *end as usize;
+            string.to_vec()
+        });
+        strings.collect()
+    }
+}
+
+impl Strings {
+    /// Most strings of a list.
+    pub const MOST: usize = 32 * 1024;
+    /// Most bytes of a list, with the pointers to its strings.
+    const MOST_BYTES: usize = 1 << 20;
+    /// Most bytes of a string.
+    const LONGEST: usize = 128 * 1024;
+    /// How many are read at once, of how many bytes together.
+    pub const AT_ONCE: usize = 2_000;
+    const BYTES_AT_ONCE: usize = 256 * 1024;
+
+    /// Reads on in the lists at these addresses: whether all is there.
+    pub fn read(&mut self, c: &mut Caller, at: [u64; 2]) -> Result<bool> {
+        let mut bytes = 0;
+        for _ in 0..Self::AT_ONCE {
+            let (Some(address), Some(list)) =
+                (at.get(self.complete), self.lists.get_mut(self.complete))
+            else {
+                return Ok(true);
+            };
+            let place = address
+                .checked_add(8 * list.ends.len() as u64)
+                .ok_or(EFAULT)?;
+            // A null list is an empty list.
+            let pointer = match address {
+                0 => 0,
+                _ => c.word(place)?,
+            };
+            if pointer == 0 {
+                self.complete += 1;
+                continue;
+            }
+            let string = c.string(pointer, Self::LONGEST, E2BIG)?;
+            let with = list.bytes.len() + string.len();
+            if list.ends.len() >= Self::MOST || with + 9 * (list.ends.len() + 1) > Self::MOST_BYTES
+            {
+                return Err(E2BIG.into());
+            }
+            // They are copied onto the stack, in one piece.
+            c.h.room(6 * (string.len() as u64 + 64))?;
+            list.bytes.extend_from_slice(&string);
+            list.ends.push(with as u32);
+            bytes += string.len();
+            if bytes >= Self::BYTES_AT_ONCE {
+                break;
+            }
+        }
+        self.is_long |= self.complete < self.lists.len();
+        Ok(self.complete == self.lists.len())
+    }
+
+    /// The arguments, and the environment.
+    #[must_use]
+    pub fn lists(&self) -> [Vec<Vec<u8>>; 2] {
+        [self.lists[0].strings(), self.lists[1].strings()]
+    }
+}
+
+/// The strings that this call has begun to read.
+pub fn begun_strings(c: &mut Caller) -> Option<Box<Strings>> {
+    match c.p.task.loading.take()?.what {
+        What::Strings(strings) => Some(strings),
+        What::Mapping(_) | What::Program(_) | What::Object(_) => None,
+    }
+}
+
+/// Keeps strings until the call is made again, if it takes long to read them, and if it has not come further.
+pub fn keep_strings(c: &mut Caller, strings: Box<Strings>) {
+    if strings.is_long && c.p.task.loading.is_none() {
+        keep(c, What::Strings(strings));
     }
 }
 
@@ -76,7 +186,7 @@ pub fn give_up(task: &mut Task, host: &mut dyn Host) {
             clear(&mut memory.areas, host, task.thread);
         }
         What::Program(staged) => exec::unstage(host, *staged),
-        What::Object(_) => {}
+        What::Object(_) | What::Strings(_) => {}
     }
 }
 
@@ -98,13 +208,13 @@ fn keep(c: &mut Caller, what: What) {
     c.p.task.loading = Some(Box::new(Loading { key, what }));
 }
 
-/// The mapping that this call was loading, if it was loading one of this file. What else there is of the thread is cleared: another one, or what
-/// an image had of one.
+/// The mapping that this call was loading, if it was loading one of this file. What else there is of the thread is
+/// cleared: another one, or what an image had of one.
 pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
     if let Some(loading) = c.p.task.loading.take() {
         match loading.what {
             What::Mapping(mapping) if Some(mapping.ino) == ino => return Some(mapping),
-            What::Mapping(_) => {}
+            What::Mapping(_) | What::Strings(_) => {}
             // It is still found by its file: this call is what goes on with it, or gives it up.
             What::Object(object) => drop(object),
             What::Program(staged) => exec::unstage(c.h, *staged),
@@ -174,18 +284,8 @@ fn fill(c: &mut Caller, at: u64, bytes: &[u8]) -> core::result::Result<(), OutOf
 fn finish(c: &mut Caller, mapping: &Mapping) -> Result {
     let thread = c.p.task.thread;
     let areas = &mut c.p.memory.areas;
-    let kept: Vec<Area> = areas
-        .list()
-        .iter()
-        .filter(is_kept_for(thread))
-        .copied()
-        .collect();
-    let mut new = areas.clone();
-    for area in kept {
-        let with = new.replaced(area.start, area.end, Some((mapping.prot, Kind::File)));
-        new = Areas::from_list(with);
-    }
-    if let Err(error) = areas.apply(c.h, new.list().to_vec()) {
+    let new = areas.with_loaded(thread, mapping.prot);
+    if let Err(error) = areas.apply(c.h, new) {
         clear(areas, c.h, thread);
         return Err(error.into());
     }
@@ -194,10 +294,11 @@ fn finish(c: &mut Caller, mapping: &Mapping) -> Result {
 
 /// The program that this call was loading, if it was.
 pub fn begun_program(c: &mut Caller) -> Option<Box<Staged>> {
-    let loading = c.p.task.loading.take()?;
+    let is_no_list = |loading: &mut Box<Loading>| !matches!(loading.what, What::Strings(_));
+    let loading = c.p.task.loading.take_if(is_no_list)?;
     match loading.what {
         What::Program(staged) => Some(staged),
-        What::Object(_) => None,
+        What::Object(_) | What::Strings(_) => None,
         What::Mapping(_) => {
             clear(&mut c.p.memory.areas, c.h, c.p.task.thread);
             None

@@ -168,8 +168,9 @@ impl System {
         self.change(ino, range, payer, false)
     }
 
-    /// Gives owners these locks of a file as they had them when they were saved: whether nobody else has one in their way. Errors: `ENOLCK` if
-    /// there are too many. Those of one owner are not to overlap. If not all are given, none is.
+    /// Gives owners these locks of a file as they had them when they were saved: whether nobody else has one in their
+    /// way. Errors: `ENOLCK` if there are too many. Those of one owner are not to overlap. If not all are given, none
+    /// is.
     pub fn lock_again(&mut self, ino: u64, locks: &[Lock], payer: Payer) -> Result<bool, Errno> {
         if collide(self.locks.of_file(ino).chain(locks.iter().copied())) {
             return Ok(false);

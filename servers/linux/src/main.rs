@@ -7,8 +7,8 @@
 //! deadline passes, or the process is thawed. All of that happens between two events of one
 //! thread, so a checkpoint, which is an event too, finds every call either done or not begun.
 //!
-//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the disk; [`net`]: who asks the network;
-//!   [`pace`]: turns of programs between the steps of long work.
+//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the
+//!   disk; [`net`]: who asks the network; [`pace`]: turns of programs between the steps of long work.
 //! * [`control`]: what others ask, the interfaces of a manager of processes ([`services::process`]).
 #![no_std]
 #![no_main]

@@ -245,8 +245,8 @@ impl Areas {
         (top >= LOWEST && top - LOWEST >= size).then(|| top - size)
     }
 
-    /// A free range of `size` bytes whose addresses have 31 bits, as `MAP_32BIT` wants it: at `hint` if that suits, else as low as possible in
-    /// the second gigabyte, as in Linux.
+    /// A free range of `size` bytes whose addresses have 31 bits, as `MAP_32BIT` wants it: at `hint` if that suits,
+    /// else as low as possible in the second gigabyte, as in Linux.
     #[must_use]
     pub fn find_low(&self, size: u64, hint: u64) -> Option<u64> {
         const LOW: u64 = 1 << 30;
@@ -351,6 +351,26 @@ impl Areas {
             }
         }
         Some(new)
+    }
+
+    /// The list with all that is kept free for a thread as mappings of a file. Others can have cut that into thousands
+    /// of pieces: however many they are, the list is gone through once.
+    #[must_use]
+    pub fn with_loaded(&self, thread: u32, prot: Prot) -> Vec<Area> {
+        let mut new = Vec::with_capacity(self.list.len());
+        for area in &self.list {
+            let area = match area.kind {
+                Kind::Loading { thread: of } if of == thread => Area {
+                    prot,
+                    kind: Kind::File,
+                    slot: NO_SLOT,
+                    ..*area
+                },
+                _ => *area,
+            };
+            push(&mut new, area);
+        }
+        new
     }
 
     /// Gives the memory objects that areas show other identities: those that `new` says of each.

@@ -1,7 +1,8 @@
 //! `execve` of a native program: who calls it becomes the stand-in of that program.
 //!
-//! The manager of native programs starts it, for the job and with the power that the caller's tree was given, and the caller's process stands for
-//! it: it has no memory and no code any more, waits, passes on that it is stopped, continued or ended, and ends as the program ends.
+//! The manager of native programs starts it, for the job and with the power that the caller's tree was given, and the
+//! caller's process stands for it: it has no memory and no code any more, waits, passes on that it is stopped,
+//! continued or ended, and ends as the program ends.
 //!
 //! A native program's standard streams are the console, nothing, or files. Where the caller has something else, a pipe above all, a shell
 //! stands in between ([`CARRIER`]), which carries what comes and goes by files.

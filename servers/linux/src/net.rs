@@ -1,15 +1,17 @@
 //! The network: a thread asks its server for the links of sockets to other machines ([`personality::outside`]).
 //!
-//! No request of that waits. The thread waits for interrupts: of whoever puts a request here, of the network's server when a socket may be ready that is watched
-//! ([`services::net::Network::watch`]), and of a second thread, which has a session without sockets and learns so that the server has ended.
+//! No request of that waits. The thread waits for interrupts: of whoever puts a request here, of the network's server
+//! when a socket may be ready that is watched ([`services::net::Network::watch`]), and of a second thread, which has a
+//! session without sockets and learns so that the server has ended.
 //!
-//! There is a session for each payer, as long as it has sockets there: nobody else's sockets are in its way, and what a session may have one payer may have.
+//! There is a session for each payer, as long as it has sockets there: nobody else's sockets are in its way, and what a
+//! session may have one payer may have. Requests are taken from payers in turn.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::mem::take;
 use core::sync::atomic::{AtomicBool, Ordering};
-use personality::outside::{Answer, Ask, Here, Link, Place, Request, Said};
+use personality::outside::{Answer, Ask, Here, Link, Place, Request, Requests, Said};
 use personality::socket::{is_loopback, Style};
 use personality::system::Payer;
 use proto::Error;
@@ -26,13 +28,17 @@ const FINISHING: usize = 32;
 const FINISH: u64 = 60_000_000_000;
 /// When what found no room is tried again, in nanoseconds.
 const AGAIN: u64 = 500_000_000;
+/// Most sessions that are kept without sockets.
+const IDLE: usize = 16;
 /// Who has not answered for so long has not refused a connection, in nanoseconds: the network's server gives up after 130 s.
 const SILENCE: u64 = 100_000_000_000;
 /// Most addresses of the machine that are known here.
 const ADDRESSES: u64 = 16;
+/// So many requests are taken before sockets are looked at.
+const AT_ONCE: usize = 32;
 
 static WORK: Mutex<Work> = Mutex::new(Work {
-    requests: VecDeque::new(),
+    requests: Requests::new(),
     thread: None,
 });
 /// Makes the server look at the answers.
@@ -51,7 +57,7 @@ static SENTRY_THREAD: Mutex<Option<Ref>> = Mutex::new(None);
 static LOST: AtomicBool = AtomicBool::new(false);
 
 struct Work {
-    requests: VecDeque<Request>,
+    requests: Requests,
     /// The thread, which begins when there is first something to do.
     thread: Option<Ref>,
 }
@@ -84,7 +90,10 @@ pub(crate) fn put(requests: Vec<Request>) {
             Err(_) => {
                 let failed = |request: Request| Answer {
                     link: request.link,
-                    said: Said::Failed(Error::NoMemory),
+                    said: match request.what {
+                        Ask::Close | Ask::Finish(_) => Said::Closed,
+                        _ => Said::Failed(Error::NoMemory),
+                    },
                 };
                 ANSWERS.lock().extend(requests.into_iter().map(failed));
                 ANSWERED.store(true, Ordering::Release);
@@ -92,7 +101,9 @@ pub(crate) fn put(requests: Vec<Request>) {
             }
         }
     }
-    work.requests.extend(requests);
+    for request in requests {
+        work.requests.put(request);
+    }
     if let Some(thread) = &work.thread {
         let _ = thread.interrupt();
     }
@@ -165,6 +176,10 @@ struct Session {
     sockets: BTreeMap<Link, Socket>,
     /// Those that wait for connections find no room; until when they are not asked.
     full: Option<u64>,
+    /// When it lost a socket last.
+    closed: u64,
+    /// There is no memory for what has come, which stays where it is; until when nothing is fetched.
+    short: Option<u64>,
 }
 
 /// The thread.
@@ -214,7 +229,12 @@ impl Net {
         let sockets = self.sessions.values().flat_map(|s| s.sockets.values());
         let finish = sockets.filter_map(|socket| socket.finish);
         finish
-            .chain(self.sessions.values().filter_map(|s| s.full))
+            .chain(
+                self.sessions
+                    .values()
+                    .flat_map(|s| [s.full, s.short])
+                    .flatten(),
+            )
             .min()
     }
 
@@ -223,7 +243,7 @@ impl Net {
         if LOST.swap(false, Ordering::AcqRel) {
             self.lose();
         }
-        let requests = take(&mut WORK.lock().requests);
+        let requests = WORK.lock().requests.take(AT_ONCE);
         let mut again = !requests.is_empty();
         for request in requests {
             self.begin(request);
@@ -271,6 +291,8 @@ impl Net {
                 client,
                 sockets: BTreeMap::new(),
                 full: None,
+                closed: 0,
+                short: None,
             };
             self.sessions.insert(payer, session);
         }
@@ -319,6 +341,24 @@ impl Net {
         }
         session.full = None;
         if session.sockets.is_empty() {
+            session.closed = time::now();
+            self.forget_idle();
+        }
+    }
+
+    /// Ends sessions without sockets, those that have none for longest first, but for some. The network server shares
+    /// what there is among sessions: a payer that had another one for each socket would get more of it.
+    fn forget_idle(&mut self) {
+        let all = self.sessions.iter();
+        let idle = || {
+            all.clone()
+                .filter(|(_, session)| session.sockets.is_empty())
+        };
+        let first = idle().min_by_key(|(_, session)| session.closed);
+        if let Some(payer) = first
+            .map(|(payer, _)| *payer)
+            .filter(|_| idle().count() > IDLE)
+        {
             self.sessions.remove(&payer);
         }
     }
@@ -353,10 +393,12 @@ impl Net {
             }
             Ask::Finish(rest) => {
                 self.finish(link, rest);
+                self.say(link, Said::Closed);
                 Ok(())
             }
             Ask::Close => {
                 self.close(link);
+                self.say(link, Said::Closed);
                 Ok(())
             }
         };
@@ -506,12 +548,13 @@ impl Net {
             return false;
         };
         session.full = session.full.filter(|until| *until > now);
+        session.short = session.short.filter(|until| *until > now);
         let (mut readable, mut writable) = (0, 0);
         let mut late = Vec::new();
         for (link, socket) in &session.sockets {
             let (reads, writes) = socket.wanted();
-            let waits =
-                matches!(socket.fetch, Some(Fetch::Connection(_))) && session.full.is_some();
+            let waits = session.short.is_some()
+                || matches!(socket.fetch, Some(Fetch::Connection(_))) && session.full.is_some();
             readable |= u64::from(reads && !waits) << (socket.number % SOCKETS);
             writable |= u64::from(writes) << (socket.number % SOCKETS);
             if socket.finish.is_some_and(|until| until <= now) {
@@ -621,10 +664,16 @@ impl Net {
                 self.say(link, said);
             }
             Err(Error::WouldBlock) => {}
-            Err(Error::Limit | Error::NoMemory) if matches!(fetch, Fetch::Connection(_)) => {
+            Err(error @ (Error::Limit | Error::NoMemory))
+                if error == Error::NoMemory || matches!(fetch, Fetch::Connection(_)) =>
+            {
+                let until = Some(time::now().saturating_add(AGAIN));
                 let payer = self.payers.get(&link).copied().unwrap_or_default();
                 if let Some(session) = self.sessions.get_mut(&payer) {
-                    session.full = Some(time::now().saturating_add(AGAIN));
+                    match fetch {
+                        Fetch::Connection(_) => session.full = until,
+                        _ => session.short = until,
+                    }
                 }
             }
             Err(error) => return Err(error),

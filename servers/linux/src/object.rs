@@ -439,8 +439,9 @@ impl System {
         Ok(used)
     }
 
-    /// An object of an image, which has the bytes that the image has of it: the host has it under this number. `description` is what its file is open as here.
-    /// Errors: `ENFILE`; `EBUSY` if the file has an object here; `EIO` if it is on a disk; those of the host.
+    /// An object of an image, which has the bytes that the image has of it: the host has it under this number.
+    /// `description` is what its file is open as here. Errors: `ENFILE`; `EBUSY` if the file has an object here; `EIO`
+    /// if it is on a disk; those of the host.
     pub(crate) fn restore_object(
         &mut self,
         host: &mut dyn Host,
@@ -662,7 +663,8 @@ impl System {
         }
     }
 
-    /// Ends an object of a payer that nobody uses any more and that nobody waits for, if there is one: whoever has given up as many as it may have has room for others at once.
+    /// Ends an object of a payer that nobody uses any more and that nobody waits for, if there is one: whoever has
+    /// given up as many as it may have has room for others at once.
     pub fn end_unused(&mut self, host: &mut dyn Host, payer: Payer) -> bool {
         self.note_unused(host);
         let is_over = |id: &&u64| {

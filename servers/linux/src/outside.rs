@@ -1,23 +1,28 @@
 //! Sockets that reach other machines.
 //!
-//! A *link* is what a socket of the network's server ([`services::net`]) is here. Of a connection it has two sockets of the table: the *near* one, which the program
-//! has, and the *far* one, which nobody has and which stands for the other machine. So a connection to another machine is for programs what one within this
-//! machine is, with the same queues and waits; what is in the far queue is passed on, what comes is put into the near one as far as there is room. A
-//! socket for datagrams has a far one too, into which it sends what is for other machines. A socket that listens has none: for each connection
-//! that comes a far one is made, which connects to it.
+//! A *link* is what a socket of the network's server ([`services::net`]) is here. Of a connection it has two sockets of
+//! the table: the *near* one, which the program has, and the *far* one, which nobody has and which stands for the other
+//! machine. So a connection to another machine is for programs what one within this machine is, with the same queues
+//! and waits; what is in the far queue is passed on, what comes is put into the near one as far as there is room. A
+//! socket for datagrams has a far one too, into which it sends what is for other machines. A socket that listens has
+//! none: for each connection that comes a far one is made, which connects to it.
 //!
-//! What is to be done is a list of [`Request`]s, which a thread does and answers ([`System::answered`]). It does one after the other, and of each link at most two are
-//! under way: one that brings something (read, receive, accept) and one that sends. Nothing here waits.
+//! What is to be done is a list of [`Request`]s, which a thread does and answers ([`System::answered`]). It does one
+//! after the other, those of payers in turn ([`Requests`]), and of each link at most two are under way: one that brings
+//! something (read, receive, accept) and one that sends. Nothing here waits.
 //!
-//! A link lives until its near socket is closed, and, if it is a connection, until what that has sent has been taken by the network's server; or until it has
-//! failed.
+//! A link lives until its near socket is closed, and, if it is a connection, until what that has sent has been taken by
+//! the network's server; or until it has failed. It counts until the thread has heard of its end: what a payer may have
+//! is so the bound of what it may have asked for.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::take;
 use core::net::Ipv6Addr;
+use core::ops::Bound;
 
 use crate::errno::{
     Errno, EADDRINUSE, ECONNREFUSED, ECONNRESET, ENETDOWN, ENETUNREACH, ENOBUFS, EPIPE, ETIMEDOUT,
@@ -120,14 +125,69 @@ pub enum Ask {
     Write(Vec<u8>),
     /// Nothing more is sent.
     Shut,
-    /// This is sent, if the other machine takes it before long, and then the connection is over, as is the link. This has no answer.
+    /// This is sent, if the other machine takes it before long, and then the connection is over. The link is over at once.
     Finish(Vec<Vec<u8>>),
     /// A datagram is sent.
     Send(Place, Vec<u8>),
     /// The next datagram.
     Receive,
-    /// The link is over. This has no answer, nor has what was asked before and has none yet.
+    /// The link is over. What was asked before and has no answer yet has none.
     Close,
+}
+
+/// What the thread has still to do, by payer: who asks for little does not wait behind who has asked for much.
+#[derive(Debug, Default)]
+pub struct Requests {
+    waiting: BTreeMap<Payer, VecDeque<Request>>,
+    /// Whose the last one was that was taken.
+    last: Option<Payer>,
+}
+
+impl Requests {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Requests {
+            waiting: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// One more. What was asked for a link that is to be closed is not begun any more.
+    pub fn put(&mut self, request: Request) {
+        let queue = self.waiting.entry(request.payer).or_default();
+        if matches!(request.what, Ask::Close) {
+            queue.retain(|other| other.link != request.link);
+        }
+        queue.push_back(request);
+    }
+
+    /// The next ones, so many at most: of each payer one, and then of each one more.
+    pub fn take(&mut self, most: usize) -> Vec<Request> {
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut behind = self.waiting.range((behind, Bound::Unbounded));
+            let next = behind.next().or_else(|| self.waiting.first_key_value());
+            let Some(payer) = next.map(|(payer, _)| *payer) else {
+                break;
+            };
+            if let Entry::Occupied(mut queue) = self.waiting.entry(payer) {
+                taken.extend(queue.get_mut().pop_front());
+                if queue.get().is_empty() {
+                    queue.remove();
+                }
+            }
+            self.last = Some(payer);
+        }
+        taken
+    }
 }
 
 /// What the thread has done.
@@ -168,6 +228,8 @@ pub enum Said {
     Silence,
     /// The network's server has ended.
     Down,
+    /// The thread knows that the link is over.
+    Closed,
 }
 
 impl Said {
@@ -264,6 +326,8 @@ pub struct Outside {
     /// Links that have to be looked at.
     due: BTreeSet<Link>,
     requests: Vec<Request>,
+    /// Links that are over and of which the thread does not know that yet: for whom they count, and how much.
+    closing: BTreeMap<Link, (Payer, usize)>,
     /// Trees that are being put together, for which something has been done.
     rebuilt: Vec<Pid>,
 }
@@ -432,7 +496,8 @@ impl System {
         Ok(())
     }
 
-    /// Begins to have this port outside, for a socket of the tree of process `root`, which there is not yet ([`System::give_link`]). Errors: `ENOBUFS`.
+    /// Begins to have this port outside, for a socket of the tree of process `root`, which there is not yet
+    /// ([`System::give_link`]). Errors: `ENOBUFS`.
     pub fn reserve(&mut self, root: Pid, style: Style, port: u16) -> Result<Link, Errno> {
         let payer = self.process(root).payer;
         let charge = match style {
@@ -456,8 +521,7 @@ impl System {
 
     /// Gives back what [`System::reserve`] has taken.
     pub fn give_back(&mut self, link: Link) {
-        self.outside.ask(link, Ask::Close);
-        self.end_link(link);
+        self.close_link(link, Ask::Close);
     }
 
     /// A socket has what [`System::reserve`] has taken. Errors: `ENOBUFS`, `ENFILE`.
@@ -547,9 +611,18 @@ impl System {
     /// A socket has no link any more.
     pub fn unlink(&mut self, id: u64) {
         if let Some(link) = self.sockets.find(id).and_then(|socket| socket.link) {
-            self.outside.ask(link, Ask::Close);
-            self.end_link(link);
+            self.close_link(link, Ask::Close);
         }
+    }
+
+    /// Has the thread end a link, which counts until it has. It is forgotten here.
+    fn close_link(&mut self, link: Link, how: Ask) {
+        self.outside.ask(link, how);
+        if let Some(linked) = self.outside.all.get_mut(&link) {
+            let counts = (linked.payer, take(&mut linked.charge));
+            self.outside.closing.insert(link, counts);
+        }
+        self.end_link(link);
     }
 
     /// Forgets a link: its far socket is closed.
@@ -590,8 +663,7 @@ impl System {
             true => Ask::Finish(rest),
             false => Ask::Close,
         };
-        self.outside.ask(link, ask);
-        self.end_link(link);
+        self.close_link(link, ask);
     }
 
     /// What the thread is to do.
@@ -682,6 +754,12 @@ impl System {
     /// The thread has done something.
     pub fn answered(&mut self, answer: Answer) {
         let Answer { link, said } = answer;
+        if said == Said::Closed {
+            if let Some((payer, charge)) = self.outside.closing.remove(&link) {
+                self.discharge(payer, charge);
+            }
+            return;
+        }
         let Some(linked) = self.outside.all.get_mut(&link) else {
             // Nobody waits for it any more, and the thread has been told or is told now.
             if let Said::Came(next, ..) = said {

@@ -173,7 +173,8 @@ pub enum Folder {
     Tasks(u32),
     /// `/proc/1/task/2`.
     Task(u32, u32),
-    /// One that only has texts that are always the same, or made when they are read: the place of one of them, and so many bytes of its path.
+    /// One that only has texts that are always the same, or made when they are read: the place of one of them, and so
+    /// many bytes of its path.
     Fixed(u16, u16),
 }
 
@@ -253,7 +254,8 @@ fn fixed(name: &str) -> Option<Special> {
     None
 }
 
-/// What the absolute path means to a process with this number, if it is one under `/dev`, `/proc` or `/sys`; without a look at whether it is there.
+/// What the absolute path means to a process with this number, if it is one under `/dev`, `/proc` or `/sys`; without a
+/// look at whether it is there.
 #[must_use]
 pub fn find(name: &str, own: u32) -> Option<Special> {
     if let Some(device) = name.strip_prefix("/dev") {
@@ -908,7 +910,7 @@ fn stat(known: &Known, each: u64) -> String {
         known.caught,
         known.brk,
         known.args.0,
-        known.args.0 + known.args.1,
+        known.args.0.saturating_add(known.args.1),
     )
 }
 

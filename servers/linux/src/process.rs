@@ -40,13 +40,14 @@ pub const MAX_REPORTED: usize = 512;
 
 /// Flags of `open` that stay with the description.
 pub mod open_flags {
+    pub use linux_raw_sys::general::FASYNC;
     pub use linux_raw_sys::general::{
         __O_TMPFILE as TMPFILE, O_ACCMODE as ACCESS, O_APPEND as APPEND, O_CLOEXEC as CLOEXEC,
         O_CREAT as CREAT, O_DIRECTORY as DIRECTORY, O_EXCL as EXCL, O_LARGEFILE as LARGEFILE,
         O_NOFOLLOW as NOFOLLOW, O_NONBLOCK as NONBLOCK, O_PATH as PATH, O_RDWR as RDWR,
         O_TRUNC as TRUNC, O_WRONLY as WRONLY,
     };
-    use linux_raw_sys::general::{FASYNC, O_DIRECT, O_NOATIME};
+    use linux_raw_sys::general::{O_DIRECT, O_NOATIME};
 
     /// What `F_SETFL` can change.
     pub const SETTABLE: u32 = APPEND | NONBLOCK | FASYNC | O_DIRECT | O_NOATIME;
@@ -300,6 +301,37 @@ pub struct Description {
     pub flags: u32,
     /// Where the next read or write happens; for a directory, the number of entries handed out.
     pub offset: u64,
+    /// Who is to be told when it is ready (`F_SETOWN`).
+    pub owner: Option<Box<AsyncOwner>>,
+}
+
+/// Who would be told by a signal that a description is ready (`O_ASYNC`). None is sent: it is kept, since programs give
+/// up that may not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsyncOwner {
+    /// What it is: [`AsyncOwner::PROCESS`] and its like.
+    pub kind: u8,
+    /// Its number as programs see it; 0 if there is none.
+    pub number: u32,
+    /// By which signal, if not by `SIGIO`.
+    pub signal: u8,
+}
+
+impl AsyncOwner {
+    /// `F_OWNER_TID`.
+    pub const THREAD: u8 = 0;
+    /// `F_OWNER_PID`.
+    pub const PROCESS: u8 = 1;
+    /// `F_OWNER_PGRP`.
+    pub const GROUP: u8 = 2;
+
+    /// Whether there can be such a one.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.kind <= Self::GROUP
+            && u32::from(self.signal) <= crate::signal::SIGNALS
+            && self.number <= i32::MAX as u32
+    }
 }
 
 impl Description {

@@ -566,8 +566,8 @@ impl System {
         Ok((number, id))
     }
 
-    /// A pair of an image, with so many open descriptions of its ends, masters first; it is no session's terminal yet. Its number and identity. Errors: `ENOSPC` if there
-    /// are too many.
+    /// A pair of an image, with so many open descriptions of its ends, masters first; it is no session's terminal yet.
+    /// Its number and identity. Errors: `ENOSPC` if there are too many.
     pub(crate) fn restore_pty(
         &mut self,
         saved: SavedPty,

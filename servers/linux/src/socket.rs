@@ -5,8 +5,9 @@
 //! that name each other; one that has not been accepted yet is in the list of the socket that listens, and goes with it. Until
 //! then both count for who connects.
 //!
-//! Descriptors on their way (`SCM_RIGHTS`) keep what they name open, and count for who sent them. Sockets that are open only in their own queues, in a
-//! circle, are found when a socket is closed and their queues emptied ([`System::clear_circles`]).
+//! Descriptors on their way (`SCM_RIGHTS`) keep what they name open, and count for who sent them. Sockets that are open
+//! only in their own queues, in a circle, are found when a socket is closed and their queues emptied
+//! ([`System::clear_circles`]).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
@@ -631,8 +632,8 @@ impl System {
         Ok(())
     }
 
-    /// Connects a socket to one that listens; the other end waits there to be accepted, and counts for `payer` until then. Errors: `ECONNREFUSED`,
-    /// `EPROTOTYPE`, `EAGAIN` if it has to wait until somebody is accepted, `ENFILE`.
+    /// Connects a socket to one that listens; the other end waits there to be accepted, and counts for `payer` until
+    /// then. Errors: `ECONNREFUSED`, `EPROTOTYPE`, `EAGAIN` if it has to wait until somebody is accepted, `ENFILE`.
     pub fn connect(
         &mut self,
         id: u64,

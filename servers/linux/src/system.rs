@@ -48,7 +48,8 @@ pub const MAX_PROCESSES: usize = 256;
 pub const MAX_TREE: usize = 128;
 /// Most threads of a process, and most of all that count for one payer, the first ones of processes included.
 pub const MAX_THREADS: usize = 128;
-const MAX_THREADS_EACH: usize = 256;
+/// The latter.
+pub(crate) const MAX_THREADS_EACH: usize = 256;
 /// Most memory objects of a payer: as many segments a tree may have beside those of its processes.
 const MAX_OBJECTS: usize = services::process::MAX_OBJECTS;
 /// Most files that a payer's instances of `inotify` watch, each as often as one does.
@@ -390,8 +391,9 @@ pub struct System {
 const KEPT_WOKEN: usize = 64;
 
 impl System {
-    /// [`MAX_BULK`] bytes to move others through. They are those of earlier calls, of anybody: what a call has put there is all that it may give to
-    /// anybody. For the next one, [`System::give_chunk`]; nothing is lost without that.
+    /// [`MAX_BULK`] bytes to move others through. They are those of earlier calls, of anybody: what a call has put
+    /// there is all that it may give to anybody. For the next one, [`System::give_chunk`]; nothing is lost without
+    /// that.
     pub(crate) fn take_chunk(&mut self) -> Vec<u8> {
         match take(&mut self.chunk) {
             chunk if chunk.is_empty() => alloc::vec![0; MAX_BULK],
@@ -794,7 +796,8 @@ impl System {
         further.or_else(|| Some(self.find(tid)?.number))
     }
 
-    /// The processes that another one means.
+    /// The processes that another one means. Those of a group are of its own tree: groups of two trees can have one
+    /// number, since an image has the numbers that its processes had.
     pub fn those(&self, of: Pid, which: Which) -> SmallVec<[Pid; 1]> {
         let Some(own) = self.find(of) else {
             return SmallVec::new();
@@ -808,7 +811,9 @@ impl System {
             }
             Which::Group(group) => {
                 let all = (own.namespace, group, 0)..=(own.namespace, group, Pid::MAX);
-                self.groups.range(all).map(|(.., pid)| *pid).collect()
+                let members = self.groups.range(all).map(|(.., pid)| *pid);
+                let is_of_tree = |pid: &Pid| self.find(*pid).is_some_and(|p| p.root == own.root);
+                members.filter(is_of_tree).collect()
             }
             Which::All => self.tree(own.root).into(),
         }
@@ -827,6 +832,7 @@ impl System {
             Some(own) => (own.namespace, own.session),
             None => return Err(ESRCH),
         };
+        // All trees are in one session, that of the console: a group of another one is none that there is.
         let target = self.find(pid).ok_or(ESRCH)?;
         if pid != of && target.parent != Some(of) {
             return Err(ESRCH);
@@ -840,7 +846,7 @@ impl System {
         let members = (namespace, group, 0)..=(namespace, group, Pid::MAX);
         let exists = self.groups.range(members).any(|(.., member)| {
             self.find(*member)
-                .is_some_and(|member| member.session == session)
+                .is_some_and(|member| member.session == session && member.root == target.root)
         });
         if group != target.number && !exists {
             return Err(EPERM);

@@ -69,15 +69,16 @@ struct Parked {
 struct Group {
     /// When its next timer goes off, as it stands in the table's `timers`.
     alarm: Option<u64>,
-    /// It stands still for a checkpointer, which saves it with this process; and for no more than one at a time: an image has each thread with the stop of
-    /// the `freeze` for which it was made, and would have those of all others, too.
+    /// It stands still for a checkpointer, which saves it with this process; and for no more than one at a time: an
+    /// image has each thread with the stop of the `freeze` for which it was made, and would have those of all others,
+    /// too.
     frozen: Option<Pid>,
     /// It ends when it is thawed.
     dies: bool,
     /// How often it is stopped from outside.
     stops: u32,
-    /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image has as they were, get
-    /// them when it is thawed.
+    /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image
+    /// has as they were, get them when it is thawed.
     owed: i32,
     /// It is debugged.
     debugged: Option<Debugged>,
@@ -322,6 +323,11 @@ impl Table {
 
     /// The call of a task waits.
     fn park(&mut self, tid: Tid, message: &ExceptionMessage, wake: Wake) {
+        // Whoever has the control port of a process can have two threads be one task.
+        let living = self.tasks.get(&tid);
+        if living.is_some_and(|living| living.parked.is_some()) {
+            self.unpark(tid);
+        }
         for key in &wake.keys {
             self.waiters.insert((*key, tid));
         }

@@ -3,6 +3,7 @@
 
 extern crate std;
 
+use std::boxed::Box;
 use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,11 +32,13 @@ use crate::process::{
 };
 use crate::signal::{bit, sig, Origin};
 use crate::system::{Key, System, Thing, To, Which};
+use crate::templates::{Loaded, Templates};
 use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
 mod files;
 mod inotify;
+mod ordinary;
 mod outside;
 mod parts;
 mod shares;
@@ -49,6 +52,7 @@ struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
     /// The memory that is going to be the process's.
     staged: Option<BTreeMap<u64, Vec<u8>>>,
+    templates: Templates<BTreeMap<u64, Vec<u8>>>,
     slots: BTreeMap<u32, (u64, u64, Prot)>,
     /// Bytes of memory objects.
     objects: BTreeMap<u64, BTreeMap<u64, u8>>,
@@ -72,6 +76,8 @@ struct Fake {
     network: bool,
     /// What the call waits for, if files answer late.
     late: Option<Late>,
+    /// What a call closes meanwhile, which is done with the call.
+    closes: Vec<Request>,
     /// What is written does not become durable.
     cannot_sync: bool,
 }
@@ -87,6 +93,7 @@ impl Fake {
             opens: 0,
             pages: BTreeMap::new(),
             staged: None,
+            templates: Templates::default(),
             slots: BTreeMap::new(),
             objects: BTreeMap::new(),
             adopted: Vec::new(),
@@ -99,6 +106,7 @@ impl Fake {
             children_left: u32::MAX,
             network: false,
             late: None,
+            closes: Vec::new(),
             cannot_sync: false,
         }
     }
@@ -245,17 +253,23 @@ impl Host for Fake {
             return Err(proto::Error::Broken);
         }
         let (reply, bytes) = match &mut self.late {
-            Some(late) if !matches!(request, Request::Close { .. }) => {
-                match late.ask(1, request, &mut Vec::new()) {
-                    Told::Answer(answer) => return Ok((answer.clone()?.0, 0)),
-                    Told::Wait => return Err(proto::Error::WouldBlock),
-                    Told::Ask(number) => {
-                        let answer = files::ask(&self.session, request, bulk);
-                        late.answered(number, answer).unwrap();
-                        return Err(proto::Error::WouldBlock);
-                    }
-                }
+            Some(_) if matches!(request, Request::Close { .. }) => {
+                self.closes.push(request.clone());
+                return Ok((Reply::Done, 0));
             }
+            Some(late) => match late.ask(1, request, &mut Vec::new()) {
+                Told::Answer(answer) => {
+                    let (reply, bytes) = answer.clone()?;
+                    into[..bytes.len()].copy_from_slice(&bytes);
+                    return Ok((reply, bytes.len()));
+                }
+                Told::Wait => return Err(proto::Error::WouldBlock),
+                Told::Ask(number) => {
+                    let answer = files::ask(&self.session, request, bulk);
+                    late.answered(number, answer).unwrap();
+                    return Err(proto::Error::WouldBlock);
+                }
+            },
             _ => files::ask(&self.session, request, bulk)?,
         };
         match (request, &reply) {
@@ -277,6 +291,11 @@ impl Host for Fake {
 
     fn end_call(&mut self) -> bool {
         let waits = self.waits();
+        for close in core::mem::take(&mut self.closes) {
+            if !waits {
+                files::ask(&self.session, &close, &[]).unwrap();
+            }
+        }
         if let Some(late) = &mut self.late {
             late.end(1);
         }
@@ -339,9 +358,23 @@ impl Host for Fake {
         Ok(())
     }
 
-    fn stage(&mut self) -> Result<(), Errno> {
-        self.staged.get_or_insert_default();
-        Ok(())
+    fn stage(&mut self, loaded: Option<&Loaded>) -> Result<bool, Errno> {
+        if self.staged.is_some() {
+            return Ok(false);
+        }
+        let template = loaded.and_then(|loaded| self.templates.find(loaded, |_| true));
+        self.staged = Some(template.cloned().unwrap_or_default());
+        Ok(template.is_some())
+    }
+
+    fn keep_staged(&mut self, loaded: &Loaded) {
+        if self.templates.wants((0, u64::MAX), loaded, |_| true) {
+            let staged = self.staged.clone().unwrap_or_default();
+            let stack = crate::memory::STACK_TOP - crate::memory::STACK_SIZE;
+            let rule = "S2: a template has nothing of who was started";
+            assert!(staged.keys().all(|page| page * PAGE < stack), "{rule}");
+            self.templates.add(loaded.clone(), staged);
+        }
     }
 
     fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
@@ -441,6 +474,32 @@ fn areas_do_what_a_map_of_pages_does() {
             }
         }
     }
+}
+
+#[test]
+fn what_was_loaded_in_many_pieces_is_mapped_at_once() {
+    let (thread, other) = (7, 8);
+    let kind = |n: u64| match n % 4 {
+        0 | 1 => Kind::Loading { thread },
+        2 => Kind::Loading { thread: other },
+        _ => Kind::Anonymous,
+    };
+    let list = (0..200).map(|n| Area {
+        start: (16 + 3 * n / 2) * PAGE,
+        end: (17 + 3 * n / 2) * PAGE,
+        prot: if n % 4 == 3 { READ } else { 0 },
+        kind: kind(n),
+        slot: crate::memory::NO_SLOT,
+    });
+    let areas = Areas::from_list(list.collect());
+    let mut expected = areas.clone();
+    for area in areas.list() {
+        if area.kind == (Kind::Loading { thread }) {
+            let by = Some((READ, Kind::File));
+            expected = Areas::from_list(expected.replaced(area.start, area.end, by));
+        }
+    }
+    assert_eq!(areas.with_loaded(thread, READ), expected.list());
 }
 
 #[test]
@@ -604,6 +663,7 @@ fn example(host: &mut Fake) -> One {
         kind: FileKind::File { ino },
         flags: open_flags::RDWR,
         offset: 3,
+        owner: None,
     };
     process.files().install(4, description, false);
     process
@@ -688,6 +748,7 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let before = process.memory().clone();
+    let own = u64::from(process.task.number);
     host.room = 100;
     let mut result = |number: u64, arguments: &[u64]| process.result(&mut host, number, arguments);
     let refused = -i64::from(crate::errno::ENOMEM.0);
@@ -699,6 +760,16 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
     for number in [nr::open, nr::dup, nr::execve, nr::getdents64] {
         assert_eq!(result(number, &[4, 4, 4]), refused, "call {number}");
     }
+    // Also what a signal leaves with others, and the first one that has an action.
+    for (number, arguments) in [
+        (nr::rt_sigaction, [10, 0x10_0000, 0, 8]),
+        (nr::kill, [own, 10, 0, 0]),
+        (nr::tkill, [own, 10, 0, 0]),
+        (nr::setsockopt, [4, 1, 9, 0]),
+    ] {
+        assert_eq!(result(number, &arguments), refused, "call {number}");
+    }
+    assert_eq!(result(nr::kill, &[own, 0]), 0);
     // What keeps nothing is done, and above all what gives back.
     assert_eq!(result(nr::lseek, &[4, 0, 0]), 0);
     assert_eq!(result(nr::close, &[4]), 0);
@@ -730,6 +801,53 @@ fn a_part_with_too_many_files_is_refused_before_it_takes_memory() {
     assert!(result.is_err());
     let most = bytes.len() / 10;
     assert!(took.most < most, "{} bytes", took.most);
+}
+
+/// However much of a directory was read and not handed out: a call that hands out little takes little memory.
+#[test]
+fn entries_that_wait_are_not_copied() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let entry = |n: u64| crate::process::Entry {
+        ino: n,
+        mode: 0o100_644,
+        name: std::format!("{n:040}"),
+    };
+    let description = Description {
+        kind: FileKind::Directory {
+            ino: 1,
+            pending: (1..=300).map(entry).collect(),
+            cookie: 0,
+        },
+        flags: 0,
+        offset: 0,
+        owner: None,
+    };
+    process.files().install(5, description, false);
+    let list = registers(nr::getdents64, &[5, 0x10_0000, 150]);
+    for names in [[1, 2], [3, 4], [5, 6]] {
+        let (outcome, took) = allocated::counted(|| process.call(&mut host, &list));
+        let Outcome::Go { registers, .. } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(registers.rax, 128);
+        let mut inos = [0; 2];
+        for (at, ino) in (0x10_0000..).step_by(64).zip(&mut inos) {
+            let mut bytes = [0; 8];
+            host.read_memory(at, &mut bytes).unwrap();
+            *ino = u64::from_le_bytes(bytes);
+        }
+        assert_eq!(inos, names);
+        // In the first call there is a piece of memory that is kept for the next ones.
+        assert!(names[0] == 1 || took.most < 2048, "{} bytes", took.most);
+    }
+    // Where there is no room for one nothing is lost.
+    let result = process.result(&mut host, nr::getdents64, &[5, 0x10_0000, 20]);
+    assert_eq!(result, EINVAL.rax() as i64);
+    assert_eq!(
+        process.result(&mut host, nr::getdents64, &[5, 0x10_0000, 150]),
+        128
+    );
 }
 
 /// A process that makes calls that are not there, one after the other, makes the personality keep and say no more
@@ -1726,6 +1844,83 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
     assert_eq!(again, all + open(&process.task));
 }
 
+/// Files that are open very often are opened again in turns, whether they have names or not.
+#[test]
+fn a_tree_with_many_open_files_is_restored_in_turns() {
+    const CHILDREN: usize = 5;
+    let mut host = Fake::new();
+    host.session = Session::new(&host.files, 1, 10_000);
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"/tmp/file\0").unwrap();
+    host.write_memory(0x10_0040, b"/tmp/other\0").unwrap();
+    let mut children = Vec::new();
+    let make = [0x10_0040, u64::from(linux::O_CREAT), 0o600];
+    assert!(process.result(&mut host, nr::open, &make) >= 0);
+    for _ in 0..CHILDREN {
+        process.result(&mut host, nr::fork, &[]);
+        let mut task = child_of(&mut process, &mut host);
+        let system = &mut process.system;
+        let mut path = 0x10_0000;
+        loop {
+            let open = registers(nr::open, &[path, 0]);
+            if returns(&mut task, system, &mut host, &open) < 0 {
+                break;
+            }
+            path ^= 0x40;
+        }
+        children.push(task);
+    }
+    let unlink = [0x10_0040];
+    assert_eq!(process.result(&mut host, nr::unlink, &unlink), 0);
+    let open = |task: &Task| task.shares.files.borrow().fds.len();
+    let all: usize = children.iter().map(open).sum();
+    assert!(all > CHILDREN * 1000);
+    let of = |task| (FIRST, task);
+    let tasks: Vec<(u64, &Task)> = core::iter::once(&process.task)
+        .chain(&children)
+        .map(of)
+        .collect();
+    let saved = save(&tasks, None, &process.system, &mut host).unwrap();
+    let own = open(&process.task);
+    for mut task in children {
+        task.close_files(&mut process.system, &mut host);
+    }
+    process.close_all(&mut host);
+    let before = host.opens;
+    for gives_up in [true, false] {
+        let mut system = System::new();
+        let root = system.create(None).unwrap();
+        let mut rebuilding = part::Rebuilding::new(&saved, (CHILDREN + 1, 0), &mut host).unwrap();
+        let mut turns = 0;
+        while let Err(refusal) = rebuilding.open(&mut host) {
+            assert_eq!(refusal, part::Refusal::Turn);
+            turns += 1;
+            if gives_up && turns == 2 {
+                break;
+            }
+        }
+        if gives_up {
+            rebuilding.give_up(&mut system, &mut host);
+            assert_eq!(host.opens, before, "A6: a file stays open");
+        } else {
+            let least = all / 2000;
+            assert!(turns >= least, "S1: {all} descriptors in {turns} turns");
+            let adopted = rebuilding.finish(0, root, &mut system, &mut host).unwrap();
+            let again: usize = adopted.tasks.iter().map(|seated| open(&seated.task)).sum();
+            assert_eq!(again, all + own);
+        }
+        // What has no name has none any more, wherever that has ended.
+        let (tmp, ..) = host.session.open_file(0, 0, "/tmp").unwrap();
+        let list = host
+            .session
+            .read_dir(tmp, 0, services::fs::ENTRIES_ROOM)
+            .unwrap();
+        let (_, names) = services::fs::listing(&list).unwrap();
+        let names: Vec<&str> = names.map(|entry| entry.unwrap().2).collect();
+        assert_eq!(names, [".", "..", "file"]);
+    }
+}
+
 /// A file that is unmapped is written back in turns. What somebody else changes in it meanwhile is in it, too.
 #[test]
 fn what_others_change_while_a_file_is_written_back_is_kept() {
@@ -2373,6 +2568,7 @@ fn the_console_belongs_to_the_group_that_has_it() {
         kind: FileKind::Device(crate::process::Device::Console),
         flags: open_flags::RDWR,
         offset: 0,
+        owner: None,
     };
     child
         .shares
@@ -2913,6 +3109,22 @@ fn long_elf() -> Vec<u8> {
     elf
 }
 
+/// Makes `execve` until the program is there: after how many turns.
+fn until_executed(
+    process: &mut One,
+    host: &mut Fake,
+    entry: &Registers,
+) -> (Box<exec::Prepared>, u32) {
+    let mut turns = 0;
+    loop {
+        match process.attempt(host, entry) {
+            Outcome::Turn => turns += 1,
+            Outcome::Execute(prepared) => return (prepared, turns),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_long_program_is_loaded_beside_the_one_that_calls() {
     let mut host = Fake::new();
@@ -2942,14 +3154,7 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
         assert!(again.task.loading.is_none());
         again.close_all(&mut host);
     }
-    let mut turns = 0;
-    let prepared = loop {
-        match process.attempt(&mut host, &entry) {
-            Outcome::Turn => turns += 1,
-            Outcome::Execute(prepared) => break prepared,
-            outcome => panic!("{outcome:?}"),
-        }
-    };
+    let (prepared, turns) = until_executed(&mut process, &mut host, &entry);
     // One to look at it, and one for each step but the last one, which is a short one.
     assert_eq!(turns, 5);
     assert!(process.memory().areas == areas && read_back(&mut host, AT) == pattern());
@@ -2970,6 +3175,93 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
     assert_eq!(host.opens, open_before + 1);
     host.agrees_with(&process.memory().areas);
     assert!(host.staged.is_none());
+}
+
+/// More strings than are read at once, for `execve` of this path: the call, and how long they are.
+fn many_strings(process: &mut One, host: &mut Fake, path: &[u8]) -> (Registers, u64) {
+    const STRINGS: u64 = 5_000;
+    assert!(process.memory().areas.allows(AT, LARGE, READ));
+    host.write_memory(0x10_0000, path).unwrap();
+    let (mut pointers, mut texts) = (Vec::new(), Vec::new());
+    for n in 0..STRINGS {
+        let at = AT + 0x10_0000 + texts.len() as u64;
+        pointers.extend_from_slice(&at.to_le_bytes());
+        texts.extend_from_slice(std::format!("{n}\0").as_bytes());
+    }
+    pointers.extend_from_slice(&[0; 8]);
+    host.write_memory(AT, &pointers).unwrap();
+    host.write_memory(AT + 0x10_0000, &texts).unwrap();
+    let entry = registers(nr::execve, &[0x10_0000, AT, AT]);
+    (entry, texts.len() as u64)
+}
+
+#[test]
+fn a_long_list_of_arguments_is_read_in_turns() {
+    for is_late in [false, true] {
+        let mut host = Fake::new();
+        let mut process = with_large(&mut host);
+        add_program(&mut host, &tiny_elf());
+        let (entry, _) = many_strings(&mut process, &mut host, b"/tmp/nothing\0");
+        assert_eq!(loaded(&mut process, &mut host, &entry), (-2, 1));
+        let (entry, length) = many_strings(&mut process, &mut host, b"/tmp/program\0");
+        assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
+        // Another call gives them up.
+        assert!(process.result(&mut host, nr::getpid, &[]) > 0);
+        assert!(process.task.loading.is_none());
+        host.late = is_late.then(Late::new);
+        let (mut turns, mut waits) = (0, 0);
+        let prepared = loop {
+            host.late.iter_mut().for_each(|late| late.begin(1));
+            match process.attempt(&mut host, &entry) {
+                Outcome::Turn => turns += 1,
+                Outcome::Park(_) => waits += 1,
+                Outcome::Execute(prepared) => break prepared,
+                outcome => panic!("{outcome:?}"),
+            }
+            assert!(waits < 50, "they are kept while a disk is waited for");
+        };
+        assert_eq!((turns, waits > 0), (5, is_late));
+        host.late = None;
+        let One { task, system } = &mut process;
+        let outcome = emulate::execute(task, system, &mut host, *prepared);
+        assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
+        assert_eq!(process.memory().args.1, length);
+        assert_eq!(process.memory().environment.1, length);
+    }
+}
+
+/// A program that is started for the third time is not read any more; whatever the ones before have done to their
+/// memories, it has what its file has, and if that was changed it is read.
+#[test]
+fn what_is_started_again_is_a_copy() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    let (mut file, mut name) = (long_elf(), 0x10_0000);
+    add_program(&mut host, &file);
+    for (round, is_read) in [true, true, false, false, true, true, false]
+        .into_iter()
+        .enumerate()
+    {
+        if round == 4 {
+            file.push(7);
+            add_program(&mut host, &file);
+        }
+        host.write_memory(name, b"/tmp/program\0").unwrap();
+        let entry = registers(nr::execve, &[name, 0, 0]);
+        let (prepared, turns) = until_executed(&mut process, &mut host, &entry);
+        assert_eq!(turns > 0, is_read, "what was loaded is there: {round}");
+        let One { task, system } = &mut process;
+        emulate::execute(task, system, &mut host, *prepared);
+        let mut bytes = vec![0; long_elf().len()];
+        host.read_memory(0x40_0000, &mut bytes).unwrap();
+        assert!(
+            bytes == file[..bytes.len()],
+            "S2: a program has what another one wrote: {round}"
+        );
+        host.agrees_with(&process.memory().areas);
+        name = 0x40_0000 + 128;
+    }
+    process.close_all(&mut host);
 }
 
 #[test]
@@ -3012,13 +3304,7 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
         "A program that runs is not changed by others"
     );
     process.task.loading = loading;
-    let prepared = loop {
-        match process.attempt(&mut host, &execve) {
-            Outcome::Turn => {}
-            Outcome::Execute(prepared) => break prepared,
-            outcome => panic!("{outcome:?}"),
-        }
-    };
+    let (prepared, _) = until_executed(&mut process, &mut host, &execve);
     let One { task, system } = &mut process;
     emulate::execute(task, system, &mut host, *prepared);
     assert_eq!(process.system.busy.counts(), (1, before.1 .1));

@@ -1,8 +1,8 @@
 //! The timers of a process: that of `alarm` and `setitimer`, and those of `timer_create`.
 //!
-//! A timer that begins again by itself keeps its rhythm: its next time is a multiple of the interval behind its first. How many of these were
-//! missed before the signal could be sent, or while the one before was still pending, is the timer's *overrun*, which goes with the signal.
-//! All times are on the process's clock.
+//! A timer that begins again by itself keeps its rhythm: its next time is a multiple of the interval behind its first.
+//! How many of these were missed before the signal could be sent, or while the one before was still pending, is the
+//! timer's *overrun*, which goes with the signal. All times are on the process's clock.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -90,6 +90,8 @@ pub struct Rung {
 pub struct Timers {
     /// That of `alarm` and `setitimer`.
     pub alarm: Option<Alarm>,
+    /// Those of `setitimer` that are by processor time, of the program alone or all of it. Here they go by the clock.
+    by_work: [Option<Alarm>; 2],
     /// Those of `timer_create`, by their numbers.
     own: BTreeMap<u32, Timer>,
     /// The number to try for the next one.
@@ -116,12 +118,22 @@ impl Timers {
     /// Whether none is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.alarm.is_none() && self.own.is_empty()
+        self.alarm.is_none() && self.by_work == [None; 2] && self.own.is_empty()
     }
 
-    /// Takes all away but that of `alarm`, as `execve` does.
+    /// Takes all away but those of `alarm` and `setitimer`, as `execve` does.
     pub fn forget(&mut self) {
         self.own.clear();
+    }
+
+    /// That of `setitimer` with this number; `None` if there is none.
+    pub fn interval(&mut self, which: u32) -> Option<&mut Option<Alarm>> {
+        match which {
+            linux::ITIMER_REAL => Some(&mut self.alarm),
+            linux::ITIMER_VIRTUAL => Some(&mut self.by_work[0]),
+            linux::ITIMER_PROF => Some(&mut self.by_work[1]),
+            _ => None,
+        }
     }
 
     /// The number of a new one with this clock; `None` if there are too many. `what` says what it does, given its number.
@@ -168,7 +180,9 @@ impl Timers {
     #[must_use]
     pub fn earliest(&self) -> Option<u64> {
         let own = self.own.values().filter(|timer| timer.notice.is_some());
-        let alarms = own.filter_map(|timer| timer.alarm).chain(self.alarm);
+        let by_work = self.by_work.iter().flatten().copied();
+        let alarms = own.filter_map(|timer| timer.alarm);
+        let alarms = alarms.chain(self.alarm).chain(by_work);
         let time = |alarm: Alarm| match alarm.interval {
             0 => alarm.deadline,
             _ => alarm.deadline.max(self.pause),
@@ -180,7 +194,7 @@ impl Timers {
     #[must_use]
     pub fn armed(&self) -> usize {
         let own = self.own.values().filter(|timer| timer.alarm.is_some());
-        own.count() + usize::from(self.alarm.is_some())
+        own.count() + usize::from(self.alarm.is_some()) + self.by_work.iter().flatten().count()
     }
 
     /// The signals of what is due. Those that begin again rest until `pause`. `is_pending` says whether a signal of the timer with this
@@ -193,13 +207,19 @@ impl Timers {
     ) -> Vec<Rung> {
         let mut rung = Vec::new();
         let mut is_due = false;
-        if let Some(alarm) = self.alarm {
+        let [virtual_time, all_time] = &mut self.by_work;
+        for (timer, signal) in [
+            (&mut self.alarm, sig::ALRM),
+            (virtual_time, sig::VTALRM),
+            (all_time, sig::PROF),
+        ] {
+            let Some(alarm) = *timer else { continue };
             let times = alarm.times(now);
             if times > 0 {
                 is_due = true;
-                self.alarm = alarm.after(times);
+                *timer = alarm.after(times);
                 rung.push(Rung {
-                    signal: sig::ALRM,
+                    signal,
                     origin: Origin::kernel(),
                     thread: None,
                 });

@@ -1,8 +1,9 @@
 //! Tasks that are traced: by whom, where each has stopped, and how it goes on.
 //!
-//! A [`Trace`] is what is kept of a task that is traced. At a stop ([`Stop`]) the emulation notes it here, and whoever runs the tasks holds
-//! the thread still ([`System::take_trace_halts`]); a tracer's request lets it go on ([`System::resume_traced`]). The registers of a task that has
-//! stopped are those of its thread. At the beginning of a call that is parked at its `syscall` instruction, and made again when it goes on.
+//! A [`Trace`] is what is kept of a task that is traced. At a stop ([`Stop`]) the emulation notes it here, and whoever
+//! runs the tasks holds the thread still ([`System::take_trace_halts`]); a tracer's request lets it go on
+//! ([`System::resume_traced`]). The registers of a task that has stopped are those of its thread. At the beginning of a
+//! call that is parked at its `syscall` instruction, and made again when it goes on.
 //!
 //! A tracer is a process: any of its threads may make requests. The numbers are those of `linux/ptrace.h`.
 

@@ -1,11 +1,12 @@
 //! Processor time, as far as the personality can know it.
 //!
-//! Nobody counts what each thread has of the processor: that would cost every switch. But who waits in a call, or stands still, has none of it, and the
-//! personality knows who does. Time that passes while some tasks do neither is divided evenly among those: on one processor, on which equals take
-//! turns, each has about that. What native programs and servers have meanwhile counts as theirs, too.
+//! Nobody counts what each thread has of the processor: that would cost every switch. But who waits in a call, or
+//! stands still, has none of it, and the personality knows who does. Time that passes while some tasks do neither is
+//! divided evenly among those: on one processor, on which equals take turns, each has about that. What native programs
+//! and servers have meanwhile counts as theirs, too.
 //!
-//! [`Work`] knows what one task would have that has never waited; what a task or process has is a difference of that ([`Spent`]). So each wait is two
-//! steps, however many tasks there are.
+//! [`Work`] knows what one task would have that has never waited; what a task or process has is a difference of that
+//! ([`Spent`]). So each wait is two steps, however many tasks there are.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -138,7 +139,8 @@ impl Own {
         }
     }
 
-    /// The task does not wait any longer (`runs`), or waits from now on. If that is news `now` is asked, and, once, for what its process has had.
+    /// The task does not wait any longer (`runs`), or waits from now on. If that is news `now` is asked, and, once, for
+    /// what its process has had.
     #[inline]
     pub fn change(
         &mut self,

@@ -18,9 +18,10 @@ use personality::known::Known;
 use personality::memory::{Area, Areas, Source, NO_SLOT};
 use personality::process::Task;
 use personality::system::Tid;
+use personality::templates::{Loaded, Templates};
 use process::account::{self, Supply};
 use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
-use process::{Common, Copies, Process};
+use process::{Common, Copies, Process, Template};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
 use rt::fs::{Files, Shown};
@@ -295,8 +296,8 @@ pub(crate) struct Born {
     pub(crate) seat: Seat,
 }
 
-/// What all processes share.
-/// Most frozen copies of the memories and memory objects of one job, and of all: a tree that is saved beyond that stands still until it is written.
+/// What all processes share. Most frozen copies of the memories and memory objects of one job, and of all: a tree that
+/// is saved beyond that stands still until it is written.
 const MAX_JOB_COPIES: usize = 32;
 const MAX_COPIES: usize = 48;
 
@@ -315,6 +316,8 @@ pub(crate) struct World {
     objects: BTreeMap<u64, Rc<RefCell<Object>>>,
     /// The segments of those of a tree while it is put together, until each is one of them.
     pub(crate) adopted: Vec<Option<Common>>,
+    /// Programs that were loaded, of which others are copies.
+    templates: Templates<Template>,
     /// The frozen copies of memories and objects.
     pub(crate) copies: Copies,
     /// The memories of tasks that stand still for who traces them, and where their threads are in these.
@@ -356,6 +359,7 @@ impl World {
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             objects: BTreeMap::new(),
             adopted: Vec::new(),
+            templates: Templates::default(),
             copies: Copies::new(MAX_JOB_COPIES, MAX_COPIES),
             peers: BTreeMap::new(),
             born: Vec::new(),
@@ -387,7 +391,11 @@ impl World {
     pub(crate) fn supply_of(&self, limits: fn(u64) -> Limits) -> Result<Supply, proto::Error> {
         let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
         let limits = limits(rt::memory::machine_usage(&supervisor)?.total);
-        Ok(Supply { supervisor, limits })
+        Ok(Supply {
+            supervisor,
+            limits,
+            payer: None,
+        })
     }
 
     /// The keeper of a new space, its number, and the state of the space.
@@ -488,7 +496,7 @@ impl World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let Some(before) = self.shown.as_ref().map(Shown::changes) else {
+        let Some(before) = self.shown.as_ref().and_then(Shown::changes) else {
             return ask(&mut self.fs, request, bulk, into);
         };
         if !self.kept.is_empty() && (!self.known.is_true(before) || self.needs_closed(request)) {
@@ -531,12 +539,14 @@ impl World {
             return known.map(|attr| (Reply::Attr(attr), 0));
         }
         let result = ask(&mut self.fs, request, bulk, into);
-        self.known
-            .learn(request, &result, (before, shown.changes()));
+        if let Some(after) = shown.changes() {
+            self.known.learn(request, &result, (before, after));
+        }
         result
     }
 
-    /// Whether files that nobody has open any more are not to be open any longer when this is asked: what is removed has no name, and what is written may grow.
+    /// Whether files that nobody has open any more are not to be open any longer when this is asked: what is removed
+    /// has no name, and what is written may grow.
     fn needs_closed(&self, request: &Request) -> bool {
         match *request {
             Request::Unlink { .. } | Request::Rename { .. } => true,
@@ -552,8 +562,8 @@ impl World {
         let _ = self.fs.close_all(&self.kept.let_go());
     }
 
-    /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it does not lie there, or others
-    /// change files just now.
+    /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it
+    /// does not lie there, or others change files just now.
     ///
     /// `count` is the number of changes that there were at the beginning, which others may have raised since.
     fn read_shown(
@@ -571,7 +581,7 @@ impl World {
                 Some(place) => place,
                 None => {
                     let place = Place::from_words(self.fs.place(ino, at).ok()?);
-                    let after = shown.changes();
+                    let after = shown.changes()?;
                     self.known.learn_place(ino, at, place, (count, after));
                     if !self.known.is_true(after) {
                         return None;
@@ -593,7 +603,7 @@ impl World {
             }
         }
         // What was read is what the file has if nothing has changed meanwhile.
-        self.known.is_true(shown.changes()).then_some(done)
+        self.known.is_true(shown.changes()?).then_some(done)
     }
 
     /// What makes the time of a process whose clock is the machine's.
@@ -746,16 +756,19 @@ impl View<'_> {
         LINUX + Job::from(self.root)
     }
 
+    /// What the clock of its space adds to the machine's.
+    fn clock_offset(&self) -> Result<u64, Errno> {
+        let own = self.seat.as_deref().ok_or(ENOMEM)?;
+        let memory = own.memory.borrow();
+        let keeper = Ref::new().map_err(|_| ENOMEM)?;
+        let state = memory.body.space().get_state(keeper.handle());
+        Ok(state.map_err(|_| ENOMEM)?.clock_offset)
+    }
+
     /// A place in an empty memory that counts for the account of its own.
     fn beside(&mut self) -> Result<Seat, Errno> {
+        let clock = self.clock_offset()?;
         let own = self.seat.as_deref().ok_or(ENOMEM)?;
-        let clock = {
-            let memory = own.memory.borrow();
-            let space = memory.body.space();
-            let keeper = Ref::new().map_err(|_| ENOMEM)?;
-            let state = space.get_state(keeper.handle()).map_err(|_| ENOMEM)?;
-            state.clock_offset
-        };
         let made = self.world.new_keeper(clock).and_then(|(id, port, space)| {
             let keeper = port.reference().map_err(rt::error_of)?;
             let body = own.memory.borrow().body.beside(&space, &keeper)?;
@@ -770,6 +783,35 @@ impl View<'_> {
     /// Its memory.
     fn memory(&self) -> Option<RefMut<'_, Memory>> {
         Some(self.seat.as_ref()?.memory.borrow_mut())
+    }
+
+    /// A memory that is a copy of the template of what is loaded from this, if there is one.
+    fn made_of(&mut self, loaded: &Loaded) -> Option<Seat> {
+        let clock = self.clock_offset().ok()?;
+        let (id, port, space) = self.world.new_keeper(clock).ok()?;
+        let keeper = port.reference().ok()?;
+        let own = self.seat.as_deref()?.memory.borrow();
+        let templates = &mut self.world.templates;
+        templates.retain(Template::lives);
+        let is_of = |template: &Template| template.is_of(&own.body);
+        let template = templates.find(loaded, is_of)?;
+        // What it is going to write at once is there for it, whatever others take.
+        let _ = own.body.account().reserve(FIRST_WRITES);
+        match own.body.made_of(template, &space, &keeper) {
+            Ok(body) => {
+                let seat = Seat::first(id, body, port);
+                seat.memory.borrow_mut().present.copied = true;
+                Some(Seat {
+                    fresh: true,
+                    ..seat
+                })
+            }
+            // There is no room for both.
+            Err(_) => {
+                templates.give_up(is_of);
+                None
+            }
+        }
     }
 }
 
@@ -979,7 +1021,8 @@ impl Memory {
         }
     }
 
-    /// A task whose process is not debugged has met a breakpoint of another process in the same memory: they are out until it has left. False: there is none.
+    /// A task whose process is not debugged has met a breakpoint of another process in the same memory: they are out
+    /// until it has left. False: there is none.
     pub(crate) fn make_way(&mut self, address: u64, thread: u64) -> bool {
         if !self.breakpoints.has(address) {
             return false;
@@ -1324,14 +1367,20 @@ impl Host for View<'_> {
             let thread = own.memory.borrow().body.add_thread();
             own.beside(thread.map_err(|_| ENOMEM)?)
         } else {
-            own.memory.borrow_mut().copy(self.world, &task)?
+            let copied = own.memory.borrow_mut().copy(self.world, &task);
+            match copied {
+                Err(_) if self.give_up_templates() => {
+                    let own = self.seat.as_deref().ok_or(ENOMEM)?;
+                    let copied = own.memory.borrow_mut().copy(self.world, &task);
+                    copied?
+                }
+                copied => copied?,
+            }
         };
         let told = tid_at.map_or(Ok(()), |at| {
             let mut memory = seat.memory.borrow_mut();
-            memory.ensure(at, 4, true)?;
-            let bytes = task.thread.to_le_bytes();
-            let written = memory.body.memory_window().write(at, &bytes);
-            written.map_err(|_| OutOfMemory)
+            // It may be in a page of a memory object.
+            memory.write(at, &task.thread.to_le_bytes())
         });
         let state = ThreadState {
             registers: Registers {
@@ -1385,12 +1434,48 @@ impl Host for View<'_> {
         thread.set_state(&state, space, 0, 0).map_err(|_| EIO)
     }
 
-    fn stage(&mut self) -> Result<(), Errno> {
-        if self.seat.as_ref().is_none_or(|own| own.next.is_none()) {
-            let next = self.beside()?;
-            self.seat.as_deref_mut().ok_or(ENOMEM)?.next = Some(Box::new(next));
+    fn stage(&mut self, loaded: Option<&Loaded>) -> Result<bool, Errno> {
+        if self.seat.as_ref().is_some_and(|own| own.next.is_some()) {
+            return Ok(false);
         }
-        Ok(())
+        let made = loaded.and_then(|loaded| self.made_of(loaded));
+        let is_there = made.is_some();
+        let next = match made {
+            Some(next) => next,
+            None => match self.beside() {
+                Err(_) if self.give_up_templates() => self.beside()?,
+                next => next?,
+            },
+        };
+        self.seat.as_deref_mut().ok_or(ENOMEM)?.next = Some(Box::new(next));
+        Ok(is_there)
+    }
+
+    fn keep_staged(&mut self, loaded: &Loaded) {
+        let next = self.seat.as_deref().and_then(|own| own.next.as_deref());
+        let Some(mut memory) = next.map(|next| next.memory.borrow_mut()) else {
+            return;
+        };
+        let Memory { body, present, .. } = &mut *memory;
+        let free = body.account().usage().map_or(0, |usage| usage.free);
+        let templates = &mut self.world.templates;
+        templates.retain(Template::lives);
+        let tree = body.account_number();
+        if templates.wants((tree, free), loaded, |template| template.is_of(body)) {
+            if let Ok(template) = body.template() {
+                let _ = present.copy();
+                templates.add(loaded.clone(), template);
+            }
+        }
+    }
+
+    fn give_up_templates(&mut self) -> bool {
+        let Some(own) = self.seat.as_deref() else {
+            return false;
+        };
+        let own = own.memory.borrow();
+        let templates = &mut self.world.templates;
+        templates.give_up(|template| template.is_of(&own.body))
     }
 
     fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {

@@ -2,6 +2,7 @@
    descriptors that cease to be shared, and low addresses. What it prints must be the same on Linux and on Fermata. `one` is a single
    process; `many` has more. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,6 +235,84 @@ static void frames(void) {
     SHOW(status);
 }
 
+/* Links that lead to names which are no files, and ways through links of /proc. */
+static void ways(void) {
+    puts("-- ways");
+    char path[64], bytes[16];
+    int ends[2], on = 1, w;
+    struct stat s;
+    pipe(ends);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    symlink(path, "way"), symlink("way", "longer"), symlink("/proc/self/cwd/target", "through"), symlink("absent", "dangling");
+    OPENS(w = open("longer", O_WRONLY | O_CREAT | O_APPEND, 0600));
+    SHOW(write(w, "abc", 3)), SHOW(read(ends[0], bytes, 16)), SHOW(close(w));
+    OPENS(w = open("way", O_WRONLY));
+    SHOW(close(w)), SHOW(stat("way", &s)), SHOW(S_ISFIFO(s.st_mode));
+    OPENS(open("way", O_WRONLY | O_NOFOLLOW));
+    OPENS(open("way", O_WRONLY | O_CREAT | O_EXCL, 0600));
+    OPENS(open("dangling", O_RDONLY));
+    OPENS(w = open("dangling", O_WRONLY | O_CREAT, 0600));
+    SHOW(close(w)), SHOW(unlink("absent")), SHOW(unlink("dangling"));
+    int f = open("target", O_RDWR | O_CREAT, 0600), d = open(".", O_RDONLY | O_DIRECTORY);
+    OPENS(open("through", O_RDONLY));
+    SHOW(stat("through", &s)), SHOW(S_ISREG(s.st_mode));
+    OPENS(open("/proc/self/cwd/target", O_RDONLY));
+    OPENS(open("/proc/self/cwd/missing", O_RDONLY));
+    OPENS(open("/proc/self/root/dev/null", O_RDONLY));
+    snprintf(path, sizeof path, "/proc/self/fd/%d/target", d);
+    OPENS(open(path, O_RDONLY));
+    SHOW(unlink(path)), SHOW(access("target", F_OK));
+    snprintf(path, sizeof path, "/proc/self/fd/%d/target", f);
+    OPENS(open(path, O_RDONLY));
+    SHOW(unlink("way")), SHOW(unlink("longer")), SHOW(unlink("through"));
+    puts("-- who is told");
+    SHOW(ioctl(ends[0], FIOASYNC, &on)), SHOW(!!(fcntl(ends[0], F_GETFL) & O_ASYNC));
+    on = 0;
+    SHOW(ioctl(ends[0], FIOASYNC, &on)), SHOW(!!(fcntl(ends[0], F_GETFL) & O_ASYNC));
+    on = 1;
+    SHOW(ioctl(f, FIOASYNC, &on)), SHOW(fcntl(ends[0], F_GETOWN)), SHOW(fcntl(ends[0], F_GETSIG));
+    SHOW(fcntl(ends[0], F_SETOWN, getpid())), SHOW(fcntl(ends[0], F_GETOWN) == getpid());
+    SHOW(fcntl(ends[0], F_SETSIG, 40)), SHOW(fcntl(ends[0], F_GETSIG)), SHOW(fcntl(ends[0], F_SETSIG, 65));
+    struct f_owner_ex owner = {0, 0};
+    SHOW(fcntl(ends[0], F_GETOWN_EX, &owner)), SHOW(owner.type), SHOW(owner.pid == getpid());
+    owner.type = 3;
+    SHOW(fcntl(ends[0], F_SETOWN_EX, &owner)), SHOW(fcntl(ends[0], F_SETOWN, 0)), SHOW(fcntl(ends[0], F_GETOWN));
+}
+
+/* Places of a directory, timers by processor time, and an offset that says nothing. */
+static void places(void) {
+    puts("-- places");
+    char name[32], names[40][32];
+    long places[40];
+    mkdir("many", 0700);
+    for (int n = 0; n < 200; n++) {
+        snprintf(name, sizeof name, "many/%d", n);
+        close(open(name, O_WRONLY | O_CREAT, 0600));
+    }
+    DIR *many = opendir("many");
+    for (int n = 0; n < 40; n++) {
+        places[n] = telldir(many);
+        snprintf(names[n], sizeof names[n], "%.31s", readdir(many)->d_name);
+    }
+    for (int n = 39; n >= 0; n -= 3) {
+        seekdir(many, places[n]);
+        printf("%d: %d\n", n, strncmp(readdir(many)->d_name, names[n], 31));
+    }
+    closedir(many);
+    for (int n = 0; n < 200; n++) {
+        snprintf(name, sizeof name, "many/%d", n);
+        unlink(name);
+    }
+    rmdir("many");
+    struct itimerval set = {{7, 0}, {1000, 0}}, now;
+    SHOW(setitimer(ITIMER_PROF, &set, 0)), SHOW(setitimer(ITIMER_VIRTUAL, &set, &now)), SHOW(now.it_value.tv_sec);
+    SHOW(getitimer(ITIMER_PROF, &now)), SHOW(now.it_interval.tv_sec), SHOW(now.it_value.tv_sec > 900);
+    SHOW(getitimer(ITIMER_REAL, &now)), SHOW(now.it_value.tv_sec);
+    SHOW(setitimer(ITIMER_PROF, 0, 0)), SHOW(getitimer(ITIMER_PROF, &now)), SHOW(now.it_value.tv_sec);
+    SHOW(syscall(SYS_setitimer, 3, 0, 0));
+    SHOW(mmap(0, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 4096) == MAP_FAILED);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (count > 1 && !strcmp(arguments[1], "executed")) return puts("executed"), 7;
@@ -244,6 +325,8 @@ int main(int count, char **arguments) {
         streams();
         links();
         low();
+        ways();
+        places();
     }
     fflush(stdout);
     return 0;

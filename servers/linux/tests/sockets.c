@@ -610,6 +610,55 @@ static void many(void) {
     }
     waitpid(child, &status, 0);
     SHOW(status);
+    /* Only who writes to a stream gets a signal: the others an error. */
+    for (int kind = 0; kind < 4; kind++) {
+        child = fork();
+        if (!child) {
+            struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+            socklen_t size = sizeof own;
+            socketpair(AF_UNIX, kind ? SOCK_DGRAM : SOCK_SEQPACKET, 0, s);
+            if (kind == 0) close(s[0]);
+            if (kind == 1) shutdown(s[1], SHUT_WR);
+            if (kind == 2) shutdown(s[0], SHUT_RD);
+            if (kind == 3) {
+                s[1] = socket(AF_INET, SOCK_DGRAM, 0);
+                bind(s[1], (void *)&own, size), getsockname(s[1], (void *)&own, &size);
+                if (connect(s[1], (void *)&own, size) || shutdown(s[1], SHUT_WR)) _exit(100);
+            }
+            _exit(write(s[1], "x", 1) < 0 ? errno : 0);
+        }
+        waitpid(child, &status, 0);
+        SHOW(status);
+    }
+    /* All messages are waited for, or one. */
+    for (int flags = 0; flags <= MSG_WAITFORONE; flags += MSG_WAITFORONE) {
+        socketpair(AF_UNIX, SOCK_DGRAM, 0, s);
+        child = fork();
+        if (!child) {
+            for (int n = 0; n < 3; n++) write(s[0], "abc", n + 1), usleep(30000);
+            _exit(0);
+        }
+        char into[3][4];
+        struct iovec parts[3];
+        struct mmsghdr three[3] = {0};
+        for (int n = 0; n < 3; n++) {
+            parts[n] = (struct iovec){into[n], 4};
+            three[n].msg_hdr.msg_iov = &parts[n], three[n].msg_hdr.msg_iovlen = 1;
+        }
+        int came = recvmmsg(s[1], three, 3, flags, 0);
+        SHOW(came);
+        for (int n = 0; n < came; n++) SHOW((int)three[n].msg_len);
+        waitpid(child, &status, 0);
+        close(s[0]), close(s[1]);
+    }
+    int level = 0;
+    socklen_t long_enough = sizeof level;
+    for (int n = 0; n < 3; n++) {
+        int fd = socket((int[]){AF_UNIX, AF_INET, AF_INET6}[n], SOCK_DGRAM, 0);
+        SHOW(getsockopt(fd, IPPROTO_TCP, 1, &level, &long_enough) < 0 ? -errno : 0);
+        SHOW(setsockopt(fd, IPPROTO_TCP, 1, &level, long_enough) < 0 ? -errno : 0);
+        close(fd);
+    }
 }
 
 /* What a list under /proc/net says of a socket, which is found by its inode: its ports go by P and Q. */

@@ -160,6 +160,13 @@ impl Machine for Calls {
             .is_ok()
     }
 
+    fn withdraw(&mut self, id: Id, window: u64, size: u64) {
+        let objects = self.objects.get(id).and_then(Option::as_ref);
+        if let Some(region) = objects.map(|objects| *objects.region) {
+            let _ = region.set_state(&whole(window, size, 0), 0, 0);
+        }
+    }
+
     fn begin_below(&mut self, id: Id, window: u64, size: u64) -> bool {
         let Ok(region) = Region::new() else {
             return false;
@@ -703,8 +710,10 @@ impl Segment for OfSegment<'_> {
     }
 
     fn objects_from(&self, offset: u64) -> Result<u64, Error> {
-        let segments = &self.memory.borrow().segments;
-        segments.objects_from(self.id, offset)
+        let Memory {
+            segments, calls, ..
+        } = &mut *self.memory.borrow_mut();
+        segments.objects_from(calls, self.id, offset)
     }
 
     fn discard(&self, offset: u64, size: u64) -> Result<u64, Error> {

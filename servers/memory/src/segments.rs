@@ -83,6 +83,8 @@ pub trait Machine {
     fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64;
     /// Exports this window of the server's space as the segment: false if that is impossible.
     fn export(&mut self, id: Id, window: u64, size: u64) -> bool;
+    /// The segment's region shows this window of its own from now on, and nobody may read there: it was a copy, and has nothing any more.
+    fn withdraw(&mut self, id: Id, window: u64, size: u64);
     /// Exports this window as what is below the segment, read-only: false if that is impossible.
     fn begin_below(&mut self, id: Id, window: u64, size: u64) -> bool;
     /// [`Machine::map`], of what is below the segment.
@@ -220,6 +222,8 @@ pub struct Segments {
     ended: VecDeque<Segment>,
     /// Frozen copies that have ended, and share something with their segments still.
     leaving: VecDeque<Id>,
+    /// The last so many of them could not go, for want of kernel memory.
+    stuck: usize,
     serial: u64,
     /// Runs in all segments, which is what the server's own memory is used for.
     runs: usize,
@@ -249,6 +253,7 @@ impl Segments {
             vacant: Vec::new(),
             ended: VecDeque::new(),
             leaving: VecDeque::new(),
+            stuck: 0,
             serial: 0,
             runs: 0,
             max_runs,
@@ -489,7 +494,7 @@ impl Segments {
             changed = true;
         }
         let before = *run;
-        if access & OBJECTS != 0 && !run.objects {
+        if access & OBJECTS != 0 {
             run.objects = true;
             changed = true;
         }
@@ -603,17 +608,69 @@ impl Segments {
 
     /// The first chunk of a segment from this offset on that may hold kernel objects: its offset. What is asked of a frozen
     /// copy is about its segment, since a copy has no objects.
-    pub fn objects_from(&self, id: Id, offset: u64) -> Result<u64, Error> {
-        let mut segment = self.get(id)?;
-        if let Some(copy) = &segment.copy {
-            segment = self.get(copy.of().ok_or(Error::NotFound)?)?;
+    ///
+    /// Chunks that held some once and hold none are passed by, as many as a step allows, and are no such chunks any
+    /// more: who looks for objects again and again does not look where they were.
+    pub fn objects_from(
+        &mut self,
+        machine: &mut impl Machine,
+        mut id: Id,
+        offset: u64,
+    ) -> Result<u64, Error> {
+        if let Some(copy) = &self.get(id)?.copy {
+            id = copy.of().ok_or(Error::NotFound)?;
         }
         let number = offset.div_ceil(CHUNK);
-        let own = segment.runs.objects_from(number);
-        let below = segment.below.as_ref();
-        let lent = below.and_then(|below| below.lent.objects_from(number));
-        let first = own.into_iter().chain(lent).min();
-        first.map(|number| number * CHUNK).ok_or(Error::NotFound)
+        let mut work = Work::new();
+        loop {
+            let segment = self.get(id)?;
+            let own = segment.runs.objects_from(number);
+            let below = segment.below.as_ref();
+            let lent = below.and_then(|below| below.lent.objects_from(number));
+            let first = own.into_iter().chain(lent).min().ok_or(Error::NotFound)?;
+            let is_own = own == Some(first) && lent != Some(first);
+            if !is_own || work.is_over() || self.keeps_objects(machine, id, first, &mut work) {
+                return Ok(first * CHUNK);
+            }
+        }
+    }
+
+    /// Whether a chunk that may hold objects goes on to. If it holds none it may not: the right to make some goes.
+    fn keeps_objects(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        number: u64,
+        work: &mut Work,
+    ) -> bool {
+        let Segments {
+            chunks, segments, ..
+        } = self;
+        let Some(segment) = segments.get_mut(id).and_then(Option::as_mut) else {
+            return false;
+        };
+        let window = segment.window;
+        let Some(run) = segment.runs.get_mut(number) else {
+            return false;
+        };
+        let physical = chunks.address(run.chunk);
+        let shown = run.shown(window, number, physical);
+        work.spend(1);
+        if machine.has_objects(shown.physical, shown.size) {
+            return true;
+        }
+        run.objects = false;
+        work.spend(3);
+        // The second look is the one that counts: nobody makes one after the right to has gone.
+        let keeps = !machine.change(run.mapping, run.shown(window, number, physical))
+            || machine.has_objects(shown.physical, shown.size);
+        if keeps {
+            run.objects = true;
+            // If this cannot be, who wants to make one asks for it.
+            machine.change(run.mapping, shown);
+        }
+        segment.runs.note(number);
+        keeps
     }
 
     /// Gives back what a run has of the pages `from..to`: false when the step ended before that.
@@ -756,8 +813,8 @@ impl Segments {
         }
     }
 
-    /// Whether a chunk may be in one place more. A run is left for every free chunk, and those that are set aside: what is promised to an account
-    /// it gets, however much others share.
+    /// Whether a chunk may be in one place more. A run is left for every free chunk, and those that are set aside: what
+    /// is promised to an account it gets, however much others share.
     fn may_share(&self) -> bool {
         self.has_room_for(1, 0)
     }
@@ -841,6 +898,8 @@ impl Segments {
 
     /// Ends a segment. It is taken apart by [`Segments::reap`], and its window is in use until then.
     pub fn destroy(&mut self, id: Id) -> Result<(), Error> {
+        // What has ended may have left room for those that could not go.
+        self.stuck = 0;
         if Segments::shares(self.get(id)?) {
             if !self.leaving.contains(&id) {
                 self.leaving.push_back(id);
@@ -861,24 +920,23 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether there are ended segments to be taken apart.
+    /// Whether there are ended segments to be taken apart. Copies that cannot go for want of kernel memory do not
+    /// count: to wait for them would be to wait for ever. They are tried again when another segment ends.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        !self.ended.is_empty() || !self.leaving.is_empty()
+        !self.ended.is_empty() || self.stuck < self.leaving.len()
     }
 
     /// Does a step of taking ended segments apart. The windows of those that are gone are handed to `give`.
     pub fn reap(&mut self, machine: &mut impl Machine, give: &mut impl FnMut(u64, u64)) {
-        if let Some(copy) = self.leaving.front().copied() {
-            match self.release(machine, copy) {
-                Ok(Progress::More(_)) => {}
-                // Its window shows what the segment has, and is nobody else's as long as that is so.
-                Err(_) if self.get(copy).is_ok_and(Self::shares) => self.leaving.rotate_left(1),
-                _ => {
-                    self.leaving.pop_front();
-                    let _ = self.remove(copy);
-                }
-            }
+        if self.stuck < self.leaving.len() {
+            self.stuck = match self.let_one_go(machine) {
+                true => 0,
+                false => self.stuck + 1,
+            };
+            return;
+        }
+        if self.ended.is_empty() {
             return;
         }
         self.take_apart(machine);
@@ -891,6 +949,32 @@ impl Segments {
                 self.accounts.change(account, |a| a.segments -= 1);
             }
         }
+        // That gave back mappings, for want of which copies may be stuck: one is tried in between, and at the end all.
+        self.stuck = match self.ended.is_empty() {
+            true => 0,
+            false => self.leaving.len().saturating_sub(1),
+        };
+    }
+
+    /// Does a step of letting the copy go whose turn it is. False if that cannot be now: then it is the next one's
+    /// turn.
+    fn let_one_go(&mut self, machine: &mut impl Machine) -> bool {
+        let Some(copy) = self.leaving.front().copied() else {
+            return false;
+        };
+        match self.release(machine, copy) {
+            Ok(Progress::More(_)) => {}
+            // Its window shows what the segment has, and is nobody else's as long as that is so.
+            Err(_) if self.get(copy).is_ok_and(Self::shares) => {
+                self.leaving.rotate_left(1);
+                return false;
+            }
+            _ => {
+                self.leaving.pop_front();
+                let _ = self.remove(copy);
+            }
+        }
+        true
     }
 
     /// Takes pages out of segments that have ended.

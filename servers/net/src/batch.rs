@@ -4,12 +4,13 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use services::link::{BATCH, FRAME};
 
-/// What is cleared of a frame before it is made, and the longest one that is cleared as a whole: all that the stack could leave out of a header, and more. Behind that it
-/// copies what was given to it, all of it.
+/// What is cleared of a frame before it is made, and the longest one that is cleared as a whole: all that the stack
+/// could leave out of a header, and more. Behind that it copies what was given to it, all of it.
 const HEADERS: usize = 128;
 const SHORT: usize = 640;
 
-/// Bytes of a batch: one that leaves may have a frame more than drivers are given at a time, of which it is then known that there is no room for it.
+/// Bytes of a batch: one that leaves may have a frame more than drivers are given at a time, of which it is then known
+/// that there is no room for it.
 pub const ROOM: usize = BATCH + 2 + FRAME;
 
 /// A batch, as drivers of cards take and give them.

@@ -24,8 +24,8 @@ impl Leaving {
         }
     }
 
-    /// Gives the thread that sends what is to leave, in exchange for memory, unless it has something: then it asks for this when it has sent that. Whether it was
-    /// given something, and is to be woken.
+    /// Gives the thread that sends what is to leave, in exchange for memory, unless it has something: then it asks for
+    /// this when it has sent that. Whether it was given something, and is to be woken.
     #[must_use]
     pub fn give(&mut self, stack: &mut Stack, spare: &mut Batch) -> bool {
         if !stack.has_leaving() {
@@ -41,13 +41,14 @@ impl Leaving {
         true
     }
 
-    /// The thread that sends takes what it was given, in exchange for memory: nothing is in `batch` before, nor after if it was given nothing.
+    /// The thread that sends takes what it was given, in exchange for memory: nothing is in `batch` before, nor after
+    /// if it was given nothing.
     pub fn take(&mut self, batch: &mut Batch) {
         core::mem::swap(&mut self.batch, batch);
     }
 
-    /// The thread that sends has sent what it took, and can be given more from now on. Whether there is more: it has to ask the other thread, which may wait for nothing
-    /// else.
+    /// The thread that sends has sent what it took, and can be given more from now on. Whether there is more: it has to
+    /// ask the other thread, which may wait for nothing else.
     #[must_use]
     pub fn sent(&mut self) -> bool {
         self.busy = false;

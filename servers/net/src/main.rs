@@ -1,5 +1,5 @@
-//! The network server. Its first thread has the sockets and never waits for anybody but its clients; another one carries frames to and from the driver, whoever
-//! that is at the moment, and a third one hears when that is gone.
+//! The network server. Its first thread has the sockets and never waits for anybody but its clients; another one
+//! carries frames to and from the driver, whoever that is at the moment, and a third one hears when that is gone.
 #![no_std]
 #![no_main]
 
@@ -24,7 +24,8 @@ use services::net::NetworkStub;
 
 rt::entry!(main);
 
-/// Batches that there are: one that has come, one that is to leave, the two of the thread that carries them, a spare one, and two of each network's queues.
+/// Batches that there are: one that has come, one that is to leave, the two of the thread that carries them, a spare
+/// one, and two of each network's queues.
 const BATCHES: usize = 9;
 
 /// How often is looked for a driver, in nanoseconds.
@@ -51,7 +52,8 @@ fn driver() -> LinkClient {
 /// There is another driver than before.
 static NEW: AtomicBool = AtomicBool::new(false);
 
-/// The thread that hears so when a driver is gone: the one that carries frames waits for interrupts only, and a driver that is gone sends none.
+/// The thread that hears so when a driver is gone: the one that carries frames waits for interrupts only, and a driver
+/// that is gone sends none.
 fn watch() {
     loop {
         let mut session = driver();
@@ -94,7 +96,8 @@ impl Carrier {
         }
     }
 
-    /// Sends what leaves, and takes what has come: all of it, but for what there is no room for. Then there is nothing to do until this thread is interrupted.
+    /// Sends what leaves, and takes what has come: all of it, but for what there is no room for. Then there is nothing
+    /// to do until this thread is interrupted.
     fn turn(&mut self, bell: &Ref) -> Result<(), Error> {
         if self.leaves.is_empty() {
             LEAVES.lock().take(&mut self.leaves);

@@ -1,8 +1,10 @@
-//! What has to be known of a frame before the stack gets it and before it leaves: who sends it, to whom, and what is carried where. And the checksums of TCP and
-//! UDP, which the stack leaves to this: it has them byte pair by byte pair, and this eight bytes at a time.
+//! What has to be known of a frame before the stack gets it and before it leaves: who sends it, to whom, and what is
+//! carried where. And the checksums of TCP and UDP, which the stack leaves to this: it has them byte pair by byte pair,
+//! and this eight bytes at a time.
 //!
-//! **Nothing of the two protocols gets to the stack from the wire unless its checksum was right**: the stack finds what a packet carries behind the header of IP, and in
-//! IPv6 behind one header of options for each hop, as [`Packet::of`] does; everything else is of no protocol that it takes without looking itself.
+//! **Nothing of the two protocols gets to the stack from the wire unless its checksum was right**: the stack finds what
+//! a packet carries behind the header of IP, and in IPv6 behind one header of options for each hop, as [`Packet::of`]
+//! does; everything else is of no protocol that it takes without looking itself.
 
 use core::ops::Range;
 use smoltcp::phy::Medium;
@@ -151,8 +153,8 @@ fn chain(total: &mut u64, words: &[[u8; 8]]) -> u64 {
     carry.into()
 }
 
-/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the bottom (RFC 1071), and of two numbers: of words of
-/// 64 and 32 bits the sum is the same.
+/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the
+/// bottom (RFC 1071), and of two numbers: of words of 64 and 32 bits the sum is the same.
 fn sum(mut total: u64, mut carried: u64, bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<8>();
     let (eights, words) = words.as_chunks::<8>();
@@ -255,7 +257,8 @@ mod tests {
         }
     }
 
-    /// A packet of which a bit was altered on its way is not whole, wherever that is in what its checksum is of; nor is one behind options for each hop.
+    /// A packet of which a bit was altered on its way is not whole, wherever that is in what its checksum is of; nor is
+    /// one behind options for each hop.
     #[test]
     fn what_was_altered_is_not_whole() {
         let mut random = Rng::with_seed(2);
@@ -298,7 +301,8 @@ mod tests {
         }
     }
 
-    /// A datagram without a checksum is whole by IPv4 only; what says that it is a packet and is none, and options that are longer than it, is nothing.
+    /// A datagram without a checksum is whole by IPv4 only; what says that it is a packet and is none, and options that
+    /// are longer than it, is nothing.
     #[test]
     fn what_has_no_checksum() {
         for (ends, kind, whole) in [(FOUR, [8, 0], true), (SIX, [0x86, 0xdd], false)] {

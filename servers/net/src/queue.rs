@@ -10,6 +10,9 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 use smoltcp::wire::{ArpPacket, EthernetFrame, EthernetProtocol, IpAddress};
 
+/// Most neighbours that are remembered to have said something, until somebody looks.
+const MOST_HEARD: usize = 64;
+
 /// Frames that the stack takes and makes.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -24,6 +27,8 @@ pub(crate) struct Queue {
     pub(crate) own: Vec<IpAddress>,
     /// Looks at what passes.
     pub(crate) segments: Segments,
+    /// Whose cards are known since this was emptied, some of them.
+    pub(crate) heard: Vec<Ipv4Addr>,
     /// Frames that came, and those of them that make no sense; that left, and that there was no room for.
     pub(crate) counters: [u64; 4],
 }
@@ -53,6 +58,7 @@ impl Queue {
             count: 0,
             own: Vec::new(),
             segments: Segments::default(),
+            heard: Vec::new(),
             counters: [0; 4],
         }
     }
@@ -96,11 +102,14 @@ impl Queue {
     }
 }
 
-/// Whether a packet of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one for itself, or is for
-/// one of the latter. An IPv4 address in the form of IPv6 is on no wire (RFC 4291, section 2.5.5.2), and would be taken for that one.
+/// Whether a packet of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one
+/// for itself, or is for one of the latter. An IPv4 address in the form of IPv6 is on no wire (RFC 4291, section
+/// 2.5.5.2), and would be taken for that one. 0.0.0.0 is nobody (RFC 1122, section 3.2.1.3): only who has no address
+/// yet sends from there, to servers of addresses, of which this machine is none. The stack would answer to it, which it
+/// must not: it panics. (It asks the server of addresses again at the address from which that has answered.)
 fn is_forged(packet: &Packet, own: &[IpAddress]) -> bool {
     let is_none = |address: IpAddress| match address {
-        IpAddress::Ipv4(address) => address.is_loopback(),
+        IpAddress::Ipv4(address) => address.is_loopback() || address.is_unspecified(),
         IpAddress::Ipv6(address) => {
             let is_mapped = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
             address.is_loopback() || is_mapped(address)
@@ -109,8 +118,8 @@ fn is_forged(packet: &Packet, own: &[IpAddress]) -> bool {
     is_none(packet.from) || is_none(packet.to) || own.contains(&packet.from)
 }
 
-/// Whether the stack may get a frame of the wire that has no packet of IP in it: a question for cards, or an answer to one, that does not claim to come from this very
-/// machine. What says that it is a packet and is none is nothing.
+/// Whether the stack may get a frame of the wire that has no packet of IP in it: a question for cards, or an answer to
+/// one, that does not claim to come from this very machine. What says that it is a packet and is none is nothing.
 fn is_question(frame: &[u8], own: &[IpAddress]) -> bool {
     let Ok(frame) = EthernetFrame::new_checked(frame) else {
         return false;
@@ -120,6 +129,14 @@ fn is_question(frame: &[u8], own: &[IpAddress]) -> bool {
             let from: Option<[u8; 4]> = packet.source_protocol_addr().try_into().ok();
             !from.is_some_and(|from| own.contains(&Ipv4Addr::from(from).into()))
         })
+}
+
+/// Who says in a frame what his card is.
+fn asks_or_answers(frame: &[u8]) -> Option<Ipv4Addr> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    let packet = ArpPacket::new_checked(frame.payload()).ok()?;
+    let from: [u8; 4] = packet.source_protocol_addr().try_into().ok()?;
+    Some(from.into())
 }
 
 impl Queue {
@@ -137,7 +154,13 @@ impl Queue {
                     let is_forged = is_forged(&packet, &self.own);
                     !is_forged && packet.is_whole(frame) && self.segments.came(&packet, frame)
                 }
-                None => self.medium == Medium::Ethernet && is_question(frame, &self.own),
+                None => {
+                    let may = self.medium == Medium::Ethernet && is_question(frame, &self.own);
+                    if may && self.heard.len() < MOST_HEARD {
+                        self.heard.extend(asks_or_answers(frame));
+                    }
+                    may
+                }
             };
             if may {
                 return Some(place);

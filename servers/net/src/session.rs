@@ -1,6 +1,6 @@
 //! Sessions: what a client has.
 
-use crate::stack::{names, refusal, Id, Refusal, Stack};
+use crate::stack::{names, refusal, Holder, Id, Refusal, Stack};
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
@@ -20,7 +20,7 @@ pub type Shared = Rc<RefCell<Stack>>;
 /// A session. Its sockets can be named by no other one, and are closed when it ends.
 pub struct Session {
     shared: Shared,
-    job: u32,
+    holder: Holder,
     /// By number.
     sockets: RefCell<Vec<Option<Id>>>,
     /// Why the last request that was refused was.
@@ -35,7 +35,7 @@ impl Session {
     pub fn new(shared: &Shared, job: u32) -> Self {
         Session {
             shared: Rc::clone(shared),
-            job,
+            holder: shared.borrow_mut().holder(job),
             sockets: RefCell::new(vec![None; SOCKETS as usize]),
             why: Cell::new(""),
             watcher: RefCell::new(None),
@@ -98,7 +98,10 @@ impl Session {
 
     /// The addresses of a name that somebody has to be asked for.
     async fn asked(&self, name: &str, six: bool) -> Result<Vec<IpAddr>, Refusal> {
-        let query = self.shared.borrow_mut().ask_name(self.job, name, six)?;
+        let query = self
+            .shared
+            .borrow_mut()
+            .ask_name(self.holder.party(), name, six)?;
         let mut query = Query {
             shared: &self.shared,
             query: Some(query),
@@ -187,7 +190,7 @@ impl Network for Session {
     }
 
     fn socket(&self, kind: Kind) -> Result<u64, Error> {
-        let made = self.number(|stack| Ok((stack.open(self.job, kind)?, ())));
+        let made = self.number(|stack| Ok((stack.open(self.holder, kind)?, ())));
         made.map(|(number, ())| number)
     }
 

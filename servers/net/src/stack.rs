@@ -1,8 +1,9 @@
-//! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols say, once for the wire and once for the
-//! machine itself; a socket that anybody may address has one of each.
+//! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols
+//! say, once for the wire and once for the machine itself; a socket that anybody may address has one of each.
 
 mod datagrams;
 pub(crate) mod names;
+mod neighbours;
 mod streams;
 
 use crate::batch::Batch;
@@ -30,8 +31,8 @@ const WAITING: usize = 16;
 const WAITING_BYTES: usize = 8 * 1024;
 /// What a socket of the stack is charged with, whatever its kind.
 pub(crate) const CHARGE: u64 = 2 * STREAM as u64 + 1024;
-/// Most sockets of the stack that the sockets of one job take, and those of all. (A socket for datagrams takes two, one that listens two for each connection
-/// that it has ready.)
+/// Most sockets of the stack that the sockets of one job take, and those of all. (A socket for datagrams takes two, one
+/// that listens two for each connection that it has ready.)
 const JOB_MOST: usize = 128;
 const ALL_MOST: usize = 384;
 /// Connections that were closed and are not over.
@@ -42,11 +43,13 @@ const CLOSING: u64 = 600_000_000_000;
 const HALF_CLOSED: u64 = 60_000_000_000;
 /// How long a socket that listens waits for who asked for a connection: it takes no other one meanwhile.
 const HALF_OPEN: Duration = Duration::from_secs(30);
-/// How long nobody may answer before a connection is given up, while it is made: time for seven attempts, of which each waits twice as long as the one before.
+/// How long nobody may answer before a connection is given up, while it is made: time for seven attempts, of which each
+/// waits twice as long as the one before.
 const CONNECTING: Duration = Duration::from_secs(130);
 /// And later. A driver that dies again and again must not be what ends it.
 const SILENCE: Duration = Duration::from_secs(300);
-/// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was started anew says that it is not.
+/// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was
+/// started anew says that it is not.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Names that are asked for at a time, of all jobs.
 const QUERIES: usize = 32;
@@ -94,7 +97,8 @@ pub struct Options {
     pub card: u64,
     /// The machine's address in its network; `None`: it asks (DHCP).
     pub address: Option<Address>,
-    /// From which the first numbers of connections and the numbers of questions follow, of the wire and of the machine itself: nobody knows them.
+    /// From which the first numbers of connections and the numbers of questions follow, of the wire and of the machine
+    /// itself: nobody knows them.
     pub seeds: [u64; 2],
     /// A number that nobody can guess.
     pub random: fn() -> Result<u64, Error>,
@@ -123,7 +127,7 @@ pub(crate) mod refusal {
         "the programs of this job have as many sockets as they may have",
     );
     pub(crate) const ALL: Refusal = (Error::Limit, "there are as many sockets as there may be");
-    pub(crate) const MEMORY: Refusal = (Error::NoMemory, "there is no memory for one more");
+    pub(crate) const MEMORY: Refusal = (Error::NoMemory, "there is no memory for it");
     pub(crate) const RANDOM: Refusal = (Error::Broken, "there are no random numbers");
     pub(crate) const BOUND: Refusal = (Error::Invalid, "the socket has a port already");
     pub(crate) const UNBOUND: Refusal = (Error::Invalid, "the socket has no port to listen at");
@@ -197,23 +201,46 @@ enum Socket {
     },
     /// Those that take connections.
     Listening { ready: Vec<Handle> },
-    /// Datagrams, of both networks.
-    Datagram { at: [Handle; 2] },
-    /// The same for questions whether somebody is there.
-    Echo { at: [Handle; 2] },
+    /// Datagrams, of both networks, or questions whether somebody is there.
+    Packets { kind: Kind, at: [Handle; 2] },
+}
+
+/// Whose a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// 0: of a server, which has a session for each of those for whom it works.
+    pub(crate) job: u32,
+    /// A number of its own.
+    pub(crate) session: u64,
+}
+
+/// Among whom what there is is shared: a job, or a session of a server.
+pub(crate) type Party = (u32, u64);
+
+impl Holder {
+    pub(crate) fn party(self) -> Party {
+        match self.job {
+            0 => (0, self.session),
+            job => (job, 0),
+        }
+    }
 }
 
 struct Entry {
-    job: u32,
+    holder: Holder,
     /// The port that it has, if any.
     port: Option<u16>,
     socket: Socket,
+    /// To whom on the wire it has sent datagrams since none of them waited to leave, the last ones.
+    sends: Vec<IpAddress>,
+    /// Until when a datagram without bytes may wait to leave: the stack counts bytes.
+    empty_until: u64,
 }
 
 /// A connection that was closed and is not over.
 struct Closing {
     /// Whose it was.
-    job: u32,
+    holder: Holder,
     at: Handle,
     port: Option<u16>,
     /// When it is given up.
@@ -232,10 +259,14 @@ pub struct Stack {
     /// Who is asked for names.
     name_servers: Vec<IpAddress>,
     queries: names::Queries,
+    neighbours: neighbours::Neighbours,
     entries: BTreeMap<Id, Entry>,
     next: Id,
+    /// Sessions that there have been.
+    sessions: u64,
     /// Ports that are taken, of each kind.
     ports: BTreeSet<(u8, u16)>,
+    /// In the order in which they were closed.
     closing: Vec<Closing>,
     /// Connections that were not there when they were looked at last.
     making: BTreeSet<Id>,
@@ -303,14 +334,19 @@ fn is_due(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| at <= now)
 }
 
-/// The two ends of a connection that is being made or there. One that only waits for stragglers may be made anew.
-fn connection(socket: &smoltcp::socket::Socket<'_>) -> Option<Ends> {
+/// The two ends of a connection that is being made or there, and whether it came to a socket that listens and is not
+/// confirmed. One that only waits for stragglers may be made anew.
+fn connection(socket: &smoltcp::socket::Socket<'_>) -> Option<(Ends, bool)> {
     let smoltcp::socket::Socket::Tcp(socket) = socket else {
         return None;
     };
+    let listens = socket.listen_endpoint().port != 0;
     match socket.state() {
         tcp::State::TimeWait => None,
-        _ => Some((socket.local_endpoint()?, socket.remote_endpoint()?)),
+        state => Some((
+            (socket.local_endpoint()?, socket.remote_endpoint()?),
+            listens && state == tcp::State::SynReceived,
+        )),
     }
 }
 
@@ -335,6 +371,35 @@ fn stream() -> tcp::Socket<'static> {
     socket.set_timeout(Some(CONNECTING));
     socket.set_keep_alive(Some(KEEP_ALIVE));
     socket
+}
+
+/// A socket of the stack for packets of a protocol: `udp` or `icmp`, which have no trait in common.
+macro_rules! packets {
+    ($protocol:ident) => {{
+        let buffer = || {
+            let waiting = vec![$protocol::PacketMetadata::EMPTY; WAITING];
+            $protocol::PacketBuffer::new(waiting, vec![0; WAITING_BYTES])
+        };
+        $protocol::Socket::new(buffer(), buffer())
+    }};
+}
+
+/// Whether such a socket has something for who reads, and room for who writes. The waker is woken when that changes.
+macro_rules! packets_ready {
+    ($socket:expr, $reads:expr, $writes:expr, $waker:expr) => {{
+        let socket = $socket;
+        if $reads {
+            socket.register_recv_waker($waker);
+        }
+        if $writes {
+            socket.register_send_waker($waker);
+        }
+        let room = socket.payload_send_capacity() - socket.send_queue();
+        (
+            socket.can_recv(),
+            socket.can_send() && fits(room) || !socket.is_open(),
+        )
+    }};
 }
 
 /// Whether the longest datagram fits into so much room of a ring, wherever the ring's end is.
@@ -366,8 +431,10 @@ impl Stack {
             dns,
             name_servers: Vec::new(),
             queries: names::Queries::default(),
+            neighbours: neighbours::Neighbours::default(),
             entries: BTreeMap::new(),
             next: 1,
+            sessions: 0,
             ports: BTreeSet::new(),
             closing: Vec::new(),
             making: BTreeSet::new(),
@@ -459,13 +526,15 @@ impl Stack {
         self.wire.queue.leaves_some()
     }
 
-    /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is something to be done next at the latest.
+    /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is
+    /// something to be done next at the latest.
     pub fn turn(&mut self, now: u64) -> Option<u64> {
         self.now = now;
         let wire = self.wire.is_due(now);
         if wire {
             self.wire.poll(now);
             self.learn();
+            self.ask_neighbours();
         }
         let own = self.own.is_due(now);
         let mut rounds = 0;
@@ -564,15 +633,27 @@ impl Stack {
         }
     }
 
+    /// Whether there is memory for so many bytes more that a client is given: they are copied once, and kept with its
+    /// session until its next request. To be asked before they are taken out of a socket, where they stay otherwise.
+    fn room_to_give(&self, bytes: usize) -> Done<()> {
+        match bytes {
+            0 => Ok(()),
+            _ => (self.options.reserve)(2 * bytes as u64).map_err(|_| refusal::MEMORY),
+        }
+    }
+
     /// Whether a job may have so many sockets of the stack more, and there is memory for them.
     fn charge(&self, job: u32, count: usize) -> Done<()> {
         let of = |entry: &Entry| match &entry.socket {
             Socket::Idle | Socket::Stream { .. } => 1,
             Socket::Listening { ready } => ready.len(),
-            Socket::Datagram { .. } | Socket::Echo { .. } => 2,
+            Socket::Packets { .. } => 2,
         };
         let entries = self.entries.values();
-        let own: usize = entries.filter(|entry| entry.job == job).map(of).sum();
+        let own: usize = entries
+            .filter(|entry| entry.holder.job == job)
+            .map(of)
+            .sum();
         if job != 0 && own + count > JOB_MOST {
             return Err(refusal::JOB);
         }
@@ -582,10 +663,17 @@ impl Stack {
         (self.options.reserve)(count as u64 * CHARGE).map_err(|_| refusal::MEMORY)
     }
 
-    fn add(&mut self, job: u32, port: Option<u16>, socket: Socket) -> Id {
+    fn add(&mut self, holder: Holder, port: Option<u16>, socket: Socket) -> Id {
         let id = self.next;
         self.next += 1;
-        self.entries.insert(id, Entry { job, port, socket });
+        let entry = Entry {
+            holder,
+            port,
+            socket,
+            sends: Vec::new(),
+            empty_until: 0,
+        };
+        self.entries.insert(id, entry);
         id
     }
 
@@ -593,38 +681,37 @@ impl Stack {
         self.entries.get_mut(&id).ok_or(refusal::NONE)
     }
 
+    /// Who holds what a new session of this job opens.
+    pub(crate) fn holder(&mut self, job: u32) -> Holder {
+        self.sessions += 1;
+        Holder {
+            job,
+            session: self.sessions,
+        }
+    }
+
     /// A new socket.
-    pub(crate) fn open(&mut self, job: u32, kind: Kind) -> Done<Id> {
+    pub(crate) fn open(&mut self, holder: Holder, kind: Kind) -> Done<Id> {
         let count = match kind {
             Kind::Stream => 1,
             _ => 2,
         };
-        self.charge(job, count)?;
-        let both = [Which::Wire, Which::Own];
+        self.charge(holder.job, count)?;
         let socket = match kind {
             Kind::Stream => Socket::Idle,
-            Kind::Datagram => Socket::Datagram {
-                at: both.map(|which| {
-                    let buffer = || {
-                        let waiting = vec![udp::PacketMetadata::EMPTY; WAITING];
-                        udp::PacketBuffer::new(waiting, vec![0; WAITING_BYTES])
+            _ => Socket::Packets {
+                kind,
+                at: [Which::Wire, Which::Own].map(|which| {
+                    let sockets = &mut self.net(which).sockets;
+                    let socket = match kind {
+                        Kind::Echo => sockets.add(packets!(icmp)),
+                        _ => sockets.add(packets!(udp)),
                     };
-                    let socket = udp::Socket::new(buffer(), buffer());
-                    (which, self.net(which).sockets.add(socket))
-                }),
-            },
-            Kind::Echo => Socket::Echo {
-                at: both.map(|which| {
-                    let buffer = || {
-                        let waiting = vec![icmp::PacketMetadata::EMPTY; WAITING];
-                        icmp::PacketBuffer::new(waiting, vec![0; WAITING_BYTES])
-                    };
-                    let socket = icmp::Socket::new(buffer(), buffer());
-                    (which, self.net(which).sockets.add(socket))
+                    (which, socket)
                 }),
             },
         };
-        Ok(self.add(job, None, socket))
+        Ok(self.add(holder, None, socket))
     }
 
     /// Gives a socket a port.
@@ -634,26 +721,20 @@ impl Stack {
         let kind = match entry.socket {
             _ if entry.port.is_some() => return Err(refusal::BOUND),
             Socket::Idle => Kind::Stream,
-            Socket::Datagram { .. } => Kind::Datagram,
-            Socket::Echo { .. } => Kind::Echo,
+            Socket::Packets { kind, .. } => kind,
             _ => return Err(refusal::BOUND),
         };
         let port = self.take_port(kind, wanted)?;
         let entry = self.entry(id)?;
         entry.port = Some(port);
-        match entry.socket {
-            Socket::Datagram { at } => {
-                for at in at {
-                    // Not 0, and never bound before.
-                    let _ = self.udp(at).bind(port);
-                }
+        if let Socket::Packets { at, .. } = entry.socket {
+            for at in at {
+                // Not 0, and never bound before.
+                let _ = match kind {
+                    Kind::Echo => self.icmp(at).bind(icmp::Endpoint::Ident(port)).is_ok(),
+                    _ => self.udp(at).bind(port).is_ok(),
+                };
             }
-            Socket::Echo { at } => {
-                for at in at {
-                    let _ = self.icmp(at).bind(icmp::Endpoint::Ident(port));
-                }
-            }
-            _ => {}
         }
         Ok(port)
     }
@@ -667,25 +748,19 @@ impl Stack {
         match entry.socket {
             Socket::Idle => self.free_port(Kind::Stream, entry.port),
             Socket::Stream { at, made, .. } => {
-                self.close_stream((entry.job, at), entry.port, !made)
+                self.close_stream((entry.holder, at), entry.port, !made)
             }
             Socket::Listening { ready } => {
                 for at in ready {
-                    self.close_stream((entry.job, at), None, true);
+                    self.close_stream((entry.holder, at), None, true);
                 }
                 self.free_port(Kind::Stream, entry.port);
             }
-            Socket::Datagram { at } => {
+            Socket::Packets { kind, at } => {
                 for (which, handle) in at {
                     self.net(which).sockets.remove(handle);
                 }
-                self.free_port(Kind::Datagram, entry.port);
-            }
-            Socket::Echo { at } => {
-                for (which, handle) in at {
-                    self.net(which).sockets.remove(handle);
-                }
-                self.free_port(Kind::Echo, entry.port);
+                self.free_port(kind, entry.port);
             }
         }
     }
@@ -731,39 +806,14 @@ impl Stack {
                 }
                 (some, false)
             }
-            Socket::Datagram { at } => {
-                let at = *at;
-                let mut can = (false, true);
-                for at in at {
-                    let socket = self.udp(at);
-                    if reads {
-                        socket.register_recv_waker(waker);
-                    }
-                    if writes {
-                        socket.register_send_waker(waker);
-                    }
-                    let room = socket.payload_send_capacity() - socket.send_queue();
-                    can.0 |= socket.can_recv();
-                    can.1 &= socket.can_send() && fits(room) || !socket.is_open();
-                }
-                can
-            }
-            Socket::Echo { at } => {
-                let at = *at;
-                let mut can = (false, true);
-                for at in at {
-                    let socket = self.icmp(at);
-                    if reads {
-                        socket.register_recv_waker(waker);
-                    }
-                    if writes {
-                        socket.register_send_waker(waker);
-                    }
-                    let room = socket.payload_send_capacity() - socket.send_queue();
-                    can.0 |= socket.can_recv();
-                    can.1 &= socket.can_send() && fits(room) || !socket.is_open();
-                }
-                can
+            Socket::Packets { kind, at } => {
+                let (kind, at) = (*kind, *at);
+                let both = at.map(|at| match kind {
+                    Kind::Echo => packets_ready!(self.icmp(at), reads, writes, waker),
+                    _ => packets_ready!(self.udp(at), reads, writes, waker),
+                });
+                let [wire, own] = both;
+                (wire.0 || own.0, wire.1 && own.1)
             }
         };
         (reads && can_read, writes && can_write)

@@ -632,8 +632,297 @@ fn probes_that_cross_hold_up_nobody() {
     assert!(got.iter().all(|got| *got == bytes));
 }
 
-/// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it had of a batch has left or not, all of the
-/// batch is sent again by the next one, and what came meanwhile is lost.
+std::thread_local! {
+    /// Whether there is memory.
+    static MEMORY: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Options of a machine that has memory while [`MEMORY`] says so.
+fn with_memory(number: u64) -> Options {
+    let reserve = |_| match MEMORY.get() {
+        true => Ok(()),
+        false => Err(Error::NoMemory),
+    };
+    Options {
+        reserve,
+        ..options(number)
+    }
+}
+
+/// What is read takes memory, and stays where it is when there is none: bytes of a connection, and datagrams.
+#[test]
+fn what_is_read_has_memory_or_stays() {
+    let rule = "S3: nothing is taken unasked";
+    let mut world = World::new(Wire::default(), 14);
+    world.machines[1] = Machine::new(with_memory(1));
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    let (waits, sender) = (
+        server.socket(Kind::Datagram).unwrap(),
+        client.socket(Kind::Datagram).unwrap(),
+    );
+    assert_eq!(server.bind(waits, 99), Ok(99));
+    world.turns(4);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    let bytes = content(16 * 1024, 1);
+    assert_eq!(client.write(socket, &bytes), Ok(bytes.len() as u64));
+    let (high, low, port) = at("10.0.3.2", 99);
+    assert_eq!(client.send(sender, high, low, port, b"datagram"), Ok(()));
+    let echo = server.socket(Kind::Echo).unwrap();
+    let (high, low, _) = at("10.0.3.1", 9);
+    assert_eq!(server.send(echo, high, low, 9, b"there?"), Ok(()));
+    world.turns(50);
+    MEMORY.set(false);
+    assert_eq!(
+        read(&server, accepted, 50_000),
+        Err(Error::NoMemory),
+        "{rule}"
+    );
+    let mut next = pin!(server.next(accepted, u64::MAX, 50_000));
+    let refused = Poll::Ready(Err(Error::NoMemory));
+    assert_eq!(poll(next.as_mut()), refused, "{rule}");
+    for socket in [waits, echo] {
+        let refused = server.receive(socket, 2000).map(drop);
+        assert_eq!(refused, Err(Error::NoMemory), "{rule}");
+    }
+    MEMORY.set(true);
+    let came = read(&server, accepted, 50_000);
+    assert!(came == Ok(bytes), "{rule}: all of it is there");
+    for (socket, sent) in [(waits, &b"datagram"[..]), (echo, b"there?")] {
+        let (.., came) = server.receive(socket, 2000).unwrap();
+        assert_eq!(came, sent, "{rule}");
+    }
+    // Nothing takes no memory.
+    MEMORY.set(false);
+    assert_eq!(read(&server, accepted, 9), Err(Error::WouldBlock));
+    assert_eq!(server.receive(waits, 9), Err(Error::WouldBlock));
+    MEMORY.set(true);
+}
+
+/// A connection takes memory when it is begun, and is refused when there is none.
+#[test]
+fn a_connection_is_begun_with_memory() {
+    let machine = Machine::new(with_memory(0));
+    let session = machine.session();
+    let socket = session.socket(Kind::Stream).unwrap();
+    let (high, low, port) = at("10.0.3.2", 80);
+    MEMORY.set(false);
+    let refused = session.connect(socket, high, low, port);
+    assert_eq!(
+        refused,
+        Err(Error::NoMemory),
+        "S3: nothing is taken unasked"
+    );
+    MEMORY.set(true);
+    assert_eq!(session.connect(socket, high, low, port), Ok(()));
+}
+
+/// Who sends to addresses that nobody has keeps nobody else from asking who has his.
+#[test]
+fn absent_neighbours_hold_up_nobody_else() {
+    absent_neighbours(b"x", true);
+    // One without bytes waits, too.
+    absent_neighbours(b"", false);
+}
+
+/// While others send to addresses that nobody has, a machine sends these bytes to another one, and may connect to it.
+fn absent_neighbours(bytes: &[u8], connects: bool) {
+    let mut world = World::new(Wire::default(), 11);
+    let silent: Vec<Session> = (0..2)
+        .map(|_| Session::new(&world.machines[0].shared, 7))
+        .collect();
+    for n in 0..60 {
+        let session = &silent[n % 2];
+        let socket = session.socket(Kind::Datagram).unwrap();
+        for m in 0..4 {
+            let (high, low, port) = at(&format!("10.0.3.{}", 10 + n * 4 + m), 9);
+            assert_eq!(session.send(socket, high, low, port, b"x"), Ok(()));
+        }
+    }
+    world.turns(1500);
+    let rule = "S3: neighbours that are absent hold up nobody";
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (to, from) = (
+        server.socket(Kind::Datagram).unwrap(),
+        client.socket(Kind::Datagram).unwrap(),
+    );
+    assert_eq!(server.bind(to, 99), Ok(99));
+    let (high, low, port) = at("10.0.3.2", 99);
+    assert_eq!(client.send(from, high, low, port, bytes), Ok(()));
+    let listening = listen(&server, 80, 2);
+    if connects {
+        connect(&client, "10.0.3.2", 80);
+    }
+    world.turns(3500);
+    assert!(server.receive(to, 100).is_ok(), "{rule}: {bytes:?}");
+    assert_eq!(server.accept(listening).is_ok(), connects, "{rule}");
+}
+
+/// Nobody is asked who he is while he sends anyway.
+#[test]
+fn who_is_known_is_seldom_asked_for() {
+    let mut world = World::new(Wire::default(), 12);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 2);
+    let socket = connect(&client, "10.0.3.2", 80);
+    let mut questions = 0;
+    for turn in 0..20_000 {
+        world.now += TICK;
+        for n in 0..2 {
+            for frame in world.machines[n].turn(world.now) {
+                questions += u32::from(frame[12..14] == [8, 6]);
+                world.machines[1 - n].coming.push(frame);
+            }
+        }
+        if turn % 1000 == 999 {
+            assert_eq!(client.write(socket, b"x"), Ok(1));
+        }
+    }
+    assert!(server.accept(listening).is_ok());
+    assert!(questions <= 2, "{questions} questions and answers");
+}
+
+/// A segment that says that its connection is given up, so many numbers behind this one of it, with so many bytes.
+fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
+    let mut frame = sent[..14 + 20 + 20].to_vec();
+    frame.extend(vec![7; bytes]);
+    frame[16..18].copy_from_slice(&(40 + bytes as u16).to_be_bytes());
+    let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
+    packet.fill_checksum();
+    let ends = (packet.src_addr().into(), packet.dst_addr().into());
+    let mut segment = TcpPacket::new_unchecked(packet.payload_mut());
+    segment.set_header_len(20);
+    segment.clear_flags();
+    segment.set_rst(true);
+    let number = segment.seq_number() + ahead;
+    segment.set_seq_number(number);
+    segment.fill_checksum(&ends.0, &ends.1);
+    frame
+}
+
+/// That holds for who was asked for a connection and has not said anything since.
+#[test]
+fn a_connection_that_has_come_is_reset_by_its_number_only() {
+    let rule = "S2: a connection is given up by who knows its number";
+    let mut world = World::new(Wire::default(), 13);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(10);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    let begin = world.begin.take().expect("a connection was begun");
+    // Behind the beginning stands the first byte.
+    for ahead in [2, 1000, 0] {
+        world.machines[1].coming.push(reset(&begin, ahead, 0));
+        world.turns(3);
+        let came = read(&server, accepted, 10);
+        assert_eq!(came, Err(Error::WouldBlock), "{rule}: {ahead}");
+    }
+    assert_eq!(client.write(socket, b"x"), Ok(1));
+    world.turns(3);
+    assert_eq!(
+        read(&server, accepted, 10).as_deref(),
+        Ok(&b"x"[..]),
+        "{rule}"
+    );
+    // Another one, of which it is the number.
+    let listening = listen(&server, 81, 1);
+    connect(&client, "10.0.3.2", 81);
+    world.turns(10);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    let begin = world.begin.take().expect("a connection was begun");
+    world.machines[1].coming.push(reset(&begin, 1, 0));
+    world.turns(3);
+    assert_eq!(read(&server, accepted, 10), Err(Error::Reset), "{rule}");
+}
+
+/// Who asks for a connection and gives it up before it is there leaves nothing behind, however much later the next one
+/// comes: the stack counts how long its answer was under way.
+#[test]
+fn a_socket_that_listens_again_listens_anew() {
+    for seed in 0..12 {
+        let mut world = World::new(Wire::default(), seed);
+        let seeded = |number: u64, seed: u64| Options {
+            seeds: [seed, !seed],
+            ..options(number)
+        };
+        world.machines[1] = Machine::new(seeded(1, seed));
+        let (server, client) = (world.machines[1].session(), world.machines[0].session());
+        let listening = listen(&server, 80, 1);
+        connect(&client, "10.0.3.2", 80);
+        while world.begin.is_none() {
+            world.turn();
+        }
+        // The answer is under way.
+        let answer = &world.machines[0].coming;
+        assert!(!answer.is_empty(), "seed {seed}");
+        let begin = world.begin.take().unwrap();
+        world.machines[1].coming.push(reset(&begin, 1, 0));
+        world.now += TICK;
+        world.machines[1].turn(world.now);
+        // Who gave up is another one then.
+        world.machines[0] = Machine::new(seeded(0, seed + 100));
+        let client = world.machines[0].session();
+        if seed % 3 != 0 {
+            world.now += 8 * 24 * 3600 * 1_000_000_000;
+        }
+        let socket = connect(&client, "10.0.3.2", 80);
+        world.turns(3000);
+        let (accepted, ..) = server.accept(listening).unwrap();
+        for byte in 0..20 {
+            assert_eq!(server.write(accepted, &[byte]), Ok(1));
+            world.turns(30);
+            assert_eq!(read(&client, socket, 10).as_deref(), Ok(&[byte][..]));
+        }
+    }
+}
+
+/// Somebody who sees nothing of a connection, but guesses a number in its window, does not end it; the other end does.
+#[test]
+fn a_connection_is_reset_by_its_number_only() {
+    let mut world = World::new(Wire::default(), 13);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(10);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    assert_eq!(client.write(socket, b"x"), Ok(1));
+    world.now += TICK;
+    let mut leaves = world.machines[0].turn(world.now);
+    let sent = leaves.pop().expect("a segment");
+    world.machines[1].coming.push(sent.clone());
+    world.turns(30);
+    assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&b"x"[..]));
+    world.turns(30);
+    // The segment that was sent, which says that the connection is given up, with a number behind that byte.
+    let reset = |ahead: usize, more: usize| reset(&sent, 1 + ahead, more);
+    let rule = "S2: a connection is given up by who knows its number";
+    for (ahead, more) in [(1, 0), (1000, 0), (1, 5)] {
+        world.machines[1].coming.push(reset(ahead, more));
+        world.turns(30);
+        assert_eq!(
+            read(&server, accepted, 10),
+            Err(Error::WouldBlock),
+            "{rule}"
+        );
+    }
+    assert_eq!(client.write(socket, b"y"), Ok(1));
+    world.turns(30);
+    assert_eq!(
+        read(&server, accepted, 10).as_deref(),
+        Ok(&b"y"[..]),
+        "{rule}"
+    );
+    // It has taken one byte more.
+    let frame = reset(1, 0);
+    world.machines[1].coming.push(frame);
+    world.turns(3);
+    assert_eq!(read(&server, accepted, 10), Err(Error::Reset), "{rule}");
+}
+
+/// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it
+/// had of a batch has left or not, all of the batch is sent again by the next one, and what came meanwhile is lost.
 fn dying_driver(seed: u64, connections: u32) {
     let mut world = World::new(Wire::default(), seed);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
@@ -776,7 +1065,8 @@ fn a_wait_ends_with_what_is_waited_for_or_with_its_time() {
     assert_eq!(poll(none.as_mut()), Poll::Ready(Err(Error::NotFound)));
 }
 
-/// Who attends to one socket waits for its datagrams in one request: it gets the next one, whenever that comes, or hears that its time is over.
+/// Who attends to one socket waits for its datagrams in one request: it gets the next one, whenever that comes, or
+/// hears that its time is over.
 #[test]
 fn the_next_datagram_is_waited_for() {
     let mut world = World::new(Wire::default(), 8);
@@ -1016,12 +1306,28 @@ fn sent_is_what_the_other_end_has_confirmed() {
 /// A server of names and of addresses, for one machine.
 struct Servers {
     answers: Vec<(&'static str, IpAddr)>,
+    /// Whom its packets say that they come from.
+    from: core::net::Ipv4Addr,
+    /// For how long it gives an address, and when it is to be asked again: that server, and any one; in seconds.
+    lease: [u32; 3],
 }
 
 impl Servers {
     const CARD: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 9]);
     const ADDRESS: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 2);
     const GIVEN: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 15);
+
+    /// One that knows these names.
+    fn new(answers: &[(&'static str, &str)]) -> Self {
+        let answers = answers.iter();
+        Servers {
+            answers: answers
+                .map(|(name, address)| (*name, address.parse().unwrap()))
+                .collect(),
+            from: Self::ADDRESS,
+            lease: [512, 256, 448],
+        }
+    }
 
     /// What it answers to a frame.
     fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
@@ -1066,7 +1372,7 @@ impl Servers {
                 };
                 Some(datagram(
                     frame.src_addr(),
-                    (Self::ADDRESS, udp.dst_port()),
+                    (self.from, udp.dst_port()),
                     (to, udp.src_port()),
                     &payload,
                 ))
@@ -1088,7 +1394,12 @@ impl Servers {
             answer.extend([option, 4]);
             answer.extend(value.octets());
         }
-        answer.extend([1, 4, 255, 255, 255, 0, 51, 4, 0, 0, 2, 0, 255]);
+        answer.extend([1, 4, 255, 255, 255, 0]);
+        for (option, seconds) in [51, 58, 59].into_iter().zip(self.lease) {
+            answer.extend([option, 4]);
+            answer.extend(seconds.to_be_bytes());
+        }
+        answer.push(255);
         Some(answer)
     }
 
@@ -1174,12 +1485,10 @@ fn served(servers: &Servers, machine: &mut Machine, now: &mut u64, turns: usize)
 
 #[test]
 fn addresses_and_names_are_asked_for() {
-    let servers = Servers {
-        answers: vec![
-            ("four.example", "10.0.2.77".parse().unwrap()),
-            ("six.example", "2001:db8::7".parse().unwrap()),
-        ],
-    };
+    let servers = Servers::new(&[
+        ("four.example", "10.0.2.77"),
+        ("six.example", "2001:db8::7"),
+    ]);
     let mut machine = Machine::new(Options {
         address: None,
         ..options(0)
@@ -1221,6 +1530,48 @@ fn addresses_and_names_are_asked_for() {
     }
 }
 
+/// Who gives addresses and says that he is nobody is not heard, so that nothing is ever sent to nobody: the stack must
+/// not be told to, and an address is asked for again when a part of its time is over.
+#[test]
+fn nobody_gives_no_addresses() {
+    let rule = "S1: nobody is not answered";
+    let mut machine = Machine::new(Options {
+        address: None,
+        ..options(0)
+    });
+    let session = machine.session();
+    let has = |session: &Session| (0..).map_while(|n| session.address(n).ok()).count();
+    let before = has(&session);
+    let rogue = Servers {
+        from: core::net::Ipv4Addr::UNSPECIFIED,
+        lease: [3, 1, 2],
+        ..Servers::new(&[])
+    };
+    let mut now = 0;
+    // Longer than its address is given for.
+    served(&rogue, &mut machine, &mut now, 3_000);
+    let [came, useless, ..] = session.counters().map(|(a, b, c, d)| [a, b, c, d]).unwrap();
+    assert!(came > 0 && useless == came, "{rule}: {came}, {useless}");
+    assert_eq!(has(&session), before, "{rule}");
+    let good = Servers {
+        lease: [3, 1, 2],
+        ..Servers::new(&[])
+    };
+    // The stack asks again after some time; then this one is asked for the same address again and again.
+    served(&good, &mut machine, &mut now, 20_000);
+    assert_eq!(has(&session), before + 1, "who is somebody is heard");
+    let sent_to_nobody = datagram(
+        EthernetAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+        (Servers::ADDRESS, 9),
+        (core::net::Ipv4Addr::UNSPECIFIED, 9),
+        b"x",
+    );
+    let [_, useless, ..] = machine.shared.borrow().counters();
+    machine.coming.push(sent_to_nobody);
+    served(&good, &mut machine, &mut now, 1);
+    assert_eq!(machine.shared.borrow().counters()[1], useless + 1, "{rule}");
+}
+
 type Answer = Result<Vec<u8>, Error>;
 
 /// Asks for the address of a name: what is said at once, and the rest.
@@ -1233,9 +1584,7 @@ fn ask(session: &Session) -> (Poll<Answer>, Pin<Box<dyn Future<Output = Answer> 
 /// However many names a job asks for, another one may ask for as many as it has then; what was given up for that fails.
 #[test]
 fn a_job_leaves_others_names_to_ask_for() {
-    let servers = Servers {
-        answers: vec![("four.example", "10.0.2.77".parse().unwrap())],
-    };
+    let servers = Servers::new(&[("four.example", "10.0.2.77")]);
     let mut machine = Machine::new(Options {
         address: None,
         ..options(0)
@@ -1289,7 +1638,7 @@ fn whatever_comes_the_machine_goes_on() {
     for seed in 0..40 {
         let mut random = Rng::with_seed(seed);
         let asks = seed % 2 == 0;
-        let servers = Servers { answers: vec![] };
+        let servers = Servers::new(&[]);
         let mut machine = Machine::new(Options {
             address: if asks { None } else { options(0).address },
             ..options(0)
@@ -1666,11 +2015,19 @@ fn nothing_to_do_takes_no_time() {
 /// What a program has written and closed arrives, however many connections another program closes meanwhile.
 #[test]
 fn what_was_closed_arrives_whatever_others_close() {
+    closed_while_others_close(1, 2);
+    // Of a server that has a session for each of those for whom it works, as the personality of Linux programs has. If
+    // the other one is two of these, each has more than the victim.
+    closed_while_others_close(0, 0);
+}
+
+/// The same of a program of one job, while another one has two sessions of another job or of the same.
+fn closed_while_others_close(job: u32, others: u32) {
     let mut world = World::new(Wire::default(), 5);
     let server = world.machines[1].session();
-    let victim = Session::new(&world.machines[0].shared, 1);
-    let hostile = Session::new(&world.machines[0].shared, 2);
-    let more = Session::new(&world.machines[0].shared, 2);
+    let victim = Session::new(&world.machines[0].shared, job);
+    let hostile = Session::new(&world.machines[0].shared, others);
+    let more = Session::new(&world.machines[0].shared, others);
     let listening = listen(&server, 80, 2);
     let socket = connect(&victim, "10.0.3.2", 80);
     world.turns(4);
@@ -1727,4 +2084,13 @@ fn what_was_closed_arrives_whatever_others_close() {
         got.len(),
         kept.len()
     );
+    // Who has closed first is given up first, and the other ends hear so.
+    let mut lost = kept.iter().enumerate().map(|(n, peer)| {
+        let written = [&hostile, &more][n % 2].write(*peer, b"x");
+        assert!(matches!(written, Ok(1) | Err(Error::Reset)), "{written:?}");
+        written.is_err()
+    });
+    let count = lost.by_ref().take_while(|is_lost| *is_lost).count();
+    assert_eq!(count, kept.len() + 1 - 64, "job {job}: the oldest");
+    assert!(!lost.any(|is_lost| is_lost), "job {job}: the oldest only");
 }

@@ -1,8 +1,8 @@
 //! What comes from a device of random numbers, in pieces of any length: gathered into pieces that go into the key at once, and looked at.
 //!
-//! Many small pieces, one after the other, would each be guessed by who knows the key and sees what it gives; one of [`PIECE`] bytes is not. A driver, and its device,
-//! may send whatever they like: all of it goes into the key, where it does no harm, and the key is called secret only after a piece that looks like
-//! chance.
+//! Many small pieces, one after the other, would each be guessed by who knows the key and sees what it gives; one of
+//! [`PIECE`] bytes is not. A driver, and its device, may send whatever they like: all of it goes into the key, where it
+//! does no harm, and the key is called secret only after a piece that looks like chance.
 
 use crate::Seed;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,8 +10,8 @@ use rand_chacha::ChaCha20Rng;
 
 /// Bytes that go into the key at once: twice the key's.
 pub const PIECE: usize = 64;
-/// In so many different bytes a piece has at least, if it is chance. One of 64 random bytes has 57 on average, and fewer than 32 never: less often than
-/// one in 10^20.
+/// In so many different bytes a piece has at least, if it is chance. One of 64 random bytes has 57 on average, and
+/// fewer than 32 never: less often than one in 10^20.
 const DIFFERENT: usize = 32;
 
 /// What came of the bytes that a device gave.

@@ -29,8 +29,9 @@ impl Generator {
         self.renew([0; 32]);
     }
 
-    /// Puts a piece of a device's random numbers into the key. The key that was is in it, too: who knows the piece, or has chosen it, does not know the
-    /// key because of that, and who knew the key does not know it any more unless he knows the piece, too.
+    /// Puts a piece of a device's random numbers into the key. The key that was is in it, too: who knows the piece, or
+    /// has chosen it, does not know the key because of that, and who knew the key does not know it any more unless he
+    /// knows the piece, too.
     pub fn mix(&mut self, piece: &Piece) {
         for half in piece.halves() {
             self.renew(half);
@@ -48,7 +49,8 @@ impl Generator {
     }
 }
 
-/// Whether the processor's numbers may be such: there are processors that give the same one for ever, all ones mostly, and say that it is good.
+/// Whether the processor's numbers may be such: there are processors that give the same one for ever, all ones mostly,
+/// and say that it is good.
 #[must_use]
 pub fn look_like_chance(words: &[u64; 4]) -> bool {
     let mut earlier = words.iter().enumerate();
@@ -113,8 +115,8 @@ impl Store {
         since >= OFTEN || self.given >= BYTES && since >= SELDOM
     }
 
-    /// Takes what has come from the device, of which nothing is believed, at this time: a piece that is complete goes into the key, whatever it is. One that
-    /// looks like chance makes the key secret.
+    /// Takes what has come from the device, of which nothing is believed, at this time: a piece that is complete goes
+    /// into the key, whatever it is. One that looks like chance makes the key secret.
     pub fn came(&mut self, bytes: &[u8], now: u64) -> Came {
         let (piece, came) = self.pool.add(bytes);
         if let Some(piece) = piece {

@@ -124,7 +124,8 @@ fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Er
         .ok_or(Error::Broken)
 }
 
-/// Brings what the device gives into the key, for as long as the machine runs. The driver may not be there yet, or not any more, or be another one.
+/// Brings what the device gives into the key, for as long as the machine runs. The driver may not be there yet, or not
+/// any more, or be another one.
 fn collect() {
     let mut session = None;
     let mut pauses = Pauses::default();

@@ -1,8 +1,9 @@
 //! What the user has typed, cut into commands: those that the shell runs itself, and those that it hands to a POSIX shell.
 //!
-//! The shell's own language ([`crate::parse`]) has words, quotes and redirections. A command that needs more (pipes, variables, patterns of
-//! file names, loops) goes as it was written to `sh -c`, as one job. Here only so much of the POSIX language is understood as tells where a command
-//! ends, and whether it goes on in the next line: quotes, compound commands, here documents.
+//! The shell's own language ([`crate::parse`]) has words, quotes and redirections. A command that needs more (pipes,
+//! variables, patterns of file names, loops) goes as it was written to `sh -c`, as one job. Here only so much of the
+//! POSIX language is understood as tells where a command ends, and whether it goes on in the next line: quotes,
+//! compound commands, here documents.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -374,8 +375,8 @@ impl Scanner<'_> {
     }
 }
 
-/// The commands of a text of one or several lines; nothing if it goes on in the next line, unless it is the `last`. `is_builtin` says which names
-/// are commands of the shell.
+/// The commands of a text of one or several lines; nothing if it goes on in the next line, unless it is the `last`.
+/// `is_builtin` says which names are commands of the shell.
 ///
 /// # Errors
 /// A sentence that says what is wrong.

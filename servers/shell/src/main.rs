@@ -128,8 +128,8 @@ impl Shell {
         })
     }
 
-    /// Runs the commands of a text; the status is that of the last one. False, and nothing is run: it goes on in the next line, unless it is
-    /// the `last`.
+    /// Runs the commands of a text; the status is that of the last one. False, and nothing is run: it goes on in the
+    /// next line, unless it is the `last`.
     fn run(&mut self, text: &str, last: bool) -> bool {
         let items = match line::read(text, last, |name| builtins::find(name).is_some()) {
             Ok(Some(items)) => items,

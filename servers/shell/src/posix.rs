@@ -1,7 +1,8 @@
 //! What is beyond the shell's own language: a POSIX shell runs it, as one job.
 //!
-//! Each command is a process of its own. Variables and the working directory go from one to the next by two files, which that shell writes at its
-//! end and reads at its beginning: this one does not look at the variables. Functions and aliases last for one command.
+//! Each command is a process of its own. Variables and the working directory go from one to the next by two files,
+//! which that shell writes at its end and reads at its beginning: this one does not look at the variables. Functions
+//! and aliases last for one command.
 
 use alloc::format;
 use alloc::string::{String, ToString};

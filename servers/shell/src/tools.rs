@@ -188,8 +188,9 @@ fn processes(arguments: &[String]) -> Done {
     done
 }
 
-/// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A number alone is one of Linux: what `$!` is to a
-/// shell of Linux. It needs the system port, which a program gets that is called by `trust`.
+/// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A
+/// number alone is one of Linux: what `$!` is to a shell of Linux. It needs the system port, which a program gets that
+/// is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
     let wrong = || {
         let ways = "[--files] [--stop] [--cut] [--compress] [--parent IMAGE]";

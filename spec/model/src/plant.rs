@@ -31,6 +31,8 @@ pub enum Plant {
     IgnoresCeiling,
     /// Who disconnects makes all threads begin again that wait.
     WakesEverybody,
+    /// Who holds a space gives it a higher quota, of what its creator has.
+    AnybodyGives,
 }
 
 fn word(system: &System, who: Id) -> Option<Call> {
@@ -73,6 +75,7 @@ impl Plant {
             }
             Plant::IgnoresCeiling => call == Call::ThreadSetPriority,
             Plant::WakesEverybody => call == Call::ServerDisconnect,
+            Plant::AnybodyGives => call == Call::SpaceSetState,
         }
     }
 
@@ -171,6 +174,21 @@ impl Plant {
                     system.thread_mut(target).priority = wanted;
                 }
             }
+            Plant::AnybodyGives => {
+                let space = at(&before, registers.parameter(0))
+                    .and_then(|id| before.objects.get(&id))
+                    .and_then(|object| match &object.body {
+                        Body::Space(space) => Some(space.account),
+                        _ => None,
+                    });
+                let denied = system.thread(who).registers.call() == Code::Denied as u64;
+                let (Some(account), true) = (space, denied) else { return };
+                let (old, quota) = (before.accounts[account].quota, word_in_memory(&before, 1));
+                if let Some(parent) = before.accounts[account].parent.filter(|_| quota > old) {
+                    system.accounts[parent].used += quota - old;
+                    system.accounts[account].quota = quota;
+                }
+            }
             Plant::WakesEverybody => {
                 let waiting = |(_, t): &(Id, &Thread)| matches!(t.status, Status::Waiting(_));
                 let all: Vec<Id> = before.threads().filter(waiting).map(|(id, _)| id).collect();
@@ -192,7 +210,11 @@ fn owes_another(system: &System, who: Id) -> Option<Id> {
 
 /// The stage of the server's end in the state that a hostile thread has stored.
 fn stage_in_memory(system: &System) -> u64 {
-    let offset = (abi::REGISTER_WORDS as u64 + 5) * 8;
-    let bytes = system.peek(5, offset, 8);
+    word_in_memory(system, abi::REGISTER_WORDS + 5)
+}
+
+/// A word of the state that a hostile thread has stored.
+fn word_in_memory(system: &System, number: usize) -> u64 {
+    let bytes = system.peek(5, number as u64 * 8, 8);
     u64::from_le_bytes(bytes.try_into().unwrap_or_default())
 }

@@ -30,7 +30,7 @@ enum Judge {
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 9] = [
+pub const PROPERTIES: [Property; 10] = [
     Property {
         name: "a manager's call returns",
         rules: "A5, identity and body",
@@ -76,6 +76,11 @@ pub const PROPERTIES: [Property; 9] = [
         rules: "A9",
         judge: Judge::Step(work_on_what_is_others_is_bounded),
     },
+    Property {
+        name: "nobody pays for what others do",
+        rules: "quotas, S2",
+        judge: Judge::Step(nobody_pays_for_what_others_do),
+    },
 ];
 
 impl Property {
@@ -105,7 +110,7 @@ fn holds<const N: usize>(model: &Exploration, state: &State) -> bool {
 pub(crate) fn for_checker() -> Vec<Checked<Exploration>> {
     let all: [fn(&Exploration, &State) -> bool; PROPERTIES.len()] = [
         holds::<0>, holds::<1>, holds::<2>, holds::<3>, holds::<4>, holds::<5>, holds::<6>,
-        holds::<7>, holds::<8>,
+        holds::<7>, holds::<8>, holds::<9>,
     ];
     let checked =
         |(p, holds): (&Property, fn(&Exploration, &State) -> bool)| Checked::always(p.name, holds);
@@ -399,6 +404,19 @@ fn work_on_what_is_others_is_bounded(
     let touched: BTreeSet<Id> = old.keys().chain(new.keys()).copied().collect();
     let others = touched.into_iter().filter(|id| !same(id) && is_others(*id));
     others.count() <= TOUCHED
+}
+
+/// **Nobody pays for what others do.** What a hostile thread does is charged to the account of its space, or to one
+/// below that: ours has no less afterwards.
+fn nobody_pays_for_what_others_do(
+    _: &Exploration,
+    before: &State,
+    next: &Move,
+    after: &System,
+) -> bool {
+    let hostile = |who| runs(&before.system, who) == Some(Role::Hostile);
+    let free = |system: &System| system.accounts[0].quota - system.accounts[0].used;
+    !actor(next).is_some_and(hostile) || free(after) >= free(&before.system)
 }
 
 /// Whether two systems differ in nothing but what may be forgotten.

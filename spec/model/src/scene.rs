@@ -279,6 +279,16 @@ impl Builder {
         self.object(THEIR_OBJECTS, THEIRS, name, body)
     }
 
+    /// A space that we have made, and pay for, in their page: they hold it.
+    pub fn held(&mut self, name: &'static str) -> Id {
+        let account = self.scene.system.accounts.len();
+        self.scene.system.accounts.push(Account { parent: Some(0), ..Account::default() });
+        let offset = self.place(THEIR_OBJECTS);
+        self.scene.names.insert(THEIRS + offset, name);
+        let space = Space { account, max_priority: CEILING, ..Space::default() };
+        self.insert((THEIR_OBJECTS, offset), 0, Body::Space(space))
+    }
+
     /// A place of theirs where nothing is yet.
     pub fn their_room(&mut self, name: &'static str) {
         let offset = self.place(THEIR_OBJECTS);

@@ -23,7 +23,7 @@ const SERVICE: u64 = OURS + 0x80;
 /// All scenes.
 #[must_use]
 pub fn all() -> Vec<Scene> {
-    vec![manager(), exception(), cut()]
+    vec![manager(), held(), exception(), cut()]
 }
 
 /// A hostile thread with a few objects of its own, and their manager.
@@ -43,6 +43,21 @@ pub fn manager() -> Scene {
     for id in [thread, second, mutex, set, port, n0] {
         b.task(id, Task::Everything);
     }
+    b.build(|s| s.depth = 3)
+}
+
+/// A hostile thread that holds a space which the manager has made, as whoever has the control port of a process does.
+#[must_use]
+pub fn held() -> Scene {
+    let mut b = Builder::new("held", "a hostile thread that holds what a manager has made");
+    b.hostile("th");
+    let space = b.held("held");
+    let n0 = b.their_reference("n0", Some(space));
+    let n1 = b.their_reference("n1", None);
+    b.their_room("room");
+    b.task(space, Task::Everything);
+    b.task(n0, Task::Everything);
+    b.task(n1, Task::Everything);
     b.build(|s| s.depth = 3)
 }
 

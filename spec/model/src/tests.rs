@@ -54,6 +54,16 @@ fn the_rules_hold_when_threads_are_cut() {
 }
 
 #[test]
+fn the_rules_hold_for_what_is_held() {
+    holds(scenes::held(), 10_000);
+}
+
+#[test]
+fn a_quota_that_was_not_given_is_found() {
+    finds(scenes::held(), Plant::AnybodyGives, "nobody pays for what others do", 1);
+}
+
+#[test]
 fn a_manager_that_waits_is_found() {
     finds(scenes::manager(), Plant::ManagerWaits, "a manager's call returns", 2);
 }

@@ -125,7 +125,7 @@ impl Bytes for File {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
         let read = self.file.read_exact_at(into, offset);
         read.map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Bad::Short.to_string(),
+            ErrorKind::UnexpectedEof => Bad::Cut.to_string(),
             _ => format!("cannot read it: {error}"),
         })
     }

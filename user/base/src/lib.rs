@@ -3,12 +3,13 @@
 //!
 //! * [`sys`]: one function per kernel call, through the one [`mod@gate`]; [`short`]: messages in registers;
 //! * [`obj`]: kernel objects as owned types, in [`slots`];
-//! * [`place`]: where the program is; [`sync`], [`time`].
+//! * [`guard`]: accesses to what others can take away; [`place`]: where the program is; [`sync`], [`time`].
 #![no_std]
 
 extern crate alloc;
 
 pub mod gate;
+pub mod guard;
 pub mod obj;
 pub mod place;
 pub mod short;

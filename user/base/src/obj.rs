@@ -7,11 +7,11 @@
 //!
 //! Where a state names other objects, the parameters are handles of references, 0 standing for
 //! none.
-use crate::{slots, sys};
+use crate::{guard, slots, sys};
 use abi::state::{
     FpuState, MappingState, MutexState, PortState, RegionState, SpaceState, ThreadState,
 };
-use abi::{Code, RefKind, Registers};
+use abi::{Code, RefKind, Registers, Type};
 use core::ops::Deref;
 
 /// `Ok(())` for [`Code::Ok`], else the code.
@@ -23,7 +23,7 @@ pub fn done(code: Code) -> Result<(), Code> {
 }
 
 macro_rules! object {
-    ($(#[doc = $doc:literal])+ $Owned:ident $At:ident $create:ident $destroy:ident $move_to:ident $reference:ident) => {
+    ($(#[doc = $doc:literal])+ $kind:ident $Owned:ident $At:ident $create:ident $destroy:ident $move_to:ident $reference:ident) => {
         /// The handle of
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ macro_rules! object {
                 self.0
             }
 
-            /// Creates the object at this address.
+            /// Creates the object at this address: [`Code::NoObject`] if there is no memory for objects, or others take it away.
             pub fn create(self) -> Result<(), Code> {
-                done(sys::$create(self.0, 0))
+                done(guard::create(Type::$kind, self.0).unwrap_or(Code::NoObject))
             }
 
             /// Destroys the object.
@@ -74,7 +74,7 @@ macro_rules! object {
             /// Creates the object in a slot of the slab.
             pub fn new() -> Result<Self, Code> {
                 let slot = slots::allocate(1).ok_or(Code::NoMemory)?;
-                match $At(slot).create() {
+                match done(sys::$create(slot, 0)) {
                     Ok(()) => Ok($Owned($At(slot))),
                     Err(code) => {
                         slots::free(slot, 1);
@@ -108,39 +108,39 @@ macro_rules! object {
 
 object!(
     /// a mutex.
-    Mutex MutexAt mutex_create mutex_destroy mutex_move mutex_reference
+    Mutex Mutex MutexAt mutex_create mutex_destroy mutex_move mutex_reference
 );
 object!(
     /// a condition variable.
-    Cond CondAt cond_create cond_destroy cond_move cond_reference
+    Cond Cond CondAt cond_create cond_destroy cond_move cond_reference
 );
 object!(
     /// a mapping.
-    Mapping MappingAt mapping_create mapping_destroy mapping_move mapping_reference
+    Mapping Mapping MappingAt mapping_create mapping_destroy mapping_move mapping_reference
 );
 object!(
     /// a region.
-    Region RegionAt region_create region_destroy region_move region_reference
+    Region Region RegionAt region_create region_destroy region_move region_reference
 );
 object!(
     /// a port.
-    Port PortAt port_create port_destroy port_move port_reference
+    Port Port PortAt port_create port_destroy port_move port_reference
 );
 object!(
     /// a portset.
-    Portset PortsetAt portset_create portset_destroy portset_move portset_reference
+    Portset Portset PortsetAt portset_create portset_destroy portset_move portset_reference
 );
 object!(
     /// a space.
-    Space SpaceAt space_create space_destroy space_move space_reference
+    Space Space SpaceAt space_create space_destroy space_move space_reference
 );
 object!(
     /// a thread.
-    Thread ThreadAt thread_create thread_destroy thread_move thread_reference
+    Thread Thread ThreadAt thread_create thread_destroy thread_move thread_reference
 );
 object!(
     /// a reference; a new one names nothing.
-    Ref RefAt reference_create reference_destroy reference_move reference_reference
+    Reference Ref RefAt reference_create reference_destroy reference_move reference_reference
 );
 
 impl MutexAt {
@@ -279,6 +279,11 @@ impl SpaceAt {
     pub fn set_state(self, state: &SpaceState, keeper: u64) -> Result<(), Code> {
         done(sys::space_set_state(self.0, state, keeper))
     }
+
+    /// See [`abi::Call::SpaceSetPayer`].
+    pub fn set_payer(self, payer: RefAt) -> Result<(), Code> {
+        done(sys::space_set_payer(self.0, payer.0))
+    }
 }
 
 impl ThreadAt {
@@ -305,6 +310,19 @@ impl ThreadAt {
         done(sys::thread_get_state(
             self.0, into, space, client_end, server_end,
         ))
+    }
+
+    /// Changes the state of a stopped thread and leaves its space and connections as they are.
+    ///
+    /// # Errors
+    /// Those of `thread_get_state` and `thread_set_state`.
+    pub fn change(self, f: impl FnOnce(&mut ThreadState)) -> Result<(), Code> {
+        let (space, client, server) = (Ref::new()?, Ref::new()?, Ref::new()?);
+        let (space, client, server) = (space.handle(), client.handle(), server.handle());
+        let mut state = self.get_state(space, client, server)?;
+        f(&mut state);
+        // References that name nothing, too: 0 would give a thread without a space one in ours.
+        self.set_state(&state, space, client, server)
     }
 
     /// Sets the state of a stopped thread; a space of 0 is the caller's own, ends of 0 are none.

@@ -156,7 +156,8 @@ pub mod below {
 
     /// One of them. Only the thread itself changes `depth`.
     struct Low {
-        /// Where its stack begins, on which it finds itself without asking the kernel; 0 for a free place, and the last address of all for one that is not filled yet.
+        /// Where its stack begins, on which it finds itself without asking the kernel; 0 for a free place, and the last
+        /// address of all for one that is not filled yet.
         stack: AtomicU64,
         /// Where its stack ends.
         end: AtomicU64,

@@ -1,7 +1,9 @@
 //! Where x86-64 has what a call takes and gives; the map is in [`abi::syscalls`].
 use crate::gate::Returned;
+use crate::guard::MARK;
 use crate::short::{with_count, Came, Words, WORDS};
 use abi::registers::Area;
+use abi::state::Registers;
 use abi::{Call, Code};
 use core::arch::{asm, global_asm};
 
@@ -32,6 +34,166 @@ pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
         code: Code::from_word(word),
         p,
     }
+}
+
+// A guarded access has its mark in r14 and the address to go on at in r15, which no ordinary call uses. Whoever goes on there
+// has the mark still; who got through has zero. It is taken out of the register before anything else could be bad.
+
+/// The mark of a guarded access and where it goes on, of a thread with these registers.
+pub(crate) const fn guard(registers: &Registers) -> (u64, u64) {
+    (registers.r14, registers.r15)
+}
+
+/// The instruction that a thread with these registers is at.
+pub(crate) const fn pc(registers: &Registers) -> u64 {
+    registers.rip
+}
+
+/// These registers at another instruction.
+pub(crate) const fn at(registers: &Registers, pc: u64) -> Registers {
+    Registers {
+        rip: pc,
+        ..*registers
+    }
+}
+
+/// Makes a guarded access of these instructions and operands: whether it got through.
+macro_rules! guarded {
+    ($($line:expr),+; $($operand:tt)*) => {{
+        let mark: u64;
+        asm!(
+            "lea r15, [rip + 3f]",
+            $($line,)+
+            "xor r14d, r14d",
+            "3:",
+            "mov r15, r14",
+            "xor r14d, r14d",
+            inlateout("r14") MARK => _,
+            out("r15") mark,
+            $($operand)*
+        );
+        mark == 0
+    }};
+}
+
+/// Copies bytes, guarded: whether it got through.
+///
+/// # Safety
+/// As of [`crate::guard::copy`].
+#[inline(always)]
+pub(crate) unsafe fn guarded_copy(from: u64, to: u64, length: usize) -> bool {
+    // SAFETY: by the caller. An access that is bad goes on behind the copy.
+    unsafe {
+        guarded!(
+            "rep movsq",
+            "mov ecx, eax",
+            "rep movsb";
+            in("rax") length & 7,
+            inlateout("rcx") length / 8 => _,
+            inlateout("rsi") from => _,
+            inlateout("rdi") to => _,
+            options(nostack),
+        )
+    }
+}
+
+/// Whether so many words are zero, guarded; `None` if one is not there. Eight at a time: each page that is saved is looked at.
+#[inline(always)]
+pub(crate) fn guarded_zero(at: u64, words: usize) -> Option<bool> {
+    let found: u64;
+    // SAFETY: it only reads, and an access that is bad goes on behind it.
+    let through = unsafe {
+        guarded!(
+            "xor eax, eax",
+            "sub rcx, 8",
+            "jb 6f",
+            "5:",
+            "or rax, [rdi]",
+            "or rax, [rdi + 8]",
+            "or rax, [rdi + 16]",
+            "or rax, [rdi + 24]",
+            "or rax, [rdi + 32]",
+            "or rax, [rdi + 40]",
+            "or rax, [rdi + 48]",
+            "or rax, [rdi + 56]",
+            "jnz 8f",
+            "add rdi, 64",
+            "sub rcx, 8",
+            "jae 5b",
+            "6:",
+            "add rcx, 8",
+            "jz 8f",
+            "7:",
+            "or rax, [rdi]",
+            "jnz 8f",
+            "add rdi, 8",
+            "dec rcx",
+            "jnz 7b",
+            "8:";
+            out("rax") found,
+            inlateout("rcx") words => _,
+            inlateout("rdi") at => _,
+            options(nostack, readonly),
+        )
+    };
+    through.then_some(found == 0)
+}
+
+/// A word, guarded; `None` if it is not there.
+#[inline(always)]
+pub(crate) fn guarded_word(at: u64) -> Option<u64> {
+    let found: u64;
+    // SAFETY: it only reads, and an access that is bad goes on behind it.
+    let through = unsafe {
+        guarded!(
+            "mov rax, [rdi]";
+            out("rax") found,
+            in("rdi") at,
+            options(nostack, readonly),
+        )
+    };
+    through.then_some(found)
+}
+
+/// Compares and exchanges a word, guarded: what stood there; `None` if it is not there.
+///
+/// # Safety
+/// As of [`crate::guard::exchange`].
+#[inline(always)]
+pub(crate) unsafe fn guarded_exchange(at: u64, old: u32, new: u32) -> Option<u32> {
+    let found: u32;
+    // SAFETY: by the caller. An access that is bad goes on behind it.
+    let through = unsafe {
+        guarded!(
+            "lock cmpxchg dword ptr [rdi], ecx";
+            inlateout("eax") old => found,
+            in("ecx") new,
+            in("rdi") at,
+            options(nostack),
+        )
+    };
+    through.then_some(found)
+}
+
+/// Makes a create call, guarded; `None` if there is no place for an object.
+pub(crate) fn guarded_create(call: Call, handle: u64) -> Option<Code> {
+    let mut word = call as u64;
+    // SAFETY: it makes an object in memory that is for nothing else. An exception goes on behind it.
+    let through = unsafe {
+        guarded!(
+            crate::gate!();
+            inlateout("rax") word,
+            inlateout("rdi") handle => _,
+            inlateout("rsi") 0u64 => _,
+            lateout("rdx") _,
+            lateout("r10") _,
+            lateout("r8") _,
+            lateout("r9") _,
+            lateout("rcx") _,
+            lateout("r11") _,
+        )
+    };
+    through.then_some(Code::from_word(word))
 }
 
 /// The processor's counter of time.
@@ -360,4 +522,14 @@ pub unsafe fn in_registers_with(word: u64, at: u64, words: Words, list: u64) -> 
         in_registers!(word, at, words, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
     };
     (came, left)
+}
+
+/// The registers of a thread at this instruction, in a guarded access.
+pub(crate) fn guarded(pc: u64, mark: u64, at: u64) -> Registers {
+    Registers {
+        rip: pc,
+        r14: mark,
+        r15: at,
+        ..Registers::default()
+    }
 }

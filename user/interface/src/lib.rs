@@ -11,7 +11,8 @@
 //! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
 //! session: many use one port ([`client::Shared`], [`server::SharedService`]).
 //!
-//! A trait marked `#[interface(may_wait)]` can be implemented by a server that has to wait, too: as `NAMELater`, in which all methods are `async`.
+//! A trait marked `#[interface(may_wait)]` can be implemented by a server that has to wait, too: as `NAMELater`, in
+//! which all methods are `async`.
 //!
 //! `docs/services.md` shows a service from the trait to the call. The parts:
 //!

@@ -72,7 +72,8 @@ pub const OWN_END: u64 = 1 << 63;
 pub const MAX_SESSIONS: usize = 4096;
 /// Most sessions that the processes of one job have with a server.
 pub const MAX_JOB_SESSIONS: usize = 128;
-/// Most bytes of replies that a job's sessions may bring from an image. Programs that are saved while a reply with bytes is on its way are few.
+/// Most bytes of replies that a job's sessions may bring from an image. Programs that are saved while a reply with
+/// bytes is on its way are few.
 pub const JOB_KEPT_BYTES: usize = 4 * wire::KEPT_BYTES;
 /// Where the number of words stands beside the number of a request, in what is kept of a session.
 const COUNT_SHIFT: u32 = 48;
@@ -476,7 +477,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// Handles the exception that lies in the buffer.
     #[inline(never)]
     fn exception(&mut self, alias: u64) -> Out {
-        // SAFETY: so many words have come there, of which the message consists. The buffer neither moves nor changes before it has been handled.
+        // SAFETY: so many words have come there, of which the message consists. The buffer neither moves nor changes
+        // before it has been handled.
         let message: &ExceptionMessage = unsafe { &*self.buffer.as_ptr().cast() };
         self.resumption.clear();
         self.host.exception(alias, message, &mut self.resumption);
@@ -525,7 +527,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 return self.no_request(code, alias, &words, reply);
             }
         }
-        // SAFETY: the words have values from the start; the kernel has written as many bytes as came. The buffer neither moves nor changes before the request has been handled.
+        // SAFETY: the words have values from the start; the kernel has written as many bytes as came. The buffer
+        // neither moves nor changes before the request has been handled.
         let (words, bytes) = unsafe {
             let start = self.buffer.as_ptr();
             let bytes = came.saturating_sub(WORDS * 8);
@@ -574,8 +577,12 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let Some(Some(slot)) = self.sessions.get(alias as usize) else {
             return Out::reply(self.knock(alias, request, reply));
         };
-        if (request.method, request.count) == (QUERY, 2) {
-            let next = self.queried(alias, request.words[1]);
+        if request.method == QUERY {
+            // As in registers.
+            let next = match request.count {
+                2.. => self.queried(alias, request.words[1]),
+                _ => Next::invalid(),
+            };
             let refused = next.reply();
             if let Some(refused) = refused {
                 reply.put_words(refused);
@@ -782,6 +789,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     }
 
     /// Makes sure that so many bytes of a reply that an image says may be kept for this job: a client may say anything.
+    /// Those of replies that the server has made since do not count: their methods have asked for memory.
     fn room_to_keep(&self, job: u32, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
@@ -794,7 +802,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             .iter()
             .flatten()
             .filter(|slot| slot.job == job);
-        let kept: usize = of_job.map(|slot| slot.done.kept_bytes()).sum();
+        let kept: usize = of_job.map(|slot| slot.done.brought_bytes()).sum();
         if job != 0 && kept + bytes > JOB_KEPT_BYTES {
             return Err(Error::Limit);
         }

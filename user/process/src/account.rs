@@ -22,13 +22,15 @@ const PROGRAM_SEGMENTS: u32 = 8;
 /// Most segments of a server.
 const SERVER_SEGMENTS: u32 = 16;
 
-/// Where a process's memory comes from.
+/// Where a process's memory comes from, and the kernel's for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Supply {
     /// The memory server's supervisor port.
     pub supervisor: RefAt,
     /// What the process's account may have.
     pub limits: Limits,
+    /// The space that pays for the quota of the process's space; none: that of whoever makes the process.
+    pub payer: Option<RefAt>,
 }
 
 /// What a program may have of `total` bytes of memory.
@@ -53,8 +55,8 @@ pub const fn copy(total: u64) -> Limits {
     }
 }
 
-/// Most segments of a Linux program and all that it starts: two for each process, and one for each memory object.
-const LINUX_SEGMENTS: u32 = 2 * 128 + 2 + MAX_OBJECTS as u32;
+/// Most segments of a Linux program and all that it starts: two for each process, one for each memory object, and four templates.
+const LINUX_SEGMENTS: u32 = 2 * 128 + 2 + MAX_OBJECTS as u32 + 4;
 
 /// What a Linux program, and all that it starts, may have of `total` bytes of memory.
 #[must_use]

@@ -2,7 +2,7 @@
 use crate::held::{self, Known, Managed};
 use crate::live::Process;
 use abi::state::ThreadState;
-use abi::{Code, Exception, RefKind, PAGE_SIZE};
+use abi::{Exception, PAGE_SIZE};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -214,29 +214,14 @@ impl Taken {
     }
 }
 
-/// Changes the state of a stopped thread and leaves its space and connections as they are.
-///
-/// # Errors
-/// Those of `thread_get_state` and `thread_set_state`.
-pub fn change(thread: ThreadAt, f: impl FnOnce(&mut ThreadState)) -> Result<(), Code> {
-    let (space, client, server) = (Ref::new()?, Ref::new()?, Ref::new()?);
-    let mut state = thread.get_state(space.handle(), client.handle(), server.handle())?;
-    f(&mut state);
-    let named = |reference: &Ref| match reference.kind() {
-        RefKind::Null => 0,
-        _ => reference.handle(),
-    };
-    thread.set_state(&state, named(&space), named(&client), named(&server))
-}
-
-/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none. It stays where the thread's
-/// registers are none that it can be given, as of one that jumped out of its addresses.
+/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none.
+/// It stays where the thread's registers are none that it can be given, as of one that jumped out of its addresses.
 pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     let state = thread.get_state(0, 0, 0).ok()?;
     if state.exception_delivered == 0 || state.exception == Exception::ForeignCall as u64 {
         return None;
     }
-    let _ = change(thread, |state| {
+    let _ = thread.change(|state| {
         state.exception_delivered = 0;
         if state.exception == Exception::Debug as u64 {
             state.registers.rflags &= !SINGLE_STEP;
@@ -250,12 +235,33 @@ pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     })
 }
 
+/// A thread whose keeper has let go of a bad access that was guarded ([`rt::guard`]) goes on where that says.
+pub fn let_guarded_go_on(thread: ThreadAt) {
+    let goes_on = |state: &ThreadState| {
+        let of_it = (state.exception_delivered != 0).then_some(state.exception)?;
+        rt::guard::goes_on(of_it, &state.registers)
+    };
+    let is_guarded = |state: ThreadState| goes_on(&state).is_some();
+    if thread.get_state(0, 0, 0).is_ok_and(is_guarded) && thread.stop().is_ok() {
+        let _ = thread.change(|state| {
+            if let Some(registers) = goes_on(state) {
+                state.registers = registers;
+                state.exception_delivered = 0;
+            }
+        });
+        let _ = thread.resume();
+    }
+}
+
 /// Takes the single step out of the flags of a stopped thread: whether it was there.
 pub fn clear_step(thread: ThreadAt) -> bool {
     let steps = thread
         .get_state(0, 0, 0)
         .is_ok_and(|state| state.registers.rflags & SINGLE_STEP != 0);
-    steps && change(thread, |state| state.registers.rflags &= !SINGLE_STEP).is_ok()
+    steps
+        && thread
+            .change(|state| state.registers.rflags &= !SINGLE_STEP)
+            .is_ok()
 }
 
 /// What a manager does with a process that is debugged, as [`Debug`] says of each.

@@ -30,8 +30,9 @@ pub trait Manager {
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
-    /// The length of the part, the name, and references. [`Error::Limit`] if it is frozen already: it has one part, and its threads one stop of this kind. [`Error::WouldBlock`]: the process stands still and the part takes time; when its event happens
-    /// [`Manager::frozen`] may tell.
+    /// The length of the part, the name, and references. [`Error::Limit`] if it is frozen already: it has one part, and
+    /// its threads one stop of this kind. [`Error::WouldBlock`]: the process stands still and the part takes time; when
+    /// its event happens [`Manager::frozen`] may tell.
     fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error>;
     /// What became of a `freeze` that takes time, or `WouldBlock` again.
     fn frozen(&mut self, _pid: Pid) -> Result<Frozen, Error> {
@@ -49,7 +50,8 @@ pub trait Manager {
     fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
     /// Lets a process go that was rebuilt.
     fn let_go(&mut self, pid: Pid) -> Result<(), Error>;
-    /// A further memory of a process that is being rebuilt: its number, regions and keeper; or one that others share: its number and region.
+    /// A further memory of a process that is being rebuilt: its number, regions and keeper; or one that others share:
+    /// its number and region.
     fn adopt_member(&mut self, pid: Pid, shared: bool) -> Result<(u32, Vec<Ref>), Error>;
     fn populate(
         &mut self,

@@ -29,4 +29,6 @@ mod live;
 pub mod native;
 pub mod words;
 
-pub use live::{resume_all, Common, Copies, Found, Process, Walk, MOST_COUNTED, MOST_TOLD};
+pub use live::{
+    resume_all, Common, Copies, Found, Process, Template, Walk, MOST_COUNTED, MOST_TOLD,
+};

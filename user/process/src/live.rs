@@ -5,7 +5,7 @@ use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
 use abi::{Code, RefKind, Type, PAGE_SIZE};
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
@@ -22,11 +22,16 @@ use rt::slots::Map;
 use rt::window::Window;
 use services::process::{IN_MEMORY, MAX_POPULATE};
 
-/// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and whoever lists processes has no right to more of the time of those who
-/// wait for the same server.
+/// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and whoever lists
+/// processes has no right to more of the time of those who wait for the same server.
 pub const MOST_COUNTED: u32 = 1000;
 /// Most threads of a process of which `ps` tells what they do, for the same reason.
 pub const MOST_TOLD: usize = 64;
+
+/// Most steps of the memory server in which a frozen copy is made: some 100 chunks that are full and have objects,
+/// some 250 that have a page and an object each. Nobody else is served meanwhile. Who saves a process that has more
+/// lets it stand still until its image is written.
+const MOST_STEPS: u32 = 32;
 
 /// Slots for mappings in a control segment.
 const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;
@@ -101,8 +106,8 @@ impl Common {
     }
 }
 
-/// The frozen copies that a manager has made, as long as somebody has them. A copy outlives its process, and keeps two accounts of the memory server, of
-/// which there are few.
+/// The frozen copies that a manager has made, as long as somebody has them. A copy outlives its process, and keeps two
+/// accounts of the memory server, of which there are few.
 #[derive(Debug)]
 pub struct Copies {
     /// Accounts, and the job of the process.
@@ -149,7 +154,7 @@ fn frozen_copy(
     let account = Account::new(&supply.supervisor, supply.limits)?;
     let port = account.port()?;
     let known = account.account.copy().map_err(error_of)?;
-    let Segment { region, control } = account.freeze(segment)?;
+    let Segment { region, control } = account.freeze(segment, MOST_STEPS)?;
     copies.known.push((job, known));
     *copy = Some(account.account);
     Ok(vec![region, control, port])
@@ -190,6 +195,37 @@ fn end(account: Arc<Account>, segments: Vec<Segment>) {
             for segment in segments {
                 let _ = segment.destroy();
             }
+        }
+    }
+}
+
+/// What the memory of a process held at a time, of which the memories of others are copies, on write. It is in the
+/// account of that process, and ends with it, or when this is dropped.
+#[derive(Debug)]
+pub struct Template {
+    account: Weak<Account>,
+    /// Until it is dropped.
+    segment: Option<Segment>,
+}
+
+impl Template {
+    /// Whether it is in the account of this process.
+    #[must_use]
+    pub fn is_of(&self, process: &Process) -> bool {
+        core::ptr::eq(self.account.as_ptr(), Arc::as_ptr(&process.account))
+    }
+
+    /// Whether its account is still there.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        self.account.strong_count() > 0
+    }
+}
+
+impl Drop for Template {
+    fn drop(&mut self) {
+        if let Some(segment) = self.segment.take().filter(|_| self.lives()) {
+            let _ = segment.destroy();
         }
     }
 }
@@ -275,11 +311,16 @@ impl Process {
         space: &SpaceState,
         keeper: Option<&RefAt>,
     ) -> Result<Self, Error> {
-        Process::empty(supply)?.with_objects(space, keeper)
+        Process::empty(supply)?.with_objects(space, keeper, supply.payer)
     }
 
-    fn with_objects(mut self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<Self, Error> {
-        match self.create_objects(space, keeper) {
+    fn with_objects(
+        mut self,
+        space: &SpaceState,
+        keeper: Option<&RefAt>,
+        payer: Option<RefAt>,
+    ) -> Result<Self, Error> {
+        match self.create_objects(space, keeper, payer) {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.destroy();
@@ -288,12 +329,20 @@ impl Process {
         }
     }
 
-    fn create_objects(&mut self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<(), Error> {
+    fn create_objects(
+        &mut self,
+        space: &SpaceState,
+        keeper: Option<&RefAt>,
+        payer: Option<RefAt>,
+    ) -> Result<(), Error> {
         self.ensure_control(CONTROL_MAPPINGS + PAGE_SIZE)?;
         let place = |offset| self.control_window.address() + offset;
         let made = || {
             let at = SpaceAt(place(CONTROL_SPACE));
             at.create()?;
+            if let Some(payer) = payer {
+                at.set_payer(payer)?;
+            }
             at.set_state(space, keeper.map_or(0, |k| k.0))?;
             at.reference_into(*self.space_ref)?;
             ThreadAt(place(CONTROL_THREAD)).create()
@@ -327,15 +376,43 @@ impl Process {
     /// A process beside this one, in the same account, with no memory yet.
     pub fn beside(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
         let process = Process::empty_in(Arc::clone(&self.account))?;
-        process.with_objects(space, Some(keeper))
+        process.with_objects(space, Some(keeper), None)
     }
 
     /// A process whose memory is a copy, on write, of this one's, in the same account. It has no mappings. What is written to
     /// this one's memory meanwhile may be in the copy or not.
     pub fn copy(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
-        let memory = self.account.copy(&self.memory)?;
+        self.copy_of(&self.memory, space, keeper)
+    }
+
+    fn copy_of(
+        &self,
+        segment: &Segment,
+        space: &SpaceState,
+        keeper: &RefAt,
+    ) -> Result<Self, Error> {
+        let memory = self.account.copy(segment)?;
         let process = Process::with_memory(Arc::clone(&self.account), memory)?;
-        process.with_objects(space, Some(keeper))
+        process.with_objects(space, Some(keeper), None)
+    }
+
+    /// What this process's memory holds now, to make others of. What is written to it meanwhile may be in it or not.
+    pub fn template(&self) -> Result<Template, Error> {
+        Ok(Template {
+            segment: Some(self.account.copy(&self.memory)?),
+            account: Arc::downgrade(&self.account),
+        })
+    }
+
+    /// A process whose memory is a copy, on write, of a template of the same account. It has no mappings.
+    pub fn made_of(
+        &self,
+        template: &Template,
+        space: &SpaceState,
+        keeper: &RefAt,
+    ) -> Result<Self, Error> {
+        let segment = template.segment.as_ref().ok_or(Error::Ended)?;
+        self.copy_of(segment, space, keeper)
     }
 
     /// A segment beside those of the process, in its account, of as many bytes as its memory.
@@ -458,6 +535,12 @@ impl Process {
     #[must_use]
     pub fn account(&self) -> &Account {
         &self.account
+    }
+
+    /// A number of its account, which no other has as long as this one is there.
+    #[must_use]
+    pub fn account_number(&self) -> usize {
+        Arc::as_ptr(&self.account) as usize
     }
 
     /// The memory segment.
@@ -623,8 +706,9 @@ impl Process {
         }
     }
 
-    /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these limits. Region and
-    /// control port of the copy, and the port without which it ends. [`Error::Limit`] while there is one, or the job has as many as it may have.
+    /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these
+    /// limits. Region and control port of the copy, and the port without which it ends. [`Error::Limit`] while there is
+    /// one, or the job has as many as it may have.
     pub fn freeze_memory(
         &self,
         supply: &Supply,
@@ -775,9 +859,8 @@ impl Process {
         thread.resume().map_err(error_of)
     }
 
-    /// Makes sure that touching these addresses through the window cannot fail: [`Error::NoMemory`]
-    /// when memory is out. (A manager that touched an absent page which the memory server refuses
-    /// would itself get the exception.)
+    /// Has these addresses supplied with memory, without waiting for whoever supplies it: [`Error::NoMemory`] when it
+    /// is out. (Touching an absent page waits for that, and then fails with less to say.)
     pub fn ensure(&self, address: u64, length: u64) -> Result<(), Error> {
         let end = address
             .checked_add(length)
@@ -805,7 +888,7 @@ impl Process {
         self.memory_window.read(address, to)
     }
 
-    /// Whether there is a page at this offset of its memory, which is touched before anybody else runs.
+    /// Whether there is a page at this offset of its memory, as far as nobody takes it away.
     #[must_use]
     pub fn is_present(&self, offset: u64) -> bool {
         let page = offset & !(PAGE_SIZE - 1);

@@ -30,7 +30,8 @@ pub enum Error {
     NoMemory,
     /// Not allowed.
     Denied,
-    /// Not now: there is nothing yet, no room for one more request, or the process is frozen. The method's documentation says which, and how to wait.
+    /// Not now: there is nothing yet, no room for one more request, or the process is frozen. The method's
+    /// documentation says which, and how to wait.
     WouldBlock,
     /// A name is too long.
     NameTooLong,

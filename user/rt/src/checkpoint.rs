@@ -39,8 +39,8 @@ pub struct How<'a> {
     /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
     /// ended.
     pub stop: bool,
-    /// As if everybody else had just closed what he has in common with them: so a process of a tree of Linux programs can be saved without the rest of that
-    /// ([`services::process::keep::CUT`]).
+    /// As if everybody else had just closed what he has in common with them: so a process of a tree of Linux programs
+    /// can be saved without the rest of that ([`services::process::keep::CUT`]).
     pub cut: bool,
     /// The pages are compressed in the image: the file is smaller, and writing it takes longer.
     pub compress: bool,
@@ -99,8 +99,8 @@ pub struct Lazily {
     pub at_once: Sentence,
 }
 
-/// As [`restore`], but the processes run before all of their memory has been read: that is read when they touch it, or later. If it cannot be read then, they are ended, and
-/// the log says why.
+/// As [`restore`], but the processes run before all of their memory has been read: that is read when they touch it, or
+/// later. If it cannot be read then, they are ended, and the log says why.
 ///
 /// # Errors
 /// A sentence that names the cause.

@@ -2,6 +2,7 @@
 //!
 //! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
 //! open: a [`File`] opens itself again, by its path.
+use crate::guard;
 use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
 use crate::sync::Mutex;
@@ -11,7 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
 use services::fs::{
@@ -137,16 +138,18 @@ impl Shown {
         })
     }
 
-    /// The number of changes, as it is now.
+    /// The number of changes, as it is now; `None` if the server has ended.
     #[must_use]
-    pub fn changes(&self) -> u64 {
-        let at = self.changes.address() as *const AtomicU64;
-        // SAFETY: the window maps a page, to be read, as long as it is there; any bytes are a number.
-        unsafe { &*at }.load(Ordering::Acquire)
+    #[inline]
+    pub fn changes(&self) -> Option<u64> {
+        let number = guard::word(self.changes.address()).ok();
+        // What is read next is looked at after the number.
+        core::sync::atomic::fence(Ordering::Acquire);
+        number
     }
 
-    /// Reads bytes that lie in a part. Whether they are the file's says the number of changes, before and afterwards. Errors: `Unsupported` for a part that is not
-    /// shown, `Invalid` for a range beyond its end.
+    /// Reads bytes that lie in a part. Whether they are the file's says the number of changes, before and afterwards.
+    /// Errors: `Unsupported` for a part that is not shown, `Invalid` for a range beyond its end.
     pub fn read(&self, part: u32, start: u64, into: &mut [u8]) -> Result<(), Error> {
         let index = part.wrapping_sub(part::WRITTEN) as usize;
         let window = self.parts.get(index).and_then(Option::as_ref);

@@ -1,10 +1,11 @@
 //! The heap: zero pages on demand between two addresses.
 //!
-//! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by
-//! `talc` in a range that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory
-//! goes back to the memory server when much of it is free. When the range for small blocks is full they get pieces of
-//! that for large ones, which they keep. A few small blocks of each size that were freed are at hand ([`crate::spare`]). Giving back needs the control port of the program's
-//! own memory, which only servers have: a program's memory goes back when it ends.
+//! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by `talc` in a range
+//! that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory goes back to the
+//! memory server when much of it is free. When the range for small blocks is full they get pieces of that for large
+//! ones, which they keep. A few small blocks of each size that were freed are at hand ([`crate::spare`]). Giving back
+//! needs the control port of the program's own memory, which only servers have: a program's memory goes back when it
+//! ends.
 //!
 //! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no memory
 //! can be reserved fails.

@@ -32,7 +32,6 @@ mod room;
 mod session;
 mod spare;
 pub mod start;
-pub mod sum;
 pub mod system;
 pub mod thread;
 pub mod time;
@@ -41,10 +40,11 @@ mod x86_64;
 
 pub use abi;
 pub use abi::{access, Code};
-pub use base::{error_of, gate, obj, slots, sync, sys};
+pub use base::{error_of, gate, guard, obj, slots, sync, sys};
 pub use proto;
 pub use proto::Error;
 pub use start::start;
+pub use x86_64::sum;
 
 /// Makes the program's start code, panic handler and allocator; `$main` is a `fn() -> u8` whose
 /// result is the exit status.

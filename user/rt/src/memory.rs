@@ -103,14 +103,16 @@ impl Account {
     pub fn copy(&self, segment: &Segment) -> Result<Segment, Error> {
         let number = SegmentClient::at(*segment.control).number()?;
         let begun = self.control.lock().copy(number)?;
-        complete(begun)
+        complete(begun, u32::MAX)
     }
 
-    /// A frozen copy, in this account, of a segment of any account: what it holds now, to be read.
-    pub fn freeze(&self, segment: &Segment) -> Result<Segment, Error> {
+    /// A frozen copy, in this account, of a segment of any account: what it holds now, to be read. If that takes more
+    /// than so many steps, which it does if objects are in many of the segment's chunks, it is [`Error::Limit`], and
+    /// there is no copy.
+    pub fn freeze(&self, segment: &Segment, most: u32) -> Result<Segment, Error> {
         let number = SegmentClient::at(*segment.control).number()?;
         let begun = self.control.lock().freeze(number, &segment.control)?;
-        complete(begun)
+        complete(begun, most)
     }
 
     /// The port of the supplier of a segment of this account ([`Supplier`]).
@@ -188,11 +190,20 @@ fn in_steps(
     }
 }
 
-/// Finishes a copy that has been begun.
-fn complete((mut complete, region, control): (bool, Ref, Ref)) -> Result<Segment, Error> {
+/// Finishes a copy that has been begun, in at most so many further steps.
+fn complete(
+    (mut complete, region, control): (bool, Ref, Ref),
+    most: u32,
+) -> Result<Segment, Error> {
     let copy = Segment { region, control };
+    let mut steps = 0;
     while !complete {
-        complete = match SegmentClient::at(*copy.control).copy_on() {
+        let went_on = match steps < most {
+            true => SegmentClient::at(*copy.control).copy_on(),
+            false => Err(Error::Limit),
+        };
+        steps += 1;
+        complete = match went_on {
             Ok(complete) => complete,
             Err(error) => {
                 let _ = copy.destroy();
@@ -239,7 +250,8 @@ impl Supplier {
         SupplierClient::at(*self.port).owe(offset, size)
     }
 
-    /// The pages of this range, all of one chunk, come from the same places in the first chunk of this segment; the chunk's other pages are zero.
+    /// The pages of this range, all of one chunk, come from the same places in the first chunk of this segment; the
+    /// chunk's other pages are zero.
     pub fn supply(&self, offset: u64, size: u64, from: &Supplies) -> Result<Left, Error> {
         let control = *from.segment.control;
         let left = SupplierClient::at(*self.port).supply(offset, size, from.number, &control);
@@ -338,7 +350,10 @@ impl Segment {
     /// A copy-on-write copy, if the segment is in the program's own account. What is written to this segment meanwhile may be
     /// in it or not.
     pub fn copy(&self) -> Result<Segment, Error> {
-        complete(with_account(|account| account.copy(&self.control))?)
+        complete(
+            with_account(|account| account.copy(&self.control))?,
+            u32::MAX,
+        )
     }
 
     /// Gives the pages of a range back; they read as zero afterwards, objects in them die.

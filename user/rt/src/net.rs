@@ -166,8 +166,8 @@ impl Network {
         self.ask(|net| net.shut(socket))
     }
 
-    /// Waits until the other end has confirmed all that was written and, after [`Network::shut`], that nothing more comes. A program that ends before, and
-    /// with it the machine, may have written for nobody.
+    /// Waits until the other end has confirmed all that was written and, after [`Network::shut`], that nothing more
+    /// comes. A program that ends before, and with it the machine, may have written for nobody.
     pub fn sent(&mut self, socket: Socket) -> Result<(), Error> {
         self.ask(|net| net.sent(socket))
     }

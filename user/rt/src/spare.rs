@@ -1,6 +1,7 @@
 //! Small blocks of the heap that were freed, to be used again without a search.
 //!
-//! Servers allocate and free a few small blocks for each request. Those of one size are kept in a list, a few of each, and the allocator proper sees only what goes beyond that.
+//! Servers allocate and free a few small blocks for each request. Those of one size are kept in a list, a few of each,
+//! and the allocator proper sees only what goes beyond that.
 use core::alloc::Layout;
 use core::ptr::NonNull;
 

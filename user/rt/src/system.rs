@@ -83,8 +83,8 @@ pub fn objects(pid: Pid, from: u64) -> Result<(Vec<Object>, Option<u64>), Error>
     Ok((objects, (next != NOWHERE).then_some(next)))
 }
 
-/// A search among all native processes, in steps that hold up nobody: each takes a place and returns the next one, and what it has found. Whether it
-/// came to its end.
+/// A search among all native processes, in steps that hold up nobody: each takes a place and returns the next one, and
+/// what it has found. Whether it came to its end.
 fn search<T>(
     mut step: impl FnMut(Pid, u64) -> Result<(Pid, u64, T), Error>,
     mut found: impl FnMut(T),

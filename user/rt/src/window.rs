@@ -1,10 +1,10 @@
 //! Windows: regions of others, mapped into one's own space.
+use crate::guard::{self, Gone};
 use crate::obj::{Mapping, RefAt};
 use crate::sync::Mutex;
 use abi::state::MappingState;
 use abi::{collocated, PAGE_SIZE};
 use alloc::collections::BTreeMap;
-use core::sync::atomic::{AtomicU32, Ordering};
 use proto::layout::{COLLOCATED_WINDOWS, WINDOWS};
 use proto::Error;
 
@@ -141,27 +141,23 @@ impl Window {
         self.size
     }
 
-    /// Reads from the window; a range beyond its end is [`Error::Invalid`]. The memory may change
-    /// at any time, and may be missing, in which case this waits for its keeper.
+    /// Reads from the window. A range beyond its end is [`Error::Invalid`]. The memory may change at any time, and may
+    /// be missing, in which case this waits for its keeper; if others have taken it away, or it is refused, that is
+    /// [`Error::Ended`].
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.check(offset, to.len())?;
+        let place = to.as_mut_ptr() as u64;
         // SAFETY: within the window, which is no Rust object's memory; `to` is ours.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                (self.address + offset) as *const u8,
-                to.as_mut_ptr(),
-                to.len(),
-            );
-        }
-        Ok(())
+        unsafe { guard::copy(self.address + offset, place, to.len()) }.map_err(ended)
     }
 
-    /// The CRC-32C of a range, in whole pages; as [`Window::read`].
+    /// The CRC-32C of a range, in whole pages, of memory that nobody else can take away.
     pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, Error> {
         self.bytes(offset, length).map(crate::sum::crc32c)
     }
 
     /// A range as it goes out in a message, or into a checksum, which read it once and rely on nothing that it holds.
+    /// Nobody else can take the memory away: nothing guards such an access.
     pub(crate) fn bytes(&self, offset: u64, length: u64) -> Result<&[u8], Error> {
         self.check(offset, length as usize)?;
         // SAFETY: within the window, which is no Rust object's memory and is mapped while this is borrowed. Others may
@@ -171,30 +167,22 @@ impl Window {
         })
     }
 
-    /// Writes into the window.
+    /// Writes into the window; as [`Window::read`]. What was written before something is gone stays written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;
+        let place = from.as_ptr() as u64;
         // SAFETY: as for `read`.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                from.as_ptr(),
-                (self.address + offset) as *mut u8,
-                from.len(),
-            );
-        }
-        Ok(())
+        unsafe { guard::copy(place, self.address + offset, from.len()) }.map_err(ended)
     }
 
-    /// Replaces the word at this offset, a multiple of four, by `new` if it is `old`, in one step: what stood there.
+    /// Replaces the word at this offset, a multiple of four, by `new` if it is `old`, in one step: what stood there; as [`Window::read`].
     pub fn exchange(&self, offset: u64, old: u32, new: u32) -> Result<u32, Error> {
         self.check(offset, 4)?;
         if !offset.is_multiple_of(4) {
             return Err(Error::Invalid);
         }
-        // SAFETY: within the window, aligned, and only ever used as bytes or as this.
-        let word = unsafe { AtomicU32::from_ptr((self.address + offset) as *mut u32) };
-        let found = word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
-        Ok(found.unwrap_or_else(|found| found))
+        // SAFETY: within the window, and only ever used as bytes or as this.
+        unsafe { guard::exchange(self.address + offset, old, new) }.map_err(ended)
     }
 
     /// Whether a range, in multiples of words, has zeros only; as [`Window::read`].
@@ -203,14 +191,7 @@ impl Window {
         if !offset.is_multiple_of(8) || !length.is_multiple_of(8) {
             return Err(Error::Invalid);
         }
-        let at = (self.address + offset) as *const u64;
-        // SAFETY: as for `read`.
-        let word = |n| unsafe { at.add(n).read_volatile() };
-        let words = length as usize / 8;
-        // Eight at a time: this looks at each page that is saved.
-        let eights = words / 8 * 8;
-        let eight = |n: usize| (n..n + 8).fold(0, |all, n| all | word(n));
-        Ok((0..eights).step_by(8).all(|n| eight(n) == 0) && (eights..words).all(|n| word(n) == 0))
+        guard::are_zero(self.address + offset, length as usize / 8).map_err(ended)
     }
 
     fn check(&self, offset: u64, length: usize) -> Result<(), Error> {
@@ -219,6 +200,11 @@ impl Window {
             _ => Err(Error::Invalid),
         }
     }
+}
+
+/// What others have taken away.
+fn ended(_: Gone) -> Error {
+    Error::Ended
 }
 
 impl Drop for Window {

@@ -1,5 +1,6 @@
-//! What a program is for x86-64: how it starts, and the memory functions of compiled code.
+//! What a program is for x86-64: how it starts, the memory functions of compiled code, and checksums by the processor's instructions.
 mod mem;
+pub mod sum;
 
 /// Emits `_start`, which relocates the program and calls `fermata_main`, and the notes of a native program. Part of
 /// [`crate::program!`].

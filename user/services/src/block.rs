@@ -22,9 +22,10 @@ pub const OUTSTANDING: usize = 32;
 /// Most bytes of a request.
 pub const MOST: u64 = 64 * 1024;
 
-/// A disk. Errors of what is submitted: `Invalid` for sectors that the disk does not have, a tag that is in use or is none, or a length that is
-/// 0, more than [`MOST`] or no multiple of a sector's; `WouldBlock` while there is no room for one more request; `Denied` for a write to a disk
-/// that is read only. Any request: `Broken` if the device has stopped making sense.
+/// A disk. Errors of what is submitted: `Invalid` for sectors that the disk does not have, a tag that is in use or is
+/// none, or a length that is 0, more than [`MOST`] or no multiple of a sector's; `WouldBlock` while there is no room
+/// for one more request; `Denied` for a write to a disk that is read only. Any request: `Broken` if the device has
+/// stopped making sense.
 #[interface]
 pub trait Block {
     /// How many sectors there are, and whether they can be written. Errors: none of its own. May be repeated.

@@ -58,12 +58,13 @@ pub struct Restored {
 /// is less room for it than [`ROOM`].
 #[interface]
 pub trait Checkpoint {
-    /// Saves processes, whose control ports these are, together in the image at an absolute path, which is the first bytes of
-    /// `paths`, `first` of them, as they are at one instant, in the ways of [`mod@how`]. The rest is the absolute path of an image, its
-    /// parent, or empty: pages that are the same there are left to that image. They go on while it is written, unless they are to be stopped. When
-    /// the answer, a [`Saved`], comes the image is complete. If the client ends before, they go on all the same.
-    /// Errors: `Invalid` if there is less room than [`ROOM`], for an unknown way, or if `first` is no place in `paths`; `NoMemory`; what else goes wrong is
-    /// the sentence in the answer. May be repeated: the image is written anew.
+    /// Saves processes, whose control ports these are, together in the image at an absolute path, which is the first
+    /// bytes of `paths`, `first` of them, as they are at one instant, in the ways of [`mod@how`]. The rest is the
+    /// absolute path of an image, its parent, or empty: pages that are the same there are left to that image. They go
+    /// on while it is written, unless they are to be stopped. When the answer, a [`Saved`], comes the image is
+    /// complete. If the client ends before, they go on all the same. Errors: `Invalid` if there is less room than
+    /// [`ROOM`], for an unknown way, or if `first` is no place in `paths`; `NoMemory`; what else goes wrong is the
+    /// sentence in the answer. May be repeated: the image is written anew.
     async fn save(
         &self,
         how: u32,
@@ -71,9 +72,10 @@ pub trait Checkpoint {
         processes: &[RefAt],
         paths: &str,
     ) -> Result<Bytes, Error>;
-    /// Makes processes from the image at an absolute path, and what it is based on; they count for the client's job. The
-    /// answer, a [`Restored`], comes with their control ports when they run. If the client ends before, they are
-    /// ended. If it is `lazy` they run before all of their memory has been read: that comes when they touch it, or later, and if it cannot be read they are ended. Errors: as of `save`. Must not be repeated.
+    /// Makes processes from the image at an absolute path, and what it is based on; they count for the client's job.
+    /// The answer, a [`Restored`], comes with their control ports when they run. If the client ends before, they are
+    /// ended. If it is `lazy` they run before all of their memory has been read: that comes when they touch it, or
+    /// later, and if it cannot be read they are ended. Errors: as of `save`. Must not be repeated.
     async fn restore(&self, lazy: bool, path: &str) -> Result<(Bytes, Refs), Error>;
 }
 

@@ -49,8 +49,8 @@ plain! {
     }
 }
 
-/// What a driver can ask. All but [`Devices::config_write`] may be repeated: what it has already it is told by `Exists`, and what it has given back
-/// by `Denied`.
+/// What a driver can ask. All but [`Devices::config_write`] may be repeated: what it has already it is told by
+/// `Exists`, and what it has given back by `Denied`.
 #[interface]
 pub trait Devices {
     /// The sentence that says why the last request of this session that was refused was; nothing if none was.
@@ -112,14 +112,15 @@ pub trait Devices {
     /// The region of the memory that a base address leads to, from the page on in which it begins. Errors: those
     /// of `base` and `map`; `NotFound` if it does not lead to memory. May be repeated.
     fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error>;
-    /// Turns the function's interrupts into interrupts of the thread: the number of its line, which is a level, and a page to be read, where the word
-    /// with that number is 1 while others share the line. Then the thread acknowledges each interrupt ([`Devices::acknowledge`]): it reads the word after
-    /// it has taken care of the device, each time. There may be interrupts without a reason. Errors: `Denied`
-    /// if it has not claimed the function, `NotFound` if that has no line; those of `attach_line`. May be
-    /// repeated.
+    /// Turns the function's interrupts into interrupts of the thread: the number of its line, which is a level, and a
+    /// page to be read, where the word with that number is 1 while others share the line. Then the thread acknowledges
+    /// each interrupt ([`Devices::acknowledge`]): it reads the word after it has taken care of the device, each time.
+    /// There may be interrupts without a reason. Errors: `Denied` if it has not claimed the function, `NotFound` if
+    /// that has no line; those of `attach_line`. May be repeated.
     fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(u64, Ref), Error>;
-    /// The driver has taken care of what its function interrupted for: on a line that is shared the function may interrupt again, which it does at
-    /// once if it has reason to. Errors: `Denied` if it has not claimed the function, `NotFound` if that has not been attached. May be repeated.
+    /// The driver has taken care of what its function interrupted for: on a line that is shared the function may
+    /// interrupt again, which it does at once if it has reason to. Errors: `Denied` if it has not claimed the function,
+    /// `NotFound` if that has not been attached. May be repeated.
     fn acknowledge(&self, function: Function) -> Result<(), Error>;
     /// The driver says that it has reset the device, and that this knows no address any more. From then on the
     /// function reaches memory, if the manifest gives the driver some. Errors: `Denied` if it has not claimed the
@@ -165,7 +166,8 @@ pub trait DeviceControl {
     /// The door of a driver, by its number in the manifest. Errors: `NotFound` if the manifest has no such driver;
     /// `NoMemory`. May be repeated.
     fn door(&self, driver: u64) -> Result<Ref, Error>;
-    /// Whether the machine has a function that a driver may claim, or a device of its own on ISA, whose first port is read for that. Errors: none of its own. May be repeated.
+    /// Whether the machine has a function that a driver may claim, or a device of its own on ISA, whose first port is
+    /// read for that. Errors: none of its own. May be repeated.
     fn is_present(&self, driver: u64) -> Result<bool, Error>;
     /// The date at which the machine's clock was zero, in nanoseconds since the beginning of 1970, UTC: as the machine's real-time clock
     /// said when the device server began, so right to a second. Errors: `NotFound` if it says nothing of sense. May be repeated.
@@ -175,8 +177,8 @@ pub trait DeviceControl {
     /// For people: the PCI function of the machine with this number, a [`PciFunction`], encoded. Errors: `NotFound` behind the last. May be
     /// repeated.
     fn pci_function(&self, index: u64) -> Result<Bytes, Error>;
-    /// For people: what the driver with this number in the manifest has, in words: a list of at most [`MOST_TOLD`], encoded. Errors: `NotFound` if the manifest has no such
-    /// driver. May be repeated.
+    /// For people: what the driver with this number in the manifest has, in words: a list of at most [`MOST_TOLD`],
+    /// encoded. Errors: `NotFound` if the manifest has no such driver. May be repeated.
     fn holdings(&self, driver: u64) -> Result<Bytes, Error>;
 }
 

@@ -24,8 +24,8 @@ pub const CONSOLE_INO: Ino = 2;
 pub const TTY_INO: Ino = 3;
 /// `/dev/null`: the file system itself reads it as empty and takes whatever is written.
 pub const NULL_INO: Ino = 4;
-/// Files in memory lie in pieces of so many bytes. What is read across the border of two has to be copied together first, so that who reads much
-/// had better ask for it piece by piece.
+/// Files in memory lie in pieces of so many bytes. What is read across the border of two has to be copied together
+/// first, so that who reads much had better ask for it piece by piece.
 pub const PIECE: u64 = 64 * 1024;
 /// The first number of other files.
 pub const FIRST_INO: Ino = 16;
@@ -36,8 +36,8 @@ pub const MOUNT: &str = "/disk";
 /// See [`MOUNT`].
 pub const ON_DISK: Ino = 1 << 63;
 
-/// The number that programs see of a file: on the disk the one that it has there, which is the same in the next boot. A number of the service says
-/// more: it is another one when the file is another one, and in another boot.
+/// The number that programs see of a file: on the disk the one that it has there, which is the same in the next boot. A
+/// number of the service says more: it is another one when the file is another one, and in another boot.
 #[must_use]
 pub const fn shown(ino: Ino) -> u64 {
     match ino & ON_DISK {
@@ -46,7 +46,8 @@ pub const fn shown(ino: Ino) -> u64 {
     }
 }
 
-/// The words of an absolute path that leads to the disk, from [`MOUNT`] on, `..` among them. Symbolic links that are elsewhere do not lead there.
+/// The words of an absolute path that leads to the disk, from [`MOUNT`] on, `..` among them. Symbolic links that are
+/// elsewhere do not lead there.
 #[must_use]
 pub fn on_disk(path: &str) -> Option<Vec<&str>> {
     let mut words: Vec<&str> = Vec::new();
@@ -284,8 +285,8 @@ pub const ATTR_ROOM: usize = 56;
 pub const MAX_NAME: usize = 255;
 /// Room that an answer to `read_dir` needs: a [`Listing`].
 pub const ENTRIES_ROOM: usize = 16 * 1024;
-/// Bytes of an entry before its name.
-const ENTRY_HEAD: usize = 14;
+/// Bytes of an entry of a list before its name.
+pub const ENTRY_HEAD: usize = 14;
 const _: () = assert!(8 + MAX_ENTRIES * (ENTRY_HEAD + MAX_NAME) <= ENTRIES_ROOM);
 /// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
 pub const PATH_ROOM: usize = 4096;
@@ -315,10 +316,11 @@ pub fn pair(first: &str, second: &str) -> (u32, String) {
 /// What everybody can ask. A method that takes a `file` takes the inode number of one that the session has open;
 /// others are `NotFound`. Those that make something or write answer `NoMemory` when memory is out.
 ///
-/// *Errors of paths*: `NotFound`; `NotDirectory` if one on the way is none; `NameTooLong`; `Loop` after too many symbolic links; `Invalid` for a
-/// path that is not absolute or has a zero byte; `Denied` for what would stand in memory where the disk is. Any request about files on a disk can also
-/// answer `Broken` if the disk does, `BadFormat` or `Unsupported` for a file system that makes no sense or that nobody knows here, `Denied` for one that
-/// is read only, and `NoMemory`.
+/// *Errors of paths*: `NotFound`; `NotDirectory` if one on the way is none; `NameTooLong`; `Loop` after too many
+/// symbolic links; `Invalid` for a path that is not absolute or has a zero byte; `Denied` for what would stand in
+/// memory where the disk is. Any request about files on a disk can also answer `Broken` if the disk does, `BadFormat`
+/// or `Unsupported` for a file system that makes no sense or that nobody knows here, `Denied` for one that is read
+/// only, and `NoMemory`.
 ///
 /// A server that has to wait for a disk implements [`FilesLater`].
 #[interface(may_wait)]
@@ -333,8 +335,8 @@ pub trait Files {
     /// Closes. Errors: `NotFound`. Must not be repeated.
     #[once]
     fn close(&self, file: u64) -> Result<(), Error>;
-    /// Closes several, each as often as its number stands there ([`numbers`]). Errors: `Invalid` for what is not whole numbers; `NotFound` if one
-    /// is not open, and then all others are closed. Must not be repeated.
+    /// Closes several, each as often as its number stands there ([`numbers`]). Errors: `Invalid` for what is not whole
+    /// numbers; `NotFound` if one is not open, and then all others are closed. Must not be repeated.
     #[once]
     #[bytes(8 * MAX_CLOSED)]
     fn close_all(&self, files: &[u8]) -> Result<(), Error>;
@@ -408,15 +410,20 @@ pub trait Files {
     /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
     /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
-    /// How many bytes a part of the server's memory has, one of [`part`], and its region, to be read. For servers and the shell: memory is read without a question whether its owner is there, and all files are in it. Errors: `Denied` for
-    /// others, `Invalid` for a part that there is not, `Unsupported` by a service that shows none, as that of the disk. May be repeated.
+    /// How many bytes a part of the server's memory has, one of [`part`], and its region, to be read. For servers and
+    /// the shell: memory is read without a question whether its owner is there, and all files are in it. Errors:
+    /// `Denied` for others, `Invalid` for a part that there is not, `Unsupported` by a service that shows none, as that
+    /// of the disk. May be repeated.
     ///
-    /// [`part::CHANGES`] is one page: its first word counts requests, of whatever session, that may change what others see. It has risen before such a
-    /// request is answered, by one for each that is done, and for most that are refused. So who has been told something, and finds the number that it was before he asked, would be told the same.
-    /// Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place` and `read_dir`, by which times change, and all that make, write, cut, remove, rename or set.
+    /// [`part::CHANGES`] is one page: its first word counts requests, of whatever session, that may change what others
+    /// see. It has risen before such a request is answered, by one for each that is done, and for most that are
+    /// refused. So who has been told something, and finds the number that it was before he asked, would be told the
+    /// same. Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place` and
+    /// `read_dir`, by which times change, and all that make, write, cut, remove, rename or set.
     fn memory(&self, part: u32) -> Result<(u64, Ref), Error>;
-    /// Where the piece of [`PIECE`] bytes in which the offset is lies in that memory ([`Place::from_words`]), true as long as nothing has changed: who has read there, and finds that the number of changes is the same
-    /// as before, has read what the file had. The file counts as read. Errors: those of `read`, and of `memory`. May be repeated.
+    /// Where the piece of [`PIECE`] bytes in which the offset is lies in that memory ([`Place::from_words`]), true as
+    /// long as nothing has changed: who has read there, and finds that the number of changes is the same as before, has
+    /// read what the file had. The file counts as read. Errors: those of `read`, and of `memory`. May be repeated.
     fn place(&self, file: u64, offset: u64) -> Result<(u64, u32, u64), Error>;
 }
 
@@ -447,8 +454,8 @@ pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
     })
 }
 
-/// Entries of a directory as they travel: the next cookie, then of each entry its inode number, its mode and the length of its name in eight, four and
-/// two bytes, little-endian, and its name.
+/// Entries of a directory as they travel: the next cookie, then of each entry its inode number, its mode and the length
+/// of its name in eight, four and two bytes, little-endian, and its name.
 #[derive(Debug)]
 pub struct Listing {
     bytes: Vec<u8>,

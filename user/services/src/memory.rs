@@ -61,16 +61,18 @@ pub trait AccountControl {
     /// Must not be repeated.
     #[once]
     fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error>;
-    /// A frozen copy, in this account, of a segment of any account: of the number ([`Segment::number`]) and control port that it has. It holds what the segment holds
-    /// now, in one step however much that is, and can only be read. Whether it is complete, its region and its
-    /// control port; if it is not, it is to be finished with [`Segment::copy_on`] before anybody writes to the segment. What is written to the segment
-    /// later takes memory of this account; if there is none, the copy shows what is written, and is not what it was
-    /// ([`Segment::is_intact`]). Errors: `NotFound` if there is no such segment; `Limit` if it has a
-    /// frozen copy, is a copy, or consists of more pieces than can be frozen; `WouldBlock` while it owes something; `NoMemory`. Must not be repeated.
+    /// A frozen copy, in this account, of a segment of any account: of the number ([`Segment::number`]) and control
+    /// port that it has. It holds what the segment holds now, in one step however much that is, and can only be read.
+    /// Whether it is complete, its region and its control port; if it is not, it is to be finished with
+    /// [`Segment::copy_on`] before anybody writes to the segment. What is written to the segment later takes memory of
+    /// this account; if there is none, the copy shows what is written, and is not what it was ([`Segment::is_intact`]).
+    /// Errors: `NotFound` if there is no such segment; `Limit` if it has a frozen copy, is a copy, or consists of more
+    /// pieces than can be frozen; `WouldBlock` while it owes something; `NoMemory`. Must not be repeated.
     #[once]
     fn freeze(&self, segment: u32, control: &RefAt) -> Result<(bool, Ref, Ref), Error>;
-    /// The port of the supplier ([`Supplier`]) of the segment of this account with that number. When nobody has it any more, and the segment still owes
-    /// something, the segment ends: whoever needs that would wait for ever. Errors: `NotFound` if there is no such segment, `NoMemory`. May be repeated.
+    /// The port of the supplier ([`Supplier`]) of the segment of this account with that number. When nobody has it any
+    /// more, and the segment still owes something, the segment ends: whoever needs that would wait for ever. Errors:
+    /// `NotFound` if there is no such segment, `NoMemory`. May be repeated.
     fn supplier(&self, segment: u32) -> Result<Ref, Error>;
     /// As [`Account::reserve`]. Errors: `NoMemory`. May be repeated.
     fn reserve(&self, size: u64) -> Result<(), Error>;
@@ -81,18 +83,21 @@ pub trait AccountControl {
     fn end(&self) -> Result<(), Error>;
 }
 
-/// Who supplies what a segment *owes*: chunks (64 KB) whose bytes are still to come, since somebody runs in the segment before all of it is there. Who touches
-/// an owed chunk waits until it has come. Nobody else does: what others ask of the segment, and would need the chunk, is `WouldBlock`.
+/// Who supplies what a segment *owes*: chunks (64 KB) whose bytes are still to come, since somebody runs in the segment
+/// before all of it is there. Who touches an owed chunk waits until it has come. Nobody else does: what others ask of
+/// the segment, and would need the chunk, is `WouldBlock`.
 #[interface(shared)]
 pub trait Supplier {
-    /// From now on the segment owes the chunks of this range, of which nothing is there yet. They are promised to its account, so nobody else can take what
-    /// they need. Errors: `Invalid` if these are no chunks of the segment, or something of them is there or some are owed already and not all; or if it is a copy or frozen; `NoMemory`
-    /// if its account may not take so many. May be repeated.
+    /// From now on the segment owes the chunks of this range, of which nothing is there yet. They are promised to its
+    /// account, so nobody else can take what they need. Errors: `Invalid` if these are no chunks of the segment, or
+    /// something of them is there or some are owed already and not all; or if it is a copy or frozen; `NoMemory` if its
+    /// account may not take so many. May be repeated.
     fn owe(&self, offset: u64, size: u64) -> Result<(), Error>;
-    /// The pages of this range, all of one chunk, come: those that stand at the same places in the first chunk of the segment of any account that has this
-    /// number ([`Segment::number`]) and control port, and are present there. The other pages of the chunk are zero, all of them if there is no size. How many chunks are
-    /// still owed, and the offset of the one that somebody waits for, or [`NOTHING`]. Errors: `Invalid`, `NotFound` if there is no such segment, `NoMemory`. May be
-    /// repeated: a chunk that has come stays as it is.
+    /// The pages of this range, all of one chunk, come: those that stand at the same places in the first chunk of the
+    /// segment of any account that has this number ([`Segment::number`]) and control port, and are present there. The
+    /// other pages of the chunk are zero, all of them if there is no size. How many chunks are still owed, and the
+    /// offset of the one that somebody waits for, or [`NOTHING`]. Errors: `Invalid`, `NotFound` if there is no such
+    /// segment, `NoMemory`. May be repeated: a chunk that has come stays as it is.
     fn supply(
         &self,
         offset: u64,
@@ -123,8 +128,8 @@ pub trait Segment {
     /// Whether this is a frozen copy that has all that it had at the beginning. Errors: none of its own. May be
     /// repeated.
     fn is_intact(&self) -> Result<bool, Error>;
-    /// The first pages from this offset on that are present, as many as are looked at: their offset, and how many bytes. Errors: `NotFound` if there are
-    /// none, `WouldBlock` while the segment owes something. May be repeated.
+    /// The first pages from this offset on that are present, as many as are looked at: their offset, and how many
+    /// bytes. Errors: `NotFound` if there are none, `WouldBlock` while the segment owes something. May be repeated.
     fn present_from(&self, offset: u64) -> Result<(u64, u64), Error>;
     /// The first chunk (64 KB) from this offset on that may hold kernel objects: its offset. Others hold none. Of a frozen copy,
     /// which has no objects: the first one of its segment. Errors: `NotFound` if there is none. May be repeated.
@@ -133,9 +138,10 @@ pub trait Segment {
     /// How many bytes from the start of the range on are done. Errors: `Invalid` if it does not consist of pages
     /// of the segment, or this is a frozen copy; `WouldBlock` if a part of a chunk is in it that is owed, and comes next. May be repeated.
     fn discard(&self, offset: u64, size: u64) -> Result<u64, Error>;
-    /// Makes all pages of the range present, a step at a time, so that touching them cannot fail for want of memory. For
-    /// whoever writes into the memory of others and must not be stopped by a refusal. How many bytes from the start of the
-    /// range on are done. Errors: `Invalid` if it is not all in the segment; `WouldBlock` if a chunk of it is owed, which comes next; `NoMemory`. May be repeated.
+    /// Makes all pages of the range present, a step at a time, so that touching them cannot fail for want of memory.
+    /// For whoever writes into the memory of others and must not be stopped by a refusal. How many bytes from the start
+    /// of the range on are done. Errors: `Invalid` if it is not all in the segment; `WouldBlock` if a chunk of it is
+    /// owed, which comes next; `NoMemory`. May be repeated.
     fn populate(&self, offset: u64, size: u64) -> Result<u64, Error>;
     /// Bytes that the server manages, how many the account of the segment may still take now, and how many are
     /// present in the segment. Errors: none of its own. May be repeated.

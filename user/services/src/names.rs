@@ -50,8 +50,8 @@ pub trait Names {
     /// The date: nanoseconds since the beginning of 1970, UTC. It goes on with the machine's clock from what the real-time clock said at
     /// boot, and jumps for a program that is restored. Errors: `NotFound` if the machine does not know it. May be repeated.
     fn date(&self) -> Result<u64, Error>;
-    /// The port by which another server is controlled, for a server of which the boot manifest says that it uses that one, and for the server
-    /// of random bytes that of the device of random numbers. Errors: `Denied`
-    /// to all others, `NotFound`. May be repeated.
+    /// The port by which another server is controlled, for a server of which the boot manifest says that it uses that
+    /// one, and for the server of random bytes that of the device of random numbers. Errors: `Denied` to all others,
+    /// `NotFound`. May be repeated.
     fn control(&self, server: &str) -> Result<Ref, Error>;
 }

@@ -1,8 +1,9 @@
 //! The network: sockets.
 //!
-//! A session has up to [`SOCKETS`] sockets, known by their numbers in it. They are the session's: nobody else can name them, and they are closed
-//! when it ends. **No request of a socket waits** but [`Network::wait`], which waits for any number of them, so one thread can attend to all, [`Network::next`], for who
-//! attends to one, and [`Network::sent`]; the others get `WouldBlock`.
+//! A session has up to [`SOCKETS`] sockets, known by their numbers in it. They are the session's: nobody else can name
+//! them, and they are closed when it ends. **No request of a socket waits** but [`Network::wait`], which waits for any
+//! number of them, so one thread can attend to all, [`Network::next`], for who attends to one, and [`Network::sent`];
+//! the others get `WouldBlock`.
 //!
 //! An address is that of IPv6, in two words, the first byte on top; those of IPv4 are written into it (`::ffff:10.0.2.15`).
 //!
@@ -28,8 +29,8 @@ plain! {
         Stream = 0,
         /// Datagrams: UDP.
         Datagram = 1,
-        /// Questions whether somebody is there, and the answers (ICMP echo): datagrams that come back. The port is a number of the client's, which
-        /// comes back too.
+        /// Questions whether somebody is there, and the answers (ICMP echo): datagrams that come back. The port is a
+        /// number of the client's, which comes back too.
         Echo = 2,
     }
 }
@@ -80,8 +81,8 @@ pub fn words(address: IpAddr) -> (u64, u64) {
     ((bits >> 64) as u64, bits as u64)
 }
 
-/// What a client can ask. Errors of requests with a socket: `NotFound` if the session has none with this number, `Unsupported` for what its kind does not
-/// do, `WouldBlock` for what has to wait.
+/// What a client can ask. Errors of requests with a socket: `NotFound` if the session has none with this number,
+/// `Unsupported` for what its kind does not do, `WouldBlock` for what has to wait.
 #[interface]
 pub trait Network {
     /// The sentence that says why the last request of this session that was refused was; nothing if none was.
@@ -105,16 +106,16 @@ pub trait Network {
     /// backlog than 1 to [`BACKLOG`]; `Limit`, `NoMemory`. Must not be repeated.
     #[once]
     fn listen(&self, socket: u64, backlog: u64) -> Result<(), Error>;
-    /// A connection that came to a listening socket: the number of a new socket, and who is at the other end. Errors: `Limit`, `NoMemory`, upon which it stays.
-    /// Must not be repeated.
+    /// A connection that came to a listening socket: the number of a new socket, and who is at the other end. Errors:
+    /// `Limit`, `NoMemory`, upon which it stays. Must not be repeated.
     #[once]
     fn accept(&self, socket: u64) -> Result<(u64, u64, u64, u64), Error>;
     /// Begins to connect. The socket is writable when that is done or has failed. Errors: those of requests with a
     /// socket; `Unreachable`; `Invalid` for a port that there is not. Must not be repeated.
     #[once]
     fn connect(&self, socket: u64, high: u64, low: u64, port: u64) -> Result<(), Error>;
-    /// What has come over a connection; nothing when the other end has closed it. Errors: `Refused` if there was never a connection, `Reset` if it is lost.
-    /// Must not be repeated.
+    /// What has come over a connection; nothing when the other end has closed it. Errors: `Refused` if there was never
+    /// a connection, `Reset` if it is lost. Must not be repeated.
     #[once]
     fn read(&self, socket: u64, most: u64) -> Result<Bytes, Error>;
     /// Writes to a connection: how many bytes were taken. Errors: those of `read`; `Invalid` after `shut`. Must not be repeated.
@@ -132,21 +133,24 @@ pub trait Network {
     #[once]
     fn receive(&self, socket: u64) -> Result<(u64, u64, u64, Bytes), Error>;
 
-    /// As [`Network::receive`] or, of a connection, as [`Network::read`] with zeros for who sent it, and waits until something has come, at most so many nanoseconds. Errors: those
-    /// of these: `WouldBlock` if nothing has come by then. Must not be repeated.
+    /// As [`Network::receive`] or, of a connection, as [`Network::read`] with zeros for who sent it, and waits until
+    /// something has come, at most so many nanoseconds. Errors: those of these: `WouldBlock` if nothing has come by
+    /// then. Must not be repeated.
     async fn next(&self, socket: u64, most: u64) -> Result<(u64, u64, u64, Bytes), Error>;
     /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to
     /// accept, or an error, or one of those in `writable` has room for half of what it can hold, or an error; at most so many
     /// nanoseconds. Which they are: none when the time is over. Errors: `NotFound`. Must not be repeated.
     async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
-    /// Says which thread is interrupted by [`Network::watch`], instead of the one before. It attends to several sessions that way, and to other things.
-    /// Errors: `NoMemory`. May be repeated.
+    /// Says which thread is interrupted by [`Network::watch`], instead of the one before. It attends to several
+    /// sessions that way, and to other things. Errors: `NoMemory`. May be repeated.
     fn tell(&self, thread: &RefAt) -> Result<(), Error>;
-    /// As [`Network::wait`], without waiting: which of the sockets are ready. If none is, the thread is interrupted when one may be, once; only if this
-    /// was asked last. Errors: `NotFound`; `Invalid` if no thread was named. May be repeated.
+    /// As [`Network::wait`], without waiting: which of the sockets are ready. If none is, the thread is interrupted
+    /// when one may be, once; only if this was asked last. Errors: `NotFound`; `Invalid` if no thread was named. May be
+    /// repeated.
     fn watch(&self, readable: u64, writable: u64) -> Result<(u64, u64), Error>;
-    /// Waits until the other end has confirmed all that was written to a connection and, after `shut`, that nothing more comes: from then on it arrives even if
-    /// this machine is switched off. Errors: those of requests with a socket; `Reset` if the connection is lost before. May be repeated.
+    /// Waits until the other end has confirmed all that was written to a connection and, after `shut`, that nothing
+    /// more comes: from then on it arrives even if this machine is switched off. Errors: those of requests with a
+    /// socket; `Reset` if the connection is lost before. May be repeated.
     async fn sent(&self, socket: u64) -> Result<(), Error>;
     /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if
     /// there is nobody to ask, `Limit` if too many names are asked for, `NoMemory`. Must not be repeated.

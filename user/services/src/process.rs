@@ -161,8 +161,9 @@ pub const MAX_JOB: usize = 32;
 pub mod keep {
     /// With what is in the files that it reads, too.
     pub const FILES: u32 = 1;
-    /// As if everybody else had just closed what he has in common with it: a process of a tree of Linux programs is saved, with all that have come of it, as a tree of its own. If it is of
-    /// another group than its parent, and so of a job, the others of that group are saved with it. Of native programs nothing is cut.
+    /// As if everybody else had just closed what he has in common with it: a process of a tree of Linux programs is
+    /// saved, with all that have come of it, as a tree of its own. If it is of another group than its parent, and so of
+    /// a job, the others of that group are saved with it. Of native programs nothing is cut.
     pub const CUT: u32 = 2;
     /// All of them.
     pub const ALL: u32 = FILES | CUT;
@@ -252,46 +253,55 @@ pub trait Process {
     /// Undoes one `stop`. Errors: `Ended`, `Invalid`. Must not be repeated.
     #[once]
     fn go_on(&self) -> Result<(), Error>;
-    /// Somebody typed Ctrl-C, or Ctrl-Z (`suspend`), while it had the console. Whether it is told: one with job control of its own, and any Linux
-    /// program of Ctrl-C, gets the signal that Linux would send; else who asks does what there is to do. Errors: `Ended`. Must not be repeated.
+    /// Somebody typed Ctrl-C, or Ctrl-Z (`suspend`), while it had the console. Whether it is told: one with job control
+    /// of its own, and any Linux program of Ctrl-C, gets the signal that Linux would send; else who asks does what
+    /// there is to do. Errors: `Ended`. Must not be repeated.
     #[once]
     fn typed(&self, suspend: bool) -> Result<bool, Error>;
     /// Its [`Info`], encoded. Errors: `Limit` if there is no room for it. May be repeated.
     fn info(&self) -> Result<Bytes, Error>;
     /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the
-    /// manager's part of its state, in the ways of [`mod@keep`]; `linux` does so for the process and all that have come of it, together. The length of that, the name of the process, and references: memory and control
-    /// region, and if the process itself knows it its memory account. What is stopped or goes on meanwhile does so when it is thawed. Thawed when the session ends at the latest. Errors: `Denied`
-    /// for a server or a program that runs in the kernel, `Ended`, `Invalid` for an unknown way, `Limit` while it is frozen already, `Unsupported` if it cannot be saved. Files that are open on
-    /// a disk are waited for while the process stands still. Must not be repeated.
+    /// manager's part of its state, in the ways of [`mod@keep`]; `linux` does so for the process and all that have come
+    /// of it, together. The length of that, the name of the process, and references: memory and control region, and if
+    /// the process itself knows it its memory account. What is stopped or goes on meanwhile does so when it is thawed.
+    /// Thawed when the session ends at the latest. Errors: `Denied` for a server or a program that runs in the kernel,
+    /// `Ended`, `Invalid` for an unknown way, `Limit` while it is frozen already, `Unsupported` if it cannot be saved.
+    /// Files that are open on a disk are waited for while the process stands still. Must not be repeated.
     async fn freeze(&self, how: u32) -> Result<(u64, Bytes, Refs), Error>;
     /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:
     /// `Invalid`. May be repeated.
     fn part(&self, offset: u64) -> Result<Bytes, Error>;
-    /// Of a process that this session has frozen, and that has several memories: the name, and memory and control region, of
-    /// the one with this number, from 1 on (0 is what `freeze` gave); of memory that is nobody's own, which they share, only the memory region. Errors: `Invalid`, `NotFound` behind the last one. May be
-    /// repeated.
+    /// Of a process that this session has frozen, and that has several memories: the name, and memory and control
+    /// region, of the one with this number, from 1 on (0 is what `freeze` gave); of memory that is nobody's own, which
+    /// they share, only the memory region. Errors: `Invalid`, `NotFound` behind the last one. May be repeated.
     fn member(&self, number: u32) -> Result<(Bytes, Refs), Error>;
-    /// For a checkpointer, while it is frozen by this session: a frozen copy of its memory with this number as it is now, which stays as it is when the
-    /// process goes on ([`crate::memory::AccountControl::freeze`]). References: region and control port of the copy, and the
-    /// port of its account; the copy ends when nobody has that. Errors: `Invalid` if it is not frozen, `NotFound` if there is no such memory; `Limit` if
-    /// that has such a copy or is too scattered, `NoMemory`. Must not be repeated.
+    /// For a checkpointer, while it is frozen by this session: a frozen copy of its memory with this number as it is
+    /// now, which stays as it is when the process goes on ([`crate::memory::AccountControl::freeze`]). References:
+    /// region and control port of the copy, and the port of its account; the copy ends when nobody has that. Errors:
+    /// `Invalid` if it is not frozen, `NotFound` if there is no such memory; `Limit` if that has such a copy, is too
+    /// scattered or has objects in too many of its chunks, `NoMemory`. Must not be repeated.
     #[once]
     fn copy(&self, number: u32) -> Result<Refs, Error>;
     /// Undoes one `freeze` of this session; or lets a process go that was rebuilt. Errors: `Invalid`; `BadFormat` if what was
     /// rebuilt is not whole. Must not be repeated.
     #[once]
     fn thaw(&self) -> Result<(), Error>;
-    /// While it is being rebuilt: one memory more, with empty segments, a space and a thread; or, if `shared`, one that the others share, which is an empty
-    /// segment. Its number, from 1 on, and references: the memory region and, unless it is shared, the control region and the port that is the keeper of the space. Those
-    /// that are shared come last. Errors: `Invalid`, `Unsupported` by a manager whose processes have one, `Limit`, `NoMemory`. Must not be repeated.
+    /// While it is being rebuilt: one memory more, with empty segments, a space and a thread; or, if `shared`, one that
+    /// the others share, which is an empty segment. Its number, from 1 on, and references: the memory region and,
+    /// unless it is shared, the control region and the port that is the keeper of the space. Those that are shared come
+    /// last. Errors: `Invalid`, `Unsupported` by a manager whose processes have one, `Limit`, `NoMemory`. Must not be
+    /// repeated.
     #[once]
     fn adopt_member(&self, shared: bool) -> Result<(u32, Refs), Error>;
-    /// While it is being rebuilt: makes pages of the memory with this number present, of the control segment or of memory, so
-    /// that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
-    /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.
+    /// While it is being rebuilt: makes pages of the memory with this number present, of the control segment or of
+    /// memory, so that touching them cannot fail. Offset and size are in bytes, multiples of the page size. Errors:
+    /// `NoMemory`; `Invalid` also if it is more than [`MAX_POPULATE`]: nobody else is answered meanwhile. May be
+    /// repeated.
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error>;
-    /// While it is being rebuilt: the port of the supplier of the memory with this number ([`crate::memory::Supplier`]), so that the process can go on before all of that is
-    /// there. Errors: `Invalid`, `NotFound` if there is no such memory, `Unsupported` by a manager that touches the memory of its processes itself. May be repeated.
+    /// While it is being rebuilt: the port of the supplier of the memory with this number
+    /// ([`crate::memory::Supplier`]), so that the process can go on before all of that is there. Errors: `Invalid`,
+    /// `NotFound` if there is no such memory, `Unsupported` by a manager that touches the memory of its processes
+    /// itself. May be repeated.
     fn supplier(&self, member: u32) -> Result<Ref, Error>;
     /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind
     /// those before. When all is there it is checked; a part that makes no sense ends the process. `clock_offset`
@@ -308,38 +318,41 @@ pub trait Process {
     ) -> Result<(), Error>;
 }
 
-/// Power over a process for a debugger: its control port is the door of these sessions, too, and there is one of them at a time. What a session has done is
-/// undone when it ends, however it ends: threads go on, breakpoints are out, and exceptions that were taken are met again. When the process has ended all is
-/// `Ended`, and `NotFound` when it has been reaped.
+/// Power over a process for a debugger: its control port is the door of these sessions, too, and there is one of them
+/// at a time. What a session has done is undone when it ends, however it ends: threads go on, breakpoints are out, and
+/// exceptions that were taken are met again. When the process has ended all is `Ended`, and `NotFound` when it has been
+/// reaped.
 ///
 /// A thread is known by its *spot*: its offset in the control region, or, with [`IN_MEMORY`] added, in the memory region.
 #[interface]
 pub trait Debug {
-    /// Memory and control region. Registers and memory are read and written through these, while the threads stand still. Errors: none of its own. May be
-    /// repeated.
+    /// Memory and control region. Registers and memory are read and written through these, while the threads stand
+    /// still. Errors: none of its own. May be repeated.
     fn regions(&self) -> Result<Refs, Error>;
     /// All threads stand still for the debugger. Whoever else has stopped them does not notice. Errors: none of its own. May be repeated.
     fn hold(&self) -> Result<(), Error>;
-    /// The thread at this spot goes on, or all for [`EVERY`], as far as they stand still for the debugger. Errors: `NotFound` if there is no such thread. Must not be
-    /// repeated.
+    /// The thread at this spot goes on, or all for [`EVERY`], as far as they stand still for the debugger. Errors:
+    /// `NotFound` if there is no such thread. Must not be repeated.
     #[once]
     fn let_run(&self, spot: u64) -> Result<(), Error>;
     /// The threads: [`Spotted`] for each, encoded as a list. Errors: `Limit` if there is no room for it. May be repeated.
     fn threads(&self) -> Result<Bytes, Error>;
-    /// The next exception that was taken of one of the threads, which stands still: its spot, the `abi::Exception`, and the address that it is about. It is as if the
-    /// exception had not been: a thread that goes on meets it again, unless it was a single step. Calls of Linux programs are not taken. Errors: `NotFound` if there is none. Must not
-    /// be repeated.
+    /// The next exception that was taken of one of the threads, which stands still: its spot, the `abi::Exception`, and
+    /// the address that it is about. It is as if the exception had not been: a thread that goes on meets it again,
+    /// unless it was a single step. Calls of Linux programs are not taken. Errors: `NotFound` if there is none. Must
+    /// not be repeated.
     #[once]
     fn taken(&self) -> Result<(u64, u64, u64), Error>;
-    /// Waits until more exceptions than this many were taken: how many. For a further session, which debugs nothing and can be opened at any time.
-    /// Errors: none of its own. May be repeated.
+    /// Waits until more exceptions than this many were taken: how many. For a further session, which debugs nothing and
+    /// can be opened at any time. Errors: none of its own. May be repeated.
     async fn more_taken(&self, seen: u64) -> Result<u64, Error>;
-    /// What was taken of the thread at this spot is met by the process after all, as if it was not debugged. Errors: `NotFound` if nothing was taken of
-    /// that since it last went on. Must not be repeated.
+    /// What was taken of the thread at this spot is met by the process after all, as if it was not debugged. Errors:
+    /// `NotFound` if nothing was taken of that since it last went on. Must not be repeated.
     #[once]
     fn pass(&self, spot: u64) -> Result<(), Error>;
-    /// Puts a breakpoint into memory at this offset of the memory region, or takes it out. Others who have the page do not see it, nor do images
-    /// and children. Errors: `Invalid` if there is no such offset, `Limit` for one more than [`MAX_BREAKPOINTS`], `NoMemory`. May be repeated.
+    /// Puts a breakpoint into memory at this offset of the memory region, or takes it out. Others who have the page do
+    /// not see it, nor do images and children. Errors: `Invalid` if there is no such offset, `Limit` for one more than
+    /// [`MAX_BREAKPOINTS`], `NoMemory`. May be repeated.
     fn breakpoint(&self, offset: u64, set: bool) -> Result<(), Error>;
     /// Makes pages of the memory region present and the process's own, so that touching them cannot fail: offset and size in bytes,
     /// multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than [`MAX_POPULATE`]. May be repeated.

@@ -31,16 +31,18 @@ pub trait System {
     fn register(&self, port: &RefAt, name: &str) -> Result<(), Error>;
     /// The [`Driver`] with this number in the boot manifest, encoded. Errors: `NotFound` behind the last. May be repeated.
     fn driver(&self, number: u32) -> Result<Bytes, Error>;
-    /// Kernel objects of a native process, the first of them at this spot or behind it: a list of [`Object`], encoded, of at most [`MOST_OBJECTS`]. And the
-    /// spot from which there may be more, [`NOWHERE`] behind the last: a list can be empty and not be the last one. Errors: `NotFound`, `Ended`. May be
-    /// repeated.
+    /// Kernel objects of a native process, the first of them at this spot or behind it: a list of [`Object`], encoded,
+    /// of at most [`MOST_OBJECTS`]. And the spot from which there may be more, [`NOWHERE`] behind the last: a list can
+    /// be empty and not be the last one. Errors: `NotFound`, `Ended`. May be repeated.
     fn objects(&self, pid: u32, from: u64) -> Result<(u64, Bytes), Error>;
-    /// Whom the threads of a native process wait for that wait in a call: a list of [`Wait`], encoded, as far as it was found out among the native
-    /// processes from `other` on, of that the objects from spot `at` on. And where the search is to go on, a process and a spot; process [`NOBODY`] when it is over.
-    /// It takes at most [`MOST_COMPARED`] comparisons at a time. Errors: `NotFound`, `Ended`. May be repeated.
+    /// Whom the threads of a native process wait for that wait in a call: a list of [`Wait`], encoded, as far as it was
+    /// found out among the native processes from `other` on, of that the objects from spot `at` on. And where the
+    /// search is to go on, a process and a spot; process [`NOBODY`] when it is over. It takes at most [`MOST_COMPARED`]
+    /// comparisons at a time. Errors: `NotFound`, `Ended`. May be repeated.
     fn waits(&self, pid: u32, other: u32, at: u64) -> Result<(u32, u64, Bytes), Error>;
-    /// What the objects of a native process that [`System::objects`] lists for `from` have to do with objects of native processes: a list of [`Link`],
-    /// encoded. How the search goes on, and how far it goes at a time, is as for `waits`. Errors: `NotFound`, `Ended`. May be repeated.
+    /// What the objects of a native process that [`System::objects`] lists for `from` have to do with objects of native
+    /// processes: a list of [`Link`], encoded. How the search goes on, and how far it goes at a time, is as for
+    /// `waits`. Errors: `NotFound`, `Ended`. May be repeated.
     fn links(&self, pid: u32, from: u64, other: u32, at: u64) -> Result<(u32, u64, Bytes), Error>;
 }
 

@@ -1,4 +1,5 @@
-//! What is measured beside Debian's Linux: a program of Linux for both systems, one machine for each, and what pages about that are made of.
+//! What is measured beside Debian's Linux: a program of Linux for both systems, one machine for each, and what pages
+//! about that are made of.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

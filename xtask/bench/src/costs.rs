@@ -1,8 +1,8 @@
-//! `./fermata bench --beside-linux`: what calls and whole programs of Linux cost in Fermata, beside Debian's Linux on the same emulator, as the
-//! page `docs/linux-costs.md`.
+//! `./fermata bench --beside-linux`: what calls and whole programs of Linux cost in Fermata, beside Debian's Linux on
+//! the same emulator, as the page `docs/linux-costs.md`.
 //!
-//! `benches/linux/program.c` runs in both, by the same script of the same shell (`benches/linux/rows`). The plugin counts what stands between the
-//! program's marks.
+//! `benches/linux/program.c` runs in both, by the same script of the same shell (`benches/linux/rows`). The plugin
+//! counts what stands between the program's marks.
 //!
 //! * [`said`] reads what the machines print.
 //! * [`page`] makes the page of it.

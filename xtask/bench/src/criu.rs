@@ -1,7 +1,7 @@
 //! `./fermata bench --beside-criu`: checkpoints beside CRIU in Debian's Linux on the same emulator, as the page `docs/criu.md`.
 //!
-//! `benches/criu/program.c` runs in both. In Linux `benches/criu/init` saves it, and prints what came of it; in Fermata scripts here have it
-//! print the same words. The plugin counts what stands between the program's marks.
+//! `benches/criu/program.c` runs in both. In Linux `benches/criu/init` saves it, and prints what came of it; in Fermata
+//! scripts here have it print the same words. The plugin counts what stands between the program's marks.
 //!
 //! * [`said`] reads what the machines print.
 //! * [`page`] makes the page of it.

@@ -1,7 +1,7 @@
 //! `./fermata bench devices`: what requests to devices cost, by each driver and in each placement.
 //!
-//! A disk's requests are made in a machine whose disk takes no time; datagrams and connections between two machines on one wire, and the instructions of both
-//! count. Only what is executed counts, not the time in which a machine idles.
+//! A disk's requests are made in a machine whose disk takes no time; datagrams and connections between two machines on
+//! one wire, and the instructions of both count. Only what is executed counts, not the time in which a machine idles.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -113,7 +113,8 @@ pub(super) fn is_key(name: &str) -> bool {
     name.split_once('/').is_some_and(|(row, _)| is_row(row))
 }
 
-/// Whether `test` holds the row: Linux's drivers are not in every build, and the kernel's rings cost as much as a process, but for a hundred instructions.
+/// Whether `test` holds the row: Linux's drivers are not in every build, and the kernel's rings cost as much as a
+/// process, but for a hundred instructions.
 pub(super) fn is_held(row: &Row) -> bool {
     row.group == Group::Devices
         && !DISK_OF_THESIS.contains(&&*row.name)

@@ -32,8 +32,9 @@ const fn reference(
 pub(super) struct Device {
     pub(super) name: &'static str,
     pub(super) driver: &'static str,
-    /// Linux 6.1 (Debian 6.1.192-2) by its driver of the same device, on the same emulator, one processor, executed instructions: a static program, disks with
-    /// direct I/O on QEMU's `null-co`, two cards of one machine on one hub, both ends counted.
+    /// Linux 6.1 (Debian 6.1.192-2) by its driver of the same device, on the same emulator, one processor, executed
+    /// instructions: a static program, disks with direct I/O on QEMU's `null-co`, two cards of one machine on one hub,
+    /// both ends counted.
     pub(super) linux: Option<u64>,
     /// The most that it is to take with the driver in a process.
     pub(super) aim: Option<u64>,

@@ -126,8 +126,9 @@ impl Archive {
         self.put(path, Content::Symlink(target.into()), attributes)
     }
 
-    /// Adds what is at `host` with its mode, owner and time: a file, or a directory with all in it. What `host` links to is meant, if there is
-    /// anything. A symbolic link in a directory stays one, unless it leads to a file elsewhere, which would not be there.
+    /// Adds what is at `host` with its mode, owner and time: a file, or a directory with all in it. What `host` links
+    /// to is meant, if there is anything. A symbolic link in a directory stays one, unless it leads to a file
+    /// elsewhere, which would not be there.
     pub fn host_path(&mut self, host: &Path, guest: &str) -> Result<(), Error> {
         match host.canonicalize() {
             Ok(real) => self.host_below(&real, host.file_name(), guest, &real),
@@ -297,7 +298,8 @@ impl Archive {
         entries.map(|(path, entry)| (path.as_str(), &entry.content, &entry.attributes))
     }
 
-    /// Makes a directory of the host with all that is in it, but for owners, and times of what is no file. Its files can be read and written.
+    /// Makes a directory of the host with all that is in it, but for owners, and times of what is no file. Its files
+    /// can be read and written.
     ///
     /// # Errors
     /// The directory is there already, or something cannot be made.

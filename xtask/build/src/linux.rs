@@ -164,7 +164,8 @@ pub const DRIVERS: &[Driver] = &[
         name: "sb16",
         device: "sb16",
         service: "sound",
-        // Its line and its channels, one for bytes and one for words, of which its driver tells the card. Of its ports the first ones read as if there were no card.
+        // Its line and its channels, one for bytes and one for words, of which its driver tells the card. Of its ports
+        // the first ones read as if there were no card.
         grants: "isa=22c+1 ports=220+10 line=5 channel=1 channel=5",
         sources: &[
             "sound/isa/sb/sb_common.c",

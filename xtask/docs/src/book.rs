@@ -464,7 +464,8 @@ fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Erro
     Ok(found)
 }
 
-/// The crates of a package: what they are called in the contents, and by rustdoc. A program with the name of its library is not described apart.
+/// The crates of a package: what they are called in the contents, and by rustdoc. A program with the name of its
+/// library is not described apart.
 fn crates_of(package: &Package) -> Vec<(String, String)> {
     let dir = package.dir.display().to_string();
     let lib = package

@@ -1,7 +1,7 @@
 //! Disks of machines: files of the host with an ext4 file system, made, looked at and checked without root and without mounting.
 //!
-//! They are made and checked by e2fsprogs, and read by the crate `ext4-view`. A machine is switched off without a word, and leaves a journal
-//! that is to be replayed: that is done on a copy. What a disk says is hostile.
+//! They are made and checked by e2fsprogs, and read by the crate `ext4-view`. A machine is switched off without a word,
+//! and leaves a journal that is to be replayed: that is done on a copy. What a disk says is hostile.
 
 use ext4_view::{Ext4, Ext4Error, FileType, Metadata};
 use std::fmt::{Display, Write as _};

@@ -126,7 +126,8 @@ pub struct Options {
     pub edu_shared: bool,
     /// A file that gets what its sound card plays, if a driver for one is there.
     pub sound: Option<PathBuf>,
-    /// Linux's driver of its network card, of its disk, or of a sound card; without, the drivers are those of virtio, and there is no sound.
+    /// Linux's driver of its network card, of its disk, or of a sound card; without, the drivers are those of virtio,
+    /// and there is no sound.
     pub driver: Option<linux::Program>,
     /// In megabytes.
     pub memory: u32,
@@ -135,8 +136,8 @@ pub struct Options {
     /// In host time.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
-    /// A machine that counts instructions waits, while it idles, as long as its clock says: it talks with others, whose clock is another one.
-    /// Without, its clock jumps to the next thing that it waits for.
+    /// A machine that counts instructions waits, while it idles, as long as its clock says: it talks with others, whose
+    /// clock is another one. Without, its clock jumps to the next thing that it waits for.
     pub waits: bool,
     /// Where servers run.
     pub places: Vec<place::Place>,

@@ -19,8 +19,8 @@ const SERVICES: [&str; 12] = [
     "net",
 ];
 
-/// A line of the boot manifest: `SERVICE=process` or `SERVICE=kernel`, or `/PATH=kernel` for the program of the boot archive that is started by
-/// this path. Of two that concern the same the later counts.
+/// A line of the boot manifest: `SERVICE=process` or `SERVICE=kernel`, or `/PATH=kernel` for the program of the boot
+/// archive that is started by this path. Of two that concern the same the later counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place(String);
 

@@ -17,7 +17,7 @@ const ORDER: &[&str] = &[
     "config",
     "stop",
     "kernel",
-    "treap",
+    "avl",
     "counters",
     "probe",
     "kept",
@@ -528,9 +528,9 @@ mod tests {
             ),
             // A field of an object.
             (
-                "treap.rs",
+                "avl.rs",
                 "t.kept.take()",
-                "`kept.take`: `kept` is above `treap`",
+                "`kept.take`: `kept` is above `avl`",
             ),
             // By its name.
             (
@@ -565,7 +565,7 @@ mod tests {
         for (file, text) in [
             ("trap.rs", "k.exit_trap(t)"),
             ("object/port.rs", "k.cpu().sched.add(t)"),
-            ("treap.rs", "self.place.get()"),
+            ("avl.rs", "self.place.get()"),
             ("sched.rs", "Run::Waiting(why)"),
             ("sched.rs", "let text = \"k.exit_trap(t)\""),
             ("sched.rs", "// k.exit_trap(t)"),

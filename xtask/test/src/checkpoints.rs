@@ -1,8 +1,9 @@
 //! Real programs of Debian's packages, saved at seeded instants, killed and restored.
 //!
-//! The command lines are those of `tests/packages/list`. Each is run by the program `cutter` of the guest: once undisturbed, and again with cuts, after
-//! each of which nothing is left of it but the image. What it prints, its status and the files that it leaves must be the same. Then each is saved once more,
-//! on a disk: another machine, which has the disk, makes it go on from there.
+//! The command lines are those of `tests/packages/list`. Each is run by the program `cutter` of the guest: once
+//! undisturbed, and again with cuts, after each of which nothing is left of it but the image. What it prints, its
+//! status and the files that it leaves must be the same. Then each is saved once more, on a disk: another machine,
+//! which has the disk, makes it go on from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -33,8 +34,8 @@ const DISK: u64 = 1 << 30;
 const LONG: u64 = 3600;
 /// What the console shows before a command line.
 const MARK: &str = "command line ";
-/// Runs command line `$1` in a directory of `$2`, where those before it have left their files: what it leaves is part of what it prints. Repositories of
-/// git have names and times of their own.
+/// Runs command line `$1` in a directory of `$2`, where those before it have left their files: what it leaves is part
+/// of what it prints. Repositories of git have names and times of their own.
 const RUNNER: &str = "\
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/ TERM=vt100
 work=$2/work.$1
@@ -281,7 +282,8 @@ impl Found {
     }
 }
 
-/// The short sections, as a test: how many checkpoints, how many of these in another machine, of how many command lines. An error says what went wrong.
+/// The short sections, as a test: how many checkpoints, how many of these in another machine, of how many command
+/// lines. An error says what went wrong.
 pub(crate) fn short(
     project: &Project,
     machine: (&Images, Config),
@@ -352,7 +354,8 @@ fn came_of(value: &Value) -> Option<Came> {
     })
 }
 
-/// `./fermata prove --checkpoints`: at least `wanted` of them, of the sections whose packages contain the filter, with one seed after the other.
+/// `./fermata prove --checkpoints`: at least `wanted` of them, of the sections whose packages contain the filter, with
+/// one seed after the other.
 pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
     signals::catch();
     let images = image::build(project, &[Config::DEFAULT])?;

@@ -395,10 +395,10 @@ impl Operator for Listener<'_> {
     }
 }
 
-/// Prints the sites that nobody has reached, the table of all calls, and the sum. The result is how many sites nobody has
-/// reached that somebody should have: all of them after whole runs of the configurations that are cut at sites, since a
-/// run whose plays end before they begin would otherwise pass.
-pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<usize, Error> {
+/// Prints the sites that nobody has reached, the table of all calls, and the sum. The result names the sites that nobody
+/// has reached and somebody should have: all of them after whole runs of the configurations that are cut at sites, since
+/// a run whose plays end before they begin would otherwise pass.
+pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<Vec<String>, Error> {
     let registry = Registry::read(&project.root)?;
     let mut calls: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut sites = BTreeSet::new();
@@ -482,7 +482,11 @@ pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<usiz
     let found = all.iter().filter(|(config, _)| config.is_cut());
     let sites = found.flat_map(|(_, found)| found.sites.iter().copied());
     Ok(match part || configs.is_empty() {
-        true => 0,
-        false => registry.without(sites, &configs).len(),
+        true => Vec::new(),
+        false => {
+            let unreached = registry.without(sites, &configs);
+            let named = unreached.iter();
+            named.map(|site| format!("cut/site: {site}")).collect()
+        }
     })
 }

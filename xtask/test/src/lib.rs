@@ -260,11 +260,13 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    let (passed, mut failed) = summary(&runs, start.elapsed(), text)?;
     times::print(start.elapsed());
-    if !cuts.is_empty() {
-        failed += cut::summary(project, &cuts)?;
-    }
+    let unreached = match cuts.is_empty() {
+        true => Vec::new(),
+        false => cut::summary(project, &cuts)?,
+    };
+    // What failed stands at the end, where it is looked for.
+    let (passed, failed) = summary(&runs, start.elapsed(), text, unreached)?;
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
 }
@@ -509,10 +511,18 @@ fn finished(run: &Run, journal: Option<&Journal>) {
     }
 }
 
-/// Prints how many tests of each part passed and failed.
-fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
+/// Prints how many tests of each part passed and failed, and which: also the sites of the kernel that no cut reached.
+fn summary(
+    runs: &[Run],
+    time: Duration,
+    filter: Option<&str>,
+    unreached: Vec<String>,
+) -> Result<(usize, usize), Error> {
     println!("\n{} s", time.as_secs());
-    let mut sum = Report::default();
+    let mut sum = Report {
+        failed: unreached,
+        ..Report::default()
+    };
     if runs.len() > 2 {
         println!("{:34} {:>7} {:>7} {:>8}", "", "passed", "failed", "ignored");
     }
@@ -559,6 +569,7 @@ fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize,
 fn again(name: &str) -> String {
     let parts: Vec<&str> = name.splitn(3, '/').collect();
     match parts[..] {
+        ["cut", site, ..] if site.starts_with("site:") => "./fermata test cut/".into(),
         ["guest" | "build", config, "run" | "kernel"] => {
             format!("./fermata test --config {config}")
         }

@@ -889,8 +889,8 @@ mod tests {
         assert_eq!(known, [true, false, true]);
     }
 
-    /// What counts and boots in a room looks for no checkout by itself: it would build there what is not planted, and wait for ever for the lock
-    /// that this command has there.
+    /// What counts and boots in a room looks for no checkout by itself: it would build there what is not planted, and
+    /// wait for ever for the lock that this command has there.
     #[test]
     fn nothing_in_a_room_looks_for_the_checkout() {
         for works in ["bench", "machine"] {

@@ -159,8 +159,8 @@ impl Run {
         }
     }
 
-    /// Of two machines: it is not off before the other one is through with its script, too. A machine that is off says nothing again that was lost on its
-    /// way, and who is owed the last answer waits for it.
+    /// Of two machines: it is not off before the other one is through with its script, too. A machine that is off says
+    /// nothing again that was lost on its way, and who is owed the last answer waits for it.
     pub fn stays(mut self) -> Self {
         self.stays = true;
         self

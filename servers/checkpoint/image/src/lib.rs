@@ -1,8 +1,8 @@
 //! The program `image`: what one can do with the image of a checkpoint without restoring it.
 //!
-//! What is said of an image is said by [`checkpoint_image::tool`] and, of the part of Linux, by [`personality::part`]: the libraries of those who
-//! restore it. Here are the command line and what it does with files, for the host (`tools/image`) and for the guest (`main.rs`), which
-//! bring their files along ([`Files`]).
+//! What is said of an image is said by [`checkpoint_image::tool`] and, of the part of Linux, by [`personality::part`]:
+//! the libraries of those who restore it. Here are the command line and what it does with files, for the host
+//! (`tools/image`) and for the guest (`main.rs`), which bring their files along ([`Files`]).
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

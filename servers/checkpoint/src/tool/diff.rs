@@ -48,8 +48,8 @@ impl<W: Write> Found<'_, W> {
     }
 }
 
-/// Says how image `b` differs from image `a`: in how many things. Processes are compared by their numbers, objects and pages by their places;
-/// it does not matter which of the files that an image is based on has a page.
+/// Says how image `b` differs from image `a`: in how many things. Processes are compared by their numbers, objects and
+/// pages by their places; it does not matter which of the files that an image is based on has a page.
 ///
 /// # Errors
 /// A sentence, if a page cannot be read; those of `out`.

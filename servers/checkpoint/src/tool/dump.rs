@@ -1,6 +1,8 @@
-//! The memory and the threads of a process as a core file, which debuggers read: ELF, as Linux writes it for x86-64 (`elf(5)`, `struct elf_prstatus`).
+//! The memory and the threads of a process as a core file, which debuggers read: ELF, as Linux writes it for x86-64
+//! (`elf(5)`, `struct elf_prstatus`).
 //!
-//! The memory is what the space of the process shows: each of its mappings, through the regions that it is of, to the segments of the image.
+//! The memory is what the space of the process shows: each of its mappings, through the regions that it is of, to the
+//! segments of the image.
 
 use super::{Stretch, Whole};
 use crate::chain::Bytes;
@@ -99,8 +101,8 @@ pub fn write<B: Bytes>(
     Ok(())
 }
 
-/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the file, too. Nothing, if there is more than
-/// a process can have.
+/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the
+/// file, too. Nothing, if there is more than a process can have.
 fn pieces(meta: &Meta, stretches: Vec<Stretch>, space: u32) -> Option<Vec<Piece>> {
     let mut all = Vec::new();
     let mut left = MEMORY_SIZE;

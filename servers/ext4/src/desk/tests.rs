@@ -77,6 +77,30 @@ fn poll<T>(asked: &mut Later<T>) -> Poll<Result<T, Error>> {
     asked.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// A file system that there was no memory to mount is mounted when there is some.
+#[test]
+fn want_of_memory_is_not_for_ever() {
+    let (disk, volume) = fresh();
+    drop(volume);
+    let desk = Arc::new(Desk::new());
+    let (again, mut tries) = (disk.clone(), 0);
+    let worker = Worker::new(Arc::clone(&desk), Err(Error::NoMemory)).or_later(move || {
+        tries += 1;
+        match tries {
+            1 => Err(Error::NoMemory),
+            _ => mount(&again),
+        }
+    });
+    let mut machine = Machine { disk, desk, worker };
+    let client = machine.client();
+    for expected in [Err(Error::NoMemory), Ok(())] {
+        let asked = later(&client, |c| async move {
+            c.stat(true, "/disk".into(), ATTR_ROOM).await
+        });
+        assert_eq!(machine.wait(asked).map(drop), expected);
+    }
+}
+
 /// While the worker waits for the disk the other thread refuses, opens and ends sessions; what it asks for waits.
 #[test]
 fn nobody_waits_but_who_asked() {

@@ -45,6 +45,8 @@ impl Debugged {
         self.held.retain(|(spot, _)| is_there(*spot));
         self.taken.keep(is_there);
         for &(spot, thread) in &spots {
+            // That it has met one is the program's own affair.
+            debug::let_guarded_go_on(thread);
             let met = thread
                 .get_state(0, 0, 0)
                 .is_ok_and(|state| state.exception_delivered != 0);
@@ -76,7 +78,7 @@ impl Debugged {
             .retain(|(_, thread)| there.contains(thread) && thread.stop().is_ok());
         for thread in core::mem::take(&mut self.stepping) {
             if there.contains(&thread) {
-                let _ = debug::change(thread, |state| state.registers.rflags |= SINGLE_STEP);
+                let _ = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
             }
         }
         self.breakpoints.put_back(process);

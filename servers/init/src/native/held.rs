@@ -45,7 +45,7 @@ impl Manager {
             max_priority: self.ceiling,
             ..SpaceState::default()
         };
-        let process = Process::create(&self.supply(account::program), &space, Some(&keeper))?;
+        let process = self.process_of(job, account::program, &space, &keeper)?;
         let regions = (
             process.memory().region.copy(),
             process.control().region.copy(),
@@ -53,7 +53,7 @@ impl Manager {
         );
         let (Ok(memory), Ok(segment), Ok(account)) = regions else {
             process.destroy();
-            return Err(Error::NoMemory);
+            return Err(self.nothing_of(job, Error::NoMemory));
         };
         let serial = self.serial();
         self.entries.insert(

@@ -117,13 +117,13 @@ impl Manager {
             max_priority: launch.ceiling.max(launch.priority),
             ..SpaceState::default()
         };
-        let supply = self.supply(launch.limits);
-        let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
+        let made = self.process_of(job, launch.limits, &space, &own.reference);
+        let mut process = made.map_err(plain)?;
         let collocated = launch.collocated || self.collocated.has(launch.service);
         if collocated {
             if let Err(error) = process.collocate(&self.collocated.authority) {
                 process.destroy();
-                return Err((error, "there is no place for it in the kernel"));
+                return Err(self.nothing_of(job, (error, "there is no place for it in the kernel")));
             }
         }
         let references = References {
@@ -133,7 +133,7 @@ impl Manager {
         };
         if let Err(why) = furnish(&mut process, launch.start, launch.priority, &references) {
             process.destroy();
-            return Err(why);
+            return Err(self.nothing_of(job, why));
         }
         // A server is known by its name, a program by its command line.
         let words = if launch.server { 1 } else { usize::MAX };
@@ -228,6 +228,13 @@ impl Manager {
     pub(super) fn give_up(&mut self, new: New) {
         self.coming.remove(&new.pid);
         new.process.destroy();
+        self.jobs.settle(new.entry.job);
+    }
+
+    /// Why there is no process, whose job has what was for it back.
+    pub(super) fn nothing_of<E>(&self, job: Pid, why: E) -> E {
+        self.jobs.settle(job);
+        why
     }
 }
 

@@ -1,8 +1,9 @@
 //! What people are told of the kernel objects of native processes, and of who waits for whom.
 //!
-//! It is all found out by calls that look and change nothing: the states of objects, and whether two references name the same. They are those that manage an object, which
-//! never wait and say so if there is none: what a process has at an address is for it to change at any time. Everybody else who asks init
-//! waits meanwhile, so each answer takes a bounded number of such calls and says where to go on.
+//! It is all found out by calls that look and change nothing: the states of objects, and whether two references name
+//! the same. They are those that manage an object, which never wait and say so if there is none: what a process has at
+//! an address is for it to change at any time. Everybody else who asks init waits meanwhile, so each answer takes a
+//! bounded number of such calls and says where to go on.
 use super::Manager;
 use crate::names;
 use abi::access;
@@ -207,8 +208,8 @@ impl Manager {
         Ok(&live.process)
     }
 
-    /// The first objects of a process from a spot on, and where to go on. A step that finds none, in a chunk in which there were objects once, counts as
-    /// one that does.
+    /// The first objects of a process from a spot on, and where to go on. A step that finds none, in a chunk in which
+    /// there were objects once, counts as one that does.
     fn first_objects(process: &Process, from: u64) -> (Vec<Found>, u64) {
         let mut walk = process.walk(from, all_kinds());
         let mut all = Vec::new();
@@ -251,8 +252,9 @@ impl Manager {
         Ok((next, told.collect()))
     }
 
-    /// Walks over the objects of all processes from a place on, of these kinds, and calls `each` with a reference to each of them, or to what it names,
-    /// which takes so many comparisons, or none when there is nothing left to look for. Where to go on.
+    /// Walks over the objects of all processes from a place on, of these kinds, and calls `each` with a reference to
+    /// each of them, or to what it names, which takes so many comparisons, or none when there is nothing left to look
+    /// for. Where to go on.
     fn search(
         &self,
         kinds: u64,

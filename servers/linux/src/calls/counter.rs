@@ -20,6 +20,7 @@ fn install(c: &mut Caller, counter: Counter, flags: u32) -> Result {
         kind: Kind::Counter { id, counter },
         flags: open_flags::RDWR | flags & open_flags::NONBLOCK,
         offset: 0,
+        owner: None,
     };
     let cloexec = flags & open_flags::CLOEXEC != 0;
     c.p.files.install(fd, description, cloexec);

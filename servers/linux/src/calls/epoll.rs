@@ -26,6 +26,7 @@ fn install(c: &mut Caller, fd: u32, kind: Kind, flags: u32) -> Result {
         kind,
         flags: open_flags::RDWR | flags & open_flags::NONBLOCK,
         offset: 0,
+        owner: None,
     };
     let cloexec = flags & open_flags::CLOEXEC != 0;
     c.p.files.install(fd, description, cloexec);

@@ -1,5 +1,6 @@
 //! Calls on descriptors.
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -10,16 +11,18 @@ use crate::files::{Reply, Request};
 use crate::emulate::{Caller, Result, Stop, Wake, STEP};
 use crate::errno::{
     EAGAIN, EBADF, EFAULT, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
-    ENXIO, ESPIPE,
+    ENXIO, ESPIPE, ESRCH,
 };
 use crate::memory::{READ, WRITE};
 use crate::proc::Folder;
-use crate::process::{open_flags, shared, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::process::{
+    open_flags, shared, AsyncOwner, Description, Device, Entry, Fd, Kind, MAX_FDS,
+};
 use crate::pty::{default_termios, TERMIOS};
-use crate::signal::{bit, sig};
+use crate::signal::{bit, sig, SIGNALS};
 use crate::special;
-use crate::system::Key;
-use crate::wire::{u32_at, u64_at};
+use crate::system::{Key, Which};
+use crate::wire::{u32_at, u64_at, Writer};
 use services::fs::Listed;
 
 /// Most bytes of one read or write, as in Linux.
@@ -63,7 +66,8 @@ fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Most bytes that one step moves from or to this file: if it is on a disk, those of one request, so that nothing is kept of a call but that.
+/// Most bytes that one step moves from or to this file: if it is on a disk, those of one request, so that nothing is
+/// kept of a call but that.
 #[must_use]
 pub const fn step_of(ino: u64) -> u64 {
     match ino & services::fs::ON_DISK {
@@ -683,11 +687,8 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         pending, cookie, ..
     } = &mut description.kind
     {
-        // Rewinding is what programs do; any other place is reached by reading on.
-        if new != 0 && new != current {
-            return Err(EINVAL.into());
-        }
-        if new == 0 {
+        // Any other place is reached from the beginning, by whoever reads on.
+        if new != current || new == 0 {
             pending.clear();
             *cookie = 0;
         }
@@ -785,10 +786,67 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
         | linux::F_OFD_GETLK
         | linux::F_OFD_SETLK
         | linux::F_OFD_SETLKW => super::lock::record(c, fd, command, argument),
+        linux::F_SETOWN
+        | linux::F_GETOWN
+        | linux::F_SETOWN_EX
+        | linux::F_GETOWN_EX
+        | linux::F_SETSIG
+        | linux::F_GETSIG => owner(c, fd, command, argument),
         linux::F_ADD_SEALS => super::memfd::seal(c, fd, Some(argument as u32)),
         linux::F_GET_SEALS => super::memfd::seal(c, fd, None),
         _ => Err(EINVAL.into()),
     }
+}
+
+/// `F_SETOWN` and its like: who is to be told by a signal that a description is ready. Nobody is told, but who asks for it first goes on.
+fn owner(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
+    let mut owner = match &c.p.files.get(fd)?.owner {
+        Some(owner) => AsyncOwner::clone(owner),
+        None => AsyncOwner::default(),
+    };
+    match command {
+        linux::F_GETOWN if owner.kind == AsyncOwner::GROUP => {
+            return Ok(-i64::from(owner.number) as u64);
+        }
+        linux::F_GETOWN => return Ok(u64::from(owner.number)),
+        linux::F_GETOWN_EX => {
+            let words = Writer::new().u32(u32::from(owner.kind)).u32(owner.number);
+            c.write(argument, &words.done())?;
+            return Ok(0);
+        }
+        linux::F_GETSIG => return Ok(u64::from(owner.signal)),
+        linux::F_SETSIG if argument > u64::from(SIGNALS) => return Err(EINVAL.into()),
+        linux::F_SETSIG => owner.signal = argument as u8,
+        linux::F_SETOWN => {
+            let number = argument as i32;
+            owner.kind = match number {
+                i32::MIN => return Err(EINVAL.into()),
+                _ if number < 0 => AsyncOwner::GROUP,
+                _ => AsyncOwner::PROCESS,
+            };
+            owner.number = number.unsigned_abs();
+        }
+        _ => {
+            let words = c.read(argument, 8)?;
+            owner.kind = u8::try_from(u32_at(&words, 0)).map_err(|_| EINVAL)?;
+            owner.number = u32_at(&words, 4);
+        }
+    }
+    if !owner.is_sound() {
+        return Err(EINVAL.into());
+    }
+    let own = c.p.task.pid;
+    let is_there = match owner.kind {
+        _ if owner.number == 0 || command == linux::F_SETSIG => true,
+        AsyncOwner::THREAD => c.s.thread_by_number(own, owner.number).is_some(),
+        AsyncOwner::PROCESS => c.s.by_number(own, owner.number).is_some(),
+        _ => !c.s.those(own, Which::Group(owner.number)).is_empty(),
+    };
+    if !is_there {
+        return Err(ESRCH.into());
+    }
+    c.p.files.get_mut(fd)?.owner = Some(Box::new(owner));
+    Ok(0)
 }
 
 /// `ioctl`.
@@ -810,6 +868,22 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
             description.flags &= !open_flags::NONBLOCK;
             if on {
                 description.flags |= open_flags::NONBLOCK;
+            }
+            return Ok(0);
+        }
+        ioctl::FIOASYNC => {
+            let on = u32_at(&c.read(argument, 4)?, 0) != 0;
+            let tells_nobody = matches!(
+                kind,
+                Kind::File { .. } | Kind::Directory { .. } | Kind::Folder(_) | Kind::Text(_)
+            );
+            if on && tells_nobody {
+                return Err(ENOTTY.into());
+            }
+            let mut description = c.p.files.get_mut(fd)?;
+            description.flags &= !open_flags::FASYNC;
+            if on {
+                description.flags |= open_flags::FASYNC;
             }
             return Ok(0);
         }
@@ -1113,80 +1187,191 @@ fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32)
     Ok(used as u64)
 }
 
+/// How many lists of entries are passed over at once on the way to the place of an open directory.
+const PASSED_AT_ONCE: u64 = 8;
+
+/// Reads the list of entries of a directory from a cookie on: how many bytes it has.
+fn read_list(c: &mut Caller, ino: u64, cookie: u64, chunk: &mut [u8]) -> Result<usize> {
+    let room = &mut chunk[..services::fs::ENTRIES_ROOM];
+    let (_, came) = c.h.fs(&Request::ReadDir { ino, cookie }, &[], room)?;
+    Ok(came.min(room.len()))
+}
+
+/// Goes on towards the place of an open directory that was set by `lseek`: the entries of its lists are counted from
+/// the beginning. How many of the entries from here on are before it.
+fn pass(c: &mut Caller, fd: u32, ino: u64, cookie: &mut u64, place: u64) -> Result<u64> {
+    let mut left = place - c.progress().min(place);
+    let mut chunk = c.s.take_chunk();
+    let is_there = pass_lists(c, ino, cookie, &mut left, &mut chunk);
+    c.s.give_chunk(chunk);
+    if is_there? {
+        return Ok(left);
+    }
+    // Where that is stands with the directory; with the call, how many entries there are before it.
+    if let Kind::Directory { cookie: kept, .. } = &mut c.p.files.get_mut(fd)?.kind {
+        *kept = *cookie;
+    }
+    Err(c.turn(place - left))
+}
+
+/// Passes over lists of so many entries, as many as are passed over at once. Whether the next list is the one where
+/// that ends, or there is none.
+fn pass_lists(
+    c: &mut Caller,
+    ino: u64,
+    cookie: &mut u64,
+    left: &mut u64,
+    chunk: &mut [u8],
+) -> Result<bool> {
+    for _ in 0..PASSED_AT_ONCE {
+        let came = read_list(c, ino, *cookie, chunk)?;
+        let (next, entries) = services::fs::listing(&chunk[..came])?;
+        let count = entries.count() as u64;
+        if count == 0 {
+            *left = 0;
+        }
+        if count == 0 || count > *left {
+            return Ok(true);
+        }
+        *left -= count;
+        *cookie = next;
+    }
+    Ok(false)
+}
+
 /// `getdents64`.
 pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
-    let kind = c.p.files.get(fd)?.kind.clone();
-    let (ino, pending, mut cookie) = match kind {
+    let open = c.p.files.get(fd)?;
+    let place = open.offset;
+    let (ino, is_new, mut cookie) = match &open.kind {
         Kind::Directory {
             ino,
             pending,
             cookie,
-        } => (ino, pending, cookie),
-        Kind::Folder(folder) => return list_folder(c, fd, folder, address, size),
+        } => (*ino, pending.is_empty() && *cookie == 0, *cookie),
+        Kind::Folder(folder) => {
+            let folder = *folder;
+            drop(open);
+            return list_folder(c, fd, folder, address, size);
+        }
         _ => return Err(ENOTDIR.into()),
     };
-    let mut place = c.p.files.get(fd)?.offset;
+    drop(open);
     c.check(address, u64::from(size), WRITE)?;
+    // Where nothing has been read and the place is another one, it was set.
+    let is_set = is_new && place > 0 || c.progress() > 0;
+    let before = match is_set {
+        true => pass(c, fd, ino, &mut cookie, place)?,
+        false => 0,
+    };
     // More would be a long step, for which there is no room.
     let size = (size as usize).min(MAX_LISTED);
-    let mut out = Vec::with_capacity(size.min(4096));
-    // Those for which there is no room.
-    let mut rest = Vec::new();
-    let mut put = |entry: Listed<'_>| {
-        let used = out.len() + record_of(entry.2.len());
-        if used > size || !rest.is_empty() {
-            let (ino, mode, name) = entry;
-            rest.push(Entry {
-                ino,
-                mode,
-                name: name.into(),
-            });
+    let mut listed = Listing {
+        size,
+        out: Vec::with_capacity(size.min(4096)),
+        place,
+        done: 0,
+        rest: Vec::new(),
+    };
+    let mut pending = match &mut c.p.files.get_mut(fd)?.kind {
+        Kind::Directory { pending, .. } => core::mem::take(pending),
+        _ => return Err(ENOTDIR.into()),
+    };
+    let mut chunk = c.s.take_chunk();
+    let from = (ino, before);
+    let result = list(c, &mut listed, &pending, from, &mut cookie, &mut chunk);
+    c.s.give_chunk(chunk);
+    let result = result.and_then(|()| c.write(address, &listed.out));
+    if result.is_ok() {
+        super::inotify::did(c, fd, linux::IN_ACCESS);
+        pending.drain(..listed.done);
+        pending.append(&mut listed.rest);
+    }
+    let mut description = c.p.files.get_mut(fd)?;
+    if let Kind::Directory {
+        pending: kept,
+        cookie: reached,
+        ..
+    } = &mut description.kind
+    {
+        *kept = pending;
+        if result.is_ok() {
+            *reached = cookie;
+        }
+    }
+    result?;
+    description.offset = listed.place;
+    Ok(listed.out.len() as u64)
+}
+
+/// What a call reads of a directory.
+struct Listing {
+    /// For so many bytes there is room.
+    size: usize,
+    /// Entries as programs read them, and the place behind the last one.
+    out: Vec<u8>,
+    place: u64,
+    /// How many of those that waited are among them, and those of the last list that are not.
+    done: usize,
+    rest: Vec<Entry>,
+}
+
+impl Listing {
+    /// Puts an entry behind the others, if there is room.
+    fn put(&mut self, entry: Listed<'_>) -> bool {
+        let used = self.out.len() + record_of(entry.2.len());
+        if used > self.size {
             return false;
         }
-        place += 1;
-        write_entry(&mut out, entry, place, used);
+        self.place += 1;
+        write_entry(&mut self.out, entry, self.place, used);
         true
-    };
-    let mut goes_on = true;
-    for Entry { ino, mode, name } in &pending {
-        goes_on = put((*ino, *mode, name));
     }
-    let mut chunk = c.s.take_chunk();
+}
+
+/// Lists what waits, and then what is in a directory from `cookie` on, without the first `before` entries. Errors: `EINVAL`
+/// if there is no room for one entry.
+fn list(
+    c: &mut Caller,
+    listed: &mut Listing,
+    pending: &[Entry],
+    (ino, mut before): (u64, u64),
+    cookie: &mut u64,
+    chunk: &mut [u8],
+) -> Result<()> {
+    for Entry { ino, mode, name } in pending {
+        if !listed.put((*ino, *mode, name)) {
+            break;
+        }
+        listed.done += 1;
+    }
+    let mut goes_on = listed.done == pending.len();
     while goes_on {
-        let request = Request::ReadDir { ino, cookie };
-        let room = &mut chunk[..services::fs::ENTRIES_ROOM];
-        let came = match c.h.fs(&request, &[], room) {
-            Ok((_, came)) => came.min(room.len()),
-            Err(error) => {
-                c.s.give_chunk(chunk);
-                return Err(error.into());
-            }
-        };
-        let (next, entries) = services::fs::listing(&room[..came])?;
-        cookie = next;
+        let came = read_list(c, ino, *cookie, chunk)?;
+        let (next, entries) = services::fs::listing(&chunk[..came])?;
+        *cookie = next;
         let mut entries = entries.peekable();
         goes_on = entries.peek().is_some();
         for entry in entries {
             let (ino, mode, name) = entry?;
+            if before > 0 {
+                before -= 1;
+                continue;
+            }
             let mode = c.s.nodes.mode(ino).unwrap_or(mode);
-            goes_on = put((ino, mode, name));
+            if listed.rest.is_empty() && listed.put((ino, mode, name)) {
+                continue;
+            }
+            let name = name.into();
+            listed.rest.push(Entry { ino, mode, name });
+            goes_on = false;
         }
     }
-    c.s.give_chunk(chunk);
-    if out.is_empty() && !rest.is_empty() {
-        return Err(EINVAL.into());
+    let is_short = listed.done < pending.len() || !listed.rest.is_empty();
+    match listed.out.is_empty() && is_short {
+        true => Err(EINVAL.into()),
+        false => Ok(()),
     }
-    c.write(address, &out)?;
-    super::inotify::did(c, fd, linux::IN_ACCESS);
-    let used = out.len() as u64;
-    let mut description = c.p.files.get_mut(fd)?;
-    description.kind = Kind::Directory {
-        ino,
-        pending: rest,
-        cookie,
-    };
-    description.offset = place;
-    Ok(used)
 }
 
 /// The file that a descriptor is open on, and whether it may be written; `None` for zeros (`/dev/zero`).

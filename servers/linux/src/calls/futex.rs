@@ -321,10 +321,15 @@ fn pass_on(
     let next = system.futexes.first_locker(word);
     let new = next.map_or(0, |(_, number)| number | linux::FUTEX_WAITERS);
     update(host, word.address, |_| new | died)?;
-    if let Some((tid, _)) = next {
+    hand_over(system, word);
+    Ok(())
+}
+
+/// The first who waits for a lock has it, whatever its word says.
+fn hand_over(system: &mut System, word: Word) {
+    if let Some((tid, _)) = system.futexes.first_locker(word) {
         system.futexes.hand_over(word, tid);
     }
-    Ok(())
 }
 
 /// `set_robust_list`.
@@ -357,7 +362,12 @@ pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host) {
         let _ = leave_list(task, &memory, system, host);
     }
     for word in system.futexes.locks_of(task.tid) {
-        let _ = pass_on(system, host, word, linux::FUTEX_OWNER_DIED);
+        // Since somebody began to wait the program may have mapped something else there, which it may not write to: another
+        // program's file that is sealed, for one. Who waits goes on all the same.
+        let is_its = memory.areas.allows(word.address, 4, WRITE);
+        if !is_its || pass_on(system, host, word, linux::FUTEX_OWNER_DIED).is_err() {
+            hand_over(system, word);
+        }
     }
     let at = task.clear_at;
     if at != 0 && is_there(&memory, host, at, 4) && host.write_memory(at, &[0; 4]).is_ok() {

@@ -1,13 +1,14 @@
 //! `inotify`: the calls on instances, and what other calls say of what they have done with files.
 //!
-//! Each kind of change has one function here: what was done by a descriptor ([`did`], [`opened`]; the last close is in [`System::closed_watched`]), to the file
-//! behind a path ([`changed`]), and to names ([`made`], [`linked`], [`removed`], [`renamed`]). Each begins with one look at whether anybody watches
-//! anything at all.
+//! Each kind of change has one function here: what was done by a descriptor ([`did`], [`opened`]; the last close is in
+//! [`System::closed_watched`]), to the file behind a path ([`changed`]), and to names ([`made`], [`linked`],
+//! [`removed`], [`renamed`]). Each begins with one look at whether anybody watches anything at all.
 //!
-//! What a descriptor was used for is told at once: the place of an open file is known since it was opened ([`find_opened`]), or, for files in memory, asked for
-//! without waiting. What else is to be found out is asked of the file system behind what the call is about, and where the call changes
-//! something here before that ([`look`], [`find_before`]); a call that waits for the disk and is made again asks for the same again ([`crate::late`]), whoever has begun
-//! or ceased to watch meanwhile.
+//! What a descriptor was used for is told at once: the place of an open file is known since it was opened
+//! ([`find_opened`]), or, for files in memory, asked for without waiting. What else is to be found out is asked of the
+//! file system behind what the call is about, and where the call changes something here before that ([`look`],
+//! [`find_before`]); a call that waits for the disk and is made again asks for the same again ([`crate::late`]),
+//! whoever has begun or ceased to watch meanwhile.
 //!
 //! [`System::closed_watched`]: crate::system::System::closed_watched
 
@@ -53,6 +54,7 @@ pub fn init(c: &mut Caller, flags: u32) -> Result {
         kind: Kind::Inotify { id },
         flags: flags & open_flags::NONBLOCK,
         offset: 0,
+        owner: None,
     };
     let cloexec = flags & open_flags::CLOEXEC != 0;
     c.p.files.install(fd, description, cloexec);
@@ -144,8 +146,8 @@ fn place_of(c: &mut Caller, ino: u64) -> Result<Option<Place>> {
     }
 }
 
-/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on. Of a file on the disk it is known
-/// or not: what the call has done would be done again if it waited.
+/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on. Of
+/// a file on the disk it is known or not: what the call has done would be done again if it waited.
 fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Option<Place> {
     let ino = description.borrow().ino()?;
     if c.s.inotify.of_children(ino & ON_DISK != 0, events) == 0 {

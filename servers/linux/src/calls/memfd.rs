@@ -66,6 +66,7 @@ pub fn memfd_create(c: &mut Caller, name: u64, flags: u32) -> Result {
         kind: Kind::File { ino },
         flags: open_flags::RDWR | open_flags::LARGEFILE,
         offset: 0,
+        owner: None,
     };
     c.s.busy.opened(&description);
     c.p.files.install(fd, description, flags & CLOEXEC != 0);

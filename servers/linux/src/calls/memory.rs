@@ -9,7 +9,7 @@ use crate::errno::{EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERF
 use crate::exec::RESERVE;
 use crate::loading::{self, Mapping};
 use crate::memory::{
-    page_up, Area, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
+    page_up, Area, Areas, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
 };
 use crate::object::Use;
 use crate::system::Key;
@@ -66,7 +66,8 @@ fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Unmaps those areas, which show memory objects: so nothing of the process's own is where they are, and however many they are, the list is made anew once.
+/// Unmaps those areas, which show memory objects: so nothing of the process's own is where they are, and however many
+/// they are, the list is made anew once.
 pub fn unmap_object(c: &mut Caller, goes: impl Fn(&Area) -> bool) -> Result<()> {
     let areas = c.p.memory.areas.list().iter();
     let new = areas.filter(|area| !goes(area)).copied().collect();
@@ -141,7 +142,9 @@ pub fn mmap(
             // Nobody changes it by a mapping, and a process with a copy of its own can be saved.
             shared = false;
         }
-        if super::memfd::seals(c, ino) & linux::F_SEAL_WRITE != 0 {
+        // Mappings that could be written to before it was sealed for the future stay as they are; this is a new one.
+        const SEALED: u32 = linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE;
+        if super::memfd::seals(c, ino) & SEALED != 0 {
             if prot & WRITE != 0 {
                 return Err(crate::errno::EPERM.into());
             }
@@ -182,7 +185,8 @@ pub fn mmap(
             (start, end),
             prot,
             file.map(|_| fd as u32),
-            offset,
+            // Anonymous memory has no places, whatever is asked for.
+            file.map_or(0, |_| offset),
             may_write,
         );
     }
@@ -292,7 +296,8 @@ fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>
     Ok(ids)
 }
 
-/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory, who would run on meanwhile.
+/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory,
+/// who would run on meanwhile.
 pub fn settle_all(c: &mut Caller) -> Result<()> {
     if tasks_in_memory(c) == 1 {
         settle(c, |_| true)?;
@@ -474,23 +479,76 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
             }
             Ok(0)
         }
-        linux::MADV_REMOVE => {
-            let areas: Vec<Area> = c.p.memory.areas.list().to_vec();
-            for area in areas.iter().filter(|a| a.start < end && start < a.end) {
-                let (Source::Object { id, offset }, true) = (area.source(), area.prot & WRITE != 0)
-                else {
-                    return Err(EINVAL.into());
-                };
-                let (from, to) = (area.start.max(start), area.end.min(end));
-                c.h.discard_object(id, offset + (from - area.start), to - from);
-            }
-            Ok(0)
-        }
+        linux::MADV_REMOVE => give_back(c, start, end),
         // Hints that may be ignored, MADV_FREE among them.
         // Not MADV_DONTFORK and MADV_WIPEONFORK: who uses them relies on that.
         0..=3 | 8 | 11..=17 | 19..=21 | 25 => Ok(0),
         _ => Err(EINVAL.into()),
     }
+}
+
+/// How many ranges of memory objects a call gives back before others have their turn: each is a call of the memory server.
+pub(crate) const RANGES_AT_ONCE: usize = 64;
+
+/// `MADV_REMOVE`: gives back the pages of memory objects that are mapped there.
+fn give_back(c: &mut Caller, start: u64, end: u64) -> Result {
+    // What is kept is how many bytes of the range are done.
+    let mut at = start.saturating_add(c.progress());
+    for _ in 0..RANGES_AT_ONCE {
+        let Some(range) = range_of_object(&c.p.memory.areas, at, end)? else {
+            return Ok(0);
+        };
+        c.h.discard_object(range.id, range.from, range.to - range.from);
+        at = range.behind;
+    }
+    match at < end {
+        true => Err(c.turn(at - start)),
+        false => Ok(0),
+    }
+}
+
+/// Pages of a memory object.
+struct Range {
+    id: u64,
+    from: u64,
+    to: u64,
+    /// The address behind where they are mapped.
+    behind: u64,
+}
+
+/// The first pages of a memory object that are mapped between two addresses: all that follow each other in both.
+/// Errors: `EINVAL` if what is there first is none, or may not be written to.
+fn range_of_object(areas: &Areas, at: u64, end: u64) -> Result<Option<Range>> {
+    let mut found: Option<Range> = None;
+    for area in &areas.list()[areas.first_after(at)..] {
+        if area.start >= end {
+            break;
+        }
+        let (start, behind) = (area.start.max(at), area.end.min(end));
+        let (Source::Object { id, offset }, true) = (area.source(), area.prot & WRITE != 0) else {
+            match found {
+                None => return Err(EINVAL.into()),
+                Some(_) => break,
+            }
+        };
+        let from = offset + (start - area.start);
+        let to = from + (behind - start);
+        match &mut found {
+            None => {
+                found = Some(Range {
+                    id,
+                    from,
+                    to,
+                    behind,
+                });
+            }
+            Some(range) if range.id == id && range.to == from => {
+                (range.to, range.behind) = (to, behind);
+            }
+            Some(_) => break,
+        }
+    }
+    Ok(found)
 }
 
 /// `msync`: what was changed in mapped files is written back. The call waits for that unless it says that it does not.

@@ -1,6 +1,6 @@
-//! The Linux calls, by subject: [`mod@file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`mod@inotify`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
-//! and the rest).
+//! The Linux calls, by subject: [`mod@file`] (descriptors), [`name`] (paths), [`memory`], [`time`], [`signal`],
+//! [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`mod@inotify`], [`futex`], [`process`] (starting others and
+//! waiting for them) and [`system`] (the process itself, and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
 //! yet is [`Stop::Park`].
@@ -98,7 +98,15 @@ pub fn goes_on(entry: &Registers) -> bool {
             | nr::getrandom
             | nr::process_vm_readv
             | nr::process_vm_writev
+            | nr::madvise
+            | nr::getdents64
     )
+}
+
+/// Whether such a call is done as a whole before a signal is delivered, since on Linux none interrupts it.
+#[must_use]
+pub fn is_firm(entry: &Registers) -> bool {
+    matches!(entry.rax, nr::madvise | nr::mremap | nr::getdents64)
 }
 
 /// What a table of descriptors may need that grows as far as it can, with the old one beside it.
@@ -134,6 +142,8 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::inotify_init
         | nr::inotify_init1
         | nr::inotify_add_watch => TABLE + (4 << 10),
+        // An action, or an option, is kept, and the first one makes the table of all.
+        nr::rt_sigaction | nr::setsockopt => 4 << 10,
         nr::shmget | nr::semget | nr::msgget => 8 << 10,
         nr::semop | nr::semtimedop => 8 << 10,
         nr::msgsnd | nr::msgrcv => 32 << 10,
@@ -197,8 +207,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::recvfrom => socket::recvfrom(c, [a, b, d, e, f, g]),
         nr::sendmsg => socket::sendmsg(c, a as u32, b, d as u32),
         nr::recvmsg => socket::recvmsg(c, a as u32, b, d as u32),
-        nr::sendmmsg => socket::several(c, a as u32, b, d as u32, e as u32, false),
-        nr::recvmmsg => socket::several(c, a as u32, b, d as u32, e as u32, true),
+        nr::sendmmsg => socket::sendmmsg(c, a as u32, b, d as u32, e as u32),
+        nr::recvmmsg => socket::recvmmsg(c, a as u32, b, d as u32, e as u32, f != 0),
         nr::setsockopt => socket::setsockopt(c, a as u32, b as u32, d as u32, e, f as u32),
         nr::getsockopt => socket::getsockopt(c, a as u32, b as u32, d as u32, (e, f)),
         nr::read => file::read(c, a as u32, b, d, None),

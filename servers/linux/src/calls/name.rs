@@ -9,7 +9,7 @@ use crate::files::Request;
 use crate::inotify::Place;
 use services::fs::{mode, Flags};
 
-use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
+use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD, MAX_LINKS};
 use crate::errno::{
     EACCES, EBADF, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO,
     EPERM, ERANGE, ETXTBSY, EXDEV,
@@ -66,33 +66,34 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
     let exclusive =
         flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
     let mut found = FoundOut::default();
-    let kind = match target {
-        Target::Special(_) if exclusive => return Err(EEXIST.into()),
-        Target::Special(Special::Folder(_)) if flags & open_flags::ACCESS != 0 => {
-            return Err(EISDIR.into())
+    // What a link of the file system leads to is no link again.
+    let mut is_followed = flags & open_flags::NOFOLLOW != 0 || exclusive;
+    let kind = loop {
+        let path = match target {
+            Target::Path(path) => path,
+            Target::Special(_) if exclusive => return Err(EEXIST.into()),
+            Target::Special(special) => {
+                break open_special(c, special, flags, permissions, &mut found)?
+            }
+        };
+        if is_followed {
+            break open_file(c, path, flags, permissions, &mut found)?;
         }
-        Target::Special(Special::Folder(folder)) => Kind::Folder(folder),
-        Target::Special(Special::Descriptor(from)) => {
-            let kind = c.p.files.get(from).map_err(|_| ENOENT)?.kind.clone();
-            open_again(c, kind, flags, permissions, &mut found)?
+        is_followed = true;
+        // Nothing is made where a link leads before it is known where that is.
+        let (first, is_link) = match flags & open_flags::CREAT {
+            0 => (flags, ENOENT),
+            _ => (flags | open_flags::NOFOLLOW, ELOOP),
+        };
+        match open_file(c, path.clone(), first, permissions, &mut found) {
+            Err(Stop::Errno(errno)) if errno == is_link && !c.h.waits() => {}
+            opened => break opened?,
         }
-        Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
-        Target::Special(Special::Device(device)) => Kind::Device(device),
-        Target::Special(Special::Multiplexor) => super::pty::open_master(c)?,
-        Target::Special(Special::Slave(number)) => super::pty::open_shown(c, number, flags)?,
-        Target::Special(Special::Terminal) => {
-            super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console))
-        }
-        Target::Special(Special::Text(_)) if flags & open_flags::ACCESS != 0 => {
-            return Err(EACCES.into())
-        }
-        Target::Special(Special::Text(which)) => Kind::Text(Box::new(Reading::new(which))),
-        // What another process has open is that one's.
-        Target::Special(Special::DescriptorOf(..)) => return Err(EACCES.into()),
-        Target::Special(
-            Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors,
-        ) => return Err(ELOOP.into()),
-        Target::Path(path) => open_file(c, path, flags, permissions, &mut found)?,
+        target = match behind_link(c, &path)? {
+            Some(target) => target,
+            None if flags & open_flags::CREAT != 0 => Target::Path(path),
+            None => return Err(ENOENT.into()),
+        };
     };
     let kept = flags
         & !(open_flags::CREAT
@@ -105,6 +106,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
         kind,
         flags: kept | open_flags::LARGEFILE,
         offset: 0,
+        owner: None,
     };
     let is_watched = !c.s.inotify.is_unwatched();
     let is_cut = flags & open_flags::TRUNC != 0;
@@ -122,6 +124,64 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
         super::inotify::opened(c, fd, place.as_ref(), (found.is_made, is_cut));
     }
     Ok(u64::from(fd))
+}
+
+/// Opens what is no file of the file system.
+fn open_special(
+    c: &mut Caller,
+    special: Special,
+    flags: u32,
+    permissions: u32,
+    found: &mut FoundOut,
+) -> Result<Kind> {
+    Ok(match special {
+        Special::Folder(_) if flags & open_flags::ACCESS != 0 => return Err(EISDIR.into()),
+        Special::Folder(folder) => Kind::Folder(folder),
+        Special::Descriptor(from) => {
+            let kind = c.p.files.get(from).map_err(|_| ENOENT)?.kind.clone();
+            open_again(c, kind, flags, permissions, found)?
+        }
+        _ if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
+        Special::Device(device) => Kind::Device(device),
+        Special::Multiplexor => super::pty::open_master(c)?,
+        Special::Slave(number) => super::pty::open_shown(c, number, flags)?,
+        Special::Terminal => super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console)),
+        Special::Text(_) if flags & open_flags::ACCESS != 0 => return Err(EACCES.into()),
+        Special::Text(which) => Kind::Text(Box::new(Reading::new(which))),
+        // What another process has open is that one's.
+        Special::DescriptorOf(..) => return Err(EACCES.into()),
+        Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors => {
+            return Err(ELOOP.into())
+        }
+    })
+}
+
+/// What a symbolic link of the file system leads to, if that is a name which the file system does not know
+/// (`/dev/stdout`, `/proc/self/fd/1`), or whose way it does not know (`/proc/self/cwd/file`). To be asked when nothing
+/// was found behind the link.
+pub fn behind_link(c: &mut Caller, path: &str) -> Result<Option<Target>> {
+    let mut at = String::from(path);
+    for _ in 0..MAX_LINKS {
+        // Nearly always there is nothing at all, which is known the next time.
+        let stat = Request::Stat {
+            path: at.clone(),
+            follow: false,
+        };
+        match c.attr(&stat) {
+            Err(stop) if c.h.waits() => return Err(stop),
+            Ok(attr) if attr.mode & mode::TYPE == mode::SYMLINK => {}
+            _ => return Ok(None),
+        }
+        let to = c.fs_path(&Request::Readlink { path: at.clone() })?;
+        let directory = at.trim_end_matches('/').rsplit_once('/');
+        let directory = directory.map_or("/", |(directory, _)| directory);
+        let to = crate::path::join(directory, &to);
+        match c.target(AT_FDCWD, &to)? {
+            Target::Path(next) if next == to => at = next,
+            target => return Ok(Some(follow(c, target))),
+        }
+    }
+    Ok(None)
 }
 
 /// What a special link leads to.
@@ -148,7 +208,8 @@ struct FoundOut {
     is_again: bool,
 }
 
-/// Opens what a descriptor of this kind is open on, whatever it is called now: as Linux does by `/proc/self/fd`, with an offset and rights of its own.
+/// Opens what a descriptor of this kind is open on, whatever it is called now: as Linux does by `/proc/self/fd`, with
+/// an offset and rights of its own.
 fn open_again(
     c: &mut Caller,
     kind: Kind,
@@ -282,6 +343,9 @@ fn open_file(
         Some(errno) => Err(errno.into()),
         // A device, found under another name.
         None if ino == services::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
+        None if ino == services::fs::TTY_INO => {
+            Ok(super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console)))
+        }
         None => Ok(Kind::Device(Device::Console)),
     }
 }

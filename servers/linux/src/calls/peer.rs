@@ -64,7 +64,8 @@ impl Whose {
     }
 }
 
-/// `process_vm_readv`, or `process_vm_writev` (`writes`), with the ranges here and there. As many bytes are moved as both sides allow from the first on.
+/// `process_vm_readv`, or `process_vm_writev` (`writes`), with the ranges here and there. As many bytes are moved as
+/// both sides allow from the first on.
 pub fn transfer(
     c: &mut Caller,
     number: i32,

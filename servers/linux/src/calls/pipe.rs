@@ -41,6 +41,7 @@ pub fn pipe2(c: &mut Caller, into: u64, flags: u32) -> Result {
             kind: Kind::Pipe { id, end, ino, pipe },
             flags: access | flags & open_flags::NONBLOCK,
             offset: 0,
+            owner: None,
         };
         c.p.files.install(fd, description, cloexec);
     }

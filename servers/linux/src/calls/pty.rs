@@ -293,6 +293,7 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
                 kind,
                 flags: flags & kept | open_flags::LARGEFILE,
                 offset: 0,
+                owner: None,
             };
             let cloexec = flags & open_flags::CLOEXEC != 0;
             c.p.files.install(fd, description, cloexec);

@@ -235,12 +235,12 @@ pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
         1.. => Which::Number(pid as u32),
         _ => Which::Group(pid.unsigned_abs()),
     };
-    queue_room(c, signal)?;
     let own = c.p.task.pid;
     let mut targets = c.s.those(own, which);
     if which == Which::All {
         targets.retain(|target| *target != own);
     }
+    queue_room(c, signal, targets.len())?;
     let origin = sender(c, 0);
     let mut result = Err(ESRCH);
     for target in targets {
@@ -288,7 +288,7 @@ fn send_to_thread(
     if thread <= 0 || process.is_some_and(|number| number <= 0) || signal > SIGNALS {
         return Err(EINVAL.into());
     }
-    queue_room(c, signal)?;
+    queue_room(c, signal, 1)?;
     let own = c.p.task.pid;
     let (target, pid) = c.s.thread_by_number(own, thread as u32).ok_or(ESRCH)?;
     let number = c.s.find(pid).map(|p| p.number as i32);
@@ -304,11 +304,18 @@ fn send_to_thread(
     Ok(0)
 }
 
-/// Asks for memory for a signal that is queued.
-pub(super) fn queue_room(c: &mut Caller, signal: u32) -> Result<()> {
-    if signal >= REAL_TIME {
-        c.h.room(2 * (MAX_PENDING * size_of::<(u32, Origin)>()) as u64)?;
-    }
+/// Asks for memory for a signal that is sent to so many: it is kept until each has it.
+pub(super) fn queue_room(c: &mut Caller, signal: u32, targets: usize) -> Result<()> {
+    // Of standard signals each is kept once.
+    let most = match signal {
+        0 => return Ok(()),
+        REAL_TIME.. => MAX_PENDING,
+        _ => REAL_TIME as usize,
+    };
+    // What is sent stands in a list until it is delivered; a list that grows is there twice for a moment.
+    let sent = size_of::<(To, u32, Origin)>();
+    let each = 2 * (most * size_of::<(u32, Origin)>() + sent);
+    c.h.room((targets.max(1) * each) as u64)?;
     Ok(())
 }
 
@@ -331,7 +338,7 @@ pub fn rt_sigqueueinfo(c: &mut Caller, process: i32, signal: u32, info: u64) -> 
     if signal > SIGNALS {
         return Err(EINVAL.into());
     }
-    queue_room(c, signal)?;
+    queue_room(c, signal, 1)?;
     let own = c.p.task.pid;
     let number = u32::try_from(process)
         .ok()

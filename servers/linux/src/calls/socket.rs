@@ -24,7 +24,7 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::net;
 use name::{give_name, inode, read_name, target, written, Written};
 pub use option::{getsockopt, setsockopt};
-pub use receive::{read, recvfrom, recvmsg, several};
+pub use receive::{read, recvfrom, recvmmsg, recvmsg, sendmmsg};
 pub use send::{put, sendmsg, sendto, write};
 
 /// Flags of messages.
@@ -36,6 +36,7 @@ mod msg {
     pub(super) const TRUNC: u32 = 0x20;
     pub(super) const WAITALL: u32 = 0x100;
     pub(super) const NOSIGNAL: u32 = 0x4000;
+    pub(super) const WAITFORONE: u32 = 0x1_0000;
     pub(super) const CMSG_CLOEXEC: u32 = 0x4000_0000;
 }
 const RIGHTS: u32 = 1;
@@ -81,6 +82,7 @@ fn install(c: &mut Caller, fd: u32, id: u64, flags: u32) {
         kind: Kind::Socket { id },
         flags: open_flags::RDWR | flags & open_flags::NONBLOCK,
         offset: 0,
+        owner: None,
     };
     let cloexec = flags & open_flags::CLOEXEC != 0;
     c.p.files.install(fd, description, cloexec);

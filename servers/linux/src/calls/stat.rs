@@ -8,7 +8,7 @@ use crate::files::{Reply, Request};
 use services::fs::{mode, Attr};
 
 use super::name::AT_EMPTY_PATH;
-use crate::emulate::{Caller, Result, Target, AT_FDCWD};
+use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{EBADF, EINVAL, EIO, ENOENT};
 use crate::proc::Folder;
 use crate::process::{Device, Kind};
@@ -256,11 +256,23 @@ pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look
         Target::Special(special) => crate::proc::owner(c, special),
         Target::Path(_) => (0, 0),
     };
-    let mut look = of_target(c, target, follow)?;
+    let mut look = match of_target(c, target, follow) {
+        Err(Stop::Errno(ENOENT)) if follow && !c.h.waits() => of_link_to(c, dirfd, &path)?,
+        look => look?,
+    };
     if look.on == SPECIALS {
         (look.attr.uid, look.attr.gid) = owner;
     }
     Ok(look)
+}
+
+/// The attributes of what a symbolic link of the file system leads to where that finds nothing.
+fn of_link_to(c: &mut Caller, dirfd: i32, path: &str) -> Result<Look> {
+    let Target::Path(path) = c.target(dirfd, path)? else {
+        return Err(ENOENT.into());
+    };
+    let target = super::name::behind_link(c, &path)?.ok_or(ENOENT)?;
+    of_target(c, target, true)
 }
 
 /// The attributes of what a path leads to that was followed if it is to be.

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
@@ -10,46 +9,20 @@ use crate::calls::memory;
 use crate::calls::name::AT_EMPTY_PATH;
 use crate::calls::stat::AT_SYMLINK_NOFOLLOW;
 use crate::emulate::{Caller, Keys, Result, Stop, Target, Wake, AT_FDCWD};
-use crate::errno::{E2BIG, EACCES, EFAULT, EINVAL, ELOOP, ENOENT, EPERM};
+use crate::errno::{EACCES, EINVAL, ELOOP, ENOENT, EPERM};
 use crate::exec::{self, Staged};
 use crate::files::Request;
-use crate::loading;
+use crate::loading::{self, Strings};
 use crate::native;
 use crate::process::{Kind, MAX_FDS};
 use crate::signal::SIGNALS;
-use crate::special::Special;
+use crate::special::{self, Special};
 use crate::system::Key;
 use crate::wire::{u64_at, Writer};
 use services::fs::mode;
 
 /// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
 pub const RELEASE: &str = "6.1.0-fermata";
-
-/// Most arguments of `execve`.
-const MAX_STRINGS: usize = 32 * 1024;
-
-/// A null-terminated list of strings.
-fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
-    let mut list = Vec::new();
-    let mut total = 0;
-    // A null list is an empty list.
-    while address != 0 {
-        let pointer = c.word(address)?;
-        if pointer == 0 {
-            break;
-        }
-        let string = c.string(pointer, 128 * 1024, E2BIG)?;
-        total += string.len() + 9;
-        if list.len() >= MAX_STRINGS || total > 1 << 20 {
-            return Err(E2BIG.into());
-        }
-        // They are copied onto the stack, in one piece.
-        c.h.room(4 * (string.len() as u64 + 64))?;
-        list.push(string);
-        address = address.checked_add(8).ok_or(EFAULT)?;
-    }
-    Ok(list)
-}
 
 /// The path of the program that a call names, as it is found from the working directory.
 fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> {
@@ -93,7 +66,8 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
     Ok(path)
 }
 
-/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ELOOP` if it is a link, `ENOENT` if it has no name any more.
+/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ELOOP` if it is a link, `ENOENT`
+/// if it has no name any more.
 fn path_of(c: &mut Caller, fd: u32) -> Result<String> {
     let ino = match c.p.files.get(fd)?.kind {
         Kind::File { ino } => ino,
@@ -116,10 +90,35 @@ pub fn execveat(
     if let Some(staged) = loading::begun_program(c) {
         return loading::execute(c, staged);
     }
-    let path = program(c, dirfd, path, flags)?;
-    let args = strings(c, args)?;
-    let env = strings(c, env)?;
-    let prepared = exec::prepare(&c.p, c.s, c.h, &path, args, env);
+    let (mut strings, found) = match loading::begun_strings(c) {
+        Some(begun) => (begun, None),
+        None => (Box::default(), Some(program(c, dirfd, path, flags)?)),
+    };
+    if !strings.read(c, [args, env])? {
+        // It takes a while. Is there such a file at all?
+        if let Some(path) = found {
+            let path = crate::path::join(&c.p.context.cwd, &path);
+            if special::find(&c.p, &path).is_none() {
+                c.attr(&Request::Stat { path, follow: true })?;
+            }
+        }
+        loading::keep_strings(c, strings);
+        return Err(Stop::Turn);
+    }
+    let result = match found {
+        Some(path) => execute(c, &path, &strings),
+        None => program(c, dirfd, path, flags).and_then(|path| execute(c, &path, &strings)),
+    };
+    if c.h.waits() || matches!(result, Err(Stop::Park(_))) {
+        loading::keep_strings(c, strings);
+    }
+    result
+}
+
+/// Has a program take the place of the one that calls.
+fn execute(c: &mut Caller, path: &str, strings: &Strings) -> Result {
+    let [args, env] = strings.lists();
+    let prepared = exec::prepare(&c.p, c.s, c.h, path, args, env);
     let looked_at = match &prepared {
         Ok(prepared) => prepared.inos(),
         Err(failure) => &failure.inos,
@@ -146,7 +145,10 @@ pub fn execveat(
         Ok(mut prepared) if prepared.is_long() => {
             prepared.execute(c.s);
             let staged = Staged::new(c.h, prepared, &c.s.process(c.p.task.pid).ids)?;
-            Err(loading::turn(c, Box::new(staged)))
+            match staged.is_read() {
+                true => loading::execute(c, Box::new(staged)),
+                false => Err(loading::turn(c, Box::new(staged))),
+            }
         }
         Ok(mut prepared) => {
             prepared.execute(c.s);

@@ -83,7 +83,8 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
     }
 }
 
-/// Of the number of a clock: that it is the processor time of a process, or of a thread if it has [`OF_THREAD`]. The other bits, inverted, are whose.
+/// Of the number of a clock: that it is the processor time of a process, or of a thread if it has [`OF_THREAD`]. The
+/// other bits, inverted, are whose.
 const OF_ANOTHER: u32 = 1 << 31;
 const OF_THREAD: u32 = 4;
 /// What clock it is; there are three of them.
@@ -240,18 +241,19 @@ pub fn getrusage(c: &mut Caller, who: i32, into: u64) -> Result {
     Ok(0)
 }
 
-/// Nanoseconds until the timer is due, and its interval.
-fn remaining(c: &mut Caller) -> (u64, u64) {
+/// Nanoseconds until the timer of this number is due, and its interval.
+fn remaining(c: &mut Caller, which: u32) -> Result<(u64, u64)> {
     let now = c.now();
+    let alarm = *c.process().timers.interval(which).ok_or(EINVAL)?;
     // A timer that is set but late has the least bit of time left.
-    c.process().timers.alarm.map_or((0, 0), |a| {
+    Ok(alarm.map_or((0, 0), |a| {
         (a.deadline.saturating_sub(now).max(1000), a.interval)
-    })
+    }))
 }
 
 /// `alarm`.
 pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
-    let (left, _) = remaining(c);
+    let (left, _) = remaining(c, linux::ITIMER_REAL)?;
     let deadline = c.now().saturating_add(u64::from(seconds) * SECOND);
     let alarm = (seconds != 0).then_some(Alarm {
         deadline,
@@ -267,28 +269,22 @@ fn itimerval(left: u64, interval: u64) -> Vec<u8> {
 
 /// `setitimer`.
 pub fn setitimer(c: &mut Caller, which: u32, new: u64, old: u64) -> Result {
-    if which != 0 {
-        return Err(EINVAL.into());
-    }
+    let (left, old_interval) = remaining(c, which)?;
     let (interval, value) = if new == 0 {
         (0, 0)
     } else {
         (read_timeval(c, new)?, read_timeval(c, new + 16)?)
     };
-    let (left, old_interval) = remaining(c);
     c.write_optional(old, &itimerval(left, old_interval))?;
     let deadline = c.now().saturating_add(value);
     let alarm = (value != 0).then_some(Alarm { deadline, interval });
-    c.s.set_timers(c.p.task.pid).alarm = alarm;
+    *c.s.set_timers(c.p.task.pid).interval(which).ok_or(EINVAL)? = alarm;
     Ok(0)
 }
 
 /// `getitimer`.
 pub fn getitimer(c: &mut Caller, which: u32, into: u64) -> Result {
-    if which != 0 {
-        return Err(EINVAL.into());
-    }
-    let (left, interval) = remaining(c);
+    let (left, interval) = remaining(c, which)?;
     c.write(into, &itimerval(left, interval))?;
     Ok(0)
 }

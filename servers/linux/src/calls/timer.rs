@@ -54,7 +54,7 @@ pub fn timer_create(c: &mut Caller, clock: u32, event: u64, into: u64) -> Result
     let notice = event.map(|event| notice(c, &event)).transpose()?;
     c.check(into, 4, WRITE)?;
     // What it sends has its memory from now on.
-    super::signal::queue_room(c, REAL_TIME)?;
+    super::signal::queue_room(c, REAL_TIME, 1)?;
     let signal = notice.flatten().map_or(sig::ALRM, |notice| notice.signal);
     let pid = c.p.task.pid;
     let what = |id: u32| {

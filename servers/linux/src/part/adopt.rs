@@ -9,12 +9,13 @@ use serde::Deserialize;
 use services::fs::{mode, ON_DISK};
 use services::process::{Pid, Status};
 
+use super::bounds::excess;
 use super::check::check;
 use super::file::{self, Opened, SavedFile};
 use super::inotify;
 use super::{
-    Bytes, Part, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, SavedWatch,
-    DECODED, MAX_FILES, NONSENSE, VERSION,
+    Bytes, Part, Refusal, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
+    SavedWatch, DECODED, FILE, MAX_FILES, NONSENSE, STEP, VERSION,
 };
 use crate::errno::{EADDRINUSE, EBUSY, ELOOP, ENFILE, ENOSPC};
 use crate::files::{Reply, Request};
@@ -86,10 +87,12 @@ fn decode(bytes: &[u8]) -> Option<Part<'_>> {
     })
 }
 
-/// Reads a part, and settles every doubt about it that can be settled without a host. `room` is told how much memory that takes, and says
-/// whether there is so much.
+/// Reads a part, and settles every doubt about it that can be settled without a host. If it is known for how many memories
+/// and memory objects it is, it must have so many (`counts`). `room` is told how much memory that takes, and says whether
+/// there is so much.
 pub(super) fn read(
     bytes: &[u8],
+    counts: Option<(usize, usize)>,
     room: impl FnOnce(u64) -> bool,
 ) -> Result<(Saved, Vec<(u64, SavedFile)>), String> {
     let nonsense = || NONSENSE.to_string();
@@ -106,6 +109,10 @@ pub(super) fn read(
         return Err("there is no memory for what Linux keeps of it".to_string());
     }
     let saved: Saved = whole(tree).ok_or_else(nonsense)?;
+    if counts.is_some_and(|counts| counts != (saved.memories.len(), saved.objects.len())) {
+        return Err(nonsense());
+    }
+    excess(&saved).map_or(Ok(()), Err)?;
     check(&saved).ok_or_else(nonsense)?;
     match are_sound(&saved, &files) {
         true => Ok((saved, files)),
@@ -116,15 +123,20 @@ pub(super) fn read(
 /// Whether a tree that was just encoded, with these files, could be read again.
 pub(super) fn can_be_read(tree: &[u8], files: &[(u64, SavedFile)]) -> bool {
     let saved: Option<Saved> = whole(tree);
-    saved.is_some_and(|saved| check(&saved).is_some() && are_sound(&saved, files))
+    let is_sound = |saved: &Saved| excess(saved).is_none() && check(saved).is_some();
+    saved.is_some_and(|saved| is_sound(&saved) && are_sound(&saved, files))
 }
 
-/// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk are waited for, one after the other.
+/// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk
+/// are waited for, one after the other.
 pub struct Rebuilding {
     saved: Saved,
     files: Vec<(u64, SavedFile)>,
-    /// How many of them are open.
+    /// Which descriptions are open on which of them: by rising inode number.
+    on_files: Vec<(u64, u32)>,
+    /// How many of them are open, and how often the next one is.
     done: usize,
+    next: usize,
     opened: Opened,
     /// The sockets that have ports outside, and the links that have these, if they were asked for.
     ports: Option<Vec<Port>>,
@@ -156,21 +168,19 @@ fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
 }
 
 impl Rebuilding {
-    /// Of this part, for which there are `memories` memories and `objects` memory objects; or why there is no such tree.
-    pub fn new(
-        bytes: &[u8],
-        (memories, objects): (usize, usize),
-        host: &mut dyn Host,
-    ) -> Result<Self, String> {
-        let (saved, files) = read(bytes, |bytes| host.room(bytes).is_ok())?;
-        let counts = (saved.memories.len(), saved.objects.len());
-        if counts != (memories, objects) {
-            return Err(NONSENSE.to_string());
-        }
+    /// Of this part, for which there are so many memories and memory objects; or why there is no such tree.
+    pub fn new(bytes: &[u8], counts: (usize, usize), host: &mut dyn Host) -> Result<Self, String> {
+        let (saved, files) = read(bytes, Some(counts), |bytes| host.room(bytes).is_ok())?;
+        let numbered = (0u32..).zip(&saved.descriptions);
+        let on_files = numbered.filter_map(|(number, open)| Some((open.ino()?, number)));
+        let mut on_files: Vec<(u64, u32)> = on_files.collect();
+        on_files.sort_unstable();
         Ok(Rebuilding {
             saved,
             files,
+            on_files,
             done: 0,
+            next: 0,
             opened: Opened::default(),
             ports: None,
             programs: Vec::new(),
@@ -178,8 +188,8 @@ impl Rebuilding {
         })
     }
 
-    /// Takes the ports outside that the sockets have, for the tree of process `root`: whether that is done. If not, the same is to be called again when
-    /// [`System::take_rebuilt`] names the root.
+    /// Takes the ports outside that the sockets have, for the tree of process `root`: whether that is done. If not, the
+    /// same is to be called again when [`System::take_rebuilt`] names the root.
     pub fn bind(
         &mut self,
         root: Pid,
@@ -226,43 +236,62 @@ impl Rebuilding {
         Ok(true)
     }
 
-    /// Opens files, as far as the host does not have to wait: whether all are open. If not, and it does not wait, the same is to be called again as a new call.
-    pub fn open(&mut self, host: &mut dyn Host) -> Result<bool, String> {
+    /// Opens files, until all are open. The same is to be called again after [`Refusal::Later`] (files on a disk are waited for, or
+    /// one more is open; as a new call unless the host waits) and [`Refusal::Turn`] (there are more, and others are to have a
+    /// turn first).
+    pub fn open(&mut self, host: &mut dyn Host) -> Result<(), Refusal> {
         let hint = self.saved.processes[0].process.number;
+        let mut left = STEP;
         while let Some(file) = self.files.get(self.done) {
-            let on_it = self.saved.descriptions.iter();
+            if left == 0 {
+                return Err(Refusal::Turn);
+            }
+            let from = self.on_files.partition_point(|(ino, _)| *ino < file.0);
+            let on_it = self.on_files[from..]
+                .iter()
+                .take_while(|(ino, _)| *ino == file.0);
+            let descriptions = &self.saved.descriptions;
             let on_it: Vec<_> = on_it
-                .filter(|description| description.ino() == Some(file.0))
+                .filter_map(|(_, number)| descriptions.get(*number as usize))
                 .collect();
+            let end = on_it.len().min(self.next.saturating_add(left));
             let before = self.opened.count();
-            let result = self.opened.open(host, file, &on_it, hint);
+            let result = self.opened.open(host, file, (&on_it, self.next..end), hint);
             if host.waits() {
                 // It is all opened again.
                 self.opened.forget_from(before);
-                return Ok(false);
+                return Err(Refusal::Later);
             }
             result?;
+            left = left.saturating_sub(FILE + file.1.length() / 256 + end - self.next);
+            self.next = end;
+            if end < on_it.len() {
+                continue;
+            }
             let (old, contents) = &mut self.files[self.done];
             let is_on_disk = self.opened.number(*old).is_some_and(|n| n & ON_DISK != 0);
             *contents = SavedFile::Named(String::new());
-            self.done += 1;
+            (self.done, self.next) = (self.done + 1, 0);
             if is_on_disk {
-                return Ok(false);
+                return Err(Refusal::Later);
             }
         }
         while let Some(path) = self.saved.programs.get(self.programs.len()) {
             // It runs as well without: what it needs of it is in its memory.
             let found = file::open(host, path).ok();
             if host.waits() {
-                return Ok(false);
+                return Err(Refusal::Later);
             }
             let ino = found.map(|(ino, _)| ino);
             self.programs.push(ino);
             if ino.is_some_and(|ino| ino & ON_DISK != 0) {
-                return Ok(false);
+                return Err(Refusal::Later);
             }
         }
-        Ok(self.watched.open(&self.saved.inotifies, host))
+        match self.watched.open(&self.saved.inotifies, host) {
+            true => Ok(()),
+            false => Err(Refusal::Later),
+        }
     }
 
     /// Closes them, and gives the ports back.
@@ -410,17 +439,18 @@ pub fn adopt(
     let mut rebuilding = Rebuilding::new(bytes, counts, host)?;
     loop {
         match rebuilding.open(host) {
-            Ok(true) => return rebuilding.finish(clock_offset, root, system, host),
-            Ok(false) => {}
-            Err(sentence) => {
+            Ok(()) => return rebuilding.finish(clock_offset, root, system, host),
+            Err(Refusal::Later | Refusal::Turn) => {}
+            Err(refusal) => {
                 rebuilding.give_up(system, host);
-                return Err(sentence);
+                return Err(refusal.sentence(""));
             }
         }
     }
 }
 
-/// Whether these are the files that the descriptions name, each once and of their kind. What has seals has no name, by which others come to it.
+/// Whether these are the files that the descriptions name, each once and of their kind. What has seals has no name, by
+/// which others come to it.
 fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
     let mut kinds: BTreeMap<u64, Vec<&Kind>> = BTreeMap::new();
     for description in &saved.descriptions {
@@ -845,7 +875,7 @@ fn give_up_ptys(made: &Terminals, system: &mut System) {
     }
 }
 
-/// Makes the pipes: how many.
+/// Makes the pipes. Upon an error there are none.
 fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<(), String> {
     let mut made = BTreeMap::new();
     for (old, capacity, had_writer, bytes) in core::mem::take(&mut saved.pipes) {

@@ -1,9 +1,13 @@
 //! What the part of an image must obey before anything is made of it: all that the calls rely on, and every number by which
 //! one thing names another.
+//!
+//! How many there are of each thing is settled before ([`super::bounds`]). What is checked here takes as long as the lists are,
+//! but for a logarithm: nobody has a turn meanwhile, so no list is gone through for each element of another one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use linux_raw_sys::general as linux;
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, CONTROL_THREADS};
+use services::fs::{ENTRIES_ROOM, ENTRY_HEAD};
 
 use super::{Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
 use crate::calls::file::MAX_OFFSET;
@@ -77,6 +81,13 @@ fn memory_is_sound(m: &Memory) -> bool {
         && m.brk_start.is_multiple_of(memory::PAGE)
         && m.brk >= m.brk_start
         && m.brk <= memory::MMAP_TOP
+        && [m.args, m.environment].into_iter().all(strings_are_sound)
+}
+
+/// Whether strings of a program can be at this place, of so many bytes.
+fn strings_are_sound((start, length): (u64, u64)) -> bool {
+    let end = start.checked_add(length);
+    end.is_some_and(|end| end <= memory::END)
 }
 
 fn processes_are_sound(saved: &Saved) -> bool {
@@ -154,6 +165,7 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
     let mut places = BTreeSet::new();
     // Memory and actions, and the tasks, of each process.
     let mut common: BTreeMap<u32, (u32, u32, usize)> = BTreeMap::new();
+    let mut firsts = BTreeSet::new();
     for task in &saved.tasks {
         let process = saved.processes.get(task.process as usize)?;
         memories.name(task.memory)?;
@@ -164,6 +176,9 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
         let entry = common.entry(task.process);
         let (its_memory, its_actions, count) = entry.or_insert((task.memory, task.actions, 0));
         *count += 1;
+        if task.number == process.process.number {
+            firsts.insert(task.process);
+        }
         let sound = process.ended.is_none()
             && *count <= MAX_THREADS
             && (*its_memory, *its_actions) == (task.memory, task.actions)
@@ -181,9 +196,7 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
             return Some(false);
         }
         let Some((memory, ..)) = tasks else { continue };
-        let number = process.process.number;
-        let mut own = saved.tasks.iter().filter(|task| task.process == n);
-        let has_first = own.any(|task| task.number == number);
+        let has_first = firsts.contains(&n);
         let place = process
             .first
             .is_none_or(|place| is_place(place) && places.insert((*memory, place)));
@@ -208,7 +221,8 @@ fn trace_is_sound(saved: &Saved, task: &SavedTask) -> bool {
 fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
     let word = |(address, _, waiter): &(u64, u64, crate::futex::Waiter)| {
         let is_there = match waiter.locks {
-            // It, or others of the tree, may have the word mapped no more, or not to be read, since it waits: nobody reads the word on its behalf.
+            // It, or others of the tree, may have the word mapped no more, or not to be read, since it waits: nobody
+            // reads the word on its behalf.
             None => *address < memory::END,
             // A lock with an owner is in the own memory, where its owner's end changes it.
             Some(_) => task.waits_in.is_none() && memory.areas.allows(*address, 4, memory::READ),
@@ -251,7 +265,8 @@ fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
     Some(used.are_all())
 }
 
-/// Whether each memory object is shown by some memory, each file has one at most, what is sealed is written by nobody, and whoever names one names one that there is.
+/// Whether each memory object is shown by some memory, each file has one at most, what is sealed is written by nobody,
+/// and whoever names one names one that there is.
 fn objects_are_sound(saved: &Saved) -> Option<bool> {
     let objects = &saved.objects;
     let number = |id: u64| {
@@ -271,15 +286,14 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
     for memory in shared.filter(|memory| !memory.goes()) {
         used.name(number(memory.object)?)?;
     }
-    let is_sealed = |ino: u64| {
-        let mut memfds = saved.memfds.iter();
-        memfds.any(|(other, memfd)| *other == ino && memfd.seals & linux::F_SEAL_WRITE != 0)
-    };
-    // Whoever is passed the file relies on nobody changing it.
-    let is_written = |id: u64| {
-        let mut areas = saved.memories.iter().flat_map(|memory| memory.areas.list());
-        areas.any(|area| area.object() == Some(id) && area.may_become_writable())
-    };
+    let sealed = saved.memfds.iter();
+    let sealed = sealed.filter(|(_, memfd)| memfd.seals & linux::F_SEAL_WRITE != 0);
+    let sealed: BTreeSet<u64> = sealed.map(|(ino, _)| *ino).collect();
+    // Whoever is passed the file relies on nobody changing it. `F_SEAL_FUTURE_WRITE` leaves mappings as they are that were there before, so
+    // those of an image may be written to.
+    let areas = saved.memories.iter().flat_map(|memory| memory.areas.list());
+    let written = areas.filter(|area| area.may_become_writable());
+    let written: BTreeSet<u64> = written.filter_map(memory::Area::object).collect();
     let waits_in = saved.tasks.iter().filter_map(|task| task.waits_in);
     let mut files = BTreeSet::new();
     for object in objects {
@@ -289,7 +303,7 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
         let description = saved.descriptions.get(description as usize)?;
         match &description.kind {
             Kind::File { ino } if files.insert(*ino) => {
-                if is_sealed(*ino) && is_written(object.id) {
+                if sealed.contains(ino) && written.contains(&object.id) {
                     return Some(false);
                 }
             }
@@ -357,9 +371,14 @@ fn pipes_are_sound(saved: &Saved) -> bool {
 fn is_sound(saved: &Saved, d: &Description) -> bool {
     let kind = match &d.kind {
         Kind::Text(reading) => reading.is_sound(),
-        Kind::Directory { pending, .. } => pending
-            .iter()
-            .all(|e| !e.name.is_empty() && e.name.len() <= 255 && !e.name.contains(['/', '\0'])),
+        Kind::Directory { pending, .. } => {
+            // What has not been handed out is the rest of one list of the file system.
+            let rooms = pending.iter().map(|entry| ENTRY_HEAD + entry.name.len());
+            rooms.sum::<usize>() <= ENTRIES_ROOM
+                && pending
+                    .iter()
+                    .all(|e| (1..=255).contains(&e.name.len()) && !e.name.contains(['/', '\0']))
+        }
         Kind::Counter { counter, .. } => counter.is_sound(),
         Kind::Epoll { id } => saved
             .epolls
@@ -370,7 +389,7 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
         Kind::Folder(folder) => folder.is_sound(),
         Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
     };
-    kind && d.offset <= MAX_OFFSET
+    kind && d.offset <= MAX_OFFSET && d.owner.as_ref().is_none_or(|owner| owner.is_sound())
 }
 
 /// Whether each instance of `epoll` has one description.
@@ -385,20 +404,30 @@ fn epolls_are_sound(saved: &Saved) -> bool {
         && distinct.len() == saved.epolls.len()
 }
 
-/// Whether each socket is open or waits to be accepted, once, and the ends of connections name each other.
+/// Whether each socket is open or waits at one that is open to be accepted, once, and the ends of connections name each other.
 fn sockets_are_sound(saved: &Saved) -> bool {
     let all: BTreeMap<u64, &Socket> = saved.sockets.iter().map(|s| (s.id, &s.socket)).collect();
     let open = saved.descriptions.iter().filter_map(|d| match d.kind {
         Kind::Socket { id } => Some(id),
         _ => None,
     });
-    let waiting = all.values().flat_map(|socket| {
-        let is_listening = socket.state == State::Listening;
-        socket.ready.iter().copied().filter(move |_| is_listening)
-    });
+    let waiting = all.values().flat_map(|socket| &socket.ready).copied();
     let mut places: alloc::vec::Vec<u64> = open.chain(waiting).collect();
     places.sort_unstable();
     let once = places.iter().eq(all.keys());
+    // Where a connection waits no other one does. So who has it has a description, and it goes when that does.
+    let takes = |listener: &Socket, id: &u64| {
+        all.get(id).is_some_and(|end| {
+            end.state == State::Connected
+                && (end.style, end.family) == (listener.style, listener.family)
+                && end.ready.is_empty()
+        })
+    };
+    let ready = all.values().all(|socket| {
+        let mut ends = socket.ready.iter();
+        let is_listening = socket.state == State::Listening && socket.style != Style::Datagram;
+        ends.all(|id| is_listening && takes(socket, id))
+    });
     let paths = saved
         .sockets
         .iter()
@@ -412,6 +441,7 @@ fn sockets_are_sound(saved: &Saved) -> bool {
     });
     all.len() == saved.sockets.len()
         && once
+        && ready
         && paths
         && ends
         && all.values().all(|s| s.is_sound())
@@ -437,9 +467,7 @@ fn locks_are_sound(saved: &Saved) -> bool {
     locks.len() <= MAX_LOCKS
         && locks.windows(2).all(apart)
         && locks.iter().all(lock_is_sound)
-        && locks
-            .chunk_by(|a, b| (a.ino, a.owner) == (b.ino, b.owner))
-            .all(|of_owner| is_open(saved, of_owner[0].ino, of_owner[0].owner))
+        && owners_have_files(saved)
         && locks
             .chunk_by(|a, b| a.ino == b.ino)
             .all(|of_file| !lock::collide(of_file.iter().map(SavedLock::numbered)))
@@ -454,18 +482,28 @@ const fn lock_is_sound(lock: &SavedLock) -> bool {
 }
 
 /// Whether who has locks on a file has it open.
-fn is_open(saved: &Saved, ino: u64, owner: SavedOwner) -> bool {
-    let has = |number: u32| {
-        let description = saved.descriptions.get(number as usize);
-        description.is_some_and(|description| description.ino() == Some(ino))
-    };
-    match owner {
+fn owners_have_files(saved: &Saved) -> bool {
+    let ino = |number: u32| saved.descriptions.get(number as usize)?.ino();
+    // Which tables are to have which files open.
+    let mut wanted: BTreeSet<(u32, u64)> = BTreeSet::new();
+    let of_descriptions = saved.locks.iter().all(|lock| match lock.owner {
         SavedOwner::Files(table) => {
-            let table = saved.tables.get(table as usize);
-            table.is_some_and(|table| table.iter().any(|(.., number)| has(*number)))
+            wanted.insert((table, lock.ino));
+            true
         }
-        SavedOwner::Description(number) | SavedOwner::Whole(number) => has(number),
+        SavedOwner::Description(number) | SavedOwner::Whole(number) => {
+            ino(number) == Some(lock.ino)
+        }
+    });
+    for (table, fds) in (0u32..).zip(&saved.tables) {
+        for ino in fds.iter().filter_map(|(.., number)| ino(*number)) {
+            if wanted.is_empty() {
+                return of_descriptions;
+            }
+            wanted.remove(&(table, ino));
+        }
     }
+    of_descriptions && wanted.is_empty()
 }
 
 /// Whether each file of `memfd_create` is open.

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use services::fs::{mode, Attr, Flags};
 
@@ -194,22 +195,27 @@ pub(super) struct Opened {
     files: BTreeMap<u64, u64>,
     /// Each as often as it is open.
     open: Vec<u64>,
+    /// The name that a file without one has until it is open often enough.
+    name: Option<String>,
 }
 
 impl Opened {
-    /// Opens a file of the image once for each of those that are open on it.
+    /// Opens a file of the image once for each of those that are open on it and have these numbers among them: at first from 0
+    /// on, and then from where it ended.
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
         (old, file): &(u64, SavedFile),
-        on_it: &[&Description],
+        (on_it, now): (&[&Description], Range<usize>),
         hint: u32,
     ) -> Result<(), String> {
-        let kinds: Vec<_> = on_it.iter().map(|open| &open.kind).collect();
+        let (is_first, is_last) = (now.start == 0, now.end == on_it.len());
         // It can be a link that is open itself.
         let names_only = on_it.iter().all(|open| open.is_path());
+        let kinds: Vec<_> = on_it[now].iter().map(|open| &open.kind).collect();
+        let known = self.number(*old);
         let ino = match file {
-            SavedFile::Named(path) => self.open_named(host, path, &kinds, names_only)?,
+            SavedFile::Named(path) => self.open_named(host, path, &kinds, (names_only, known))?,
             SavedFile::Carried {
                 path,
                 written,
@@ -219,8 +225,8 @@ impl Opened {
             } => {
                 let hint = format!("{hint}-{}", self.files.len());
                 let about = (&*hint, *mode, *times);
-                let is_another = put_back(host, (path, *written), about, contents)?;
-                let ino = self.open_named(host, path, &kinds, false)?;
+                let is_another = is_first && put_back(host, (path, *written), about, contents)?;
+                let ino = self.open_named(host, path, &kinds, (false, known))?;
                 if is_another && !host.waits() {
                     host.log(&format!(
                         "{path}: is another file than when the process was saved"
@@ -229,8 +235,25 @@ impl Opened {
                 ino
             }
             SavedFile::Unlinked { mode, contents } => {
+                let failed =
+                    |error: proto::Error| format!("a file without a name: {}", error.text());
                 let hint = format!("{hint}-{}", self.files.len());
-                self.make_unlinked(host, (&hint, *mode), contents, kinds.len())?
+                let ino = match known {
+                    Some(ino) => ino,
+                    None => self
+                        .make_unlinked(host, (&hint, *mode), contents, is_last && kinds.len() == 1)
+                        .map_err(failed)?,
+                };
+                // When it was made it was opened once.
+                let more = kinds.len() - usize::from(is_first);
+                let opened = self.open_unlinked(host, ino, more);
+                // The name is removed then, whatever comes of it.
+                let removed = match is_last || opened.is_err() {
+                    true => self.remove_name(host),
+                    false => Ok(()),
+                };
+                opened.and(removed).map_err(failed)?;
+                ino
             }
         };
         self.files.insert(*old, ino);
@@ -242,14 +265,13 @@ impl Opened {
         host: &mut dyn Host,
         path: &str,
         kinds: &[&Kind],
-        names_only: bool,
+        (names_only, mut ino): (bool, Option<u64>),
     ) -> Result<u64, String> {
         let flags = Flags {
             nofollow: names_only,
             symlink: names_only,
             ..Flags::default()
         };
-        let mut ino = None;
         for kind in kinds {
             let (found, found_mode) = open_as(host, path, flags)?;
             self.open.push(found);
@@ -267,46 +289,55 @@ impl Opened {
         ino.ok_or_else(|| NONSENSE.to_string())
     }
 
-    /// Makes a file with these contents that has no name, open so often.
+    /// Makes a file with these contents, and opens it: without a name if it is open once, else with one for a while.
     fn make_unlinked(
         &mut self,
         host: &mut dyn Host,
         (hint, mode): (&str, u32),
         contents: &[u8],
-        times: usize,
-    ) -> Result<u64, String> {
-        let failed = |error: proto::Error| format!("a file without a name: {}", error.text());
-        if times == 1 {
-            // It never has one.
+        once: bool,
+    ) -> Result<u64, proto::Error> {
+        let ino = if once {
             let flags = Flags {
                 nameless: true,
                 ..Flags::default()
             };
-            let ino = match host.fs(&opening("/", flags, mode), &[], &mut []) {
-                Ok((Reply::Opened(attr), _)) => attr.ino,
-                Ok(_) => return Err(failed(proto::Error::Broken)),
-                Err(error) => return Err(failed(error)),
-            };
-            self.open.push(ino);
-            return write(host, ino, contents).map(|()| ino).map_err(failed);
-        }
-        let (path, ino) = make(host, "/tmp", hint, mode).map_err(failed)?;
+            match host.fs(&opening("/", flags, mode), &[], &mut [])? {
+                (Reply::Opened(attr), _) => attr.ino,
+                _ => return Err(proto::Error::Broken),
+            }
+        } else {
+            let (path, ino) = make(host, "/tmp", hint, mode)?;
+            self.name = Some(path);
+            ino
+        };
         self.open.push(ino);
-        // The name is removed at once, whatever comes of it.
-        let mut made = write(host, ino, contents);
-        for _ in 1..times {
-            made = made.and_then(|()| {
-                let again = host.fs(&opening(&path, Flags::default(), 0), &[], &mut [])?;
-                match again {
-                    (Reply::Opened(attr), _) if attr.ino == ino => self.open.push(ino),
-                    _ => return Err(proto::Error::Broken),
-                }
-                Ok(())
-            });
+        write(host, ino, contents).map(|()| ino)
+    }
+
+    /// Opens a file that is to have no name, and still has one, so often.
+    fn open_unlinked(
+        &mut self,
+        host: &mut dyn Host,
+        ino: u64,
+        times: usize,
+    ) -> Result<(), proto::Error> {
+        for _ in 0..times {
+            let path = self.name.as_deref().ok_or(proto::Error::Broken)?;
+            match host.fs(&opening(path, Flags::default(), 0), &[], &mut [])? {
+                (Reply::Opened(attr), _) if attr.ino == ino => self.open.push(ino),
+                _ => return Err(proto::Error::Broken),
+            }
         }
-        let unlinked = host.fs(&Request::Unlink { path }, &[], &mut []);
-        made.and(unlinked.map(|_| ())).map_err(failed)?;
-        Ok(ino)
+        Ok(())
+    }
+
+    /// Removes the name of a file that is to have none.
+    fn remove_name(&mut self, host: &mut dyn Host) -> Result<(), proto::Error> {
+        match self.name.take() {
+            Some(path) => host.fs(&Request::Unlink { path }, &[], &mut []).map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// How many are open.
@@ -325,7 +356,8 @@ impl Opened {
     }
 
     /// Closes all of them.
-    pub(super) fn close(self, host: &mut dyn Host) {
+    pub(super) fn close(mut self, host: &mut dyn Host) {
+        let _ = self.remove_name(host);
         for ino in self.open {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
@@ -387,7 +419,8 @@ fn put_back(
     let (from, ino) = made.map_err(failed)?;
     let written = write(host, ino, contents);
     set_times(host, ino, times);
-    // What is on a disk may not be durable yet, and never become so. Then what had the name keeps it. Nobody is told what becomes of closing.
+    // What is on a disk may not be durable yet, and never become so. Then what had the name keeps it. Nobody is told
+    // what becomes of closing.
     let synced = written.and_then(|()| host.fs(&Request::Sync { ino }, &[], &mut []));
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     let to = path.to_string();

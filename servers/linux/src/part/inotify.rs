@@ -1,7 +1,8 @@
 //! Instances of `inotify` in an image: what they watch, and what has not been read.
 //!
-//! Files that are watched are named by their paths, as others are; those without a name that somebody of the tree has open by that. What is not there any more
-//! when the tree is restored has been removed meanwhile: who watched it is told so, as if that had happened before its eyes.
+//! Files that are watched are named by their paths, as others are; those without a name that somebody of the tree has
+//! open by that. What is not there any more when the tree is restored has been removed meanwhile: who watched it is
+//! told so, as if that had happened before its eyes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;

@@ -9,12 +9,14 @@
 //! What the tree shares with processes outside of it cannot be saved, and [`save()`] says what that is ([`Refusal`]). What comes
 //! back is hostile input: [`Rebuilding`] believes nothing.
 //!
-//! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together; [`check`]: what an image must obey;
+//! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together;
+//! * [`bounds`]: how many there can be of each thing; [`check`]: what an image must obey;
 //! * [`mod@show`]: what is in it, for people;
 //! * [`mod@inotify`]: instances of `inotify`, and what they watch;
 //! * [`mod@file`]: files, which are named by path, since inode numbers mean nothing in another boot.
 
 mod adopt;
+mod bounds;
 mod check;
 mod file;
 mod inotify;
@@ -51,7 +53,7 @@ use crate::work::Spent;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 22;
+const VERSION: u32 = 23;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -62,6 +64,10 @@ const MAX_FILES: u32 = crate::process::MAX_FDS;
 const DECODED: u64 = 80;
 /// What it takes to encode something, in times of its length, and to read it in pieces.
 const ENCODED: u64 = 4;
+/// So much is done at once, in descriptors that are looked at, written, or opened.
+const STEP: usize = 2000;
+/// What a file takes, in descriptors.
+const FILE: usize = 64;
 /// Why a tree cannot be saved for want of memory.
 const OUT: &str = "memory is out";
 /// Why an image cannot be restored that no tree could have made.
@@ -256,7 +262,7 @@ struct SavedTask {
     awaits: Option<ipc::Wait>,
 }
 
-/// Why a tree cannot be saved.
+/// Why a tree cannot be saved, or its files not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// For this reason.

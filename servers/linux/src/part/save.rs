@@ -15,7 +15,7 @@ use super::file::{SavedFile, MAX_CARRIED};
 use super::inotify;
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
-    SavedWatch, DECODED, ENCODED, MAX_FILES, OUT, VERSION,
+    SavedWatch, DECODED, ENCODED, FILE, MAX_FILES, OUT, STEP, VERSION,
 };
 use crate::calls::memfd::MAX_NAME;
 use crate::files::{Reply, Request};
@@ -43,14 +43,11 @@ const TASK: u64 = 1 << 10;
 /// About how long a process is, encoded.
 const PROCESS: u64 = 8 << 10;
 
-/// So much is done at once, in descriptors that are looked at or written.
-const STEP: usize = 2000;
 /// Most descriptors of a part of a tree: those that are not saved with it go on, so that it has to be looked at at once.
 const MOST_CUT: usize = 4 * STEP;
-/// A tree of at most so many bytes, encoded, is read again before it is saved. That takes as long as a step; for a larger one others would have to wait.
+/// A tree of at most so many bytes, encoded, is read again before it is saved. That takes as long as a step; for a
+/// larger one others would have to wait.
 const LOOKED_AT: usize = 64 << 10;
-/// What a file takes, in descriptors.
-const FILE: usize = 64;
 /// About how many bytes of memory a descriptor takes while its tree is saved.
 const DESCRIPTOR: u64 = 400;
 
@@ -76,8 +73,8 @@ pub struct Made {
     pub objects: Vec<u64>,
 }
 
-/// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there is much, or if files on a
-/// disk are waited for.
+/// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there
+/// is much, or if files on a disk are waited for.
 #[derive(Default)]
 pub struct Gathered {
     files: BTreeMap<u64, SavedFile>,
@@ -115,7 +112,8 @@ impl Gathered {
         (64 * count + paths.flatten().map(String::len).sum::<usize>()) as u64
     }
 
-    /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be the last one who has it.
+    /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be
+    /// the last one who has it.
     pub fn forget_tasks(&mut self) {
         self.things = None;
     }
@@ -309,9 +307,10 @@ impl core::fmt::Display for Place {
 }
 
 impl What {
-    /// The processes that are saved: the tree, of its root, and else those that have come of the process. If what leaves the set is cut, and the process
-    /// is of another group than its parent, they are also the others of that group and what has come of them: a job of a shell. Each stands behind
-    /// its parent, and those that have ended are among them.
+    /// The processes that are saved: the tree, of its root, and else those that have come of the process. If what
+    /// leaves the set is cut, and the process is of another group than its parent, they are also the others of that
+    /// group and what has come of them: a job of a shell. Each stands behind its parent, and those that have ended are
+    /// among them.
     #[must_use]
     pub fn set(&self, system: &System) -> Vec<Pid> {
         let root = self.root;
@@ -718,18 +717,17 @@ impl Things {
 
     /// Fails if somebody else has a file of memory open, too.
     fn are_open_to_nobody(&self, system: &System) -> Result<(), Refusal> {
-        for ino in self
-            .files
-            .keys()
-            .filter(|ino| system.memfds.contains_key(ino))
-        {
-            let own = self.descriptions.all.iter();
-            let own = own.filter(|open| open.borrow().ino() == Some(*ino));
-            if system.busy.descriptions(*ino) > own.count() {
-                return Err(Refusal::Shared(
-                    "a file of memory (memfd_create)".to_string(),
-                ));
+        let mut own: BTreeMap<u64, usize> = BTreeMap::new();
+        let all = self.descriptions.all.iter();
+        for ino in all.filter_map(|open| open.borrow().ino()) {
+            if system.memfds.contains_key(&ino) {
+                *own.entry(ino).or_default() += 1;
             }
+        }
+        let is_shared = |(ino, count): (&u64, &usize)| system.busy.descriptions(*ino) > *count;
+        if own.iter().any(is_shared) {
+            let what = "a file of memory (memfd_create)";
+            return Err(Refusal::Shared(what.to_string()));
         }
         Ok(())
     }

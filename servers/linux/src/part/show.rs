@@ -23,7 +23,7 @@ impl Shown {
     /// # Errors
     /// A sentence, if there is no such tree.
     pub fn read(bytes: &[u8], room: impl FnOnce(u64) -> bool) -> Result<Self, String> {
-        let (saved, files) = read(bytes, room)?;
+        let (saved, files) = read(bytes, None, room)?;
         let files = files.into_iter().collect();
         Ok(Shown { saved, files })
     }

@@ -3,8 +3,11 @@
 use crate::memory::{Areas, PAGE};
 use crate::trace::{Stop, Trace};
 
-use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner};
+use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner, SavedSocket};
+use crate::process::Entry;
+use crate::socket::{Family, State, Style};
 use alloc::string::ToString;
+use alloc::vec;
 use alloc::vec::Vec;
 use services::process::Status;
 
@@ -34,6 +37,8 @@ pub(crate) enum Forged {
     MemoryNowhere,
     MemoryOfNobody,
     RootElsewhere,
+    ArgumentsEndless,
+    EnvironmentEndless,
     ThreadInOtherMemory,
     ThreadWithOtherActions,
     PlaceTwice,
@@ -49,6 +54,11 @@ pub(crate) enum Forged {
     SocketNowhere,
     SocketTwice,
     PeerNowhere,
+    SocketInItself,
+    SocketsInARing,
+    ConnectionWithConnections,
+    ListenerOfDatagrams,
+    ConnectionOfOtherFamily,
     RightNowhere,
     RightInNoMessage,
     FileNowhere,
@@ -56,6 +66,7 @@ pub(crate) enum Forged {
     FileUp,
     FileMode,
     DirectoryWithContents,
+    DirectoryWithMuchPending,
     LockNowhere,
     LockOfNobody,
     LockOfOther,
@@ -124,7 +135,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 108] = [
+    pub(crate) const ALL: [Forged; 116] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -146,6 +157,8 @@ impl Forged {
         Forged::MemoryNowhere,
         Forged::MemoryOfNobody,
         Forged::RootElsewhere,
+        Forged::ArgumentsEndless,
+        Forged::EnvironmentEndless,
         Forged::ThreadInOtherMemory,
         Forged::ThreadWithOtherActions,
         Forged::PlaceTwice,
@@ -161,6 +174,11 @@ impl Forged {
         Forged::SocketNowhere,
         Forged::SocketTwice,
         Forged::PeerNowhere,
+        Forged::SocketInItself,
+        Forged::SocketsInARing,
+        Forged::ConnectionWithConnections,
+        Forged::ListenerOfDatagrams,
+        Forged::ConnectionOfOtherFamily,
         Forged::RightNowhere,
         Forged::RightInNoMessage,
         Forged::FileNowhere,
@@ -168,6 +186,7 @@ impl Forged {
         Forged::FileUp,
         Forged::FileMode,
         Forged::DirectoryWithContents,
+        Forged::DirectoryWithMuchPending,
         Forged::LockNowhere,
         Forged::LockOfNobody,
         Forged::LockOfOther,
@@ -422,6 +441,8 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.tasks[other].memory = 0;
             saved.tasks[other].place = 0x300;
         }
+        Forged::ArgumentsEndless => saved.memories[0].args = (PAGE, u64::MAX),
+        Forged::EnvironmentEndless => saved.memories[1].environment = (crate::memory::END, 1),
         Forged::RootElsewhere => saved.tasks.iter_mut().for_each(|t| t.memory ^= 1),
         Forged::ThreadInOtherMemory => {
             let thread = thread(saved);
@@ -461,6 +482,40 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.tables[0].push((1000, false, number));
         }
         Forged::PeerNowhere => saved.sockets[0].socket.peer = Some(u64::MAX),
+        Forged::SocketInItself => {
+            let mut one = listener(saved, u64::MAX);
+            one.socket.ready.push_back(u64::MAX);
+            saved.sockets.push(one);
+        }
+        Forged::SocketsInARing => {
+            for (id, next) in [(u64::MAX - 1, u64::MAX), (u64::MAX, u64::MAX - 1)] {
+                let mut one = listener(saved, id);
+                one.socket.ready.push_back(next);
+                saved.sockets.push(one);
+            }
+        }
+        Forged::ConnectionWithConnections => {
+            let other = saved.sockets[1].id;
+            saved.sockets[0].socket.ready.push_back(other);
+        }
+        Forged::ListenerOfDatagrams | Forged::ConnectionOfOtherFamily => {
+            // A new one that is open, and a connection at it.
+            let (mut one, mut end) = (listener(saved, u64::MAX - 1), listener(saved, u64::MAX));
+            end.socket.state = State::Connected;
+            match forged {
+                Forged::ListenerOfDatagrams => {
+                    (one.socket.style, end.socket.style) = (Style::Datagram, Style::Datagram);
+                }
+                _ => end.socket.family = Family::V4,
+            }
+            one.socket.ready.push_back(end.id);
+            let mut description = saved.descriptions[socket(saved)].clone();
+            description.kind = Kind::Socket { id: one.id };
+            saved.descriptions.push(description);
+            let number = saved.descriptions.len() as u32 - 1;
+            saved.tables[0].push((1000, false, number));
+            saved.sockets.extend([one, end]);
+        }
         Forged::RightNowhere => saved.sockets[0].rights.push((0, Vec::from([99]))),
         Forged::RightInNoMessage => saved.sockets[0].rights.push((0, Vec::from([0]))),
         Forged::FileNowhere => files.clear(),
@@ -479,6 +534,24 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
                 pending: Vec::new(),
                 cookie: 0,
             };
+        }
+        Forged::DirectoryWithMuchPending => {
+            let ino = saved.descriptions[file(saved)].ino().unwrap();
+            let entry = Entry {
+                ino: 1,
+                mode: 0o100_644,
+                name: "name".to_string(),
+            };
+            let all = saved.descriptions.iter_mut();
+            for description in all.filter(|d| d.ino() == Some(ino)) {
+                description.kind = Kind::Directory {
+                    ino,
+                    pending: vec![entry.clone(); 1000],
+                    cookie: 0,
+                };
+            }
+            let named = files.iter_mut().filter(|file| file.0 == ino);
+            named.for_each(|file| file.1 = SavedFile::Named("/tmp".to_string()));
         }
         Forged::LockNowhere => saved.locks[0].ino = u64::MAX,
         Forged::LockOfNobody => saved.locks[0].owner = SavedOwner::Files(99),
@@ -630,6 +703,57 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         Forged::PtyTermios => saved.ptys[0].termios.truncate(20),
         Forged::PtySession => saved.ptys[0].session = Some(0),
     }
+}
+
+/// A socket that listens, of which nothing else speaks yet.
+fn listener(saved: &Saved, id: u64) -> SavedSocket {
+    let mut socket = saved.sockets[0].socket.clone();
+    (socket.state, socket.peer) = (State::Listening, None);
+    let (path, is_found, rights) = (None, false, Vec::new());
+    SavedSocket {
+        id,
+        socket,
+        path,
+        is_found,
+        rights,
+    }
+}
+
+/// A true part of a tree whose lists of memory objects and files of memory each have `count` elements: every one of the files is
+/// sealed and that of an object.
+pub(crate) fn forge_many(part: &[u8], count: u32) -> Vec<u8> {
+    let (version, tree, mut files): (u32, Vec<u8>, Vec<(u64, SavedFile)>) =
+        postcard::from_bytes(part).unwrap();
+    let mut saved: Saved = postcard::from_bytes(&tree).unwrap();
+    let (_, memfd) = &saved.memfds[0];
+    let mut memfd = memfd.clone();
+    memfd.seals |= linux_raw_sys::general::F_SEAL_WRITE;
+    let mut all = saved.descriptions.iter();
+    let description = all.find(|d| matches!(d.kind, crate::process::Kind::File { .. }));
+    let mut description = description.unwrap().clone();
+    let object = saved.objects[1].clone();
+    (saved.memfds, saved.objects) = Default::default();
+    for number in 0..count {
+        let ino = (1 << 40) + u64::from(number);
+        description.kind = crate::process::Kind::File { ino };
+        saved.descriptions.push(description.clone());
+        saved.memfds.push((ino, memfd.clone()));
+        let mut object = object.clone();
+        object.id = u64::from(number);
+        object.description = Some(saved.descriptions.len() as u32 - 1);
+        saved.objects.push(object);
+        let contents = Vec::new();
+        files.push((ino, SavedFile::Unlinked { mode: 0, contents }));
+    }
+    files.truncate(1000);
+    let tree = postcard::to_allocvec(&saved).unwrap();
+    let tree = Bytes(&tree);
+    postcard::to_allocvec(&Part {
+        version,
+        tree,
+        files,
+    })
+    .unwrap()
 }
 
 fn rename(files: &mut [(u64, SavedFile)], to: &str) {

@@ -50,7 +50,8 @@ impl Table {
         }
     }
 
-    /// Takes an exception of a task that came to the keeper with this number, if it is a debugger's: whether the thread goes on with the registers that it has.
+    /// Takes an exception of a task that came to the keeper with this number, if it is a debugger's: whether the thread
+    /// goes on with the registers that it has.
     #[cold]
     pub(super) fn take(
         &mut self,
@@ -124,9 +125,9 @@ impl Table {
                 let _ = living.stop();
             }
             if stepping.contains(&tid) {
-                let _ = debug::change(living.thread(), |state| {
-                    state.registers.rflags |= SINGLE_STEP
-                });
+                let _ = living
+                    .thread()
+                    .change(|state| state.registers.rflags |= SINGLE_STEP);
             }
         }
         if let Ok(memory) = self.memory_of(pid) {

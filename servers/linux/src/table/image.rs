@@ -22,9 +22,10 @@ use crate::disk;
 use crate::world::{short, Memory, Seat, View};
 
 impl Table {
-    /// Freezes the tree of a process, or of a process what [`What::set`] finds, and makes its part, in these ways of [`mod@keep`]: the length of that, the name of the process, and references. All of
-    /// the tree stands still before anything of it is looked at, or nothing of it does. [`Error::WouldBlock`]: it stands still, and files on a disk are waited for
-    /// ([`Table::frozen`]).
+    /// Freezes the tree of a process, or of a process what [`What::set`] finds, and makes its part, in these ways of
+    /// [`mod@keep`]: the length of that, the name of the process, and references. All of the tree stands still before
+    /// anything of it is looked at, or nothing of it does. [`Error::WouldBlock`]: it stands still, and files on a disk
+    /// are waited for ([`Table::frozen`]).
     pub(crate) fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error> {
         let what = What {
             root: pid,
@@ -184,8 +185,8 @@ impl Table {
         Ok((length, short(&name).into_bytes(), regions))
     }
 
-    /// Has calls of a tree that is to be saved go on that have begun something on a disk which cannot be begun again: an image knows of a call only that it is
-    /// to be made. Whether there are any.
+    /// Has calls of a tree that is to be saved go on that have begun something on a disk which cannot be begun again:
+    /// an image knows of a call only that it is to be made. Whether there are any.
     fn finish_calls(&mut self, tree: &[Pid]) -> bool {
         let tids = tree.iter().flat_map(|pid| self.tasks_of(*pid));
         let begun: Vec<_> = tids.filter(|tid| self.world.disk.has_begun(*tid)).collect();
@@ -346,8 +347,8 @@ impl Table {
         }
     }
 
-    /// Stops a process once more; the root of a tree with all that are in that. Those that are frozen with a process of a tree are stopped as by their shell,
-    /// which lets them go on as it does others.
+    /// Stops a process once more; the root of a tree with all that are in that. Those that are frozen with a process of
+    /// a tree are stopped as by their shell, which lets them go on as it does others.
     pub(crate) fn stop(&mut self, pid: Pid) -> Result<(), Error> {
         if self.proven(pid)?.stops >= MAX_HOLDS {
             return Err(Error::Limit);
@@ -642,8 +643,8 @@ impl Table {
         Ok(())
     }
 
-    /// Has a task that was restored see time go on, and find that its clock is another one. It does that for each task, all of which may have one memory: what
-    /// counts is that the number changes.
+    /// Has a task that was restored see time go on, and find that its clock is another one. It does that for each task,
+    /// all of which may have one memory: what counts is that the number changes.
     fn set_clock(&self, living: &Living) -> Result<(), OutOfMemory> {
         let shared = living.task.shares.memory.borrow();
         let Some(clock) = self.world.clock().filter(|_| shared.areas.have_clock()) else {
@@ -896,10 +897,15 @@ impl Table {
             view.world.disk.begin(disk::of_tree(pid));
             let open = rebuilding.open(&mut view);
             let waits = view.world.disk.end();
-            match open? {
-                true => break,
-                false if waits => return Ok(None),
-                false => {}
+            match open {
+                Ok(()) => break,
+                Err(Refusal::Later) if waits => return Ok(None),
+                Err(Refusal::Later) => {}
+                Err(Refusal::Turn) => {
+                    self.saving.push(pid);
+                    return Ok(None);
+                }
+                Err(refusal) => return Err(refusal.sentence("")),
             }
         }
         if !rebuilding.bind(pid, &mut self.system, &mut view)? {

@@ -1,7 +1,8 @@
 //! Native programs that Linux programs have started ([`personality::native`]).
 //!
-//! The manager of native programs answers when a file has been read, and when the program has ended: a thread for each program waits for that, and
-//! leaves what it hears for the server, which looks when the bell rings. The program gets what the tree of its caller was given, and nothing else.
+//! The manager of native programs answers when a file has been read, and when the program has ended: a thread for each
+//! program waits for that, and leaves what it hears for the server, which looks when the bell rings. The program gets
+//! what the tree of its caller was given, and nothing else.
 
 use abi::message::ExceptionMessage;
 use alloc::string::{String, ToString};

@@ -64,8 +64,8 @@ impl Table {
         }
     }
 
-    /// Somebody has typed Ctrl-C or Ctrl-Z while a tree had the console: whether its foreground group gets the signal. Ctrl-Z in a tree without
-    /// job control is for whoever started the tree.
+    /// Somebody has typed Ctrl-C or Ctrl-Z while a tree had the console: whether its foreground group gets the signal.
+    /// Ctrl-Z in a tree without job control is for whoever started the tree.
     pub(crate) fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error> {
         self.group(pid)?;
         Ok(self.system.typed(pid, suspend))

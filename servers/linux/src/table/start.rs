@@ -217,6 +217,7 @@ impl Table {
                 kind,
                 flags,
                 offset: 0,
+                owner: None,
             };
             self.system.busy.opened(&description);
             let mut files = task.shares.files.borrow_mut();

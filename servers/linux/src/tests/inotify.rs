@@ -211,7 +211,8 @@ fn what_has_gone_meanwhile_is_told_of() {
     assert_eq!(host.opens, before);
 }
 
-/// Whatever is watched, done to files and read in whatever order, saved or not: calls end, queues are bounded, and when all is closed nothing is left.
+/// Whatever is watched, done to files and read in whatever order, saved or not: calls end, queues are bounded, and when
+/// all is closed nothing is left.
 #[test]
 fn wild_watches_of_files_end() {
     let mut restored = 0;

@@ -1,8 +1,9 @@
 //! Sockets that reach other machines, before a network that is played.
 
 use super::*;
-use crate::outside::{Answer, Ask, Here, Link, Place, Request, Said, Stage};
+use crate::outside::{Answer, Ask, Here, Link, Place, Request, Requests, Said, Stage};
 use crate::socket::{mapped, Style};
+use crate::system::Payer;
 use proto::Error;
 
 const ADDRESS: u64 = 0x10_0000;
@@ -60,10 +61,21 @@ impl One {
         self.system.answered(Answer { link, said });
     }
 
-    /// All that is asked for now.
+    /// All that is asked for now. What is over is so at once.
     fn asked(&mut self) -> Vec<Ask> {
-        let requests = self.system.take_requests();
-        requests.into_iter().map(|request| request.what).collect()
+        let mut asked = Vec::new();
+        loop {
+            let requests = self.system.take_requests();
+            if requests.is_empty() {
+                return asked;
+            }
+            for Request { link, what, .. } in requests {
+                if matches!(what, Ask::Close | Ask::Finish(_)) {
+                    self.says(link, Said::Closed);
+                }
+                asked.push(what);
+            }
+        }
     }
 
     /// As [`One::adopt`], with a network that answers so.
@@ -75,7 +87,9 @@ impl One {
         let mut system = System::new();
         let pid = system.create(None).unwrap();
         let mut rebuilding = part::Rebuilding::new(bytes, (1, 0), host)?;
-        while !rebuilding.open(host)? {}
+        while let Err(refusal) = rebuilding.open(host) {
+            assert_eq!(refusal, part::Refusal::Later);
+        }
         loop {
             match rebuilding.bind(pid, &mut system, host) {
                 Ok(true) => break,
@@ -482,8 +496,79 @@ fn a_payer_has_a_share_outside() {
         "{asked:?}"
     );
     process.close_all(&mut host);
+    process.asked();
     assert!(process.system.has_no_sockets());
     assert_eq!(process.system.counted_things(Thing::Outside), 0);
+}
+
+/// A network that never answers: whoever asks for port after port, and closes the sockets, has asked for no more than it may
+/// have, and others do not wait behind it.
+#[test]
+fn what_is_asked_for_is_bounded_though_it_is_closed() {
+    let (mut host, mut process) = machine();
+    let mut requests = Requests::new();
+    let (mut parked, mut refused, mut most) = (0, 0, 0);
+    for port in 0..10_000u16 {
+        let fd = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
+        write_name(&mut host, [0; 4], 1 + port);
+        match process.call(&mut host, &registers(nr::bind, &[fd, ADDRESS, 16])) {
+            Outcome::Park(_) => parked += 1,
+            Outcome::Go { registers, .. } => {
+                assert_eq!(registers.rax, ENOBUFS.rax());
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+        let asked = process.system.take_requests();
+        asked.into_iter().for_each(|request| requests.put(request));
+        most = most.max(requests.count());
+    }
+    assert_eq!((parked, refused), (96, 10_000 - 96), "S2");
+    // What was closed before it was begun is not begun.
+    assert_eq!(most, 96, "S2: {most} requests wait");
+    // Who asks for little is among the first.
+    let payer = Payer::Tree(99);
+    let what = Ask::Listen(1);
+    let (link, style) = (u64::MAX, Style::Stream);
+    requests.put(Request { link, payer, what });
+    let first = requests.take(2);
+    assert!(first.iter().any(|request| request.payer == payer));
+    // When the thread has heard of it, all is as before.
+    let rest = requests.take(usize::MAX);
+    for Request { link, what, .. } in first.into_iter().chain(rest) {
+        if what == Ask::Close {
+            process.says(link, Said::Closed);
+        }
+    }
+    assert_eq!(process.system.counted_things(Thing::Outside), 0);
+    let fd = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
+    let port = 7;
+    write_name(&mut host, [0; 4], port);
+    let request = process.asks(&mut host, nr::bind, &[fd, ADDRESS, 16]);
+    assert_eq!(request.what, Ask::Bind { style, port });
+    process.close_all(&mut host);
+    process.asked();
+    assert_eq!(process.system.counted_things(Thing::Outside), 0);
+}
+
+/// Those of one payer come in their order, and payers in turn.
+#[test]
+fn requests_of_payers_are_taken_in_turn() {
+    let mut requests = Requests::new();
+    for (tree, count) in [(1, 5), (2, 1), (3, 3)] {
+        for number in 0..count {
+            let (link, payer) = (10 * u64::from(tree) + number, Payer::Tree(tree));
+            let what = Ask::Listen(0);
+            requests.put(Request { link, payer, what });
+        }
+    }
+    let mut taken = Vec::new();
+    for most in [2, 1, 4, 9] {
+        taken.extend(requests.take(most).into_iter().map(|request| request.link));
+    }
+    assert_eq!(taken, [10, 20, 30, 11, 31, 12, 32, 13, 14]);
+    assert_eq!(requests.count(), 0);
 }
 
 /// What is bound outside and has no connection there is saved, and bound again; not if the port is another one's then.
@@ -569,6 +654,8 @@ fn wild_networks_leave_nothing() {
             while !open.is_empty() && random.u32(..4) > 0 {
                 let Request { link, what, .. } = open.swap_remove(random.usize(..open.len()));
                 let said = match (random.u32(..12), what) {
+                    // That has one answer.
+                    (_, Ask::Finish(_) | Ask::Close) => Said::Closed,
                     (0, _) => Said::Down,
                     (1, _) => Said::Failed(Error::Exists),
                     (2, Ask::Write(_) | Ask::Send(..)) => Said::Unsent(Error::Reset),
@@ -586,7 +673,6 @@ fn wild_networks_leave_nothing() {
                     (_, Ask::Read(most)) => Said::Read(vec![7; random.usize(1..=most)]),
                     (_, Ask::Receive) => Said::Received(OTHER, vec![7; random.usize(..1472)]),
                     (_, Ask::Write(_) | Ask::Send(..) | Ask::Shut) => Said::Written,
-                    (_, Ask::Finish(_) | Ask::Close) => continue,
                 };
                 process.says(link, said);
                 open.extend(process.system.take_requests());
@@ -594,6 +680,12 @@ fn wild_networks_leave_nothing() {
             assert!(process.system.sockets_are_bounded(), "seed {seed}");
         }
         process.close_all(&mut host);
+        for Request { link, what, .. } in &open {
+            if matches!(what, Ask::Finish(_) | Ask::Close) {
+                process.says(*link, Said::Closed);
+            }
+        }
+        process.asked();
         assert!(process.system.has_no_sockets(), "seed {seed}");
         assert_eq!(process.system.outside.count(), 0, "seed {seed}");
         assert_eq!(process.system.counted_things(Thing::Outside), 0);

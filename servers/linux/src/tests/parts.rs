@@ -9,8 +9,9 @@ struct Shell {
     job: [Task; 3],
 }
 
-/// What the shell has open, beside what [`example`] has: a pipe (0 and 1), a socket and its other end (2 and 3), a terminal (5 and 6), and a pipe of the job (7 and 8), of which the shell has closed its own ends.
-/// The job has closed 0, 3 and 5.
+/// What the shell has open, beside what [`example`] has: a pipe (0 and 1), a socket and its other end (2 and 3), a
+/// terminal (5 and 6), and a pipe of the job (7 and 8), of which the shell has closed its own ends. The job has closed
+/// 0, 3 and 5.
 fn shell(host: &mut Fake) -> Shell {
     let mut shell = example(host);
     assert_eq!(shell.result(host, nr::pipe, &[0x10_0000]), 0);

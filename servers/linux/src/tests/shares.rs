@@ -392,21 +392,30 @@ fn each_of_several_messages_is_sent_whole() {
         process.result_beside(host, nr::read, &[fd(0), 0x10_0800, length])
     };
     assert_eq!(process.result(&mut host, nr::fcntl, &[fd(1), 4, 0]), 0);
-    filled -= read(&mut process, &mut host, 100);
+    for _ in 0..8 {
+        filled -= read(&mut process, &mut host, 512);
+    }
     let words = |host: &mut Fake, at: u64, words: &[u64]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         host.write_memory(at, &bytes).unwrap();
     };
-    for n in 0..2 {
-        let vector = 0x10_0200 + 16 * n;
-        words(&mut host, HEADERS + 64 * n, &[0, 0, vector, 1, 0, 0, 0, 0]);
+    // The first one is larger than that: the same 300 bytes twenty times.
+    for (n, vector, ranges) in [(0, 0x10_0200, 20), (1, 0x10_0340, 1)] {
+        let header = [0, 0, vector, ranges, 0, 0, 0, 0];
+        words(&mut host, HEADERS + 64 * n, &header);
     }
-    words(&mut host, 0x10_0200, &[FIRST, 300, FIRST + 300, 5]);
+    words(&mut host, 0x10_0200, &[FIRST, 300].repeat(20));
+    words(&mut host, 0x10_0340, &[FIRST + 300, 5]);
     let content: Vec<u8> = (0..305u32).map(|n| n as u8).collect();
     host.write_memory(FIRST, &content).unwrap();
     let send = registers(nr::sendmmsg, &[fd(1), HEADERS, 2, 0]);
     let outcome = process.call(&mut host, &send);
     assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    let moved = process.task.wait.map_or(0, |wait| wait.progress);
+    assert!(
+        (1..6000).contains(&moved),
+        "a part of the first message is sent: {moved}"
+    );
     while filled > 0 {
         filled -= read(&mut process, &mut host, 512.min(filled as u64));
     }
@@ -420,5 +429,89 @@ fn each_of_several_messages_is_sent_whole() {
         host.read_memory(0x10_0800, &mut bytes).unwrap();
         all.extend(bytes);
     }
-    assert_eq!(all, content, "each message is sent once, and whole");
+    let wanted = [content[..300].repeat(20), content[300..].to_vec()].concat();
+    assert!(all == wanted, "each message is sent once, and whole");
+}
+
+/// The word of a lock is what its owner may no longer write to when he ends: it stays as it is, and who waits has the lock.
+#[test]
+fn the_end_of_an_owner_writes_nothing_that_he_may_only_read() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut owner = thread_of(&mut process, &mut host);
+    let mut waiter = thread_of(&mut process, &mut host);
+    let system = &mut process.system;
+    let lock = futex(linux::FUTEX_LOCK_PI, 0, 0, 0, 0);
+    assert_eq!(returns(&mut owner, system, &mut host, &lock), 0);
+    parks(&mut waiter, system, &mut host, &lock);
+    let read_only = [WORD & !(PAGE - 1), PAGE, u64::from(READ)];
+    assert_eq!(process.result(&mut host, nr::mprotect, &read_only), 0);
+    let word = |host: &mut Fake| {
+        let mut word = [0; 4];
+        host.read_memory(WORD, &mut word).unwrap();
+        u32::from_le_bytes(word)
+    };
+    let before = word(&mut host);
+    let exit = registers(nr::exit, &[0]);
+    let left = emulate::call(&mut owner, &mut process.system, &mut host, &exit);
+    assert!(matches!(left, Outcome::Left));
+    assert_eq!(word(&mut host), before);
+    assert_eq!(process.system.futexes.take_granted(), [waiter.tid]);
+}
+
+/// Groups are those of a tree, though all trees are in one session.
+#[test]
+fn nobody_joins_the_group_of_another_tree() {
+    let mut process = One::new("/");
+    let own = process.task.pid;
+    let system = &mut process.system;
+    let other = system.create(None).unwrap();
+    let group = system.find(other).unwrap().group;
+    let sessions = [own, other].map(|pid| system.find(pid).unwrap().session);
+    assert_eq!(sessions[0], sessions[1]);
+    assert_eq!(system.set_group(own, own, group), Err(EPERM));
+    assert!(!system.is_group_of_session(own, group));
+    assert!(system.those(own, Which::Group(group)).is_empty());
+    assert_eq!(system.those(other, Which::Group(group))[..], [other]);
+}
+
+/// A file that is sealed for the future is written by mappings that were there before, and by no new ones.
+#[test]
+fn what_is_sealed_for_the_future_has_no_new_writable_mappings() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"memory\0").unwrap();
+    let seals = u64::from(linux::MFD_ALLOW_SEALING);
+    let fd = process.result(&mut host, nr::memfd_create, &[0x10_0000, seals]) as u64;
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[fd, PAGE]), 0);
+    let shared = u64::from(linux::MAP_SHARED);
+    let (reads, writes) = (u64::from(READ), u64::from(READ | WRITE));
+    let map = |process: &mut One, host: &mut Fake, prot: u64| {
+        process.result(host, nr::mmap, &[0, PAGE, prot, shared, fd, 0])
+    };
+    let old = map(&mut process, &mut host, writes) as u64;
+    let seal = [
+        fd,
+        u64::from(linux::F_ADD_SEALS),
+        u64::from(linux::F_SEAL_FUTURE_WRITE),
+    ];
+    assert_eq!(process.result(&mut host, nr::fcntl, &seal), 0);
+    assert_eq!(map(&mut process, &mut host, writes), EPERM.rax() as i64);
+    let new = map(&mut process, &mut host, reads) as u64;
+    for (at, outcome) in [(new, EACCES.rax() as i64), (old, 0)] {
+        let protect = [at, PAGE, writes];
+        assert_eq!(process.result(&mut host, nr::mprotect, &protect), outcome);
+    }
+    // So it is in an image.
+    let saved = process.save(&mut host).unwrap();
+    let mut system = System::new();
+    let pid = system.create(None).unwrap();
+    let mut host = Fake::new();
+    example(&mut host);
+    let adopted = part::adopt(&saved, (1, 1), 0, pid, &mut system, &mut host);
+    let task = adopted.unwrap().tasks.remove(0).task;
+    let mut again = One { task, system };
+    let protect = [new, PAGE, writes];
+    let refused = again.result(&mut host, nr::mprotect, &protect);
+    assert_eq!(refused, EACCES.rax() as i64);
 }

@@ -436,3 +436,83 @@ fn ignoring_a_signal_drops_all_of_it() {
     let left = process.system.process(process.task.pid).pending.set();
     assert_eq!((left, process.task.signals.pending.set()), (0, 0));
 }
+
+/// Pages of memory objects are given back in turns: one range, however many areas show it, is one request. No handler runs in between.
+#[test]
+fn pages_of_objects_are_given_back_in_turns() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let count = 3 * crate::calls::memory::RANGES_AT_ONCE as u64;
+    host.write_memory(0x10_0000, b"memory\0").unwrap();
+    let fd = process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]) as u64;
+    let size = [fd, count * PAGE];
+    assert_eq!(process.result(&mut host, nr::ftruncate, &size), 0);
+    let shared = u64::from(linux::MAP_SHARED);
+    let map = |process: &mut One, host: &mut Fake, at: u64, pages: u64, flags: u32| {
+        let flags = shared | u64::from(flags);
+        process.result(host, nr::mmap, &[at, pages * PAGE, 3, flags, fd, 0]) as u64
+    };
+    let advice = u64::from(linux::MADV_REMOVE);
+    // One mapping in many areas.
+    let whole = map(&mut process, &mut host, 0, count, 0);
+    for page in (0..count).step_by(2) {
+        let protect = [whole + page * PAGE, PAGE, 7];
+        assert_eq!(process.result(&mut host, nr::mprotect, &protect), 0);
+    }
+    let id = process
+        .memory()
+        .areas
+        .find(whole)
+        .unwrap()
+        .object()
+        .unwrap();
+    host.write_object(id, 7 * PAGE, b"theirs").unwrap();
+    let remove = [whole, count * PAGE, advice];
+    assert_eq!(process.result(&mut host, nr::madvise, &remove), 0);
+    let mut left = [1];
+    host.read_object(id, 7 * PAGE, &mut left).unwrap();
+    assert_eq!(left, [0]);
+    // The first page as often as that.
+    for page in 0..count {
+        map(
+            &mut process,
+            &mut host,
+            whole + page * PAGE,
+            1,
+            linux::MAP_FIXED,
+        );
+    }
+    let entry = registers(nr::madvise, &remove);
+    let mut turns = 0;
+    let result = loop {
+        match process.attempt(&mut host, &entry) {
+            Outcome::Turn => turns += 1,
+            Outcome::Go { registers, .. } => break registers.rax,
+            outcome => panic!("{outcome:?}"),
+        }
+        let actions = Rc::clone(&process.task.shares.actions);
+        let handler = crate::signal::Action {
+            handler: 0x10_0000,
+            ..Default::default()
+        };
+        actions.borrow_mut().set(10, handler);
+        process
+            .task
+            .signals
+            .post(&actions.borrow(), 10, Origin::default());
+        let One { task, system } = &mut process;
+        let outcome = emulate::interrupt(task, system, &mut host, &entry);
+        assert!(matches!(outcome, Outcome::Go { registers, .. } if registers == entry));
+        process.task.signals.pending.take_all(bit(10));
+    };
+    assert_eq!((result, turns), (0, 2));
+    // What is none, or may only be read, is refused.
+    let refused = EINVAL.rax() as i64;
+    assert_eq!(
+        process.result(&mut host, nr::mprotect, &[whole, PAGE, 1]),
+        0
+    );
+    assert_eq!(process.result(&mut host, nr::madvise, &remove), refused);
+    let own = [0x10_0000, PAGE, advice];
+    assert_eq!(process.result(&mut host, nr::madvise, &own), refused);
+}

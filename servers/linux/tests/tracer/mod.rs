@@ -28,6 +28,7 @@ use personality::node::Nodes;
 use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
 use personality::system::{System, Tid};
+use personality::templates::Loaded;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -646,7 +647,7 @@ impl Host for World {
         Err(ENOMEM)
     }
 
-    fn stage(&mut self) -> Result<(), Errno> {
+    fn stage(&mut self, _: Option<&Loaded>) -> Result<bool, Errno> {
         // SAFETY: the name is a string, and the descriptor is nobody else's.
         let file = unsafe {
             let fd = libc::memfd_create(c"staged".as_ptr(), 0);
@@ -655,7 +656,7 @@ impl Host for World {
         };
         file.set_len(personality::memory::END).unwrap();
         self.staged = Some(file);
-        Ok(())
+        Ok(false)
     }
 
     fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
@@ -753,6 +754,7 @@ pub(crate) fn start(
             kind,
             flags,
             offset: 0,
+            owner: None,
         };
         process.system.busy.opened(&description);
         let mut files = process.task.shares.files.borrow_mut();

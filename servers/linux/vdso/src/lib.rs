@@ -1,10 +1,11 @@
 //! What Linux programs find beside their own code: functions that read the clock without a system call.
 //!
-//! It is an ELF image as Linux's vDSO is, a page with `__vdso_clock_gettime`, `__vdso_gettimeofday` and `__vdso_time`, and behind it a page with a [`Clock`],
-//! by which the time-stamp counter becomes the time. C libraries and Go look for it where `AT_SYSINFO_EHDR` says.
+//! It is an ELF image as Linux's vDSO is, a page with `__vdso_clock_gettime`, `__vdso_gettimeofday` and `__vdso_time`,
+//! and behind it a page with a [`Clock`], by which the time-stamp counter becomes the time. C libraries and Go look for
+//! it where `AT_SYSINFO_EHDR` says.
 //!
-//! A program can be stopped, saved and restored at any instruction in here. So the clock has a number, which is another one after each restore: who
-//! finds another number behind the reading of the counter than before it begins again.
+//! A program can be stopped, saved and restored at any instruction in here. So the clock has a number, which is another
+//! one after each restore: who finds another number behind the reading of the counter than before it begins again.
 #![cfg_attr(not(test), no_std)]
 
 /// Bytes of image and clock, each of which has a page.

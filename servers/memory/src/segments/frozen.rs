@@ -50,8 +50,9 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Twice the runs that there can be more when all that is lent is parted: one for each chunk, if the copy shows that and has no bytes of its own; and
-    /// one for each stretch that is cut in two, for which both of its parts are lent.
+    /// Twice the runs that there can be more when all that is lent is parted: one for each chunk, if the copy shows
+    /// that and has no bytes of its own; and one for each stretch that is cut in two, for which both of its parts are
+    /// lent.
     fn aside(&self) -> usize {
         aside(self.lent.len(), self.shown.len())
     }
@@ -129,9 +130,9 @@ impl Segments {
         }
     }
 
-    /// Freezes a segment: its copy, in this account. The segment goes on in this window, as large as the one it
-    /// had. To be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a copy or is one, or is too scattered;
-    /// [`Error::WouldBlock`] if it owes something.
+    /// Freezes a segment: its copy, in this account. The segment goes on in this window, as large as the one it had. To
+    /// be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a
+    /// copy or is one, or is too scattered; [`Error::WouldBlock`] if it owes something.
     pub fn freeze(
         &mut self,
         machine: &mut impl Machine,
@@ -417,8 +418,8 @@ impl Segments {
         Some(1)
     }
 
-    /// The first pages that are present in a segment, or a frozen copy, from this offset on: offset and size. It ends at a page that is not, or
-    /// after [`MOST_PRESENT`] chunks. [`Error::WouldBlock`] if the segment owes something.
+    /// The first pages that are present in a segment, or a frozen copy, from this offset on: offset and size. It ends
+    /// at a page that is not, or after [`MOST_PRESENT`] chunks. [`Error::WouldBlock`] if the segment owes something.
     pub fn present_from(&self, id: Id, offset: u64) -> Result<(u64, u64), Error> {
         self.all_has_come(id)?;
         let segment = self.get(id)?;
@@ -528,6 +529,8 @@ impl Segments {
         segment.runs = core::mem::take(&mut below.lent);
         let window = core::mem::replace(&mut segment.window, old);
         self.segment(copy)?.window = window;
+        // Who has its region would go on reading the segment, and whoever gets that window next.
+        machine.withdraw(copy, window, size);
         self.unfrozen(machine, id, copy)?;
         Ok(true)
     }

@@ -1,8 +1,9 @@
 //! Chunks that a segment owes: their bytes are still to come from its *supplier*.
 //!
 //! Whoever makes a segment of what stands elsewhere (a restore, of an image) need not have all of it there before
-//! somebody runs in it. He says which chunks are owed, and supplies one after the other; who touches an owed one waits until it has come.
-//! An owed chunk is promised to the segment's account and taken when it comes, so it never fails to come for want of memory that others have.
+//! somebody runs in it. He says which chunks are owed, and supplies one after the other; who touches an owed one waits
+//! until it has come. An owed chunk is promised to the segment's account and taken when it comes, so it never fails to
+//! come for want of memory that others have.
 //!
 //! Nothing is done about a segment that owes something and would need all of its bytes: it is not copied and not frozen, and no pages
 //! of an owed chunk are made present or given back one by one. That is [`Error::WouldBlock`], and the chunk is wanted next.
@@ -11,8 +12,8 @@ use abi::PAGE_SIZE;
 use alloc::collections::BTreeMap;
 use proto::Error;
 
-/// The chunks that a segment owes. They are stretches of chunks, of which there are no more than chunks that are owed: each has the room that is left for the
-/// run of a free chunk.
+/// The chunks that a segment owes. They are stretches of chunks, of which there are no more than chunks that are owed:
+/// each has the room that is left for the run of a free chunk.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
     /// First number of each stretch, and the number behind its last one.
@@ -77,8 +78,9 @@ pub struct Left {
 }
 
 impl Segments {
-    /// From now on the segment owes the chunks from `offset` on, of which nothing is there, to its supplier. Errors: `Invalid` also if the segment is a
-    /// copy, is frozen, has some of these chunks, or owes some already and not all; `NoMemory` if its account may not take so many.
+    /// From now on the segment owes the chunks from `offset` on, of which nothing is there, to its supplier. Errors:
+    /// `Invalid` also if the segment is a copy, is frozen, has some of these chunks, or owes some already and not all;
+    /// `NoMemory` if its account may not take so many.
     pub fn owe(&mut self, id: Id, offset: u64, size: u64) -> Result<(), Refusal> {
         let segment = self.get(id)?;
         let end = offset.checked_add(size);
@@ -103,8 +105,9 @@ impl Segments {
         Ok(())
     }
 
-    /// The pages of this range, all of one chunk, come: those that stand at the same places of the first chunk of the segment
-    /// `source`. The other pages of the chunk are zero. With no size all of them are. What is not owed any more has come before, and stays as it is.
+    /// The pages of this range, all of one chunk, come: those that stand at the same places of the first chunk of the
+    /// segment `source`. The other pages of the chunk are zero. With no size all of them are. What is not owed any more
+    /// has come before, and stays as it is.
     pub fn supply(
         &mut self,
         machine: &mut impl Machine,
@@ -209,8 +212,8 @@ impl Segments {
         }
     }
 
-    /// The pages `from..to` are not wanted: chunks of which nothing else is are not owed any more. Whether the step sufficed. [`Error::WouldBlock`] if
-    /// something else is of such a chunk.
+    /// The pages `from..to` are not wanted: chunks of which nothing else is are not owed any more. Whether the step
+    /// sufficed. [`Error::WouldBlock`] if something else is of such a chunk.
     pub(super) fn waive(
         &mut self,
         id: Id,

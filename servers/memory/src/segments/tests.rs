@@ -23,8 +23,14 @@ struct Model {
     /// What is below segments, and where they are exported since they were frozen.
     below: BTreeMap<Id, u64>,
     exported: BTreeMap<Id, u64>,
+    /// Windows of copies that nobody may read any more.
+    withdrawn: BTreeMap<Id, u64>,
     next: u64,
     fail_map: bool,
+    /// With so many mappings kernel memory is out.
+    most_mappings: Option<usize>,
+    /// A page that gets an object right after the next look for some.
+    appears: Option<u64>,
     /// Units of work since the last look.
     work: u64,
 }
@@ -49,12 +55,17 @@ impl Model {
     fn objects(&self) -> u64 {
         self.objects.values().sum()
     }
+
+    fn is_full(&self) -> bool {
+        let most = self.most_mappings;
+        most.is_some_and(|most| self.mappings.len() >= most)
+    }
 }
 
 impl Machine for Model {
     fn map(&mut self, shown: Shown) -> Option<u64> {
         self.work += 1;
-        if self.fail_map {
+        if self.fail_map || self.is_full() {
             return None;
         }
         for m in self.mappings.values() {
@@ -84,6 +95,10 @@ impl Machine for Model {
         self.exported.insert(id, window);
         true
     }
+    fn withdraw(&mut self, id: Id, window: u64, _: u64) {
+        self.work += 1;
+        self.withdrawn.insert(id, window);
+    }
     fn begin_below(&mut self, id: Id, window: u64, _: u64) -> bool {
         self.work += 1;
         assert!(self.below.insert(id, window).is_none());
@@ -96,6 +111,10 @@ impl Machine for Model {
     }
     fn change_below(&mut self, id: Id, mapping: u64, shown: Shown) -> bool {
         assert_eq!(self.through[&mapping], id);
+        if self.is_full() {
+            self.work += 1;
+            return false;
+        }
         self.change(mapping, shown)
     }
     fn end_below(&mut self, id: Id) {
@@ -120,10 +139,15 @@ impl Machine for Model {
     }
     fn has_objects(&mut self, physical: u64, size: u64) -> bool {
         self.work += 1;
-        self.objects
+        let has = self
+            .objects
             .range(physical..physical + size)
             .next()
-            .is_some()
+            .is_some();
+        if let Some(page) = self.appears.take() {
+            self.objects.insert(page, 1);
+        }
+        has
     }
     fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64 {
         self.work += 1;
@@ -196,6 +220,7 @@ impl World {
         self.windows.retain(|(other, _)| *other != id);
         self.windows.push((id, window));
         self.model.exported.remove(&id);
+        self.model.withdrawn.remove(&id);
         self.model.below.remove(&id);
     }
 
@@ -221,9 +246,21 @@ impl World {
     /// Ends a frozen copy: in how many steps its segment was given back what it shared.
     fn release(&mut self, copy: usize) -> u64 {
         let mut steps = 1;
+        let known = self.segments.get(copy).unwrap();
+        let (of, shown) = (known.copy.as_ref().and_then(|c| c.of()), known.window);
         while self.step(|s, m| Ok(s.release(m, copy)?)) != Ok(Progress::Done) {
             steps += 1;
         }
+        let own = self.segments.get(copy).unwrap().window;
+        let readable = !self.model.withdrawn.contains_key(&copy);
+        let others = of
+            .and_then(|of| self.segments.get(of).ok())
+            .is_some_and(|of| of.window == shown);
+        assert!(
+            !(readable && others) && self.model.withdrawn.get(&copy).is_none_or(|at| *at == own),
+            "S2: a copy that was given up shows nobody's window"
+        );
+        self.model.withdrawn.remove(&copy);
         self.segments.destroy(copy).unwrap();
         steps
     }
@@ -334,6 +371,15 @@ impl World {
             self.step(|s, m| s.fault(m, id, page * 4096, need))?;
         }
         panic!("a served fault did not help");
+    }
+
+    /// Where objects may be.
+    fn objects_from(&mut self, id: usize, offset: u64) -> Result<u64, Error> {
+        let found = self.step(|s, m| Ok(s.objects_from(m, id, offset)?));
+        found.map_err(|refusal| match refusal {
+            Refusal::Error(error) => error,
+            Refusal::Again => panic!("again"),
+        })
     }
 
     /// Puts objects into a page that is there.
@@ -879,6 +925,49 @@ fn a_copy_without_memory_is_not_intact() {
     assert!(w.model.mappings.is_empty() && w.model.below.is_empty());
 }
 
+/// Where objects were and are no more nobody looks for them, and a page that has none cannot get one unseen.
+#[test]
+fn where_objects_were_nobody_looks() {
+    let mut w = World::new(128);
+    let a = w.create_in(w.account, 100 * CHUNK).unwrap();
+    for number in 0..100 {
+        w.access(a, number * PAGES, Some(1)).unwrap();
+        w.objects(a, number * PAGES, 1);
+    }
+    let rights = |w: &World, number: u64| w.model.find(w.window(a) + number * CHUNK).unwrap().1;
+    let kept = w.model.find(w.window(a) + 90 * CHUNK).unwrap().0;
+    w.model.objects.retain(|page, _| *page == kept);
+    let mut looks = 0;
+    let mut at = 0;
+    while at < 90 * CHUNK {
+        at = w.objects_from(a, at).unwrap();
+        looks += 1;
+        assert!(looks < 50, "it gets nowhere");
+    }
+    assert!(looks > 1, "A9: a step that looks at all");
+    assert_eq!(
+        w.objects_from(a, 0),
+        Ok(90 * CHUNK),
+        "what was empty is passed by"
+    );
+    assert_eq!(
+        rights(&w, 90) & OBJECTS,
+        OBJECTS,
+        "what has some keeps the right"
+    );
+    assert_eq!(rights(&w, 5) & OBJECTS, 0, "what has none has no right");
+    // Somebody makes one between the look and the end of the right.
+    w.objects(a, 7 * PAGES, 1);
+    let made = w.model.find(w.window(a) + 7 * CHUNK).unwrap().0;
+    w.model.objects.remove(&made);
+    w.model.appears = Some(made);
+    let rule = "S4: an object that is made meanwhile is known";
+    assert_eq!(w.objects_from(a, 0), Ok(7 * CHUNK), "{rule}");
+    assert_eq!(rights(&w, 7) & OBJECTS, OBJECTS, "{rule}");
+    assert_eq!(w.objects_from(a, 8 * CHUNK), Ok(90 * CHUNK));
+    assert_eq!(w.objects_from(a, 91 * CHUNK), Err(Error::NotFound));
+}
+
 /// Pages with objects stay where they are, and are known.
 #[test]
 fn objects_stay_with_the_segment() {
@@ -892,8 +981,8 @@ fn objects_stay_with_the_segment() {
     let copies = w.segments.create_account(limits(0, 64)).unwrap();
     let copy = w.freeze(a, copies).unwrap();
     for id in [a, copy] {
-        assert_eq!(w.segments.objects_from(id, 0), Ok(5 * CHUNK));
-        assert_eq!(w.segments.objects_from(id, 6 * CHUNK), Err(Error::NotFound));
+        assert_eq!(w.objects_from(id, 0), Ok(5 * CHUNK));
+        assert_eq!(w.objects_from(id, 6 * CHUNK), Err(Error::NotFound));
     }
     assert_eq!(w.model.find(w.window(a) + 5 * CHUNK).unwrap().0, physical);
     assert_eq!(w.access(a, 5 * PAGES, Some(77)), Ok(77));
@@ -1096,6 +1185,80 @@ fn objects_of_what_a_copy_shows_end_with_the_segment() {
             0,
             "objects in memory that is nobody's, {first}"
         );
+    }
+}
+
+/// What a frozen copy shares cannot be given back while kernel memory is out. What has ended behind it gives some
+/// back, and nobody waits for ever.
+#[test]
+fn a_copy_that_cannot_go_holds_up_nobody() {
+    for behind in [true, false] {
+        let mut w = World::new(256);
+        let size = 64 * CHUNK;
+        let a = w.create_in(w.account, size).unwrap();
+        w.populate(a, 0, size).unwrap();
+        let other = w.create();
+        w.populate(other, 0, SIZE).unwrap();
+        let copy = w.freeze(a, w.account).unwrap();
+        // So many that the segment does not take its old window back.
+        for number in (1..20).map(|n| 2 * n) {
+            w.access(a, number * PAGES, Some(9)).unwrap();
+        }
+        // There is room when all that the other segment has is gone.
+        w.model.most_mappings = Some(w.model.mappings.len() - 7);
+        w.segments.destroy(copy).unwrap();
+        if behind {
+            w.segments.destroy(other).unwrap();
+        }
+        for step in 0.. {
+            if !w.reap() {
+                break;
+            }
+            assert!(step < 1000, "S3: the reaper has no rest, {behind}");
+        }
+        assert_eq!(w.segments.leaving.len(), usize::from(!behind));
+        if !behind {
+            assert_eq!(w.access(other, 1, Some(1)), Ok(1));
+            let new = w.create();
+            assert_eq!(w.access(new, 0, Some(1)), Err(NO_MEMORY), "not again");
+            w.destroy(new);
+            w.destroy(other);
+        }
+        assert!(w.segments.leaving.is_empty(), "it is forgotten");
+        w.model.most_mappings = None;
+        w.destroy(a);
+        assert!(w.model.mappings.is_empty());
+        assert_eq!(w.free(), w.total);
+        assert!(w.worst <= MOST_WORK);
+    }
+}
+
+/// Managers do at most 32 steps for a frozen copy (`MOST_STEPS` of `process::live`): so many chunks with objects a
+/// process may have that is saved while it goes on.
+#[test]
+fn a_copy_of_chunks_with_objects_is_made_in_few_steps() {
+    for (chunks, pages) in [(100, PAGES), (250, 1)] {
+        let mut w = World::new(4 * chunks);
+        let a = w.create_in(w.account, chunks * CHUNK).unwrap();
+        for number in 0..chunks {
+            for page in 0..pages {
+                w.access(a, number * PAGES + page, Some(7)).unwrap();
+            }
+            w.objects(a, number * PAGES, 1);
+        }
+        let (window, old) = (1 << 60, w.window(a));
+        let account = w.account;
+        let copy = w.step(|s, m| s.freeze(m, a, account, window)).unwrap();
+        w.shown_at(copy, old);
+        let mut steps = 1;
+        while w.step(|s, m| s.copy_on(m, copy)) != Ok(Progress::Done) {
+            steps += 1;
+        }
+        assert!(steps <= 33, "{chunks} of {pages}: {steps} steps");
+        assert!(w.segments.is_intact(copy));
+        w.release(copy);
+        w.destroy(a);
+        assert_eq!(w.free(), w.total);
     }
 }
 

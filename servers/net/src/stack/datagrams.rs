@@ -1,8 +1,9 @@
 //! Datagrams and echoes.
 
-use super::{place, refusal, Done, Handle, Id, Socket, Stack};
+use super::neighbours::KNOWN;
+use super::{place, refusal, Done, Handle, Id, Socket, Stack, Which, WAITING};
 use alloc::vec::Vec;
-use services::net::{Place, DATAGRAM};
+use services::net::{Kind, Place, DATAGRAM};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress};
 
@@ -11,8 +12,7 @@ impl Stack {
     pub(crate) fn send(&mut self, id: Id, to: Place, bytes: &[u8]) -> Done<()> {
         let entry = self.entry(id)?;
         let (port, echo, both) = match entry.socket {
-            Socket::Datagram { at } => (entry.port, false, at),
-            Socket::Echo { at } => (entry.port, true, at),
+            Socket::Packets { kind, at } => (entry.port, kind == Kind::Echo, at),
             _ => return Err(refusal::KIND),
         };
         if bytes.len() > if echo { DATAGRAM - 8 } else { DATAGRAM } {
@@ -32,6 +32,23 @@ impl Stack {
             None => self.bind(id, 0)?,
         };
         let at = both[which as usize];
+        if which == Which::Wire {
+            let waits = self.waits_to_leave(self.entries.get(&id).ok_or(refusal::NONE)?);
+            let may_be_empty_until = self.now.saturating_add(KNOWN);
+            let entry = self.entry(id)?;
+            if !waits {
+                entry.sends.clear();
+            }
+            if bytes.is_empty() && !echo {
+                entry.empty_until = may_be_empty_until;
+            }
+            // Of those that wait, each is among the last ones.
+            entry.sends.retain(|to| *to != end.addr);
+            if entry.sends.len() >= WAITING {
+                entry.sends.remove(0);
+            }
+            entry.sends.push(end.addr);
+        }
         let sent = match echo {
             false => self.udp(at).send_slice(bytes, end).is_ok(),
             true => self.ask_echo(at, end.addr, (port, to.port), bytes),
@@ -82,21 +99,33 @@ impl Stack {
     /// A datagram that has come, and from whom.
     pub(crate) fn receive(&mut self, id: Id) -> Done<(Place, Vec<u8>)> {
         match self.entry(id)?.socket {
-            Socket::Datagram { at } => {
+            Socket::Packets {
+                kind: Kind::Echo,
+                at,
+            } => {
                 for at in at {
-                    if let Ok((bytes, from)) = self.udp(at).recv() {
-                        return Ok((place(Some(from.endpoint)), bytes.to_vec()));
-                    }
-                }
-                Err(refusal::WAIT)
-            }
-            Socket::Echo { at } => {
-                for at in at {
-                    while let Ok((bytes, from)) = self.icmp(at).recv() {
+                    while self.icmp(at).can_recv() {
+                        // As long as the longest.
+                        self.room_to_give(DATAGRAM)?;
+                        let Ok((bytes, from)) = self.icmp(at).recv() else {
+                            break;
+                        };
                         if let Some((port, bytes)) = echo(from, bytes) {
                             let address = from.into();
                             return Ok((Place { address, port }, bytes));
                         }
+                    }
+                }
+                Err(refusal::WAIT)
+            }
+            Socket::Packets { at, .. } => {
+                for at in at {
+                    let Ok(size) = self.udp(at).peek().map(|(bytes, _)| bytes.len()) else {
+                        continue;
+                    };
+                    self.room_to_give(size)?;
+                    if let Ok((bytes, from)) = self.udp(at).recv() {
+                        return Ok((place(Some(from.endpoint)), bytes.to_vec()));
                     }
                 }
                 Err(refusal::WAIT)

@@ -1,6 +1,6 @@
 //! Names that somebody is asked for, and what the network says of itself.
 
-use super::{refusal, Done, Net, Stack, QUERIES};
+use super::{refusal, Done, Net, Party, Stack, QUERIES};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,8 @@ pub(crate) type Id = u64;
 
 /// A question that has no answer yet.
 struct Query {
-    job: u32,
+    /// Who asks.
+    party: Party,
     handle: dns::QueryHandle,
     /// Who waits for the answer.
     waker: Option<Waker>,
@@ -28,18 +29,23 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Whether a job may ask; and the question that is given up for that, if there are as many as there may be: the last one of
-    /// the job that has most, if it has more than the one that asks will have.
-    fn may_ask(&self, job: u32) -> Done<Option<Id>> {
+    /// Whether somebody asks.
+    pub(super) fn are_some(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// Whether a party may ask; and the question that is given up for that, if there are as many as there may be: the
+    /// last one of the party that has most, if it has more than the one that asks will have.
+    fn may_ask(&self, party: Party) -> Done<Option<Id>> {
         if self.all.len() < QUERIES {
             return Ok(None);
         }
-        let mut counts: BTreeMap<u32, (usize, Id)> = BTreeMap::new();
+        let mut counts: BTreeMap<Party, (usize, Id)> = BTreeMap::new();
         for (id, query) in &self.all {
-            let (count, last) = counts.entry(query.job).or_default();
+            let (count, last) = counts.entry(query.party).or_default();
             (*count, *last) = (*count + 1, *id);
         }
-        let own = counts.get(&job).map_or(0, |(count, _)| *count);
+        let own = counts.get(&party).map_or(0, |(count, _)| *count);
         let most = counts.into_values().max();
         let given_up = most.filter(|(count, _)| *count > own + 1);
         given_up.map(|(_, last)| Some(last)).ok_or(refusal::QUERIES)
@@ -91,15 +97,15 @@ impl Stack {
         self.name_servers = servers;
     }
 
-    /// Begins to ask for the addresses of a name, for a job.
-    pub(crate) fn ask_name(&mut self, job: u32, name: &str, six: bool) -> Done<Id> {
+    /// Begins to ask for the addresses of a name, for a party.
+    pub(crate) fn ask_name(&mut self, party: Party, name: &str, six: bool) -> Done<Id> {
         if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
             return Err(refusal::LONG_NAME);
         }
         if self.name_servers.is_empty() {
             return Err(refusal::NO_SERVER);
         }
-        let given_up = self.queries.may_ask(job)?;
+        let given_up = self.queries.may_ask(party)?;
         (self.options.reserve)(1024).map_err(|_| refusal::MEMORY)?;
         let kind = match six {
             true => DnsQueryType::Aaaa,
@@ -118,7 +124,7 @@ impl Stack {
         let id = self.queries.next;
         self.queries.next += 1;
         let query = Query {
-            job,
+            party,
             handle,
             waker: None,
         };
@@ -130,7 +136,7 @@ impl Stack {
     /// The addresses, when they are there; the query is over then.
     pub(crate) fn name_answer(&mut self, id: Id, waker: &Waker) -> Option<Done<Vec<IpAddr>>> {
         let Some(query) = self.queries.all.get_mut(&id) else {
-            // It was given up for another job.
+            // It was given up for another party.
             return Some(Err(refusal::QUERIES));
         };
         let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);

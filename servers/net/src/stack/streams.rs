@@ -1,8 +1,8 @@
 //! Connections: those that are listened for, begun, read, written and closed.
 
 use super::{
-    place, refusal, stream, Closing, Done, Entry, Handle, Id, Socket, Stack, Which, CLOSING,
-    CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
+    place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which, CHARGE,
+    CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
 };
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -16,7 +16,6 @@ impl Stack {
         while index < self.closing.len() {
             let Closing {
                 at,
-                port,
                 until,
                 confirmed,
                 ..
@@ -26,9 +25,7 @@ impl Stack {
             match socket.state() {
                 tcp::State::Closed => {
                     // What it had to say to the other end has been said in this turn.
-                    self.net(at.0).sockets.remove(at.1);
-                    self.free_port(Kind::Stream, port);
-                    self.closing.swap_remove(index);
+                    self.forget_closing(index);
                     continue;
                 }
                 _ if until <= now => {
@@ -44,6 +41,8 @@ impl Stack {
             }
             index += 1;
         }
+        let given_up =
+            [&mut self.wire, &mut self.own].map(|net| net.queue.segments.take_given_up());
         for entry in self.entries.values() {
             let (Socket::Listening { ready }, Some(port)) = (&entry.socket, entry.port) else {
                 continue;
@@ -54,6 +53,10 @@ impl Stack {
                     Which::Own => &mut self.own,
                 };
                 let socket: &mut tcp::Socket<'_> = net.sockets.get_mut(*handle);
+                let ends = socket.local_endpoint().zip(socket.remote_endpoint());
+                if ends.is_some_and(|ends| given_up[*which as usize].contains(&ends)) {
+                    socket.abort();
+                }
                 if socket.state() == tcp::State::Closed {
                     let _ = socket.listen(port);
                     socket.set_timeout(Some(HALF_OPEN));
@@ -103,7 +106,7 @@ impl Stack {
         let Socket::Idle = entry.socket else {
             return Err(refusal::KIND);
         };
-        let (job, port) = (entry.job, entry.port.ok_or(refusal::UNBOUND)?);
+        let (job, port) = (entry.holder.job, entry.port.ok_or(refusal::UNBOUND)?);
         let count = 2 * backlog as usize;
         self.charge(job, count)?;
         let ready = (0..count).map(|n| self.listener([Which::Wire, Which::Own][n % 2], port));
@@ -124,7 +127,7 @@ impl Stack {
     /// A connection that has come, and who is at the other end.
     pub(crate) fn accept(&mut self, id: Id) -> Done<(Id, Place)> {
         let entry = self.entry(id)?;
-        let (job, port) = (entry.job, entry.port.unwrap_or(0));
+        let (holder, port) = (entry.holder, entry.port.unwrap_or(0));
         let Socket::Listening { ready } = &entry.socket else {
             return Err(refusal::KIND);
         };
@@ -132,7 +135,7 @@ impl Stack {
         let mut came = ready.into_iter().enumerate();
         let came = came.find(|(_, at)| has_come(self.tcp(*at)));
         let (index, at) = came.ok_or(refusal::WAIT)?;
-        self.charge(job, 1)?;
+        self.charge(holder.job, 1)?;
         let next = self.listener(at.0, port);
         if let Socket::Listening { ready } = &mut self.entry(id)?.socket {
             ready[index] = next;
@@ -146,7 +149,7 @@ impl Stack {
             shut: false,
         };
         // The port is the listening socket's.
-        Ok((self.add(job, None, socket), from))
+        Ok((self.add(holder, None, socket), from))
     }
 
     /// Begins to connect.
@@ -157,6 +160,8 @@ impl Stack {
         };
         let which = self.way(to.address);
         let to = self.check_way(which, to)?;
+        // The memory that was there when the socket was opened may be somebody else's by now.
+        (self.options.reserve)(CHARGE).map_err(|_| refusal::MEMORY)?;
         let port = match self.entry(id)?.port {
             Some(port) => port,
             None => self.take_port(Kind::Stream, 0)?,
@@ -193,6 +198,8 @@ impl Stack {
         let size = socket
             .recv_queue()
             .min(most.try_into().unwrap_or(usize::MAX));
+        self.room_to_give(size)?;
+        let socket = self.tcp(at);
         let state = socket.state();
         let mut bytes = Vec::with_capacity(size);
         let mut result = Ok(());
@@ -261,7 +268,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether the other end has confirmed all that was written and, if nothing more will be, that, too. If not, the waker is woken when it has confirmed more.
+    /// Whether the other end has confirmed all that was written and, if nothing more will be, that, too. If not, the
+    /// waker is woken when it has confirmed more.
     pub(crate) fn sent(&mut self, id: Id, waker: &Waker) -> Done<bool> {
         let (at, ..) = self.stream(id)?;
         let socket = self.tcp(at);
@@ -276,35 +284,69 @@ impl Stack {
     }
 
     /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
-    pub(super) fn close_stream(&mut self, (job, at): (u32, Handle), port: Option<u16>, hard: bool) {
+    pub(super) fn close_stream(
+        &mut self,
+        (holder, at): (Holder, Handle),
+        port: Option<u16>,
+        hard: bool,
+    ) {
         let socket = self.tcp(at);
         match socket.is_listening() || hard {
             true => socket.abort(),
             false => socket.close(),
         }
-        if self.closing.len() >= CLOSING_MOST {
-            // Those that only wait for stragglers first, then those of the job that has most: what others have sent and
-            // closed is not given up for it.
-            let all: Vec<(u32, Handle)> = self.closing.iter().map(|c| (c.job, c.at)).collect();
-            let count = |job: u32| all.iter().filter(|(its, _)| *its == job).count();
-            // Of as many, the one who closes is first, then who has closed first.
-            let jobs = all.iter().rev().map(|(its, _)| *its);
-            let most = jobs.max_by_key(|its| (count(*its), *its == job));
-            let mut waits = |at| self.tcp(at).state() == tcp::State::TimeWait;
-            let oldest = all.iter().position(|(_, at)| waits(*at));
-            let oldest = oldest.or_else(|| all.iter().position(|(its, _)| Some(*its) == most));
-            let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
-            self.net(at.0).sockets.remove(at.1);
-            self.free_port(Kind::Stream, port);
-        }
+        self.room_to_close(holder);
         let until = self.now.saturating_add(CLOSING);
         self.closing.push(Closing {
-            job,
+            holder,
             at,
             port,
             until,
             confirmed: false,
         });
+    }
+
+    /// Makes room for a connection more that is being closed, for who holds that: gives one up if there are as many as
+    /// there may be.
+    fn room_to_close(&mut self, holder: Holder) {
+        let mut all = Vec::with_capacity(self.closing.len());
+        for index in 0..self.closing.len() {
+            let Closing { holder, at, .. } = self.closing[index];
+            all.push((index, holder.party(), self.tcp(at).state()));
+        }
+        // Those that were given up go with the next turn, when the other ends have been told, unless they are too many.
+        let given_up = all.iter().find(|(.., state)| *state == tcp::State::Closed);
+        if let Some((index, ..)) = given_up.filter(|_| all.len() >= 2 * CLOSING_MOST) {
+            return self.forget_closing(*index);
+        }
+        all.retain(|(.., state)| *state != tcp::State::Closed);
+        if all.len() < CLOSING_MOST {
+            return;
+        }
+        // Those that only wait for stragglers first: nobody has to be told.
+        if let Some((index, ..)) = all
+            .iter()
+            .find(|(.., state)| *state == tcp::State::TimeWait)
+        {
+            return self.forget_closing(*index);
+        }
+        // Then those of the party that has most: what others have sent and closed is not given up for it. Of as many,
+        // the one that closes is first, then who has closed first.
+        let count = |party| all.iter().filter(|(_, its, _)| *its == party).count();
+        let parties = all.iter().rev().map(|(_, its, _)| *its);
+        let most = parties.max_by_key(|its| (count(*its), *its == holder.party()));
+        if let Some((index, ..)) = all.iter().find(|(_, its, _)| Some(*its) == most) {
+            let at = self.closing[*index].at;
+            self.tcp(at).abort();
+            self.net(at.0).changed = true;
+        }
+    }
+
+    /// Nothing is left of a connection that was being closed. The others stay in the order in which they were closed.
+    fn forget_closing(&mut self, index: usize) {
+        let Closing { at, port, .. } = self.closing.remove(index);
+        self.net(at.0).sockets.remove(at.1);
+        self.free_port(Kind::Stream, port);
     }
 }
 

@@ -178,7 +178,8 @@ impl<'a> Running<'a> {
             .map_err(|error| format!("status: {}", error.text()))
     }
 
-    /// Whether the first has ended by itself. It may between a look at it and a save, above all where time flies while the machine waits for a disk.
+    /// Whether the first has ended by itself. It may between a look at it and a save, above all where time flies while
+    /// the machine waits for a disk.
     fn has_ended(&self) -> bool {
         let status = self.status();
         status.is_ok_and(|status| !matches!(status, Status::Running | Status::Stopped))

@@ -1,8 +1,8 @@
-//! A program to be debugged: three threads take turns, under a mutex and a condition, and each turn is a call of [`tread`]. A wake-up that is lost lets it wait for
-//! ever, and a call that returns early is counted.
+//! A program to be debugged: three threads take turns, under a mutex and a condition, and each turn is a call of
+//! [`tread`]. A wake-up that is lost lets it wait for ever, and a call that returns early is counted.
 //!
-//! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it writes there; with `free` behind
-//! that it does not wait. `trust debugged kill NAME` ends the server of that name.
+//! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it
+//! writes there; with `free` behind that it does not wait. `trust debugged kill NAME` ends the server of that name.
 #![no_std]
 #![no_main]
 

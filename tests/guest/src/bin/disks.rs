@@ -1,5 +1,5 @@
-//! `disks SEED KILLS [DRIVER]`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or another server, is killed again and again, at instants that follow
-//! from the seed. Needs the system port (`trust`).
+//! `disks SEED KILLS [DRIVER]`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or
+//! another server, is killed again and again, at instants that follow from the seed. Needs the system port (`trust`).
 //!
 //! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
 //! written last: all of it is in `/tmp/model` then, for who looks at the disk from outside.

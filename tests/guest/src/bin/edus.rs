@@ -1,6 +1,6 @@
-//! `edus SEED KILLS`: a driver whose device reaches memory is killed again and again, at instants that follow from the seed, while another one looks after the
-//! memory around. `edus SEED`: two share a line. `edus hostile`: it does what no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two
-//! `edu` devices.
+//! `edus SEED KILLS`: a driver whose device reaches memory is killed again and again, at instants that follow from the
+//! seed, while another one looks after the memory around. `edus SEED`: two share a line. `edus hostile`: it does what
+//! no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two `edu` devices.
 #![no_std]
 #![no_main]
 
@@ -21,7 +21,8 @@ rt::entry!(main);
 
 /// The program of both drivers.
 const DRIVER: &str = "edu";
-/// Longest time between two kills, in nanoseconds: a driver takes 100 ms for each transfer, has up to one to wait for, and then makes two or three.
+/// Longest time between two kills, in nanoseconds: a driver takes 100 ms for each transfer, has up to one to wait for,
+/// and then makes two or three.
 const PAUSE: u64 = 450_000_000;
 /// How long a transfer takes, in nanoseconds.
 const TRANSFER: u64 = 100_000_000;
@@ -99,7 +100,8 @@ fn live(
     counts: &mut Counts,
 ) -> Result<(), String> {
     let mut edu = open(NAMES[0]).map_err(failed("the driver does not come back"))?;
-    // The session of the one before has ended. What its device was doing then and had not done, it may not do now, also as long as nobody claims it.
+    // The session of the one before has ended. What its device was doing then and had not done, it may not do now, also
+    // as long as nobody claims it.
     let cut = begun.is_some_and(|(_, since)| time::now() < since + TRANSFER);
     if random.bool() {
         time::sleep(2 * TRANSFER);

@@ -3,7 +3,8 @@
 //! * `entropy state` says whether they are good for secrets, and whether anything of the device has gone into them;
 //! * `entropy wait N` waits until N pieces of the device's have;
 //! * `entropy doors` tries all ways to open a session with its driver;
-//! * `entropy load SEED KILLS` asks for random bytes, and has the device asked again and again thereby, while the driver is killed; needs the system port.
+//! * `entropy load SEED KILLS` asks for random bytes, and has the device asked again and again thereby, while the
+//!   driver is killed; needs the system port.
 #![no_std]
 #![no_main]
 

@@ -52,6 +52,8 @@ fn main() -> u8 {
         Some("segments") => segments(),
         Some("vacant") => vacant(),
         Some("objects") => objects(),
+        Some("heirs") => heirs(),
+        Some("leave") => leave(),
         Some("churn") => churn(),
         Some("neighbour") => neighbour(),
         Some("hold") => hold(),
@@ -129,8 +131,11 @@ fn reserve() -> Result<(), Error> {
 fn touch() -> Result<(), Error> {
     let segment = memory::create(LARGE)?;
     let window = Window::map(&segment.region, 0, LARGE, ALL)?;
-    for page in 0.. {
-        window.write(page * PAGE_SIZE, &[1])?;
+    // Without a guard.
+    for page in 0..LARGE / PAGE_SIZE {
+        let at = (window.address() + page * PAGE_SIZE) as *mut u8;
+        // SAFETY: it is in the window, which is no Rust object's memory.
+        unsafe { at.write_volatile(1) };
     }
     Ok(())
 }
@@ -184,11 +189,18 @@ fn vacant() -> Result<(), Error> {
 
 /// Creates objects until it is refused more, and ends.
 fn objects() -> Result<(), Error> {
-    const SIZE: u64 = 4 << 20;
-    let segment = memory::create(SIZE)?;
-    let window = Window::map(&segment.region, 0, SIZE, ALL)?;
+    let segment = memory::create(PART)?;
+    fill(&segment.region, 0)
+}
+
+/// Room for as many objects as a program can make.
+const PART: u64 = 4 << 20;
+
+/// Makes as many objects as its quota allows, in this memory, which stays when the program has ended.
+fn fill(region: &RefAt, from: u64) -> Result<(), Error> {
+    let window = Window::map(region, from, PART, ALL)?;
     let mut made = 0u64;
-    for at in (0..SIZE).step_by(abi::OBJECT_SIZE as usize) {
+    for at in (0..PART).step_by(abi::OBJECT_SIZE as usize) {
         if RefAt(window.address() + at).create().is_err() {
             break;
         }
@@ -200,6 +212,50 @@ fn objects() -> Result<(), Error> {
     } else {
         Err(Error::NoMemory)
     }
+}
+
+/// Has one program after the other leave as many objects as its quota allows in memory that stays, until no other one
+/// may be started. `heirs stay` keeps all of it.
+fn heirs() -> Result<(), Error> {
+    const MOST: u64 = 400;
+    let segment = memory::create(MOST * PART)?;
+    let manager = Client::new("native")?;
+    let mut ended = 0;
+    let refused = loop {
+        let start = Start {
+            args: ["hostile", "leave"].map(String::from).to_vec(),
+            env: [ended].map(|n| alloc::format!("PART={n}")).to_vec(),
+            ..Start::default()
+        };
+        match manager.spawn("/test/hostile", &start, &[&segment.region]) {
+            Ok(child) => {
+                child.ended()?;
+                child.reap()?;
+            }
+            Err(error) => break error,
+        }
+        ended += 1;
+        if ended == MOST {
+            break Error::Ended;
+        }
+    };
+    rt::println!("heirs: {ended} programs, then: {}", refused.text());
+    match rt::start().args.get(2) {
+        Some(_) => stay(),
+        None => Ok(()),
+    }
+}
+
+/// One of those programs.
+fn leave() -> Result<(), Error> {
+    let part = rt::start()
+        .env
+        .iter()
+        .find_map(|set| set.strip_prefix("PART="));
+    let part: u64 = part
+        .and_then(|part| part.parse().ok())
+        .ok_or(Error::Invalid)?;
+    fill(&rt::start::passed(0).ok_or(Error::Invalid)?, part * PART)
 }
 
 /// Fills, copies, returns and destroys large segments, until it is ended.
@@ -245,8 +301,9 @@ fn crash() -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits in ways that tell little to who looks, with as many objects in its memory as it is given, until it is ended: half of its callers wait at a port
-/// by a reference that is not there any more, and others for a mutex that nobody unlocks.
+/// Waits in ways that tell little to who looks, with as many objects in its memory as it is given, until it is ended:
+/// half of its callers wait at a port by a reference that is not there any more, and others for a mutex that nobody
+/// unlocks.
 fn watched() -> Result<(), Error> {
     const CALLERS: usize = 8;
     let portset = Portset::new().map_err(code)?;
@@ -394,12 +451,21 @@ fn hold() -> Result<(), Error> {
     Ok(())
 }
 
+/// How often it is looked at what came of a call.
+const TRIES: usize = 1000;
+
 /// What comes of such a call in a while, if something does.
 fn connect(call: Call, port: &Ref) -> Result<Option<Code>, Error> {
     let regs = IpcRegs::to(port.handle());
     let held = [port.copy().map_err(code)?].into();
     // SAFETY: nothing is sent, and there is no room for anything that comes.
     let pending = unsafe { PendingCall::new(call, regs, held) }?;
-    rt::time::sleep(1_000_000);
-    Ok(pending.code())
+    // A host with much else to do may let a millisecond pass in which the call does not begin, but not each of so many.
+    for _ in 0..TRIES {
+        rt::time::sleep(1_000_000);
+        if let code @ Some(_) = pending.code() {
+            return Ok(code);
+        }
+    }
+    Ok(None)
 }

@@ -1,7 +1,8 @@
 //! Processes that are restored before their memory has been read: `lazily PLAY`.
 //!
-//! The process that is saved is this program too, `lazily hold MEGABYTES`. It fills memory with words that follow from their places, waits until there is a
-//! file that says so, and looks at all of them from the last one on, so that what is read first is wanted last.
+//! The process that is saved is this program too, `lazily hold MEGABYTES`. It fills memory with words that follow from
+//! their places, waits until there is a file that says so, and looks at all of them from the last one on, so that what
+//! is read first is wanted last.
 #![no_std]
 #![no_main]
 
@@ -282,7 +283,8 @@ fn based() -> Result<(), String> {
     looks(&lazily(IMAGE)?)
 }
 
-/// Whoever makes a process himself and never supplies what it owes holds up nobody but who touches that, and when he lets go of it there is nothing to touch.
+/// Whoever makes a process himself and never supplies what it owes holds up nobody but who touches that, and when he
+/// lets go of it there is nothing to touch.
 fn maker() -> Result<(), String> {
     let native = Client::new("native").map_err(words)?;
     let own = rt::start::names();

@@ -2,10 +2,10 @@
 //!
 //! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
 //! * `nets kill WHOM` kills that.
-//! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or `network`) is killed again and again.
-//!   Connections may be reset if the server is killed, and only then.
-//! * `nets talk HOST PORT FRAMES` sends to it over one connection, a piece at a time, and compares what comes back, until so many frames have come to the machine;
-//!   then it makes another connection.
+//! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or
+//!   `network`) is killed again and again. Connections may be reset if the server is killed, and only then.
+//! * `nets talk HOST PORT FRAMES` sends to it over one connection, a piece at a time, and compares what comes back,
+//!   until so many frames have come to the machine; then it makes another connection.
 #![no_std]
 #![no_main]
 

@@ -70,6 +70,16 @@ const PROGRAMS: &[Program] = &[
             "/test/slow_keeper",
         ],
     },
+    Program {
+        name: "CHECKPOINT0004_accesses_to_what_is_gone",
+        args: &[
+            "/test/cutter",
+            "seed=14",
+            "cuts=100",
+            "native",
+            "/test/gone",
+        ],
+    },
 ];
 
 fn main() -> u8 {

@@ -1,5 +1,6 @@
-//! A process that is saved by several at a time, or stopped while it is saved: `savers KIND` for a process of this manager; `savers names`:
-//! images beside what has their temporary names; `savers clock FILE`: a process whose clock goes on while another one is frozen that has this file open.
+//! A process that is saved by several at a time, or stopped while it is saved: `savers KIND` for a process of this
+//! manager; `savers names`: images beside what has their temporary names; `savers clock FILE`: a process whose clock
+//! goes on while another one is frozen that has this file open.
 //!
 //! The native process that is saved is this program too, `savers run`, and `savers watch` for the clock.
 #![no_std]
@@ -248,8 +249,8 @@ fn watch() -> Result<(), Error> {
     Ok(())
 }
 
-/// While the first process is frozen, its file on the disk is waited for; the second one sees the time go by meanwhile. The clock of the image
-/// is what its processes go on with.
+/// While the first process is frozen, its file on the disk is waited for; the second one sees the time go by meanwhile.
+/// The clock of the image is what its processes go on with.
 fn clock(file: &str) -> Result<(), String> {
     let opens = format!("exec 3<>{file}; exec sleep 100");
     let first = spawn("linux", "/bin/busybox", &["busybox", "sh", "-c", &opens])?;

@@ -1,6 +1,7 @@
-//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with the control ports of these services, asks all services
-//! meanwhile and says what came of it; `/test/services hold [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that are
-//! trusted with the others. The other arguments are for what it starts.
+//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with
+//! the control ports of these services, asks all services meanwhile and says what came of it; `/test/services hold
+//! [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that are trusted with the
+//! others. The other arguments are for what it starts.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! `sounds SEED KILLS`: plays frames with numbers while the driver of the sound card is killed again and again, at instants that follow from the seed, and then some
-//! more. Needs the system port (`trust`) for that, and a machine with a card.
+//! `sounds SEED KILLS`: plays frames with numbers while the driver of the sound card is killed again and again, at
+//! instants that follow from the seed, and then some more. Needs the system port (`trust`) for that, and a machine with
+//! a card.
 //!
 //! `sounds hostile`: asks for what makes no sense, or is somebody else's, while that one plays.
 #![no_std]
@@ -20,7 +21,8 @@ rt::entry!(main);
 
 /// The program of the driver.
 const DRIVER: &str = "sb16";
-/// Between two kills, in nanoseconds: longer than QEMU plays what it has, so that no more than two drivers are heard at a time, and at most.
+/// Between two kills, in nanoseconds: longer than QEMU plays what it has, so that no more than two drivers are heard at
+/// a time, and at most.
 const LEAST: u64 = 20_000_000;
 const PAUSE: u64 = 300_000_000;
 /// How many frames are given at a time, and after the last kill.

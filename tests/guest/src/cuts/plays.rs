@@ -272,6 +272,8 @@ fn ordinary(call: Call, identity: bool) -> Play {
                     }
                 }
             }
+            // The caller's own space.
+            Param::OptReference if name == "payer" => {}
             Param::OptReference if setting => {
                 let named = match name {
                     "keeper" => Some(Type::Port),
@@ -1176,6 +1178,13 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             let mut next = play.steps[CLIENT][0];
             next.regs.rsi = Page::Handles.on(SERVER) * abi::PAGE_SIZE;
             play.steps[CLIENT].push(next);
+            play.absences(plays);
+        }
+        Call::SpaceSetPayer => {
+            ordinary(call, false).absences(plays);
+            // Another than the caller's own: the space itself, which the caller cannot make pay.
+            let mut play = ordinary(call, false).named("a payer by reference");
+            play.steps[CLIENT][0].regs.rsi = Fixture::reference(CLIENT, Type::Space);
             play.absences(plays);
         }
         _ => ordinary(call, false).absences(plays),

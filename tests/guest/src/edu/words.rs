@@ -3,7 +3,8 @@
 /// Words of a transfer: a page but for one, because QEMU's device stops the machine when it is told to fill its buffer to the end.
 pub const WORDS: u64 = 511;
 
-/// A word of the page that belongs to a seed. Nobody has it in memory but for drivers' pages: whoever looks at all memory from outside finds those.
+/// A word of the page that belongs to a seed. Nobody has it in memory but for drivers' pages: whoever looks at all
+/// memory from outside finds those.
 #[must_use]
 pub fn word(seed: u64, index: u64) -> u64 {
     let mut word = (seed << 9 | index)

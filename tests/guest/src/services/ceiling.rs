@@ -5,7 +5,7 @@ use super::images::Image;
 use super::table::{PLACE, PROGRAM};
 use super::{error, Sentence};
 use abi::access::{OBJECTS, READ, WRITE};
-use abi::state::REGISTER_WORDS;
+use abi::state::{ThreadState, REGISTER_WORDS};
 use abi::{PAGE_SIZE, PRIORITIES};
 use alloc::format;
 use alloc::string::ToString;
@@ -145,9 +145,45 @@ fn raise(manager: &str, process: &Process) -> Result<(), Error> {
         let mut state = space.get_state(0).map_err(error)?;
         state.max_priority = WANTED;
         let ceiling = said(space.set_state(&state, 0));
-        println!("ceiling: {manager}: by its control port: {asked}, {set}, {ceiling}");
+        let mut state = space.get_state(0).map_err(error)?;
+        state.quota += 1 << 12;
+        let quota = said(space.set_state(&state, 0));
+        println!("ceiling: {manager}: by its control port: {asked}, {set}, {ceiling}, {quota}");
         Ok(())
     })
+}
+
+/// A thread of a process that has no space, and an exception of a guarded access, is not put into that of its manager,
+/// which has it go on there.
+fn stray(manager: &str, process: &Process) -> Result<(), Error> {
+    let there = |memory: &Ref| {
+        let window = Window::map(memory, FAR + PAGE_SIZE, PAGE_SIZE, READ | WRITE | OBJECTS)?;
+        Ok::<_, Error>((ThreadAt(window.address()), window))
+    };
+    opened(process, |_, memory| {
+        let (thread, _window) = there(memory)?;
+        thread.create().map_err(error)?;
+        let state = ThreadState {
+            registers: rt::guard::in_access(PAGE_SIZE, PAGE_SIZE + 1),
+            exception_delivered: 1,
+            exception: abi::Exception::Memory as u64,
+            stop_count: 1,
+            ..ThreadState::default()
+        };
+        let nothing = Ref::new().map_err(error)?;
+        thread
+            .set_state(&state, nothing.handle(), 0, 0)
+            .map_err(error)
+    })?;
+    let space = opened(process, |_, memory| {
+        let (thread, _window) = there(memory)?;
+        let space = Ref::new().map_err(error)?;
+        thread.get_state(space.handle(), 0, 0).map_err(error)?;
+        thread.destroy().map_err(error)?;
+        Ok(space.kind())
+    })?;
+    println!("ceiling: {manager}: a thread without a space is in {space:?}");
+    Ok(())
 }
 
 /// An image in which everything has the highest priority and much kernel memory, and a thread and a space more.
@@ -228,6 +264,7 @@ fn image((manager, path, args): (&str, &str, &[&str])) -> Result<(), Sentence> {
     time::sleep(50_000_000);
     let before = look(&process, false).map_err(words)?;
     raise(manager, &process).map_err(words)?;
+    stray(manager, &process).map_err(words)?;
     let saved = rt::checkpoint::save(&[process.port().at()], &file);
     end(&process);
     saved?;

@@ -281,7 +281,8 @@ impl Client {
         self.look(service, code, &[], 0);
     }
 
-    /// A request that a thread of its own makes: one that may be answered late, or one that it cannot end, or whose answer has no place to go.
+    /// A request that a thread of its own makes: one that may be answered late, or one that it cannot end, or whose
+    /// answer has no place to go.
     fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize, whole: bool) {
         self.pending.retain(PendingCall::is_away);
         if self.pending.len() >= MOST_STUCK {

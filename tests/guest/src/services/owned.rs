@@ -1,5 +1,5 @@
-//! What a client owns beside its memory, as something that a server could wait for: the answer that it does not take, the references that it
-//! sends, the objects of its processes, its speed.
+//! What a client owns beside its memory, as something that a server could wait for: the answer that it does not take,
+//! the references that it sends, the objects of its processes, its speed.
 
 use super::ceiling::start;
 use super::error;

@@ -127,7 +127,8 @@ fn lookup(name: &str) -> Result<Ref, Error> {
     rt::names::lookup(name)
 }
 
-/// Which argument of a hostile client is the first that names a service whose control port it was passed, in this order, behind the counters.
+/// Which argument of a hostile client is the first that names a service whose control port it was passed, in this
+/// order, behind the counters.
 pub const FIRST_POWER: usize = 3;
 
 /// The control port of a service, for who was passed it; else what everybody finds by its name.

@@ -9,7 +9,7 @@ use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use interface::{query_interface, Session};
 use rt::memory::Segment;
-use rt::obj::RefAt;
+use rt::obj::{MutexAt, RefAt};
 use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
@@ -354,6 +354,37 @@ fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
     process.reap()
 }
 
+guest_test!(SEGMENT0008, what_is_gone_is_told);
+/// An access through a window fails when its memory is gone, and is neither the end of the program nor the last one.
+fn what_is_gone_is_told() -> Outcome {
+    let segment = memory::create(4 * PAGE_SIZE).must("a segment")?;
+    let window = Window::map(&segment.region, 0, 4 * PAGE_SIZE, ALL).must("a window")?;
+    window.write(PAGE_SIZE - 1, &[1, 2]).must("writing")?;
+    let mut bytes = [0; 2];
+    let object = MutexAt(window.address() + 2 * PAGE_SIZE);
+    check_eq!(object.create(), Ok(()));
+    check_eq!(object.destroy(), Ok(()));
+    segment.destroy().must("the end of the segment")?;
+    for round in 0..3 {
+        check_eq!(
+            window.read(PAGE_SIZE - 1, &mut bytes),
+            Err(Error::Ended),
+            "{round}"
+        );
+        check_eq!(window.write(0, &[1; 5000]), Err(Error::Ended), "{round}");
+        check_eq!(window.exchange(4, 0, 1), Err(Error::Ended), "{round}");
+        check_eq!(window.is_zero(0, PAGE_SIZE), Err(Error::Ended), "{round}");
+        check_eq!(object.create(), Err(rt::Code::NoObject), "{round}");
+    }
+    check_eq!(bytes, [0; 2], "nothing was read");
+    let other = memory::create(PAGE_SIZE).must("another segment")?;
+    let there = Window::map(&other.region, 0, PAGE_SIZE, ALL).must("its window")?;
+    check_eq!(there.write(6, &[3, 4]), Ok(()));
+    check_eq!(there.read(6, &mut bytes), Ok(()));
+    check_eq!(bytes, [3, 4], "what is there is reached as before");
+    Ok(())
+}
+
 guest_test!(PROCESS0001, programs_that_do_wrong_are_ended);
 fn programs_that_do_wrong_are_ended() -> Outcome {
     let native = Client::new("native").must("the manager")?;
@@ -370,7 +401,7 @@ fn programs_that_do_wrong_are_ended() -> Outcome {
             &[0xb8, 0xff, 0, 0, 0, 0x0f, 0x05],
             31,
         ),
-        // mov eax, 55; xor edi, edi; syscall: mutex_lock of nothing
+        // mutex_lock of nothing
         (
             "no object",
             &[0xb8, 55, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05],

@@ -13,8 +13,9 @@ use syn::{
 
 /// Makes a service of a trait.
 ///
-/// The documentation of each method says its errors (`Errors: ...`; `Errors: none of its own.` if there are none but those that every request has)
-/// and whether it may be repeated (`May be repeated`, `Must not be repeated`); a method that does not is refused.
+/// The documentation of each method says its errors (`Errors: ...`; `Errors: none of its own.` if there are none but
+/// those that every request has) and whether it may be repeated (`May be repeated`, `Must not be repeated`); a method
+/// that does not is refused.
 ///
 /// Each method takes `&self` and returns `Result<T, Error>`. Arguments are numbers and `bool`, at
 /// most seven; then references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them;
@@ -27,8 +28,9 @@ use syn::{
 /// An interface that is `shared`, `#[interface(shared)]`, has neither of these. Many use it at one port, without
 /// sessions.
 ///
-/// One that `may_wait`, `#[interface(may_wait)]`, has servers of two kinds: those that answer at once implement the trait `NAME`, and those that
-/// have to wait `NAMELater`, in which all methods are `async`. Their clients see no difference.
+/// One that `may_wait`, `#[interface(may_wait)]`, has servers of two kinds: those that answer at once implement the
+/// trait `NAME`, and those that have to wait `NAMELater`, in which all methods are `async`. Their clients see no
+/// difference.
 #[proc_macro_attribute]
 pub fn interface(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
@@ -443,7 +445,8 @@ fn later(item: &ItemTrait, id: u64, methods: &[Method<'_>], consts: &Tokens) -> 
 }
 
 impl<'a> Method<'a> {
-    /// Refuses a method whose documentation does not say its errors, or whether it may be repeated, or says something else about that than `#[once]`.
+    /// Refuses a method whose documentation does not say its errors, or whether it may be repeated, or says something
+    /// else about that than `#[once]`.
     fn check_documentation(&self) -> Result<()> {
         let said = c::lines(self.docs.iter().copied()).join(" ");
         let says = |words: &str| said.contains(words);

@@ -21,6 +21,8 @@ pub struct Done {
     pub(super) beside: Option<Box<Beside>>,
     /// [`Kept::until_given`](super::Kept::until_given).
     pub(super) until_given: bool,
+    /// An image has brought the reply.
+    brought: bool,
     pub(super) spare: Spare,
 }
 
@@ -31,6 +33,7 @@ impl Default for Done {
             reply: ShortReply::NONE,
             beside: None,
             until_given: false,
+            brought: false,
             spare: Spare::none(),
         }
     }
@@ -60,9 +63,10 @@ impl Done {
         )
     }
 
-    /// How many bytes of its reply are kept.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.beside.as_ref().map_or(0, |beside| beside.bytes.len())
+    /// How many bytes of a reply are kept that an image has brought.
+    pub(super) fn brought_bytes(&self) -> usize {
+        let beside = self.beside.as_ref().filter(|_| self.brought);
+        beside.map_or(0, |beside| beside.bytes.len())
     }
 
     /// As it was [kept](Done::kept). The image of a program says it, and nobody else gets it.
@@ -82,6 +86,7 @@ impl Done {
             number: kept & NUMBER,
             reply,
             beside: Beside::of(keep_later(bytes, KEPT_BYTES)?, Vec::new()),
+            brought: true,
             ..Done::default()
         })
     }
@@ -122,7 +127,7 @@ impl Done {
         self.number = number;
         self.reply.copy_from(reply);
         self.beside = beside;
-        self.until_given = false;
+        (self.until_given, self.brought) = (false, false);
     }
 
     /// The reply was given: forgets it if it need not be kept.

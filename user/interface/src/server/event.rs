@@ -109,7 +109,8 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Threads of clients that are interrupted when something happens. A client that attends to other things as well waits for interrupts, and not in a request.
+/// Threads of clients that are interrupted when something happens. A client that attends to other things as well waits
+/// for interrupts, and not in a request.
 #[derive(Default)]
 pub struct Watchers {
     /// By the number of the session that named them.

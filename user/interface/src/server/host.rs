@@ -246,7 +246,8 @@ pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
 /// What is known of a client that opens a session, while `make` runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// At which door: 0 for the first, then those of [`Server::add_door`](super::Server::add_door); the alias of a port of the server's own.
+    /// At which door: 0 for the first, then those of [`Server::add_door`](super::Server::add_door); the alias of a port
+    /// of the server's own.
     pub door: u64,
     /// The id of the interface that it wants, one that the service [has](Service::has).
     pub interface: u64,

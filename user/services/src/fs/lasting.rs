@@ -1,11 +1,12 @@
 //! A client of files that outlives their server.
 //!
-//! [`Lasting`] opens a session, and another one with the server that follows when that has died. What was open is opened again by its path, if
-//! that still leads to the same file, and what was written since it was last durable is written again, in the same order: until then it
-//! is kept, at most [`MOST`] bytes of it. The caller sees a slow call.
+//! [`Lasting`] opens a session, and another one with the server that follows when that has died. What was open is
+//! opened again by its path, if that still leads to the same file, and what was written since it was last durable is
+//! written again, in the same order: until then it is kept, at most [`MOST`] bytes of it. The caller sees a slow call.
 //!
-//! **A request that was lost** with the server may have been done, and what it did to names is durable then. So it is asked again, and what says that it was done (the
-//! directory is there, the file is not) is no error. Who else did just that at the same moment is not told apart.
+//! **A request that was lost** with the server may have been done, and what it did to names is durable then. So it is
+//! asked again, and what says that it was done (the directory is there, the file is not) is no error. Who else did just
+//! that at the same moment is not told apart.
 use super::server::two;
 use super::{mode, Attr, FilesClient, Flags, Ino, ATTR_ROOM, PATH_ROOM};
 use alloc::collections::BTreeMap;
@@ -65,7 +66,8 @@ macro_rules! requests {
     };
 }
 
-/// Hands all requests to a macro: those that change something, those with words that change nothing but times, and those whose answer is bytes.
+/// Hands all requests to a macro: those that change something, those with words that change nothing but times, and
+/// those whose answer is bytes.
 #[macro_export]
 macro_rules! file_requests {
     ($with:ident) => {

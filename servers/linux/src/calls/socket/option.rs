@@ -56,6 +56,16 @@ fn applies(socket: &Socket, level: u32) -> bool {
     }
 }
 
+/// Errors of both calls if the level says nothing of such sockets: those that Linux has, of each family its own.
+fn check_level(socket: &Socket, level: u32, sets: bool) -> Result<()> {
+    let none = match socket.family {
+        Family::Unix => ENOTSUP,
+        Family::V4 if !sets => ENOTSUP,
+        Family::V4 | Family::V6 => ENOPROTOOPT,
+    };
+    applies(socket, level).then_some(()).ok_or(none.into())
+}
+
 /// `setsockopt`.
 pub fn setsockopt(c: &mut Caller, fd: u32, level: u32, number: u32, at: u64, size: u32) -> Result {
     let (id, _) = of(c, fd)?;
@@ -63,14 +73,7 @@ pub fn setsockopt(c: &mut Caller, fd: u32, level: u32, number: u32, at: u64, siz
         return Err(EINVAL.into());
     }
     let socket = find(c, id)?;
-    if !applies(socket, level) {
-        let none = if socket.family == Family::Unix {
-            ENOTSUP
-        } else {
-            ENOPROTOOPT
-        };
-        return Err(none.into());
-    }
+    check_level(socket, level, true)?;
     let is_full = socket.options.len() >= MAX_OPTIONS;
     let value = match (level, number) {
         (net::SOL_SOCKET, net::SO_RCVTIMEO | net::SO_SNDTIMEO) => {
@@ -122,9 +125,7 @@ pub fn getsockopt(
 ) -> Result {
     let (id, _) = of(c, fd)?;
     let socket = find(c, id)?;
-    if !applies(socket, level) {
-        return Err(ENOTSUP.into());
-    }
+    check_level(socket, level, false)?;
     let word = |value: u32| Writer::new().u32(value).done();
     let kept = socket.option(level, number);
     let value = match (level, number) {

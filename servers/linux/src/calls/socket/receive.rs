@@ -326,35 +326,74 @@ fn give_rights(
     (out.pad_to(end), rest, end)
 }
 
-/// `sendmmsg`, and (`receives`) `recvmmsg`: several messages, as many as go at once.
-pub fn several(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32, receives: bool) -> Result {
-    const HEADER: u64 = 64;
-    const FOR_ONE: u32 = 0x10000;
-    // The caller asks on: each may have a thousand ranges, and others have their turn between two calls.
-    const AT_ONCE: u32 = 64;
+/// Bytes of each header of several messages.
+const HEADER: u64 = 64;
+/// Most messages of one call. The caller asks on: each may have a thousand ranges, and others have their turn between two
+/// calls.
+const AT_ONCE: u32 = 64;
+
+/// The header of a message of several, and room for its length behind it.
+fn one_of(c: &mut Caller, at: u64, number: u64) -> Result<u64> {
+    let one = at.checked_add(number * HEADER).ok_or(EFAULT)?;
+    c.check(one, HEADER, READ | WRITE)?;
+    Ok(one)
+}
+
+/// A message of several has been moved, of so many bytes.
+fn moved(c: &mut Caller, one: u64, length: u64) -> Result<()> {
+    // What was kept of this one is nothing of the next.
+    if let Some(wait) = &mut c.p.task.wait {
+        wait.progress = 0;
+    }
+    c.write(one + 56, &(length as u32).to_le_bytes())
+}
+
+/// `sendmmsg`: as many messages as go at once. The first one is waited for.
+pub fn sendmmsg(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32) -> Result {
     let mut done = 0;
     while done < u64::from(count.min(AT_ONCE)) {
-        let one = at.checked_add(done * HEADER).ok_or(EFAULT)?;
-        c.check(one, HEADER, READ | WRITE)?;
-        // After the first one nothing is waited for.
-        let flags = match done > 0 && (!receives || flags & FOR_ONE != 0) {
-            true => flags | msg::DONTWAIT,
-            false => flags,
-        };
-        let moved = match (receives, done > 0) {
-            (true, true) => recvmsg(c, fd, one, flags | msg::DONTWAIT),
-            (true, false) => recvmsg(c, fd, one, flags),
-            (false, _) => sendmsg(c, fd, one, flags),
-        };
-        match moved {
-            Ok(length) => {
-                // What was kept of this one is nothing of the next.
-                if let Some(wait) = &mut c.p.task.wait {
-                    wait.progress = 0;
-                }
-                c.write(one + 56, &(length as u32).to_le_bytes())?;
-            }
+        let one = one_of(c, at, done)?;
+        let further = if done > 0 { msg::DONTWAIT } else { 0 };
+        match sendmsg(c, fd, one, flags | further) {
+            Ok(length) => moved(c, one, length)?,
             Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
+            Err(stop) => return Err(stop),
+        }
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// `recvmmsg`: waits for all messages, or only for the first one if it is told so, or has a time limit: in Linux that is looked
+/// at behind each message. How many have come is kept while it waits. With `MSG_WAITALL` what is kept is how much has come
+/// of the first one, so it waits for no other.
+pub fn recvmmsg(
+    c: &mut Caller,
+    fd: u32,
+    at: u64,
+    count: u32,
+    flags: u32,
+    has_limit: bool,
+) -> Result {
+    let for_one = has_limit || flags & (msg::WAITFORONE | msg::WAITALL) != 0;
+    let mut done = match (for_one, &mut c.p.task.wait) {
+        (false, Some(wait)) => core::mem::take(&mut wait.progress),
+        _ => 0,
+    };
+    while done < u64::from(count.min(AT_ONCE)) {
+        let one = one_of(c, at, done)?;
+        let further = if for_one && done > 0 {
+            msg::DONTWAIT
+        } else {
+            0
+        };
+        match recvmsg(c, fd, one, flags | further) {
+            Ok(length) => moved(c, one, length)?,
+            Err(Stop::Park(wake)) if done > 0 => {
+                c.wait().progress = done;
+                return Err(Stop::Park(wake));
+            }
+            Err(Stop::Errno(_)) if done > 0 => break,
             Err(stop) => return Err(stop),
         }
         done += 1;

@@ -65,9 +65,9 @@ fn copy_in(
     Ok(bytes)
 }
 
-/// The other end takes nothing any more.
-fn broken(c: &mut Caller, flags: u32) -> Stop {
-    if flags & msg::NOSIGNAL == 0 {
+/// The other end takes nothing any more. Only who writes to a stream gets a signal for that.
+fn broken(c: &mut Caller, style: Style, flags: u32) -> Stop {
+    if style == Style::Stream && flags & msg::NOSIGNAL == 0 {
         crate::calls::signal::broken_pipe(c);
     }
     EPIPE.into()
@@ -86,6 +86,7 @@ fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
         }
     }
     let (shut, state, peer) = (socket.shut, socket.state, socket.peer);
+    let style = socket.style;
     if c.s.is_connecting(id) {
         return Err(EAGAIN.into());
     }
@@ -99,10 +100,10 @@ fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
             c.s.wake(Key::Socket(id));
             return Ok(None);
         }
-        return Err(broken(c, flags));
+        return Err(broken(c, style, flags));
     };
     match is_unix && find(c, peer)?.shut.0 {
-        true => Err(broken(c, flags)),
+        true => Err(broken(c, style, flags)),
         false => Ok(Some(peer)),
     }
 }
@@ -187,7 +188,7 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
         return Err(Errno(error).into());
     }
     if socket.shut.1 {
-        return Err(broken(c, out.flags));
+        return Err(EPIPE.into());
     }
     let name = match to {
         Some(Written::NoFamily | Written::Nothing) => return Err(EINVAL.into()),
@@ -260,7 +261,6 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
     if is_port && out.total > MAX_UDP as u64 {
         return Err(EMSGSIZE.into());
     }
-    let flags = out.flags;
     let (to, from) = receiver(c, id, &mut out)?;
     let Some(to) = to else {
         return Ok(out.total);
@@ -270,7 +270,7 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
         return Err(EMSGSIZE.into());
     }
     if other.shut.0 && !is_port {
-        return Err(broken(c, flags));
+        return Err(EPIPE.into());
     }
     let bytes = copy_in(c, Some(to), out.ranges, 0, out.total as usize)?;
     let message = Message {

@@ -1,0 +1,291 @@
+//! What ordinary programs ask for beside reading and writing.
+
+use super::*;
+use linux_raw_sys::ioctl;
+use std::format;
+
+const TEXT: u64 = 0x10_0000;
+const INTO: u64 = 0x10_1000;
+
+/// A call on this path, with what follows it.
+fn on_path(one: &mut One, host: &mut Fake, number: u64, path: &str, further: &[u64]) -> i64 {
+    let bytes = format!("{path}\0");
+    host.write_memory(TEXT, bytes.as_bytes()).unwrap();
+    let arguments: Vec<u64> = [TEXT].iter().chain(further).copied().collect();
+    one.result(host, number, &arguments)
+}
+
+/// Servers name who is to be told of what their descriptors do, and give up if that cannot be said.
+#[test]
+fn who_is_told_of_a_descriptor_is_kept() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe, &[INTO]), 0);
+    let mut fds = [0; 4];
+    host.read_memory(INTO, &mut fds).unwrap();
+    let fd = u64::from(u32::from_le_bytes(fds));
+    let own = u64::from(process.task.number);
+    let asynchronous = |one: &mut One, host: &mut Fake, fd: u64, on: u8| {
+        host.write_memory(TEXT, &[on, 0, 0, 0]).unwrap();
+        one.result(host, nr::ioctl, &[fd, u64::from(ioctl::FIOASYNC), TEXT])
+    };
+    let control = |one: &mut One, host: &mut Fake, command: u32, argument: u64| {
+        one.result(host, nr::fcntl, &[fd, u64::from(command), argument])
+    };
+    for (on, flag) in [(1, open_flags::FASYNC), (0, 0)] {
+        assert_eq!(asynchronous(&mut process, &mut host, fd, on), 0);
+        let flags = control(&mut process, &mut host, linux::F_GETFL, 0);
+        assert_eq!(flags as u32 & open_flags::FASYNC, flag);
+    }
+    let refused = ENOTTY.rax() as i64;
+    assert_eq!(asynchronous(&mut process, &mut host, 4, 1), refused);
+    let group = -(process.system.find(process.task.pid).unwrap().group as i32);
+    let none = ESRCH.rax() as i64;
+    let bad = EINVAL.rax() as i64;
+    for (command, argument, result) in [
+        (linux::F_GETOWN, 0, 0),
+        (linux::F_SETOWN, own, 0),
+        (linux::F_GETOWN, 0, own as i64),
+        (linux::F_SETOWN, u64::from(group as u32), 0),
+        (linux::F_GETOWN, 0, i64::from(group)),
+        (linux::F_SETOWN, 4711, none),
+        (linux::F_SETOWN, u64::from(i32::MIN as u32), bad),
+        (linux::F_SETSIG, 65, bad),
+        (linux::F_SETSIG, 40, 0),
+        (linux::F_GETSIG, 0, 40),
+        (linux::F_GETOWN_EX, INTO, 0),
+        (linux::F_SETOWN_EX, INTO, 0),
+        (linux::F_GETOWN, 0, i64::from(group)),
+    ] {
+        let got = control(&mut process, &mut host, command, argument);
+        assert_eq!(got, result, "{command} {argument}");
+    }
+    let mut words = [0; 8];
+    host.read_memory(INTO, &mut words).unwrap();
+    assert_eq!(words[..4], [2, 0, 0, 0]);
+    // An image has that.
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(control(&mut again, &mut host, linux::F_GETSIG, 0), 40);
+    // What nobody could be told of is not believed.
+    process.files().fds[fd as u32]
+        .description
+        .borrow_mut()
+        .owner = Some(Box::new(crate::process::AsyncOwner {
+        kind: 3,
+        ..Default::default()
+    }));
+    assert!(process.save(&mut host).is_err());
+}
+
+/// Symbolic links of the file system lead to names that it does not know, and so do ways through links of `/proc`.
+#[test]
+fn links_lead_to_names_that_are_no_files() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe, &[INTO]), 0);
+    let mut fds = [0; 8];
+    host.read_memory(INTO, &mut fds).unwrap();
+    let (reader, writer) = (u64::from(fds[0]), u64::from(fds[4]));
+    let dup = [writer, 1];
+    assert_eq!(process.result(&mut host, nr::dup2, &dup), 1);
+    for (target, link) in [
+        ("/dev/stdout", "/tmp/out"),
+        ("out", "/tmp/further"),
+        ("/proc/self/fd/1", "/tmp/one"),
+        ("/tmp/new", "/tmp/dangling"),
+        ("/proc/self/cwd/file", "/tmp/way"),
+        ("circle", "/tmp/circle"),
+    ] {
+        host.write_memory(INTO, format!("{link}\0").as_bytes())
+            .unwrap();
+        let made = on_path(&mut process, &mut host, nr::symlink, target, &[INTO]);
+        assert_eq!(made, 0);
+    }
+    let made = u64::from(open_flags::WRONLY | open_flags::CREAT | open_flags::APPEND);
+    let plain = u64::from(open_flags::WRONLY);
+    for link in ["/tmp/out", "/tmp/further", "/tmp/one"] {
+        for flags in [made, plain] {
+            let fd = on_path(&mut process, &mut host, nr::open, link, &[flags, 0o600]);
+            assert!(fd > 1, "{link} {flags:#x}: {fd}");
+            let write = [fd as u64, TEXT, 1];
+            assert_eq!(process.result(&mut host, nr::write, &write), 1);
+            let read = [reader, INTO, 10];
+            assert_eq!(process.result(&mut host, nr::read, &read), 1);
+            assert_eq!(process.result(&mut host, nr::close, &[fd as u64]), 0);
+        }
+        let stat = on_path(&mut process, &mut host, nr::stat, link, &[INTO]);
+        assert_eq!(stat, 0, "{link}");
+        let mut mode = [0; 4];
+        host.read_memory(INTO + 24, &mut mode).unwrap();
+        assert_eq!(u32::from_le_bytes(mode) & 0o170_000, 0o010_000, "{link}");
+    }
+    assert!(host.files.borrow_mut().stat("/dev/stdout", false).is_err());
+    // Others are what they were.
+    let fd = on_path(&mut process, &mut host, nr::open, "/tmp/dangling", &[plain]);
+    assert_eq!(fd, ENOENT.rax() as i64);
+    let fd = on_path(
+        &mut process,
+        &mut host,
+        nr::open,
+        "/tmp/dangling",
+        &[made, 0o600],
+    );
+    assert!(fd > 1 && host.files.borrow_mut().stat("/tmp/new", false).is_ok());
+    for flags in [made, plain] {
+        let fd = on_path(&mut process, &mut host, nr::open, "/tmp/circle", &[flags]);
+        assert_eq!(fd, ELOOP.rax() as i64);
+    }
+    let refused = made | u64::from(open_flags::NOFOLLOW);
+    let fd = on_path(&mut process, &mut host, nr::open, "/tmp/out", &[refused]);
+    assert_eq!(fd, ELOOP.rax() as i64);
+    // Ways.
+    let directory = on_path(&mut process, &mut host, nr::open, "/tmp", &[0]);
+    let number = process.task.number;
+    for way in [
+        String::from("/tmp/way"),
+        String::from("/proc/self/cwd/file"),
+        format!("/proc/{number}/cwd/./file"),
+        String::from("/proc/self/root/tmp/file"),
+        String::from("/proc/self/root/proc/self/cwd/file"),
+        format!("/proc/self/fd/{directory}/file"),
+        format!("/dev/fd/{directory}/file"),
+    ] {
+        let fd = on_path(&mut process, &mut host, nr::open, &way, &[0]);
+        assert!(fd > 1, "{way}: {fd}");
+        let stat = on_path(&mut process, &mut host, nr::stat, &way, &[INTO]);
+        assert_eq!(stat, 0, "{way}");
+    }
+    for (way, errno) in [
+        ("/proc/self/fd/4/file", ENOTDIR),
+        ("/proc/self/fd/99/file", ENOENT),
+        ("/proc/self/exe/file", ENOENT),
+        ("/proc/4711/cwd/file", ENOENT),
+    ] {
+        let fd = on_path(&mut process, &mut host, nr::open, way, &[0]);
+        assert_eq!(fd, errno.rax() as i64, "{way}");
+    }
+}
+
+/// Who goes back to a place in an open directory finds the entries from there on.
+#[test]
+fn a_place_in_a_directory_is_found_again() {
+    const FILES: usize = 1_500;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.session.mkdir(0o700, "/tmp/many").unwrap();
+    let create = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    for n in 0..FILES {
+        let path = format!("/tmp/many/{n:05}");
+        let (ino, ..) = host.session.open_file(create.bits(), 0o600, &path).unwrap();
+        host.session.close(ino).unwrap();
+    }
+    let fd = on_path(&mut process, &mut host, nr::open, "/tmp/many", &[0]) as u64;
+    // The names and the places behind them.
+    let list = |one: &mut One, host: &mut Fake| {
+        let entry = registers(nr::getdents64, &[fd, INTO, 700]);
+        let (got, turns) = loaded_in_turns(one, host, &entry);
+        let mut bytes = vec![0; got as usize];
+        host.read_memory(INTO, &mut bytes).unwrap();
+        let mut entries = Vec::new();
+        while !bytes.is_empty() {
+            let place = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+            let length = usize::from(u16::from_le_bytes([bytes[16], bytes[17]]));
+            let name = bytes[19..length].split(|byte| *byte == 0).next().unwrap();
+            entries.push((String::from_utf8(name.to_vec()).unwrap(), place));
+            bytes.drain(..length);
+        }
+        (entries, turns)
+    };
+    let mut all = Vec::new();
+    loop {
+        let (entries, _) = list(&mut process, &mut host);
+        if entries.is_empty() {
+            break;
+        }
+        all.extend(entries);
+    }
+    assert_eq!(all.len(), FILES + 2);
+    let mut most = 0;
+    for at in [700, 3, 0, 1, 62, 64, 1_499, 59, 60, 61] {
+        let seek = [fd, all[at].1, 0];
+        assert_eq!(
+            process.result(&mut host, nr::lseek, &seek),
+            all[at].1 as i64
+        );
+        let mut from = at + 1;
+        for _ in 0..2 {
+            let (entries, turns) = list(&mut process, &mut host);
+            most = most.max(turns);
+            assert_eq!(entries[..], all[from..from + entries.len()], "{at}");
+            assert!(!entries.is_empty() || from == all.len());
+            from += entries.len();
+        }
+    }
+    assert!(most > 1, "others have had their turns");
+    let seek = [fd, 1 << 20, 0];
+    assert_eq!(process.result(&mut host, nr::lseek, &seek), 1 << 20);
+    assert!(list(&mut process, &mut host).0.is_empty());
+}
+
+/// Makes a call of which each attempt does a part: what it returns, and how many attempts that took.
+fn loaded_in_turns(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
+    for turns in 1.. {
+        match process.attempt(host, entry) {
+            Outcome::Turn => {}
+            Outcome::Go { registers, .. } => return (registers.rax as i64, turns),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    unreachable!()
+}
+
+/// Profilers set timers by processor time. They go by the clock, each with its own signal.
+#[test]
+fn there_are_three_timers_of_setitimer() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (new, old) = (TEXT, INTO);
+    for which in 0..3u64 {
+        let words = [0, 10 * (which + 1), 1 + which, 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        host.write_memory(new, &bytes).unwrap();
+        let set = [which, new, old];
+        assert_eq!(process.result(&mut host, nr::setitimer, &set), 0);
+    }
+    let timers = &mut process.system.process(process.task.pid).timers;
+    assert_eq!(timers.armed(), 3);
+    let rung = timers.ring(host.now + 2_000_000_000, 0, |_, _, _| false);
+    let signals: Vec<u32> = rung.iter().map(|rung| rung.signal).collect();
+    assert_eq!(signals, [sig::ALRM, sig::VTALRM]);
+    for which in 0..3 {
+        assert_eq!(process.result(&mut host, nr::getitimer, &[which, old]), 0);
+        let mut interval = [0; 16];
+        host.read_memory(old, &mut interval).unwrap();
+        assert_eq!(u64::from(interval[8]), 10 * (which + 1));
+    }
+    let saved = process.save(&mut host).unwrap();
+    let again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(again.system.find(again.task.pid).unwrap().timers.armed(), 3);
+    let bad = EINVAL.rax() as i64;
+    assert_eq!(process.result(&mut host, nr::setitimer, &[3, 0, 0]), bad);
+    assert_eq!(process.result(&mut host, nr::getitimer, &[3, old]), bad);
+}
+
+#[test]
+fn shared_anonymous_memory_begins_at_its_beginning() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let flags = u64::from(linux::MAP_SHARED | linux::MAP_ANONYMOUS);
+    for offset in [PAGE, 1 << 62] {
+        let map = [0, PAGE, 3, flags, u64::MAX, offset];
+        let at = process.result(&mut host, nr::mmap, &map);
+        assert!(at > 0, "{at}");
+        let source = process.memory().areas.find(at as u64).unwrap().source();
+        let begins = matches!(source, crate::memory::Source::Object { offset: 0, .. });
+        assert!(begins, "{source:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! A program to be checkpointed: two threads touch memory that is gone, at most instants in the middle of the exception
+//! that this is. Each access fails and says so, and none is the end of the program.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::PAGE_SIZE;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rt::obj::MutexAt;
+use rt::window::Window;
+use rt::{memory, Code, Error};
+
+rt::entry!(main);
+
+/// How often each thread does all of it.
+const ROUNDS: u64 = 2_000;
+const THREADS: u64 = 2;
+
+/// Touches a window on nothing in each way: how many said so.
+fn touch(window: &Window) -> u64 {
+    let mut bytes = [0; 100];
+    let all = [
+        window.read(50, &mut bytes) == Err(Error::Ended),
+        window.write(50, &bytes) == Err(Error::Ended),
+        window.exchange(8, 0, 1) == Err(Error::Ended),
+        window.is_zero(0, PAGE_SIZE) == Err(Error::Ended),
+        MutexAt(window.address()).create() == Err(Code::NoObject),
+    ];
+    all.iter().map(|told| u64::from(*told)).sum()
+}
+
+fn main() -> u8 {
+    match run() {
+        Ok(told) => {
+            rt::println!("{told} accesses to what is gone failed");
+            u8::from(told != ROUNDS * THREADS * 5)
+        }
+        Err(error) => {
+            rt::println!("cannot begin: {}", error.text());
+            2
+        }
+    }
+}
+
+fn run() -> Result<u64, Error> {
+    let segment = memory::create(PAGE_SIZE)?;
+    let window = Window::map(&segment.region, 0, PAGE_SIZE, READ | WRITE | OBJECTS)?;
+    window.write(0, &[1])?;
+    segment.destroy()?;
+    let shared = Arc::new((window, AtomicU64::new(0), AtomicU64::new(0)));
+    for _ in 0..THREADS {
+        let shared = Arc::clone(&shared);
+        let work = move || {
+            let (window, told, done) = &*shared;
+            for _ in 0..ROUNDS {
+                told.fetch_add(touch(window), Ordering::Relaxed);
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        rt::thread::spawn(work).map_err(rt::error_of)?;
+    }
+    let (_, told, done) = &*shared;
+    while done.load(Ordering::Relaxed) < THREADS {
+        rt::time::sleep(1_000_000);
+    }
+    Ok(told.load(Ordering::Relaxed))
+}
