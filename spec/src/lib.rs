@@ -216,7 +216,9 @@ impl System {
             self.exception(t, Exception::ForeignCall, r.pc(), r.call());
             return Ok(Outcome::Wait);
         }
-        match met {
+        // What a peer met belongs to the exchange: another call does not meet it.
+        let exchanges = abi::ipc::plan_of_number(r.call() as u8).first().is_some();
+        match met.filter(|_| exchanges) {
             Some(Meets::Page(address, need)) => {
                 self.translate(space, address, need)?;
             }

@@ -218,6 +218,18 @@ pub(crate) fn prepare(k: K, t: &'static Thread) -> Result<&'static Space, &'stat
     }
 }
 
+/// As [`prepare`], before a call that exchanges no message. A fault that a peer left belongs to the exchange in which
+/// the thread was: it has given that one up, by other instructions at the same place, and no later call meets the fault.
+#[cold]
+pub(crate) fn prepare_ordinary(
+    k: K,
+    t: &'static Thread,
+) -> Result<&'static Space, &'static Thread> {
+    let space = prepare(k, t)?;
+    t.take_pending_fault(k);
+    Ok(space)
+}
+
 impl Kernel {
     /// Ends a trap whose handler was stopped. Returns the thread to resume.
     #[inline(never)]

@@ -280,7 +280,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Thread {
     let space = match t.goes_straight() {
         Some(space) => space,
-        None => match keeper::prepare(k, t) {
+        None => match keeper::prepare_ordinary(k, t) {
             Ok(space) => space,
             Err(next) => return next,
         },
