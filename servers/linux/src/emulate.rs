@@ -21,6 +21,7 @@ use services::fs::{Attr, Flags, Opened};
 use services::process::Status;
 
 use crate::calls;
+use crate::calls::futex::MAX_ROBUST;
 use crate::errno::{
     Errno, EACCES, EFAULT, EILSEQ, EINTR, EIO, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR,
 };
@@ -749,7 +750,7 @@ fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Stat
     if system.process(task.pid).tasks.len() == 1 {
         return end(task, system, host, status);
     }
-    calls::futex::leave(task, system, host);
+    calls::futex::leave(task, system, host, &mut { MAX_ROBUST });
     task.close_files(system, host);
     system.forget_thread(task.pid, task.tid);
     Outcome::Left
@@ -1106,7 +1107,7 @@ pub fn interrupt(
 
 /// Ends the process: its files are closed, and others know. Whoever has its other tasks ends those ([`abandon`]).
 pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
-    abandon(task, system, host);
+    abandon(task, system, host, &mut { MAX_ROBUST });
     let process = system.process(task.pid);
     // A child leaves the console to its parent as it is.
     if process.termios.is_some() && process.parent.is_none() {
@@ -1116,8 +1117,9 @@ pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: St
     Outcome::End(status)
 }
 
-/// A task ends because its process does, or goes on with another program.
-pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
+/// A task ends because its process does, or goes on with another program. `entries`: how many more of its list of locks
+/// may be looked at in this step, in which others may end, too.
+pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host, entries: &mut usize) {
     loading::give_up(task, host);
     system.leave_queues(task.tid);
     let process = system.process(task.pid);
@@ -1125,7 +1127,7 @@ pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
     if !is_alone || has_objects {
         // Another process is in the same memory, or has a part of it in its own.
-        calls::futex::leave(task, system, host);
+        calls::futex::leave(task, system, host, entries);
     }
     task.close_files(system, host);
 }

@@ -26,6 +26,7 @@ use services::fs::{mode, Attr, Flags, Opened, ON_DISK};
 
 use crate::busy::Executed;
 use crate::calls::file::step_of;
+use crate::calls::futex::MAX_ROBUST;
 use crate::emulate::STEP;
 use crate::errno::{Errno, E2BIG, EACCES, EIO, ELOOP, ENOEXEC, ENOMEM, ETXTBSY};
 use crate::host::{Host, OutOfMemory};
@@ -508,6 +509,10 @@ fn find(
     // Where it is, and how it is named: a script sees its name as it was given.
     let mut file = crate::path::join(&current.context.cwd, path);
     let mut name = path.to_string();
+    if args.is_empty() {
+        // Programs go on reading behind an empty list (Linux, since 5.18).
+        args.push(Vec::new());
+    }
     for _ in 0..MAX_SCRIPTS {
         if let Some(Special::Link(target)) = special::find(current, &file) {
             file = target;
@@ -533,7 +538,8 @@ fn find(
                     interpreter,
                     args,
                     env,
-                    name,
+                    // Also a script's process is named after the script.
+                    name: path.to_string(),
                     inos: Vec::new(),
                     staged: None,
                     executed: None,
@@ -686,6 +692,12 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
         let (start, end) = span(&image.layout).ok_or_else(|| bad("its addresses are too high"))?;
         if end - start > 1 << 32 {
             return Err(bad("it is too large"));
+        }
+    }
+    if let Some(interpreter) = &prepared.interpreter {
+        let is_inside = |(start, end)| (start..end).contains(&interpreter.header.entry);
+        if !span(&interpreter.layout).is_some_and(is_inside) {
+            return Err(bad("its interpreter begins outside of itself"));
         }
     }
     let strings: usize = prepared
@@ -842,7 +854,7 @@ fn unshare(
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
     if has_objects {
         // Others may wait for locks that it has there.
-        crate::calls::futex::leave(task, system, host);
+        crate::calls::futex::leave(task, system, host, &mut { MAX_ROBUST });
     }
     let shares = &mut task.shares;
     if staged || Rc::strong_count(&shares.memory) > 1 {
@@ -964,7 +976,8 @@ fn bases(prepared: &Prepared) -> Option<Vec<u64>> {
 /// The load address of the interpreter of a program with these areas.
 fn base_beside(areas: &Areas, interpreter: &Image) -> Option<u64> {
     let (start, end) = span(&interpreter.layout)?;
-    Some(areas.find_free(end - start, 0)? - start)
+    // As in Linux the sum wraps: an image can have higher addresses than there is room at.
+    Some(areas.find_free(end - start, 0)?.wrapping_sub(start))
 }
 
 /// Makes the areas of an image, and reads what they have unless it is there.

@@ -231,8 +231,8 @@ impl Areas {
     #[must_use]
     pub fn find_free(&self, size: u64, hint: u64) -> Option<u64> {
         let hint = hint & !(PAGE - 1);
-        if hint >= LOWEST && hint.checked_add(size)? <= MMAP_TOP && self.is_free(hint, hint + size)
-        {
+        let end = hint.checked_add(size).filter(|end| *end <= MMAP_TOP);
+        if hint >= LOWEST && end.is_some_and(|end| self.is_free(hint, end)) {
             return Some(hint);
         }
         let mut top = MMAP_TOP;

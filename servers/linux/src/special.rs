@@ -7,7 +7,7 @@ use core::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use services::fs::is_plain;
 
-use crate::emulate::{Caller, Result};
+use crate::emulate::{Caller, Result, Stop};
 use crate::errno::EBADF;
 use crate::memory::{self, Area};
 use crate::path;
@@ -79,6 +79,9 @@ const SHORT: usize = 512;
 /// Most bytes of `maps` that are read at once, as in Linux: about sixty lines.
 const MAPS_AT_ONCE: usize = 4096;
 
+/// Most lines of `maps` that are made at once, also of those that are only skipped.
+const LINES_AT_ONCE: usize = 500;
+
 /// An open text: which, and how far it has been read. What a description keeps of it is small, whatever its length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
@@ -142,12 +145,12 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
             strings(c, place, offset, into)
         }
         Text::Of(number, About::Maps) if number == own => {
-            Ok(maps(&c.p.memory, &mut reading.place, offset, into))
+            maps(&c.p.memory, &mut reading.place, offset, into).ok_or(Stop::Turn)
         }
         Text::Of(number, About::Maps) => {
             let place = &mut reading.place;
             let read = |memory: &Memory| maps(memory, place, offset, into);
-            Ok(proc::with_memory(c, number, read)?)
+            proc::with_memory(c, number, read)?.ok_or(Stop::Turn)
         }
         which => {
             let end = reading.place.offset;
@@ -178,12 +181,13 @@ fn strings(c: &mut Caller, place: (u64, u64), offset: u64, into: &mut [u8]) -> R
     Ok(length)
 }
 
-/// Reads lines about areas from `offset` on. Reading on goes on with the next area, as long as each line takes; another
-/// offset is looked for from the beginning.
-fn maps(memory: &Memory, place: &mut Place, offset: u64, into: &mut [u8]) -> usize {
-    if place.offset != offset {
+/// Reads lines about areas from `offset` on. Reading on goes on with the next area, as long as each line takes; an
+/// offset before that is looked for from the beginning. `None`: it is not found yet, and is looked for in the next turn.
+fn maps(memory: &Memory, place: &mut Place, offset: u64, into: &mut [u8]) -> Option<usize> {
+    if place.offset > offset {
         *place = Place::default();
     }
+    let mut lines = 0;
     let most = into.len().min(MAPS_AT_ONCE);
     let mut line = String::new();
     let mut done = 0;
@@ -195,6 +199,10 @@ fn maps(memory: &Memory, place: &mut Place, offset: u64, into: &mut [u8]) -> usi
                 None => break,
             },
         };
+        if lines == LINES_AT_ONCE {
+            return (done > 0).then_some(done);
+        }
+        lines += 1;
         line.clear();
         write_line(&mut line, &area, &memory.exe);
         let rest = line.as_bytes().get(before as usize..).unwrap_or_default();
@@ -203,14 +211,14 @@ fn maps(memory: &Memory, place: &mut Place, offset: u64, into: &mut [u8]) -> usi
         let taken = (rest.len() - skipped).min(most - done);
         into[done..done + taken].copy_from_slice(&rest[skipped..skipped + taken]);
         done += taken;
-        place.offset += (skipped + taken) as u64;
+        place.offset = place.offset.saturating_add((skipped + taken) as u64);
         if skipped + taken < rest.len() {
             place.line = Some((area, before + (skipped + taken) as u32));
         } else {
             (place.line, place.next) = (None, area.end);
         }
     }
-    done
+    Some(done)
 }
 
 /// The line of `maps` about an area.

@@ -354,12 +354,13 @@ pub fn get_robust_list(c: &mut Caller, thread: u32, head_at: u64, length_at: u64
 }
 
 /// A task leaves memory that others are in, too: the locks that it has are told so, and who waits for its end is woken.
-pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host) {
+/// `entries` of lists are looked at: as many fewer may be for others that end in the same step.
+pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host, entries: &mut usize) {
     system.futexes.leave(task.tid);
     let memory = task.shares.memory.borrow();
     if task.robust != 0 {
         // A list that makes no sense ends where it ceases to.
-        let _ = leave_list(task, &memory, system, host);
+        let _ = leave_list((task, &memory), system, host, entries);
     }
     for word in system.futexes.locks_of(task.tid) {
         // Since somebody began to wait the program may have mapped something else there, which it may not write to: another
@@ -383,10 +384,10 @@ fn is_there(memory: &Memory, host: &mut dyn Host, address: u64, length: u64) -> 
 }
 
 fn leave_list(
-    task: &Task,
-    memory: &Memory,
+    (task, memory): (&Task, &Memory),
     system: &mut System,
     host: &mut dyn Host,
+    entries: &mut usize,
 ) -> Option<()> {
     let read = |host: &mut dyn Host, at: u64| {
         let mut bytes = [0; 8];
@@ -400,14 +401,13 @@ fn leave_list(
     let mut entry = read(host, head)?;
     let offset = read(host, head.checked_add(8)?)?;
     let pending = read(host, head.checked_add(16)?)?;
-    let mut left = MAX_ROBUST;
-    while entry & !1 != head && left > 0 {
+    while entry & !1 != head && *entries > 0 {
         let next = read(host, entry & !1);
         if entry & !1 != pending & !1 {
             died(task, memory, system, host, entry, offset)?;
         }
         entry = next?;
-        left -= 1;
+        *entries -= 1;
     }
     if pending & !1 != 0 {
         died(task, memory, system, host, pending, offset)?;

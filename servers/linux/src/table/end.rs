@@ -1,6 +1,7 @@
 //! The end of processes and of single threads.
 
 use alloc::string::String;
+use personality::calls::futex::MAX_ROBUST;
 use personality::emulate;
 use personality::signal::{sig, Origin};
 use personality::system::{Tid, To};
@@ -73,9 +74,10 @@ impl Table {
         let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
             return;
         };
+        let mut entries = MAX_ROBUST;
         for other in self.tasks_of(pid) {
             if other != tid {
-                self.end_task(other, pid);
+                self.end_task(other, pid, &mut entries);
             }
         }
         let first = self.group(pid).ok().and_then(|group| group.first.take());
@@ -96,10 +98,10 @@ impl Table {
     }
 
     /// Ends a task together with others of its process.
-    fn end_task(&mut self, tid: Tid, pid: Pid) {
+    fn end_task(&mut self, tid: Tid, pid: Pid, entries: &mut usize) {
         if let Some((living, system, world)) = self.split(tid) {
             let (task, mut view) = living.parts(system, world);
-            emulate::abandon(task, system, &mut view);
+            emulate::abandon(task, system, &mut view, entries);
         }
         self.leave(tid);
         self.system.forget_thread(pid, tid);
@@ -111,8 +113,9 @@ impl Table {
             return;
         }
         let name = self.one_of(pid).map_or_else(String::new, |l| l.task.name());
+        let mut entries = MAX_ROBUST;
         for tid in self.tasks_of(pid) {
-            self.end_task(tid, pid);
+            self.end_task(tid, pid, &mut entries);
         }
         let ended = Entry::ended(status, name);
         if let Some(Entry::Living(group)) = self.entries.insert(pid, ended) {

@@ -289,3 +289,177 @@ fn shared_anonymous_memory_begins_at_its_beginning() {
         assert!(begins, "{source:?}");
     }
 }
+
+/// A position-independent image of one segment at this address, whose entry is `entry` bytes behind that.
+fn image_at(address: u64, entry: u64) -> Vec<u8> {
+    let mut elf = tiny_elf();
+    elf[16] = 3;
+    elf[24..32].copy_from_slice(&(address + entry).to_le_bytes());
+    elf[80..88].copy_from_slice(&address.to_le_bytes());
+    elf
+}
+
+/// A program with an interpreter, whose name is in its segment.
+fn with_interpreter(path: &str) -> Vec<u8> {
+    let mut elf = tiny_elf();
+    elf[56] = 2;
+    let mut headers = elf.split_off(64);
+    headers.truncate(56);
+    let name = format!("{path}\0");
+    let place = 64 + 2 * 56u64;
+    let mut second = std::vec![0; 56];
+    second[0] = 3;
+    second[8..16].copy_from_slice(&place.to_le_bytes());
+    second[32..40].copy_from_slice(&(name.len() as u64).to_le_bytes());
+    elf.extend(headers);
+    elf.extend(second);
+    elf.extend(name.bytes());
+    elf
+}
+
+/// An interpreter can say that it belongs where no program has room: it is moved, as any other, or refused.
+#[test]
+fn an_interpreter_can_be_at_any_address() {
+    const TOP: u64 = crate::memory::MMAP_TOP;
+    for (address, entry, runs) in [
+        (0, 0x78, true),
+        (0x40_0000, 0x78, true),
+        (TOP - 0x1000, 0x78, true),
+        (TOP, 0x78, true),
+        (0xf_0000_0000, 0x78, true),
+        ((1 << 36) - 0x3000, 0x78, true),
+        ((1 << 36) - 0x1000, 0x78, false),
+        (1 << 46, 0, false),
+        (0x40_0000, 0x4000, false),
+        (0xf_0000_0000, 0u64.wrapping_sub(0x1000), false),
+    ] {
+        let mut host = Fake::new();
+        let mut process = One::new("/");
+        let interpreter = image_at(address, 0x78);
+        add_program(&mut host, &with_interpreter("/tmp/ld"));
+        let flags = Flags {
+            create: true,
+            ..Flags::default()
+        };
+        let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/ld");
+        let (ino, ..) = opened.unwrap();
+        let mut interpreter = interpreter;
+        interpreter[24..32].copy_from_slice(&address.wrapping_add(entry).to_le_bytes());
+        host.session.write(ino, 0, &interpreter).unwrap();
+        host.session.close(ino).unwrap();
+        let args = std::vec![b"program".to_vec()];
+        match process.prepare(&mut host, "/tmp/program", args) {
+            Ok(prepared) => {
+                assert!(runs, "{address:#x} + {entry:#x}");
+                let start = process.commit(&mut host, prepared).unwrap();
+                let areas = &process.memory().areas;
+                assert!(
+                    areas.allows(start.rip, 2, crate::memory::EXECUTE),
+                    "{address:#x}"
+                );
+                host.agrees_with(areas);
+            }
+            Err(failure) => assert!(!runs, "{address:#x}: {}", failure.sentence),
+        }
+    }
+}
+
+/// Supervisors find what they look for by its name, which for a script is the script's.
+#[test]
+fn a_script_has_its_own_name_and_everybody_has_an_argument() {
+    let mut host = Fake::new();
+    let mut process = One::new("/");
+    add_program(&mut host, &tiny_elf());
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let opened = host
+        .session
+        .open_file(flags.bits(), 0o755, "/tmp/script.sh");
+    let (ino, ..) = opened.unwrap();
+    host.session.write(ino, 0, b"#!/tmp/program\n").unwrap();
+    let args = std::vec![b"name".to_vec()];
+    let prepared = process.prepare(&mut host, "/tmp/script.sh", args).unwrap();
+    process.commit(&mut host, prepared).unwrap();
+    assert_eq!(process.task.comm, b"script.sh");
+    assert_eq!(process.memory().exe, "/tmp/program");
+    let prepared = process
+        .prepare(&mut host, "/tmp/program", Vec::new())
+        .unwrap();
+    let start = process.commit(&mut host, prepared).unwrap();
+    let mut count = [0; 8];
+    host.read_memory(start.rsp, &mut count).unwrap();
+    assert_eq!(u64::from_le_bytes(count), 1, "arguments");
+}
+
+#[test]
+fn a_place_that_cannot_be_is_no_reason_not_to_map() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let private = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS);
+    for hint in [0u64.wrapping_sub(PAGE), u64::MAX, crate::memory::MMAP_TOP] {
+        let at = process.result(
+            &mut host,
+            nr::mmap,
+            &[hint, 2 * PAGE, 3, private, u64::MAX, 0],
+        );
+        assert!(at > 0, "{hint:#x}: {at}");
+    }
+}
+
+/// A place far behind in a long list is looked for in turns.
+#[test]
+fn a_far_place_in_maps_is_looked_for_in_turns() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let private = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS);
+    let at = process.result(
+        &mut host,
+        nr::mmap,
+        &[0, 4000 * PAGE, 3, private, u64::MAX, 0],
+    ) as u64;
+    for n in 0..2000 {
+        let page = at + 2 * n * PAGE;
+        assert_eq!(process.result(&mut host, nr::mprotect, &[page, PAGE, 1]), 0);
+    }
+    let fd = on_path(
+        &mut process,
+        &mut host,
+        nr::open,
+        "/proc/self/maps",
+        &[0, 0],
+    ) as u64;
+    let entry = registers(nr::pread64, &[fd, INTO, 1, 1 << 40]);
+    let mut turns = 0;
+    let got = loop {
+        let One { task, system } = &mut process;
+        match emulate::call(task, system, &mut host, &entry) {
+            Outcome::Turn => turns += 1,
+            Outcome::Go { registers, .. } => break registers.rax,
+            outcome => panic!("{outcome:?}"),
+        }
+        assert!(turns < 20, "it comes to an end");
+    };
+    assert_eq!(got, 0);
+    assert_eq!(turns, 8, "of some 4,000 lines");
+}
+
+/// All that end with a process look at as many entries of their lists of locks as one thread may.
+#[test]
+fn the_lists_of_those_that_end_together_have_one_bound() {
+    use crate::calls::futex;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (head, entry) = (TEXT + 0x100, TEXT + 0x200);
+    for word in [head, entry] {
+        host.write_memory(word, &entry.to_le_bytes()).unwrap();
+    }
+    host.write_memory(head + 8, &[0; 16]).unwrap();
+    process.task.robust = head;
+    let mut entries = 3000;
+    futex::leave(&process.task, &mut process.system, &mut host, &mut entries);
+    assert_eq!(entries, 0, "a circle is walked as long as it may be");
+    futex::leave(&process.task, &mut process.system, &mut host, &mut entries);
+    assert_eq!(entries, 0);
+}
