@@ -721,6 +721,12 @@ fermata_bench_bytes:
     bench_stop
     mov [rip + fermata_bench + SEEN], rdi
     bench_again 2b
+
+    // Computes, and makes no call.
+    .globl fermata_bench_busy
+fermata_bench_busy:
+2:
+    jmp 2b
     "#,
     block = const BLOCK,
     clock_get = const Call::ClockGet as u32,
@@ -849,6 +855,8 @@ loops! {
     Sweep fermata_bench_sweep;
     /// Writes byte after byte.
     Bytes fermata_bench_bytes;
+    /// Computes, and makes no call.
+    Busy fermata_bench_busy;
 }
 
 /// What [`Loop::Latency`] has measured.

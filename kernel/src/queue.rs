@@ -90,16 +90,9 @@ impl WaitQueue {
         self.insert(t, after);
     }
 
-    /// Adds the thread before those of its priority.
+    /// Adds the thread before all others, of which none may have a higher priority.
     pub(crate) fn push_front(&'static self, t: &'static Thread) {
-        let mut after = self.tail.get();
-        while let Some(other) = after {
-            if other.priority.get() > t.priority.get() {
-                break;
-            }
-            after = other.links.prev.get();
-        }
-        self.insert(t, after);
+        self.insert(t, None);
     }
 
     /// Adds the thread behind all others, whatever its priority.

@@ -43,10 +43,11 @@ const TIMES: u64 = 4;
 /// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
-const ACTS: [Act; 14] = [
+const ACTS: [Act; 15] = [
     ("stretch_broadcast", broadcast),
     ("stretch_sleepers", sleepers),
     ("stretch_sleep", sleep_among_sleepers),
+    ("stretch_ready", ready),
     ("stretch_timed_waits", timed_waits),
     ("stretch_port_end", port_end),
     ("stretch_space_end", space_end),
@@ -156,6 +157,39 @@ impl Crowd {
         Crowd::new(sleep, space, Waiting::Deadline)
     }
 
+    /// Threads that compute whenever nobody else does.
+    fn busy() -> Result<Self, String> {
+        let mut crowd = Crowd::empty();
+        for index in 0..CROWD {
+            let thread = crowd.thread(index);
+            thread.create().must("a thread of a crowd")?;
+            crowd.made += 1;
+            let state = ThreadState {
+                registers: Registers {
+                    rip: Loop::Busy.address(),
+                    rflags: 0x202,
+                    ..Registers::default()
+                },
+                priority: BELOW,
+                ..ThreadState::default()
+            };
+            thread
+                .set_state(&state, 0, 0, 0)
+                .must("the state of a thread")?;
+            thread.resume().must("resume")?;
+        }
+        Ok(crowd)
+    }
+
+    /// None yet, and the memory for all.
+    fn empty() -> Self {
+        let words = CROWD * OBJECT_SIZE / 16;
+        Crowd {
+            memory: vec![0; words as usize + 1],
+            made: 0,
+        }
+    }
+
     /// As [`Crowd::new`], with something before each begins.
     fn after(
         registers: Registers,
@@ -163,11 +197,7 @@ impl Crowd {
         waiting: Waiting,
         before: impl Fn(),
     ) -> Result<Self, String> {
-        let words = CROWD * OBJECT_SIZE / 16;
-        let mut crowd = Crowd {
-            memory: vec![0; words as usize + 1],
-            made: 0,
-        };
+        let mut crowd = Crowd::empty();
         for index in 0..CROWD {
             let thread = crowd.thread(index);
             thread.create().must("a thread of a crowd")?;
@@ -248,6 +278,15 @@ fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
         for n in 0..20 {
             time::sleep(n * 100);
         }
+        Ok(())
+    })
+}
+
+/// The whole crowd computes, and is preempted again and again.
+fn ready(watcher: &Watcher) -> Result<u64, String> {
+    let _crowd = Crowd::busy()?;
+    watcher.during(|| {
+        time::sleep(20 * PERIOD);
         Ok(())
     })
 }

@@ -241,6 +241,7 @@ const EXTRAS: &[Extra] = &[
             "stretch_broadcast",
             "stretch_sleepers",
             "stretch_sleep",
+            "stretch_ready",
             "stretch_port_end",
             "stretch_timed_waits",
             "stretch_space_end",
