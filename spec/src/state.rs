@@ -305,8 +305,13 @@ impl System {
         self.set_end(id, false, End { stage: server, peer: server_peer });
         if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer) {
             let client = self.thread_mut(client);
-            if client.exception_delivered || client.stops > 0 {
+            let delivered = client.exception_delivered;
+            // Who has answered it already has the last word.
+            if client.answer.is_none() && (delivered || client.stops > 0) {
                 (client.keeper, client.meets) = (Some(id), None);
+                if !delivered {
+                    client.waited = (Waiting::Nothing, 0);
+                }
             }
         }
         self.thread_mut(id).space = space;

@@ -898,10 +898,18 @@ fn has_exception(s: &'static Thread, c: &Thread) -> bool {
 /// needs the right to be the client's server, which a handle of the client gives; that an older state of `s`
 /// showed such a connection gives no right. For a client that is being set up its own state follows.
 pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) {
-    if c.exception_delivered() || c.stop_count.get() > 0 {
-        c.hint.set(Hint::Excepted(Link::to(s)));
-        c.note_space(k);
+    let delivered = c.exception_delivered();
+    // Who has answered it already has the last word.
+    let answered = matches!(c.hint.get(), Hint::Answered { .. });
+    if answered || !delivered && c.stop_count.get() == 0 {
+        return;
     }
+    c.hint.set(Hint::Excepted(Link::to(s)));
+    if !delivered {
+        // In what it waited for is forgotten, as it is when its own state is set.
+        c.waiting.set(Waiting::Nothing);
+    }
+    c.note_space(k);
 }
 
 /// Ends the exception of `c`, whose registers are those of the keeper's reply; `short`: the control registers

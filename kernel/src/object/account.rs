@@ -6,7 +6,7 @@
 //!
 //! An account is paid for as objects are, by its parent. It outlives its space as long as it pays for anything, so
 //! a program that makes a space in a space, ends the outer one, and goes on so, has as many accounts as it pays
-//! for, and a change goes through no more of them.
+//! for, and a change goes through no more of them. That is why an account costs more than it takes ([`COST`]).
 
 use crate::Stop;
 use crate::K;
@@ -32,8 +32,10 @@ pub(crate) struct Accounts {
 
 const CHUNK: usize = 64;
 
-/// What an account costs its parent, in bytes.
-pub(crate) const COST: u64 = core::mem::size_of::<Account>() as u64;
+/// What an account costs its parent, in bytes: what it takes, and for each change that goes through it when its space
+/// has ended. A quota bounds by that how many accounts can be above one.
+pub(crate) const COST: u64 = 384;
+const _: () = assert!(COST >= core::mem::size_of::<Account>() as u64);
 
 impl Accounts {
     pub(crate) const fn new() -> Self {

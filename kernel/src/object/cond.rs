@@ -48,7 +48,7 @@ impl Cond {
         let goes_on = matches!(t.hint.get(), Hint::Broadcast(cond) if cond.is(self));
         if !goes_on {
             // Whatever there is to wake, what the thread remembered is gone.
-            t.hint.set(Hint::None);
+            t.forget_broadcast(k);
             // First the waiters that an earlier broadcast has left.
             self.exit().wake_all_or_again(k, t)?;
             if self.entrance().is_empty() {
@@ -57,8 +57,12 @@ impl Cond {
             self.entrance.set(!self.entrance.get());
         }
         t.hint.set(Hint::Broadcast(NonNullLink::to(self)));
-        self.exit().wake_all_or_again(k, t)?;
-        t.hint.set(Hint::None);
+        if let Err(again) = self.exit().wake_all_or_again(k, t) {
+            // Any other call that it makes next has to see that.
+            t.note_space(k);
+            return Err(again);
+        }
+        t.forget_broadcast(k);
         Ok(())
     }
 }

@@ -379,26 +379,6 @@ impl Object for Space {
         self.clock_offset.set(0);
         self.keeper.set(k, Target::Null);
     }
-    fn disperse(&'static self, k: K, t: &'static Thread, ends: bool) -> Result<(), Stop> {
-        if !ends {
-            return Ok(());
-        }
-        let mut gone = 0;
-        let mut at = self.threads.get();
-        while let Some(thread) = at {
-            at = thread.next_in_space.get();
-            // A thread that ends its own space stays in it until the end.
-            if core::ptr::eq(thread, t) {
-                continue;
-            }
-            thread.leave_space(k);
-            gone += 1;
-            if gone % THREADS_PER_TURN == 0 && k.preempts(t) {
-                return Err(Stop::Again);
-            }
-        }
-        Ok(())
-    }
     fn close(&'static self, k: K) {
         self.keeper.set(k, Target::Null);
         // Other spaces lose what they import from it; the space itself keeps its mappings for a new body.

@@ -267,12 +267,12 @@ impl Thread {
         self.straight.get().get()
     }
 
-    /// Recomputes `straight`. Called when its space, the space's `foreign` flag, a pending fault or a refused page
-    /// has changed.
+    /// Recomputes `straight`. Called when its space, the space's `foreign` flag, a pending fault, a refused page or a
+    /// broadcast that goes on has changed.
     pub(crate) fn note_space(&self, k: K) {
         let pending = matches!(
             self.hint.get(),
-            Hint::PendingFault(_) | Hint::Refused { .. }
+            Hint::PendingFault(_) | Hint::Refused { .. } | Hint::Broadcast(_)
         );
         let space = self.space.get().get();
         let straight = !pending && !space.foreign.get();
@@ -311,18 +311,29 @@ impl Thread {
         refused.0 == page && !(called && self.ctx.is_full())
     }
 
-    /// It begins a call: a page that was refused is forgotten, unless this is the call that may meet it again.
+    /// It begins a call: a page that was refused is forgotten, unless this is the call that may meet it again; and a
+    /// broadcast that was not complete, unless this is one.
     pub(crate) fn begins_call(&self, k: K) {
         match self.hint.get() {
             Hint::Refused {
                 page,
                 called: false,
             } => self.hint.set(Hint::Refused { page, called: true }),
-            Hint::Refused { .. } => {
+            // The broadcast itself looks whether it goes on with the same cond.
+            Hint::Broadcast(_) if self.call() == Some(Call::CondBroadcast) => {}
+            Hint::Refused { .. } | Hint::Broadcast(_) => {
                 self.hint.set(Hint::None);
                 self.note_space(k);
             }
             _ => self.note_space(k),
+        }
+    }
+
+    /// A broadcast is complete, or another one begins.
+    pub(crate) fn forget_broadcast(&self, k: K) {
+        self.hint.set(Hint::None);
+        if self.goes_straight().is_none() {
+            self.note_space(k);
         }
     }
 
@@ -684,8 +695,9 @@ impl Object for Thread {
         self.drop_client_end(k);
         self.drop_server_end(k);
         self.hint.set(Hint::None);
-        self.interrupt.set(false);
+        // Until its lines are detached an interrupt can come, also now.
         k.lines.detach_all(self);
         self.set_has_lines(false);
+        self.interrupt.set(false);
     }
 }

@@ -165,7 +165,8 @@ fn quotas_come_back_in_any_order() {
 #[test]
 fn accounts_that_outlive_their_spaces_are_paid_for() {
     let w = World::with_frames(512);
-    let (outer, first) = w.space(64 << 10, 0, 0);
+    const QUOTA: u64 = 64 << 10;
+    let (outer, first) = w.space(QUOTA, 0, 0);
     let state = w.page();
     let books = |space| {
         w.ok(Call::SpaceGetState, &[space, state, 0]);
@@ -175,7 +176,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
     // The first space stays, and is the payer of all.
     let (mut last, mut inside) = (None, first);
     let mut depth = 0;
-    while depth < 40 {
+    while depth <= QUOTA / 384 {
         let page = w.page();
         let m = w.map(
             inside,
@@ -207,7 +208,11 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
         }
         depth += 1;
     }
-    assert_eq!(depth, 40, "spaces below spaces");
+    // Each change may go through all of them.
+    assert!(
+        (40..QUOTA / 384).contains(&depth),
+        "{depth} spaces below spaces"
+    );
     let innermost = last.expect("a space");
     let (quota, _) = books(innermost);
     let accounts = depth * account::COST;

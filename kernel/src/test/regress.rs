@@ -3,7 +3,9 @@
 use super::calls::{self, plain_page};
 use super::conformance::Outcome;
 use super::world::*;
+use crate::object::cond::Cond;
 use crate::object::thread::{Hint, Run};
+use crate::object::{NonNullLink, Object, Phase};
 use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{space_flags, Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
@@ -1108,6 +1110,7 @@ fn an_answer_waits_for_a_body() {
 
         // Its manager takes it apart while the keeper has its exception.
         let kept = w.create(Call::ReferenceCreate);
+        let end = w.reference(Call::ThreadReferenceClientEnd, victim);
         w.ok(Call::ThreadStop, &[victim]);
         w.ok(Call::ThreadGetState, &[victim, state, 0, 0, 0]);
         let pc = w.peek(state + 8 * PC_WORD as u64);
@@ -1120,6 +1123,12 @@ fn an_answer_waits_for_a_body() {
         w.ok(Call::ThreadInterrupt, &[k]);
         w.run();
         assert_eq!(w.peek(out) & 0xff, Code::Ok as u64, "the keeper waits");
+        // Whoever is said to have its exception now comes too late.
+        let (late, other) = (w.thread(space, Program::new().end(), 5), w.page());
+        w.ok(Call::ThreadStop, &[late]);
+        w.ok(Call::ThreadGetState, &[late, other, 0, 0, 0]);
+        w.poke(other + 8 * SERVER_WORD as u64, Stage::Exception as u64);
+        w.ok(Call::ThreadSetState, &[late, other, space, 0, end]);
         if !fresh {
             w.ok(Call::ThreadCreate, &[victim, kept]);
         }
@@ -1131,6 +1140,45 @@ fn an_answer_waits_for_a_body() {
         w.run();
         assert_eq!(w.peek(out + 8), 0x600d, "the answer is lost");
     }
+}
+
+/// A broadcast that has made a pause goes on only if it is the next call: after another one it begins anew, for all who
+/// wait then.
+#[test]
+fn a_broadcast_goes_on_at_once_or_not_at_all() {
+    let w = World::with_frames(64);
+    let (c, m) = (w.create(Call::CondCreate), w.create(Call::MutexCreate));
+    let (other, out) = (w.create(Call::MutexCreate), w.page());
+    let p = Program::new()
+        .call(Call::MutexTrylock, &[(A0, other)])
+        .call(Call::ThreadWaitInterrupt, &[])
+        .call(Call::CondBroadcast, &[(A0, c)])
+        .end();
+    let caller = w.thread(0, p, 5);
+    // As if the pause had come with the first of its turns, and its instructions were others since.
+    let paused = w.thread_at(caller);
+    let cond = Cond::table(w.k).iter();
+    let cond = cond.into_iter().find(|c| c.head().phase() == Phase::Active);
+    let hint = Hint::Broadcast(NonNullLink::to(cond.expect("a cond")));
+    paused.hint.set(hint);
+    paused.note_space(w.k);
+    w.run();
+    let p = Program::new()
+        .call(Call::MutexLock, &[(A0, m)])
+        .call(Call::CondWait, &[(A0, c), (A1, m)])
+        .keep(out, RESULT)
+        .end();
+    w.poke(out, u64::MAX);
+    w.thread(0, p, 5);
+    w.run();
+    let reference = w.reference(Call::ThreadReference, caller);
+    w.ok(Call::ThreadInterrupt, &[reference]);
+    w.run();
+    assert_eq!(
+        w.peek(out) & 0xff,
+        Code::Ok as u64,
+        "A4: who waited is not woken"
+    );
 }
 
 /// A keeper that waits for a message in memory gets an exception and all registers wherever its buffer lies: in
