@@ -977,21 +977,6 @@ const RARE: &[&str] = &[
      a reference_destroy a0=n0 a1=n2",
 ];
 
-/// Programs that random sequences found, for which kernel and specification differed.
-const DIFFERED: &[&str] = &[
-    // A server that has still to meet a fault in its own memory makes a call of another kind: the fault stayed, for the
-    // next exchange of messages to meet.
-    "c thread_stop a0=td
-     c server_wait_receive_short/61 a0=q0
-     b touch 0x0 1
-     c region_destroy a0=h0 a1=n3
-     store data+0x2000 0x7000 0x0 0x1010 0x0
-     c reply_wait_receive a0=q0 a1=data+0x2000 a2=0x20 a4=0x0 a5=0x0
-     b server_wait
-     a server_wait_receive_until a0=q1 a6=kept+0x12df a7=0x1000 a11=now+56668613
-     c reference_reference",
-];
-
 /// The states of a server, and the calls with which it waits again, while a notice is due for one of its ports.
 const UNNAMED: &[(&str, &[&str])] = &[
     (
@@ -1114,38 +1099,6 @@ fn missing(reached: &Reached) -> BTreeSet<(String, String)> {
         }
     }
     all
-}
-
-/// A keeper is said to have the exception of a thread that was stopped in a wait: what the wait was for is forgotten.
-fn a_keeper_takes_over_a_wait() -> String {
-    let mut state = vec![0; abi::state::THREAD_WORDS];
-    state[PC_WORD] = CALL;
-    state[FLAGS_WORD] = 0x202;
-    state[PRIORITY_WORD] = 5;
-    // It stays stopped.
-    state[PRIORITY_WORD + 1] = 1;
-    state[SERVER_WORD] = Stage::Exception as u64;
-    let words: Vec<String> = state.iter().map(|word| format!("{word:#x}")).collect();
-    format!(
-        "a mutex_lock a0=m0
-         a cond_wait a0=c0 a1=m0
-         b thread_stop a0=ta
-         b thread_stop a0=td
-         store data+0x1000 {}
-         b thread_set_state a0=td a1=data+0x1000 a2=r_s1 a3=0x0 a4=r_client
-         b thread_get_state a0=ta a1=data+0x2000 a2=0x0 a3=0x0 a4=0x0",
-        words.join(" ")
-    )
-}
-
-#[test]
-fn what_differed_once_does_not_differ() {
-    let takes_over = a_keeper_takes_over_a_wait();
-    for text in DIFFERED.iter().copied().chain([&*takes_over]) {
-        if let Some(why) = replay(&read(text).expect("a program")) {
-            panic!("{why}\n{text}");
-        }
-    }
 }
 
 #[test]

@@ -618,6 +618,28 @@ const PROGRAMS: &[(&str, &str)] = &[
          a reply a1=data+0x2000 a2=0x90
          b thread_set_state a0=tc a1=data+0x1800 a2=n0 a3=n1 a4=n2",
     ),
+    (
+        "A1: a fault that a server had still to meet was met by its next exchange, although it made another call first",
+        "c thread_stop a0=td
+         c server_wait_receive_short/61 a0=q0
+         b touch 0x0 1
+         c region_destroy a0=h0 a1=n3
+         store data+0x2000 0x7000 0x0 0x1010 0x0
+         c reply_wait_receive a0=q0 a1=data+0x2000 a2=0x20 a4=0x0 a5=0x0
+         b server_wait
+         a server_wait_receive_until a0=q1 a6=kept+0x12df a7=0x1000 a11=now+56668613
+         c reference_reference",
+    ),
+    (
+        "who was stopped in a wait at a cond waited for nothing there once a keeper was said to have its exception",
+        "a mutex_lock a0=m0
+         a cond_wait a0=c0 a1=m0
+         b thread_stop a0=ta
+         b thread_stop a0=td
+         store data+0x1000 0x202 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x7000 0x0 0x0 0x0 0x0 0x5 0x1 0x0 0x0 0x7 0x0 0x0 0x0 0x0 0x0 0x0
+         b thread_set_state a0=td a1=data+0x1000 a2=r_s1 a3=0x0 a4=r_client
+         b thread_get_state a0=ta a1=data+0x2000 a2=0x0 a3=0x0 a4=0x0",
+    ),
 ];
 
 #[test]
