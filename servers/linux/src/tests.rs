@@ -1071,12 +1071,17 @@ fn tiny_elf() -> Vec<u8> {
 }
 
 fn add_program(host: &mut Fake, bytes: &[u8]) {
+    add_executable(host, "/tmp/program", bytes);
+}
+
+/// Makes a file that may be executed.
+fn add_executable(host: &mut Fake, path: &str, bytes: &[u8]) {
     let flags = Flags {
         create: true,
         truncate: true,
         ..Flags::default()
     };
-    let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/program");
+    let opened = host.session.open_file(flags.bits(), 0o755, path);
     let (ino, ..) = opened.unwrap();
     host.session.write(ino, 0, bytes).unwrap();
     host.session.close(ino).unwrap();
@@ -1148,15 +1153,8 @@ fn a_script_runs_its_interpreter() {
     let mut host = Fake::new();
     let mut process = One::new("/");
     add_program(&mut host, &tiny_elf());
-    let flags = Flags {
-        create: true,
-        ..Flags::default()
-    };
-    let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/script");
-    let (ino, ..) = opened.unwrap();
-    host.session
-        .write(ino, 0, b"#! /tmp/program one argument\nrest\n")
-        .unwrap();
+    let script = b"#! /tmp/program one argument\nrest\n";
+    add_executable(&mut host, "/tmp/script", script);
     let args = vec![b"name".to_vec(), b"more".to_vec()];
     let prepared = process.prepare(&mut host, "/tmp/script", args).unwrap();
     process.commit(&mut host, prepared).unwrap();

@@ -205,6 +205,15 @@ fn connect(session: &Session, address: &str, port: u16) -> u64 {
     socket
 }
 
+/// A connection, and its sockets: of who made it, and of who has accepted it.
+fn joined(world: &mut World, client: &Session, server: &Session) -> (u64, u64) {
+    let listening = listen(server, 80, 1);
+    let socket = connect(client, "10.0.3.2", 80);
+    world.turns(10);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    (socket, accepted)
+}
+
 fn read(session: &Session, socket: u64, most: usize) -> Result<Vec<u8>, Error> {
     session
         .read(socket, most as u64, most)
@@ -600,10 +609,7 @@ fn a_frame_that_begins_a_connection_may_come_again_at_any_time() {
 fn probes_that_cross_hold_up_nobody() {
     let mut world = World::new(Wire::default(), 9);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
-    let listening = listen(&server, 80, 1);
-    let socket = connect(&client, "10.0.3.2", 80);
-    world.turns(10);
-    let (accepted, ..) = server.accept(listening).unwrap();
+    let (socket, accepted) = joined(&mut world, &client, &server);
     let ends = [(&client, socket), (&server, accepted)];
     let bytes = content(100_000, 3);
     let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
@@ -883,10 +889,7 @@ fn a_socket_that_listens_again_listens_anew() {
 fn a_connection_is_reset_by_its_number_only() {
     let mut world = World::new(Wire::default(), 13);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
-    let listening = listen(&server, 80, 1);
-    let socket = connect(&client, "10.0.3.2", 80);
-    world.turns(10);
-    let (accepted, ..) = server.accept(listening).unwrap();
+    let (socket, accepted) = joined(&mut world, &client, &server);
     assert_eq!(client.write(socket, b"x"), Ok(1));
     world.now += TICK;
     let mut leaves = world.machines[0].turn(world.now);
@@ -1203,10 +1206,7 @@ fn the_next_bytes_are_waited_for() {
 fn who_writes_waits_for_half_of_the_room() {
     let mut world = World::new(Wire::default(), 8);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
-    let listening = listen(&server, 80, 1);
-    let socket = connect(&client, "10.0.3.2", 80);
-    world.turns(4);
-    let (accepted, ..) = server.accept(listening).unwrap();
+    let (socket, accepted) = joined(&mut world, &client, &server);
     while client.write(socket, &[1; 16 * 1024]).is_ok() {
         world.turns(4);
     }

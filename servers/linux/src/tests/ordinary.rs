@@ -294,7 +294,7 @@ fn shared_anonymous_memory_begins_at_its_beginning() {
 fn image_at(address: u64, entry: u64) -> Vec<u8> {
     let mut elf = tiny_elf();
     elf[16] = 3;
-    elf[24..32].copy_from_slice(&(address + entry).to_le_bytes());
+    elf[24..32].copy_from_slice(&address.wrapping_add(entry).to_le_bytes());
     elf[80..88].copy_from_slice(&address.to_le_bytes());
     elf
 }
@@ -335,18 +335,8 @@ fn an_interpreter_can_be_at_any_address() {
     ] {
         let mut host = Fake::new();
         let mut process = One::new("/");
-        let interpreter = image_at(address, 0x78);
         add_program(&mut host, &with_interpreter("/tmp/ld"));
-        let flags = Flags {
-            create: true,
-            ..Flags::default()
-        };
-        let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/ld");
-        let (ino, ..) = opened.unwrap();
-        let mut interpreter = interpreter;
-        interpreter[24..32].copy_from_slice(&address.wrapping_add(entry).to_le_bytes());
-        host.session.write(ino, 0, &interpreter).unwrap();
-        host.session.close(ino).unwrap();
+        add_executable(&mut host, "/tmp/ld", &image_at(address, entry));
         let args = std::vec![b"program".to_vec()];
         match process.prepare(&mut host, "/tmp/program", args) {
             Ok(prepared) => {
@@ -370,15 +360,7 @@ fn a_script_has_its_own_name_and_everybody_has_an_argument() {
     let mut host = Fake::new();
     let mut process = One::new("/");
     add_program(&mut host, &tiny_elf());
-    let flags = Flags {
-        create: true,
-        ..Flags::default()
-    };
-    let opened = host
-        .session
-        .open_file(flags.bits(), 0o755, "/tmp/script.sh");
-    let (ino, ..) = opened.unwrap();
-    host.session.write(ino, 0, b"#!/tmp/program\n").unwrap();
+    add_executable(&mut host, "/tmp/script.sh", b"#!/tmp/program\n");
     let args = std::vec![b"name".to_vec()];
     let prepared = process.prepare(&mut host, "/tmp/script.sh", args).unwrap();
     process.commit(&mut host, prepared).unwrap();
