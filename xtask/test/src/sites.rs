@@ -154,7 +154,10 @@ impl Marked {
         let f = &self.function;
         let here = self.file == file;
         if f.method {
-            return before.ends_with('.') && (here || f.public);
+            // What is private in a room can be called in all files of the room.
+            let room = self.file.strip_suffix("mod.rs");
+            let inside = room.is_some_and(|room| file.starts_with(room));
+            return before.ends_with('.') && (here || inside || f.public);
         }
         // The module that the path names, if there is one.
         let path: &str = &before[before
@@ -313,3 +316,26 @@ fn calls(
 }
 
 const _: fn(&str) -> u64 = file_hash;
+
+#[cfg(test)]
+mod tests {
+    use super::Registry;
+
+    #[test]
+    fn a_private_function_is_called_in_its_room_only() {
+        let marked = format!(
+            "impl Args {{\n    {}\n    fn object(self) {{\n        probe();\n    }}\n}}\n",
+            super::MARK
+        );
+        let calls = "fn call(a: Args) {\n    a.object();\n}\n";
+        let files = [
+            ("kernel/src/syscall/mod.rs", &*marked),
+            ("kernel/src/syscall/state.rs", calls),
+            ("kernel/src/ipc/mod.rs", calls),
+        ];
+        let files = files.map(|(name, text)| (name.to_string(), text.to_string()));
+        let found = Registry::of(&files);
+        let places: Vec<&str> = found.places.values().map(|p| &*p.file).collect();
+        assert_eq!(places, ["kernel/src/syscall/state.rs"]);
+    }
+}
