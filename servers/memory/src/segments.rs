@@ -915,6 +915,11 @@ impl Segments {
         let (account, owed) = segment.forgive();
         self.accounts.change(account, |a| a.owed -= owed);
         self.leave_to_copy(&mut segment);
+        // It may have been waiting to go, before its own segment ended. Its number is another one's from now on.
+        if let Some(at) = self.leaving.iter().position(|leaving| *leaving == id) {
+            self.leaving.remove(at);
+            self.stuck = 0;
+        }
         self.vacant.push(id);
         self.ended.push_back(segment);
         Ok(())

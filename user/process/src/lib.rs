@@ -29,6 +29,4 @@ mod live;
 pub mod native;
 pub mod words;
 
-pub use live::{
-    resume_all, Common, Copies, Found, Process, Template, Walk, MOST_COUNTED, MOST_TOLD,
-};
+pub use live::{Common, Copies, Found, Process, Template, Walk, MOST_COUNTED, MOST_TOLD};

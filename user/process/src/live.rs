@@ -167,11 +167,11 @@ impl Drop for Common {
     }
 }
 
-/// Lets threads go on that were stopped, as far as they are still there.
-pub fn resume_all(threads: &[ThreadAt]) {
-    for thread in threads {
-        let _ = thread.resume();
-    }
+/// Whether there is such an object at this offset of a region now. Nobody is asked for memory that is not there.
+fn has(region: &Ref, offset: u64, kind: Type) -> bool {
+    let found = offset.checked_add(abi::OBJECT_SIZE);
+    let found = found.map(|end| region.search(offset, end, 1 << kind as u64));
+    matches!(found, Some(Ok((at, _))) if at == offset)
 }
 
 fn slot_map() -> Map<Vec<u64>> {
@@ -495,8 +495,7 @@ impl Process {
     /// Whether there is such an object at this offset of the control segment now.
     #[must_use]
     pub fn has(&self, offset: u64, kind: Type) -> bool {
-        let (region, end) = (&self.control.region, offset + abi::OBJECT_SIZE);
-        matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
+        has(&self.control.region, offset, kind)
     }
 
     /// Whether space and first thread are where they belong.
@@ -652,13 +651,37 @@ impl Process {
     /// All threads with their spots: see [`services::process::Debug`].
     #[must_use]
     pub fn spots(&self) -> Vec<(u64, ThreadAt)> {
-        let control = &self.control_window;
-        let spot = |thread: ThreadAt| match thread.0.wrapping_sub(control.address()) {
-            offset if offset < control.size() => offset,
-            _ => (thread.0 - self.memory_window.address()) | IN_MEMORY,
-        };
         let threads = self.threads().into_iter();
+        let spot = |thread| match self.place(thread) {
+            (offset, true) => offset,
+            (offset, false) => offset | IN_MEMORY,
+        };
         threads.map(|thread| (spot(thread), thread)).collect()
+    }
+
+    /// The offset of a thread that was found in one of its segments, and whether that is the control segment.
+    const fn place(&self, thread: ThreadAt) -> (u64, bool) {
+        let control = &self.control_window;
+        match thread.0.wrapping_sub(control.address()) {
+            offset if offset < control.size() => (offset, true),
+            _ => (thread.0.wrapping_sub(self.memory_window.address()), false),
+        }
+    }
+
+    /// Lets threads go on that were stopped, as far as they are still there. That is looked up before: where one was
+    /// that the program has destroyed since, memory can be owed by a supplier, and a call that manages it would wait for
+    /// that one.
+    pub fn resume_all(&self, threads: &[ThreadAt]) {
+        for thread in threads {
+            let (offset, in_control) = self.place(*thread);
+            let region = match in_control {
+                true => &self.control.region,
+                false => &self.memory.region,
+            };
+            if has(region, offset, Type::Thread) {
+                let _ = thread.resume();
+            }
+        }
     }
 
     /// How many kernel objects there are in the process's segments, counted up to [`MOST_COUNTED`].

@@ -68,7 +68,7 @@ impl Debugged {
         self.breakpoints.take_out(process);
         let threads = process.threads().into_iter();
         self.stepping = threads.filter(|thread| clear_step(*thread)).collect();
-        process::resume_all(&held);
+        process.resume_all(&held);
     }
 
     /// Undoes that, before the process goes on.
@@ -95,7 +95,7 @@ impl Debugged {
         }
         if !frozen {
             let held: Vec<ThreadAt> = self.held.iter().map(|(_, thread)| *thread).collect();
-            process::resume_all(&held);
+            process.resume_all(&held);
         }
     }
 }
@@ -195,7 +195,7 @@ impl debug::Manager for Manager {
         }
         if !frozen {
             let threads: Vec<ThreadAt> = go.iter().map(|(_, thread)| *thread).collect();
-            process::resume_all(&threads);
+            process.resume_all(&threads);
         }
         match spot {
             EVERY => Ok(()),

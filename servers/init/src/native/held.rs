@@ -11,12 +11,11 @@ use fermata_init::{may_have, Part, MAX_PART};
 use interface::server::Event;
 use process::held::{self, Known, Managed};
 use process::{account, Process};
-use proto::layout::MEMORY_SIZE;
 use proto::Error;
 use rt::error_of;
 use rt::memory::Segment;
 use rt::obj::{PortAt, Ref};
-use services::process::{Info, Pid, Status};
+use services::process::{Info, Pid, Status, IN_MEMORY};
 
 /// References to a process that is being rebuilt: its control port, the keeper of its space, its regions and its account.
 pub(super) type Adopted = (Pid, Vec<Ref>);
@@ -147,7 +146,7 @@ impl held::Manager for Manager {
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Stopped {
             if !live.is_saved() {
-                process::resume_all(&core::mem::take(&mut live.stopped));
+                live.process.resume_all(&core::mem::take(&mut live.stopped));
             }
             entry.status = Status::Running;
             self.announce(pid);
@@ -258,7 +257,7 @@ impl held::Manager for Manager {
             }
             // It was to go on meanwhile.
             Some(Frozen::Saved { was_stopped, .. }) if !stopped && was_stopped => {
-                process::resume_all(&core::mem::take(&mut live.stopped));
+                live.process.resume_all(&core::mem::take(&mut live.stopped));
             }
             // In the image each thread had both stops.
             Some(Frozen::Rebuilt) if stopped && live.stopped.is_empty() => {
@@ -269,7 +268,7 @@ impl held::Manager for Manager {
         if let Some(debugged) = &mut live.debugged {
             debugged.thaw(&live.process);
         }
-        process::resume_all(&threads);
+        live.process.resume_all(&threads);
         self.late_exception(pid);
         Ok(())
     }
@@ -371,22 +370,24 @@ impl Managed for &'static Processes {
 /// Names by which ports of a process are known, and where these ports are in its memory.
 fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
     let (mut known, mut names) = (Vec::new(), names::names_of(pid));
-    let mut offset = 0;
-    let region = &process.memory().region;
-    while !names.is_empty() {
-        let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) else {
-            break;
+    if names.is_empty() {
+        return known;
+    }
+    // A name can be of a port that is elsewhere: the search goes over what can have objects only.
+    for found in process.walk(IN_MEMORY, PORTS).flatten() {
+        let Ok(port) = PortAt(found.address).reference() else {
+            continue;
         };
-        if let Ok(port) = PortAt(process.memory_window().address() + found).reference() {
-            names.retain(|(name, named)| {
-                let other = !named.same_as(*port);
-                if !other {
-                    known.push((name.clone(), found));
-                }
-                other
-            });
+        names.retain(|(name, named)| {
+            let other = !named.same_as(*port);
+            if !other {
+                known.push((name.clone(), found.spot & !IN_MEMORY));
+            }
+            other
+        });
+        if names.is_empty() {
+            break;
         }
-        offset = found + abi::OBJECT_SIZE;
     }
     known
 }

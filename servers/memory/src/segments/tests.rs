@@ -877,6 +877,42 @@ fn freezing_takes_as_long_for_a_large_segment() {
     assert!(w.worst <= MOST_WORK);
 }
 
+/// A copy that waits to go, and whose segment and account end meanwhile, is gone once: its number is somebody else's.
+#[test]
+fn a_copy_that_waits_to_go_ends_nobody_else() {
+    let mut w = World::new(256);
+    let size = 64 * CHUNK;
+    let [a, b] = [0; 2].map(|_| {
+        let id = w.create_in(w.account, size).unwrap();
+        w.populate(id, 0, size).unwrap();
+        id
+    });
+    let copies = w.segments.create_account(limits(0, 64)).unwrap();
+    let [first, second] =
+        [(a, w.account), (b, copies)].map(|(id, account)| w.freeze(id, account).unwrap());
+    // It takes several steps to give back what the first one shares.
+    for number in (1..20).map(|n| 2 * n) {
+        w.access(a, number * PAGES, Some(9)).unwrap();
+    }
+    for gone in [first, second, b] {
+        w.segments.destroy(gone).unwrap();
+    }
+    w.segments.end_account(copies);
+    let new = w.create();
+    assert_eq!(new, second, "its number is free");
+    w.access(new, 3, Some(77)).unwrap();
+    w.reap_all();
+    assert_eq!(
+        w.segments.describe(new),
+        Ok((w.account, SIZE)),
+        "S2: a stranger's segment ended"
+    );
+    assert_eq!(w.access(new, 3, None), Ok(77));
+    w.destroy(new);
+    w.destroy(a);
+    assert_eq!(w.free(), w.total);
+}
+
 /// Who may not have more gets no copy; the segment has all that it had.
 #[test]
 fn a_copy_without_memory_is_not_intact() {

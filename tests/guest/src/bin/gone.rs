@@ -6,12 +6,13 @@
 extern crate alloc;
 
 use abi::access::{OBJECTS, READ, WRITE};
+use abi::state::RegionState;
 use abi::PAGE_SIZE;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rt::obj::MutexAt;
+use rt::obj::{MutexAt, Region};
 use rt::window::Window;
-use rt::{memory, Code, Error};
+use rt::{Code, Error};
 
 rt::entry!(main);
 
@@ -46,10 +47,19 @@ fn main() -> u8 {
 }
 
 fn run() -> Result<u64, Error> {
-    let segment = memory::create(PAGE_SIZE)?;
-    let window = Window::map(&segment.region, 0, PAGE_SIZE, READ | WRITE | OBJECTS)?;
+    // Of its own memory: with a reference to somebody else's it could not be saved as long as that is there.
+    let memory = alloc::vec![0u8; 2 * PAGE_SIZE as usize];
+    let state = RegionState {
+        start: (memory.as_ptr() as u64).next_multiple_of(PAGE_SIZE),
+        size: PAGE_SIZE,
+        protection: READ | WRITE | OBJECTS,
+    };
+    let region = Region::new().map_err(rt::error_of)?;
+    region.set_state(&state, 0, 0).map_err(rt::error_of)?;
+    let reference = region.reference().map_err(rt::error_of)?;
+    let window = Window::map(&reference, 0, PAGE_SIZE, READ | WRITE | OBJECTS)?;
     window.write(0, &[1])?;
-    segment.destroy()?;
+    drop((region, reference));
     let shared = Arc::new((window, AtomicU64::new(0), AtomicU64::new(0)));
     for _ in 0..THREADS {
         let shared = Arc::clone(&shared);

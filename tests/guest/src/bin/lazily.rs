@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+use abi::state::ThreadState;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -17,6 +18,7 @@ use proto::layout::CHUNK;
 use rt::checkpoint::How;
 use rt::fs::{File, Flags};
 use rt::memory::{Supplier, Supplies};
+use rt::obj::ThreadAt;
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 use rt::{println, time, Error};
@@ -291,6 +293,22 @@ fn maker() -> Result<(), String> {
     let adopted = native.adopt(&own).map_err(words)?;
     let process = adopted.process;
     let supplier = Supplier::new(process.supplier(0).map_err(words)?);
+    // A thread that its manager stops, and that is not there any more when it is to go on: where it was, memory is owed.
+    process
+        .populate(0, false, 40 * CHUNK, 4096)
+        .map_err(words)?;
+    let place = Window::map(
+        &adopted.memory,
+        40 * CHUNK,
+        CHUNK,
+        rt::access::READ | rt::access::WRITE | rt::access::OBJECTS,
+    );
+    let place = place.map_err(words)?;
+    let stopped = ThreadAt(place.address());
+    let code = |code| words(rt::error_of(code));
+    stopped.create().map_err(code)?;
+    let state = ThreadState::default();
+    stopped.set_state(&state, 0, 0, 0).map_err(code)?;
     supplier.owe(16 * CHUNK, 4 * CHUNK).map_err(words)?;
     let of_owed = process.populate(0, false, 17 * CHUNK, 4096);
     check(
@@ -299,6 +317,12 @@ fn maker() -> Result<(), String> {
     )?;
     let left = supplier.left().map_err(words)?;
     check("it is not wanted", left.wanted == Some(17 * CHUNK))?;
+    // A part without a name, which says that it runs.
+    process.rebuild(&[3, 0, 0, 0], 0).map_err(words)?;
+    process.stop().map_err(words)?;
+    stopped.destroy().map_err(code)?;
+    // What has no objects has no right to any from now on.
+    check("S1: the manager waits", process.info().is_ok())?;
     let memory = adopted.memory;
     let window = Window::map(&memory, 0, 64 * CHUNK, rt::access::READ).map_err(words)?;
     let touch = move || {
@@ -313,6 +337,8 @@ fn maker() -> Result<(), String> {
     let thread = rt::thread::spawn(touch).map_err(|code| words(rt::error_of(code)))?;
     time::sleep(20_000_000);
     check("S1: nobody waits", !thread.is_finished())?;
+    // It goes on, and those that are there do.
+    process.resume().map_err(words)?;
     // Others are answered meanwhile, and the manager is.
     check("S1: the manager waits", process.info().is_ok())?;
     let segment = rt::memory::create(CHUNK).map_err(words)?;
