@@ -319,12 +319,18 @@ fn release(copies: Vec<Copy>) {
 
 /// The session whose port this is, if it belongs to one of the services that an image can name. The services
 /// are asked, not the port: of that nobody knows whether it ever answers.
-fn session(outside: &[(&'static str, Ref)], port: &Ref) -> Option<(&'static str, Kept)> {
+fn session(
+    outside: &[(&'static str, Ref)],
+    port: &Ref,
+    wanted: &Wanted,
+) -> Option<(&'static str, Kept)> {
     if port.kind() != RefKind::Port {
         return None;
     }
     DOORS.iter().find_map(|door| {
         let (name, door) = outside.iter().find(|(name, _)| name == door)?;
+        // Each of them compares the port with all sessions that it has.
+        wanted.breathe();
         let interface::client::Kept { words, bytes } = interface::client::keep(door, port).ok()?;
         Some((*name, Kept { words, bytes }))
     })
@@ -633,7 +639,7 @@ impl<'a> Set<'a> {
                         ))
                     }
                 },
-                Err(what) => match session(self.outside, reference) {
+                Err(what) => match session(self.outside, reference, wanted) {
                     Some((name, kept)) => {
                         wanted.hold(3 * kept.bytes.len() as u64)?;
                         Target::Session(name.to_string(), Box::new(kept))
