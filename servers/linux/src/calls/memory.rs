@@ -492,8 +492,9 @@ pub(crate) const RANGES_AT_ONCE: usize = 64;
 
 /// `MADV_REMOVE`: gives back the pages of memory objects that are mapped there.
 fn give_back(c: &mut Caller, start: u64, end: u64) -> Result {
-    // What is kept is how many bytes of the range are done.
-    let mut at = start.saturating_add(c.progress());
+    // What is kept is how many bytes of the range are done. An image may say any number.
+    let done = c.progress() & !(PAGE - 1);
+    let mut at = start.saturating_add(done).min(end);
     for _ in 0..RANGES_AT_ONCE {
         let Some(range) = range_of_object(&c.p.memory.areas, at, end)? else {
             return Ok(0);
@@ -521,10 +522,10 @@ struct Range {
 fn range_of_object(areas: &Areas, at: u64, end: u64) -> Result<Option<Range>> {
     let mut found: Option<Range> = None;
     for area in &areas.list()[areas.first_after(at)..] {
-        if area.start >= end {
+        let (start, behind) = (area.start.max(at), area.end.min(end));
+        if start >= end {
             break;
         }
-        let (start, behind) = (area.start.max(at), area.end.min(end));
         let (Source::Object { id, offset }, true) = (area.source(), area.prot & WRITE != 0) else {
             match found {
                 None => return Err(EINVAL.into()),

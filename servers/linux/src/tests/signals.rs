@@ -516,3 +516,50 @@ fn pages_of_objects_are_given_back_in_turns() {
     let own = [0x10_0000, PAGE, advice];
     assert_eq!(process.result(&mut host, nr::madvise, &own), refused);
 }
+
+/// An image says how much of a call is done: more than there is, or a part of a page. All that is done is less then.
+#[test]
+fn a_wait_beyond_its_range_gives_nothing_back() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let flags = u64::from(linux::MAP_SHARED | linux::MAP_ANONYMOUS);
+    let map = [0, 4 * PAGE, 3, flags, u64::MAX, 0];
+    let at = process.result(&mut host, nr::mmap, &map) as u64;
+    let id = process.memory().areas.find(at).unwrap().object().unwrap();
+    for page in 0..4 {
+        host.write_object(id, page * PAGE, b"theirs").unwrap();
+    }
+    let remove = [at, PAGE, u64::from(linux::MADV_REMOVE)];
+    let entry = registers(nr::madvise, &remove);
+    let wait = |progress| crate::process::Wait {
+        key: emulate::key_of(&entry),
+        deadline: None,
+        progress,
+    };
+    let left = |host: &mut Fake| {
+        let mut left = [0; 4];
+        for (page, byte) in (0..).zip(&mut left) {
+            let byte = core::slice::from_mut(byte);
+            host.read_object(id, page * PAGE, byte).unwrap();
+        }
+        left
+    };
+    for progress in [PAGE, 2 * PAGE, 2 * PAGE + 1, u64::MAX] {
+        process.task.wait = Some(wait(progress));
+        let outcome = process.attempt(&mut host, &entry);
+        let value = |outcome| match outcome {
+            Outcome::Go { registers, .. } => Some(registers.rax),
+            _ => None,
+        };
+        assert_eq!(value(outcome), Some(0), "S1: {progress} bytes are done");
+        assert_eq!(left(&mut host), [b't'; 4], "S1: {progress} bytes are done");
+    }
+    // Pages are given back as a whole.
+    process.task.wait = Some(wait(1));
+    assert!(matches!(
+        process.attempt(&mut host, &entry),
+        Outcome::Go { .. }
+    ));
+    let rule = "S1: a part of a page is done";
+    assert_eq!(left(&mut host), [0, b't', b't', b't'], "{rule}");
+}
