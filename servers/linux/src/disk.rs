@@ -176,8 +176,9 @@ impl Disk {
         self.is_there
     }
 
-    /// The call of a task is made.
+    /// The call of a task is made. Each has its end before the next one begins.
     pub(crate) fn begin(&mut self, tid: Tid) {
+        self.finish();
         self.caller = Some(tid);
         if !self.late.is_empty() {
             self.late.begin(tid);
@@ -200,6 +201,17 @@ impl Disk {
                 .extend(tid.into_iter().flat_map(|tid| self.late.end(tid)));
         }
         waits
+    }
+
+    /// Whatever is asked for from now on is for no call.
+    pub(crate) fn finish(&mut self) {
+        if self.caller.take().is_some() {
+            rt::log!("linux: a call has had no end");
+            self.waits = false;
+            // Nobody closes it again.
+            let closed = core::mem::take(&mut self.closed);
+            closed.into_iter().for_each(|ino| self.close(ino));
+        }
     }
 
     /// Whether the call of a task has asked for something that it cannot ask for again.

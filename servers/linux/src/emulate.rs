@@ -582,6 +582,8 @@ pub fn answer(
     let traced = traced && system.is_traced(task.tid);
     task.awaits = 0;
     let shares = task.shares.clone();
+    // Not before: one that stops first has not begun, and what was closed above is closed whatever it comes to.
+    host.begin_call(task.tid);
     let mut result = calls::dispatch(&mut Caller {
         p: Current::new(task, &shares),
         s: system,

@@ -112,6 +112,11 @@ pub trait Host {
         None
     }
 
+    /// The call of this task is made: what it asks for from now on is for the call, until [`Host::end_call`].
+    fn begin_call(&mut self, tid: Tid) {
+        let _ = tid;
+    }
+
     /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for
     /// from now on is not for the call.
     fn end_call(&mut self) -> bool {

@@ -78,6 +78,9 @@ struct Fake {
     late: Option<Late>,
     /// What a call closes meanwhile, which is done with the call.
     closes: Vec<Request>,
+    /// Whose call is being made, and how many were.
+    caller: Option<u32>,
+    calls: u32,
     /// What is written does not become durable.
     cannot_sync: bool,
 }
@@ -107,6 +110,8 @@ impl Fake {
             network: false,
             late: None,
             closes: Vec::new(),
+            caller: None,
+            calls: 0,
             cannot_sync: false,
         }
     }
@@ -289,7 +294,18 @@ impl Host for Fake {
         self.late.as_ref()?.asked(1)
     }
 
+    fn begin_call(&mut self, tid: u32) {
+        let rule = "S1: what a call asks for is taken for another one's";
+        assert_eq!(self.caller.replace(tid), None, "{rule}");
+        if let Some(late) = &mut self.late {
+            late.begin(1);
+        }
+    }
+
     fn end_call(&mut self) -> bool {
+        let rule = "S1: a call that has not begun has an end";
+        assert!(self.caller.take().is_some(), "{rule}");
+        self.calls += 1;
         let waits = self.waits();
         for close in core::mem::take(&mut self.closes) {
             if !waits {

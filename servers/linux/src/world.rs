@@ -1267,6 +1267,10 @@ impl Host for View<'_> {
         self.world.disk.asked()
     }
 
+    fn begin_call(&mut self, tid: Tid) {
+        self.world.disk.begin(tid);
+    }
+
     fn end_call(&mut self) -> bool {
         self.world.disk.end()
     }

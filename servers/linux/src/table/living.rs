@@ -108,8 +108,6 @@ impl Living {
         message: &ExceptionMessage,
     ) -> Answer {
         if message.code == Exception::ForeignCall as u64 {
-            let tid = self.task.tid;
-            world.disk.begin(tid);
             let (task, mut view) = self.parts(system, world);
             emulate::answer(task, system, &mut view, &message.registers)
         } else {

@@ -96,6 +96,7 @@ impl Table {
     }
 
     fn spawn_as(&mut self, pid: Pid, path: &str, start: &Start) -> Result<Living, Error> {
+        self.world.disk.finish();
         let cwd = if start.cwd.starts_with('/') {
             start.cwd.as_str()
         } else {

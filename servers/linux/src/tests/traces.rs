@@ -242,3 +242,42 @@ fn a_traced_task_comes_back_as_it_was() {
     );
     assert_eq!(system.tracees(new), [tid], "A6: whom it traces");
 }
+
+/// What is asked for while a call is made waits with that call. One that its tracer is told of first is not made yet: what
+/// others ask for then is not for it.
+#[test]
+fn a_call_that_stops_before_it_has_not_begun() {
+    let mut host = Fake::new();
+    let (mut root, mut child) = traced(&mut host);
+    let mut begun = host.calls;
+    let mut makes = |host: &Fake, more: u32, what: &str| {
+        begun += more;
+        let rule = "S1: whoever asks next is taken for the one that has stopped";
+        assert_eq!((host.caller, host.calls), (None, begun), "{rule}: {what}");
+    };
+    assert_eq!(waits(&mut root, &mut host), 0x137f);
+    assert_eq!(asks(&mut root, &mut host, &child, SYSCALL, 0), 0);
+    makes(&host, 2, "the tracer's calls");
+    runs(&mut root, &mut child, &mut host);
+    let get = registers(nr::getpid, &[]);
+    let outcome = emulate::call(&mut child, &mut root.system, &mut host, &get);
+    assert!(matches!(outcome, Outcome::Park(_)));
+    assert_eq!(stop(&root, &child), Some(Stop::Enter));
+    makes(&host, 0, "a call that stops before it");
+    assert_eq!(asks(&mut root, &mut host, &child, SYSCALL, 0), 0);
+    makes(&host, 1, "the tracer's call");
+    let outcome = emulate::call(&mut child, &mut root.system, &mut host, &get);
+    assert!(matches!(outcome, Outcome::Go { .. }));
+    makes(&host, 1, "the call that is made");
+    // So it is with the stop before the end.
+    let exits = u64::from(option::of(event::EXIT));
+    assert_eq!(waits(&mut root, &mut host), 0x57f);
+    assert_eq!(asks(&mut root, &mut host, &child, SETOPTIONS, exits), 0);
+    assert_eq!(asks(&mut root, &mut host, &child, CONT, 0), 0);
+    makes(&host, 3, "the tracer's calls");
+    runs(&mut root, &mut child, &mut host);
+    let exit = registers(nr::exit, &[0]);
+    let outcome = emulate::call(&mut child, &mut root.system, &mut host, &exit);
+    assert!(matches!(outcome, Outcome::Park(_)));
+    makes(&host, 0, "an end that stops before it");
+}
