@@ -132,7 +132,8 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         })
 }
 
-/// Whether no two tasks, and no two processes, have the same number.
+/// Whether no two tasks, and no two processes, have the same number, but for the first tasks of processes, of which each has
+/// one at most ([`tasks_are_sound`]).
 fn numbers_are_sound(saved: &Saved) -> bool {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let own = |task: &&SavedTask| {
@@ -176,8 +177,8 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
         let entry = common.entry(task.process);
         let (its_memory, its_actions, count) = entry.or_insert((task.memory, task.actions, 0));
         *count += 1;
-        if task.number == process.process.number {
-            firsts.insert(task.process);
+        if task.number == process.process.number && !firsts.insert(task.process) {
+            return Some(false);
         }
         let sound = process.ended.is_none()
             && *count <= MAX_THREADS

@@ -33,6 +33,7 @@ pub(crate) enum Forged {
     ExitSignal,
     StopSignal,
     FirstThatLives,
+    FirstTwice,
     TaskOfNobody,
     MemoryNowhere,
     MemoryOfNobody,
@@ -135,7 +136,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 116] = [
+    pub(crate) const ALL: [Forged; 117] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -153,6 +154,7 @@ impl Forged {
         Forged::ExitSignal,
         Forged::StopSignal,
         Forged::FirstThatLives,
+        Forged::FirstTwice,
         Forged::TaskOfNobody,
         Forged::MemoryNowhere,
         Forged::MemoryOfNobody,
@@ -435,6 +437,10 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         Forged::ExitSignal => saved.processes[living].exit_signal = 65,
         Forged::StopSignal => saved.processes[living].stopped = Some(9),
         Forged::FirstThatLives => saved.processes[0].first = Some(0x300),
+        Forged::FirstTwice => {
+            let thread = thread(saved);
+            saved.tasks[thread].number = root_number;
+        }
         Forged::TaskOfNobody => saved.tasks[other].process = 4,
         Forged::MemoryNowhere => saved.tasks[other].memory = 2,
         Forged::MemoryOfNobody => {

@@ -2,6 +2,7 @@
 
 use abi::Code;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::rc::{Rc, Weak};
 use alloc::string::String;
@@ -922,8 +923,32 @@ impl Table {
         made
     }
 
+    /// A tree of which two tasks would have one place: what the first one of them has open would be nobody's.
+    #[cold]
+    fn refuse(&mut self, root: Pid, adopted: Adopted) {
+        rt::log!("a process cannot be restored: two of its tasks are one");
+        let mut view = View {
+            root,
+            seat: None,
+            world: &mut self.world,
+        };
+        for mut seated in adopted.tasks {
+            seated.task.close_files(&mut self.system, &mut view);
+        }
+        for member in adopted.members.iter().filter(|member| member.pid != root) {
+            self.system.forget(member.pid);
+        }
+        self.abandon(root);
+    }
+
     /// A tree that was adopted is one of ours, frozen.
     fn seat(&mut self, root: Pid, adopted: Adopted) -> Result<(), Error> {
+        let mut tids = BTreeSet::new();
+        let mut all = adopted.tasks.iter().map(|seated| seated.task.tid);
+        if !all.all(|tid| tids.insert(tid) && !self.tasks.contains_key(&tid)) {
+            self.refuse(root, adopted);
+            return Err(Error::BadFormat);
+        }
         let Some(Entry::Adopting(adopting)) = self.entries.remove(&root) else {
             return Err(Error::Invalid);
         };
