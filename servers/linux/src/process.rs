@@ -498,6 +498,16 @@ impl Files {
             .filter(|(_, f)| which(f))
             .map(|(fd, _)| fd)
             .collect();
+        self.close_these(system, host, fds);
+    }
+
+    /// Closes these. Circles of sockets are looked for once.
+    pub fn close_these(
+        &mut self,
+        system: &mut System,
+        host: &mut dyn Host,
+        fds: impl IntoIterator<Item = u32>,
+    ) {
         let mut sockets = false;
         for fd in fds {
             sockets |= self.close_one(system, host, fd) == Ok(true);

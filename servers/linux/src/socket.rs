@@ -348,6 +348,9 @@ pub struct Sockets {
     last_port: u16,
     /// Descriptors that are on their way.
     under_way: usize,
+    /// How often all sockets were gone through for circles.
+    #[cfg(test)]
+    pub(crate) passes: usize,
 }
 
 impl Sockets {
@@ -940,6 +943,10 @@ impl System {
     pub fn clear_circles(&mut self) {
         if self.sockets.under_way == 0 {
             return;
+        }
+        #[cfg(test)]
+        {
+            self.sockets.passes += 1;
         }
         // How often each socket is on its way, and its description.
         let mut under_way: BTreeMap<u64, (usize, Shared<Description>)> = BTreeMap::new();

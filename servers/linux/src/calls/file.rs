@@ -625,11 +625,13 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
         own = Some(c.p.files.clone());
     }
     let files = own.as_mut().unwrap_or(&mut c.p.files);
-    for fd in fds {
-        if flags & CLOEXEC == 0 {
-            files.close(c.s, c.h, fd)?;
-        } else if let Some(entry) = files.fds.get_mut(fd) {
-            entry.cloexec = true;
+    if flags & CLOEXEC == 0 {
+        files.close_these(c.s, c.h, fds);
+    } else {
+        for fd in fds {
+            if let Some(entry) = files.fds.get_mut(fd) {
+                entry.cloexec = true;
+            }
         }
     }
     if let Some(own) = own {

@@ -515,3 +515,61 @@ fn what_is_sealed_for_the_future_has_no_new_writable_mappings() {
     let refused = again.result(&mut host, nr::mprotect, &protect);
     assert_eq!(refused, EACCES.rax() as i64);
 }
+
+/// Circles are looked for among all sockets of all programs: once for all that a call closes, and for all descriptors that it
+/// drops.
+#[test]
+fn circles_are_looked_for_once_in_a_call() {
+    const MANY: u64 = 1000;
+    const MESSAGES: u64 = 20;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let pair = [1, 5, 0, 0x10_0000];
+    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
+    let mut ends = [0; 8];
+    host.read_memory(0x10_0000, &mut ends).unwrap();
+    let end = |n: usize| u64::from(crate::wire::u32_at(&ends, 4 * n));
+    // Messages of one byte and a descriptor; they are received without room for that.
+    let words = |host: &mut Fake, at: u64, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        host.write_memory(at, &bytes).unwrap();
+    };
+    words(&mut host, 0x10_0080, &[0x10_0200, 1]);
+    words(&mut host, 0x10_0100, &[20, 1 | 1 << 32, end(0)]);
+    words(
+        &mut host,
+        0x10_0000,
+        &[0, 0, 0x10_0080, 1, 0x10_0100, 20, 0],
+    );
+    for n in 0..MESSAGES {
+        let header = [0, 0, 0x10_0080, 1, 0, 0, 0, 0];
+        words(&mut host, 0x10_1000 + 64 * n, &header);
+    }
+    let send = [end(0), 0x10_0000, 0x4040];
+    for _ in 0..=MESSAGES {
+        assert_eq!(process.result(&mut host, nr::sendmsg, &send), 1);
+    }
+    let before = process.system.sockets.passes;
+    let receive = [end(1), 0x10_1000, MESSAGES, 0, 0];
+    let received = process.result(&mut host, nr::recvmmsg, &receive);
+    let passes = process.system.sockets.passes - before;
+    assert_eq!((received, passes), (MESSAGES as i64, 1), "S2: messages");
+    // The last one is still on its way.
+    assert_eq!(process.system.counted_things(Thing::Right), 1);
+    let first = 16;
+    for fd in first..first + MANY {
+        let made = process.result(&mut host, nr::dup2, &[end(0), fd]);
+        assert_eq!(made, fd as i64);
+    }
+    let before = process.system.sockets.passes;
+    let close = [first, first + MANY - 1, 0];
+    assert_eq!(process.result(&mut host, nr::close_range, &close), 0);
+    let passes = process.system.sockets.passes - before;
+    assert_eq!(passes, 1, "S2: descriptors");
+    assert_eq!(
+        process.result(&mut host, nr::fcntl, &[first, 1, 0]),
+        EBADF.rax() as i64
+    );
+    process.close_all(&mut host);
+    assert!(process.system.has_no_sockets());
+}

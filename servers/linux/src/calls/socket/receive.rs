@@ -224,6 +224,21 @@ pub fn recvfrom(c: &mut Caller, [fd, at, size, flags, name, name_length]: [u64; 
 
 /// `recvmsg`.
 pub fn recvmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
+    let mut rest = Vec::new();
+    let received = receive_message(c, fd, at, flags, &mut rest);
+    drop_rights(c, rest);
+    received
+}
+
+/// The same of one of several messages: descriptors for which there is no room are put to the `rest`, to be dropped at
+/// once with those of the others.
+fn receive_message(
+    c: &mut Caller,
+    fd: u32,
+    at: u64,
+    flags: u32,
+    rest: &mut Vec<Shared<Description>>,
+) -> Result {
     let header = header(c, at)?;
     c.check(at, 56, WRITE)?;
     let name_room = header.name_length.min(MAX_NAME);
@@ -274,7 +289,7 @@ pub fn recvmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
     if !rights.is_empty() {
         result |= msg::CTRUNC;
     }
-    drop_rights(c, rights);
+    rest.extend(rights);
     if header.name != 0 {
         let length = from.len().min(name_room as usize);
         c.write(header.name, &from[..length])?;
@@ -375,6 +390,20 @@ pub fn recvmmsg(
     flags: u32,
     has_limit: bool,
 ) -> Result {
+    let mut rest = Vec::new();
+    let received = receive_messages(c, fd, (at, count), flags, has_limit, &mut rest);
+    drop_rights(c, rest);
+    received
+}
+
+fn receive_messages(
+    c: &mut Caller,
+    fd: u32,
+    (at, count): (u64, u32),
+    flags: u32,
+    has_limit: bool,
+    rest: &mut Vec<Shared<Description>>,
+) -> Result {
     let for_one = has_limit || flags & (msg::WAITFORONE | msg::WAITALL) != 0;
     let mut done = match (for_one, &mut c.p.task.wait) {
         (false, Some(wait)) => core::mem::take(&mut wait.progress),
@@ -387,7 +416,7 @@ pub fn recvmmsg(
         } else {
             0
         };
-        match recvmsg(c, fd, one, flags | further) {
+        match receive_message(c, fd, one, flags | further, rest) {
             Ok(length) => moved(c, one, length)?,
             Err(Stop::Park(wake)) if done > 0 => {
                 c.wait().progress = done;
