@@ -10,6 +10,7 @@ use interface::server::{
     own_port, Either, Event, Host, Reply, Request, Resumption, SharedService, Visitor, OWN,
 };
 use interface::{Answer, Server};
+use personality::keeper::{alias_of, number_of};
 use process::debug::Debugging;
 use process::held::{Frozen, Held, Known, Manager};
 use proto::Error;
@@ -25,8 +26,6 @@ use crate::NEWS;
 
 /// The control port of a process has this alias with the number of the process added.
 const CONTROL: u64 = OWN;
-/// The keeper of a space has this alias with its number added.
-const KEEPER: u64 = OWN << 1;
 /// Alias of the supervisor's port.
 const SUPERVISOR: u64 = OWN << 2;
 
@@ -41,8 +40,8 @@ pub(crate) fn control_port(portset: RefAt, pid: Pid) -> Result<Port, Code> {
 }
 
 /// The port that is the keeper of a space.
-pub(crate) fn keeper(portset: RefAt, number: u32) -> Result<Port, Code> {
-    own_port(portset, KEEPER | u64::from(number))
+pub(crate) fn keeper(portset: RefAt, number: u64) -> Result<Port, Code> {
+    own_port(portset, alias_of(number))
 }
 
 /// Makes the supervisor's port, which lives as long as the server: a reference to it.
@@ -245,7 +244,7 @@ impl Host<Sessions> for Personality {
     }
 
     fn exception(&mut self, alias: u64, message: &ExceptionMessage, resumption: &mut Resumption) {
-        if let Some(keeper) = pid_of(alias, KEEPER) {
+        if let Some(keeper) = number_of(alias) {
             self.0.borrow_mut().exception(keeper, message, resumption);
         }
     }

@@ -19,7 +19,7 @@
 //!   that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
 //! * [`files`] is what is asked of the file system, [`late`] what is asked of one that answers later.
-//! * [`number`] and [`errno`] are Linux's numbers.
+//! * [`number`] and [`errno`] are Linux's numbers, [`keeper`] has those of the memories' keepers.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ pub mod host;
 pub mod inotify;
 pub mod ipc;
 pub mod job;
+pub mod keeper;
 pub mod kept;
 pub mod known;
 pub mod late;

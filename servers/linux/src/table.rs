@@ -139,7 +139,7 @@ struct Adopting {
 }
 
 /// A memory of it: the number of its keeper, segments and space, and the port of the keeper.
-type Body = (u32, Process, Port);
+type Body = (u64, Process, Port);
 
 enum Entry {
     Living(Box<Group>),
@@ -431,7 +431,7 @@ impl Table {
     /// An exception of the task with this tag came to the keeper with this number.
     pub(crate) fn exception(
         &mut self,
-        keeper: u32,
+        keeper: u64,
         message: &ExceptionMessage,
         resumption: &mut Resumption,
     ) {

@@ -13,6 +13,7 @@ use core::cell::{RefCell, RefMut};
 use personality::errno::{Errno, EIO, ENOMEM, ESRCH};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use personality::keeper::Keepers;
 use personality::kept::Kept;
 use personality::known::Known;
 use personality::memory::{Area, Areas, Source, NO_SLOT};
@@ -209,7 +210,7 @@ impl Ranges {
 /// The memory of one or several tasks: a space with its segments.
 pub(crate) struct Memory {
     /// The keeper of the space is known by this number.
-    pub(crate) id: u32,
+    pub(crate) id: u64,
     /// Space and segments.
     pub(crate) body: Process,
     pub(crate) present: Present,
@@ -236,7 +237,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// The first thread of a process.
-    pub(crate) fn first(id: u32, body: Process, port: Port) -> Self {
+    pub(crate) fn first(id: u64, body: Process, port: Port) -> Self {
         Seat {
             memory: Rc::new(RefCell::new(Memory {
                 id,
@@ -326,8 +327,8 @@ pub(crate) struct World {
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
     pub(crate) portset: Ref,
-    /// The number of the last memory.
-    last_memory: u32,
+    /// The numbers of the memories' keepers.
+    keepers: Keepers,
     /// `cpuid` leaf 1, `edx`.
     capabilities: u64,
     /// The memory server's supervisor port, as init has passed it.
@@ -364,7 +365,7 @@ impl World {
             peers: BTreeMap::new(),
             born: Vec::new(),
             portset,
-            last_memory: 0,
+            keepers: Keepers::default(),
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
             origin: rt::time::origin(),
@@ -402,16 +403,16 @@ impl World {
     pub(crate) fn new_keeper(
         &mut self,
         clock_offset: u64,
-    ) -> Result<(u32, Port, SpaceState), proto::Error> {
-        self.last_memory += 1;
-        let port = keeper(*self.portset, self.last_memory).map_err(rt::error_of)?;
+    ) -> Result<(u64, Port, SpaceState), proto::Error> {
+        let number = self.keepers.next()?;
+        let port = keeper(*self.portset, number).map_err(rt::error_of)?;
         let space = SpaceState {
             flags: space_flags::FOREIGN,
             max_priority: PRIORITY_PROGRAM,
             clock_offset,
             ..SpaceState::default()
         };
-        Ok((self.last_memory, port, space))
+        Ok((number, port, space))
     }
 
     /// How much a process may still take, or a new one could.

@@ -55,7 +55,7 @@ impl Table {
     #[cold]
     pub(super) fn take(
         &mut self,
-        keeper: u32,
+        keeper: u64,
         tid: Tid,
         message: &ExceptionMessage,
     ) -> Option<bool> {

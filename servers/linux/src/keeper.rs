@@ -1,0 +1,86 @@
+//! Numbers of keepers: each memory's space has one of its own, by which its exceptions are told from those of others.
+
+use proto::Error;
+
+/// The alias of the port that is a keeper has this and its number.
+const KEEPER: u64 = 1 << 62;
+
+/// The numbers that were given out. None is given out twice, however many memories come and go.
+#[derive(Debug, Default)]
+pub struct Keepers {
+    last: u64,
+}
+
+impl Keepers {
+    /// As many as this were given out.
+    #[must_use]
+    pub const fn after(last: u64) -> Self {
+        Keepers { last }
+    }
+
+    /// A number that nobody has had. Errors: `Limit` when there is none any more.
+    pub fn next(&mut self) -> Result<u64, Error> {
+        let next = self.last.checked_add(1).filter(|number| *number < KEEPER);
+        self.last = next.ok_or(Error::Limit)?;
+        Ok(self.last)
+    }
+}
+
+/// The alias of the port that is the keeper with this number.
+#[must_use]
+pub const fn alias_of(number: u64) -> u64 {
+    KEEPER | number
+}
+
+/// The number of the keeper whose port has this alias, if it is a keeper's.
+#[must_use]
+#[inline]
+pub const fn number_of(alias: u64) -> Option<u64> {
+    match alias & KEEPER {
+        0 => None,
+        _ => Some(alias & !KEEPER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{alias_of, number_of, Keepers};
+    use alloc::collections::BTreeSet;
+    use proto::Error;
+
+    /// Programs that start and end for days use up the numbers of 32 bits.
+    #[test]
+    fn no_two_keepers_have_one_number() {
+        let old = [1, 2, u64::from(u32::MAX)];
+        let mut keepers = Keepers::after(u64::from(u32::MAX));
+        let mut numbers = BTreeSet::from(old);
+        let mut aliases = BTreeSet::from(old.map(alias_of));
+        for _ in 0..1000 {
+            let next = keepers.next();
+            let rule = "S1: a memory can be made after 2^32 others";
+            assert!(next.is_ok(), "{rule}");
+            let number = next.unwrap_or(0);
+            let rule = "S2: two keepers have one number";
+            assert!(numbers.insert(number), "{rule}: {number}");
+            assert!(aliases.insert(alias_of(number)), "{rule}: {number}");
+            assert_eq!(number_of(alias_of(number)), Some(number), "{rule}");
+        }
+        // Aliases of processes' control ports, and the supervisor's, are below.
+        for alias in [0, 1 << 32, (1 << 33) - 1, 1 << 34] {
+            assert_eq!(number_of(alias), None);
+            assert!(!aliases.contains(&alias));
+        }
+        // Servers have no aliases of their own from here on.
+        assert!(aliases.iter().all(|alias| alias >> 63 == 0));
+    }
+
+    #[test]
+    fn the_last_number_is_the_last() {
+        let mut keepers = Keepers::after((1 << 62) - 2);
+        assert_eq!(keepers.next(), Ok((1 << 62) - 1));
+        for _ in 0..2 {
+            assert_eq!(keepers.next(), Err(Error::Limit), "S1: there is none");
+        }
+        assert_eq!(Keepers::after(u64::MAX).next(), Err(Error::Limit));
+    }
+}
