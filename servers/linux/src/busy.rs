@@ -168,7 +168,7 @@ impl Busy {
 }
 
 /// Whether somebody can write to a file by it.
-fn writes_file(description: &Description) -> bool {
+pub(crate) fn writes_file(description: &Description) -> bool {
     matches!(description.kind, Kind::File { .. }) && description.writable()
 }
 

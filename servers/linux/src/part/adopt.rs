@@ -1,6 +1,6 @@
 //! A tree is put together.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -17,6 +17,7 @@ use super::{
     Bytes, Part, Refusal, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
     SavedWatch, DECODED, FILE, MAX_FILES, NONSENSE, STEP, VERSION,
 };
+use crate::busy::writes_file;
 use crate::errno::{EADDRINUSE, EBUSY, ELOOP, ENFILE, ENOSPC};
 use crate::files::{Reply, Request};
 use crate::futex::Word;
@@ -346,13 +347,13 @@ impl Rebuilding {
             ..
         } = self;
         let ports = ports.unwrap_or_default();
-        execute_again(&mut saved, programs, system, host);
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
                 // All that are named were opened.
                 *ino = opened.number(*ino).unwrap_or(u64::MAX);
             }
         }
+        execute_again(&mut saved, programs, system, host);
         for lock in &mut saved.locks {
             lock.ino = opened.number(lock.ino).unwrap_or(u64::MAX);
         }
@@ -403,17 +404,24 @@ impl Rebuilding {
     }
 }
 
-/// The memories execute their programs again, which are open.
+/// The memories execute their programs again, which are open. One that somebody could write to, which is another one than
+/// when the tree was saved, is not executed: nobody could write to it or execute it.
 fn execute_again(
     saved: &mut Saved,
     programs: Vec<Option<u64>>,
     system: &mut System,
     host: &mut dyn Host,
 ) {
+    let written = saved.descriptions.iter().filter(|open| writes_file(open));
+    let written: BTreeSet<u64> = written.filter_map(Description::ino).collect();
     let programs: Vec<_> = programs
         .into_iter()
         .map(|ino| {
             let ino = ino?;
+            if written.contains(&ino) || system.is_written(ino) {
+                let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+                return None;
+            }
             let (executed, is_new) = system.busy.execute(ino);
             if !is_new {
                 let _ = host.fs(&Request::Close { ino }, &[], &mut []);
@@ -624,6 +632,12 @@ fn make_files(
     }
     let descriptions = core::mem::take(&mut saved.descriptions);
     for description in &descriptions {
+        // The tree itself executes none of those that it writes.
+        let executed = |ino: u64| writes_file(description) && system.busy.is_executed(ino);
+        if description.ino().is_some_and(executed) && failure.is_ok() {
+            let sentence = "somebody else executes one of the files that it has open to be written";
+            failure = Err(sentence.to_string());
+        }
         system.busy.opened(description);
     }
     let descriptions: Vec<_> = descriptions.into_iter().map(shared).collect();

@@ -237,3 +237,80 @@ fn what_a_part_cannot_leave_is_refused() {
         "it uses System V IPC of its tree, which is not saved with it"
     );
 }
+
+/// Nobody opens a file to write to it that others execute, whoever made the image: nobody could execute it any more.
+#[test]
+fn a_part_does_not_write_what_others_execute() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    add_program(&mut host, &long_elf());
+    host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
+    let with = |process: &mut One, host: &mut Fake, flags: u32| {
+        let fd = process.result(host, nr::open, &[0x10_0000, u64::from(flags)]);
+        assert!(fd >= 0);
+        let saved = process.save(host).unwrap();
+        assert_eq!(process.result(host, nr::close, &[fd as u64]), 0);
+        saved
+    };
+    let written = with(&mut process, &mut host, linux::O_RDWR);
+    let read = with(&mut process, &mut host, linux::O_RDONLY);
+    let execve = registers(nr::execve, &[0x10_0000, 0, 0]);
+    let (prepared, _) = until_executed(&mut process, &mut host, &execve);
+    let One { task, system } = &mut process;
+    emulate::execute(task, system, &mut host, *prepared);
+    let ino = process.memory().executed.as_ref().unwrap().ino();
+    let before = (host.opens, process.system.busy.counts());
+    let system = &mut process.system;
+    let root = system.create(None).unwrap();
+    let made = part::adopt(&written, (1, 0), 0, root, system, &mut host);
+    let refused = made.err().unwrap_or_default();
+    let rule = "S1: a program that is executed can be written to";
+    let sentence = "somebody else executes one of the files that it has open to be written";
+    assert_eq!(refused, sentence, "{rule}");
+    system.settle_executed(&mut host);
+    assert_eq!((host.opens, system.busy.counts()), before);
+    assert!(system.busy.is_executed(ino) && system.busy.writers(ino) == 0);
+    // Who only reads it is restored.
+    let (_, mut task) = adopt_one(&read, root, system, &mut host);
+    task.close_files(system, &mut host);
+    drop(task);
+    assert_eq!((host.opens, system.busy.counts()), before);
+    process.close_all(&mut host);
+}
+
+/// The file that a restored program came from can be the one that it has open to be written by now: it goes on, and what
+/// it runs is protected as little as if it had no file.
+#[test]
+fn a_part_that_writes_its_own_program_does_not_execute_it() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    add_program(&mut host, &long_elf());
+    add_executable(&mut host, "/tmp/other", &long_elf());
+    host.write_memory(0x10_0000, b"/tmp/other\0").unwrap();
+    let open = [0x10_0000, u64::from(linux::O_RDWR)];
+    let fd = process.result(&mut host, nr::open, &open);
+    assert!(fd >= 0);
+    host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
+    let execve = registers(nr::execve, &[0x10_0000, 0, 0]);
+    let (prepared, _) = until_executed(&mut process, &mut host, &execve);
+    let One { task, system } = &mut process;
+    emulate::execute(task, system, &mut host, *prepared);
+    let ino = process.memory().executed.as_ref().unwrap().ino();
+    let saved = process.save(&mut host).unwrap();
+    let (from, to) = ("/tmp/program".to_string(), "/tmp/other".to_string());
+    let unlink = Request::Unlink { path: to.clone() };
+    files::ask(&host.session, &unlink, &[]).unwrap();
+    files::ask(&host.session, &Request::Link { from, to }, &[]).unwrap();
+    let before = host.opens;
+    let made = One::adopt(&saved, 0, &mut host);
+    let rule = "S1: what is open to be written is executed";
+    assert_eq!(made.as_ref().err(), None, "{rule}");
+    let mut again = made.unwrap();
+    let busy = &again.system.busy;
+    assert!(!busy.is_executed(ino) && busy.writers(ino) == 1, "{rule}");
+    again.close_all(&mut host);
+    again.task.shares.memory = Default::default();
+    again.system.settle_executed(&mut host);
+    assert_eq!((host.opens, again.system.busy.counts()), (before, (0, 0)));
+    process.close_all(&mut host);
+}
