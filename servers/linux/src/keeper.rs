@@ -19,7 +19,7 @@ impl Keepers {
     }
 
     /// A number that nobody has had. Errors: `Limit` when there is none any more.
-    pub fn next(&mut self) -> Result<u64, Error> {
+    pub fn another(&mut self) -> Result<u64, Error> {
         let next = self.last.checked_add(1).filter(|number| *number < KEEPER);
         self.last = next.ok_or(Error::Limit)?;
         Ok(self.last)
@@ -56,7 +56,7 @@ mod tests {
         let mut numbers = BTreeSet::from(old);
         let mut aliases = BTreeSet::from(old.map(alias_of));
         for _ in 0..1000 {
-            let next = keepers.next();
+            let next = keepers.another();
             let rule = "S1: a memory can be made after 2^32 others";
             assert!(next.is_ok(), "{rule}");
             let number = next.unwrap_or(0);
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn the_last_number_is_the_last() {
         let mut keepers = Keepers::after((1 << 62) - 2);
-        assert_eq!(keepers.next(), Ok((1 << 62) - 1));
+        assert_eq!(keepers.another(), Ok((1 << 62) - 1));
         for _ in 0..2 {
-            assert_eq!(keepers.next(), Err(Error::Limit), "S1: there is none");
+            assert_eq!(keepers.another(), Err(Error::Limit), "S1: there is none");
         }
-        assert_eq!(Keepers::after(u64::MAX).next(), Err(Error::Limit));
+        assert_eq!(Keepers::after(u64::MAX).another(), Err(Error::Limit));
     }
 }

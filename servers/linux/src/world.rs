@@ -404,7 +404,7 @@ impl World {
         &mut self,
         clock_offset: u64,
     ) -> Result<(u64, Port, SpaceState), proto::Error> {
-        let number = self.keepers.next()?;
+        let number = self.keepers.another()?;
         let port = keeper(*self.portset, number).map_err(rt::error_of)?;
         let space = SpaceState {
             flags: space_flags::FOREIGN,
