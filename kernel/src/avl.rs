@@ -1,7 +1,7 @@
 //! A balanced tree, that of Adelson-Velsky and Landis ("An algorithm for the organization of information", 1962): below
 //! every item the depths of the two subtrees differ by at most one. Whatever items there are, and in whatever order they
 //! came, n of them are at most 1.44 log2(n + 2) levels deep: 15 for 4,096, 18 for 16,000. No choice of keys makes it
-//! deep, and nothing about it needs to be secret.
+//! deep.
 //!
 //! Adding and removing go down twice and never up, so that items have no links to those above and nothing is kept on the
 //! stack: the first way down finds the lowest subtree that is as deep afterwards as before, the second one balances

@@ -104,8 +104,7 @@ impl Thread {
 }
 
 impl avl::Item for Thread {
-    /// Threads with the same deadline are in the order of their addresses.
-    /// Its deadline, and where it is, which tells apart those that have the same one.
+    /// Its deadline, and its address, which orders those that have the same one.
     type Key = u128;
     #[inline(always)]
     fn key(&self) -> u128 {

@@ -1,7 +1,7 @@
 //! Execution models: what becomes of the kernel stack when a thread waits.
 //!
-//! This directory is all that differs between the configurations (Ford et al., sections 3 and 5; Draves
-//! et al., section 2). Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What
+//! With [`crate::kept`] this is all that differs between the execution models, and it has the points of preemption; full
+//! preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2). Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What
 //! the dispatcher then does is [`switch`]:
 //!
 //! * *interrupt*: the stack is the processor's. It is simply used for the next thread, whose frame
@@ -10,7 +10,7 @@
 //!   it, which then goes on to restore the frame. The activation is a cache of the frame: it can
 //!   be dropped at any time ([`Thread::drop_activation`]).
 //! * *continuation*: the stack is handed to the next thread. What the thread keeps is in
-//!   `continuation`, a cache of the frame as well.
+//!   [`crate::kept`], a cache of the frame as well.
 
 mod stacks;
 

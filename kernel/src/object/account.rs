@@ -1,8 +1,8 @@
 //! Accounts: who pays for kernel memory.
 //!
 //! Every space has an account with a quota; objects that are created from the space are charged to it. A quota
-//! is taken from the account of the space's creator and goes back there when the space ends; objects that
-//! outlive the space are then charged to that account, so that every object is always charged to one.
+//! is taken from the account that pays for the space's: its creator's, until `space_set_payer` or a move. What
+//! outlives the space stays charged to its account, which is closed and has no more than that, and so to its payer.
 //!
 //! An account is paid for as objects are, by its parent. It outlives its space as long as it pays for anything, so
 //! a program that makes a space in a space, ends the outer one, and goes on so, has as many accounts as it pays

@@ -96,7 +96,7 @@ impl Object for Cond {
         &k.handles.conds
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         for queue in self.queues() {
             queue.wake_all_or_again(k, t)?;
         }

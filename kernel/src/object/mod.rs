@@ -280,11 +280,10 @@ pub(crate) trait Object: Sized + 'static {
     fn account(&self) -> Option<&'static Account> {
         None
     }
-    /// Called before thread `t` destroys the object, and with `ends` its identity too: wakes waiters and
-    /// detaches whatever the object can have any number of, with preemption points in between, so that the rest
-    /// of the call is short.
+    /// Called before thread `t` destroys the object: wakes those who wait for something of it, with preemption points
+    /// in between. What a space or a region has many of is detached in `close` and `end`, where nobody else runs.
     #[inline(always)]
-    fn disperse(&'static self, _: K, _: &'static Thread, _ends: bool) -> Result<(), Stop> {
+    fn disperse(&'static self, _: K, _: &'static Thread) -> Result<(), Stop> {
         Ok(())
     }
     /// Gives the slot, which has none, a body in its initial state.
@@ -753,16 +752,14 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-/// Wakes the threads that wait for something of the object to try again, before `t` destroys it, and with
-/// `ends` its identity too. They find it gone.
+/// Wakes the threads that wait for something of the object to try again, before `t` destroys it. They find it gone.
 #[inline(always)]
 pub(crate) fn disperse<T: Object>(
     k: K,
     t: &'static Thread,
     object: &'static T,
-    ends: bool,
 ) -> Result<(), Stop> {
-    object.disperse(k, t, ends)?;
+    object.disperse(k, t)?;
     if object.head().phase() != Phase::Active {
         k.vacancies.of(object.head()).wake_all_or_again(k, t)?;
     }

@@ -46,7 +46,7 @@ impl Object for Mutex {
     fn open(&'static self, _: K) {
         self.locked.set(false);
     }
-    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         self.waiters.wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {

@@ -291,7 +291,7 @@ impl Object for Port {
         self.alias.set(0);
         self.set(Link::NONE, 0);
     }
-    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         self.client_queue().wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
@@ -367,7 +367,7 @@ impl Object for Portset {
         &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         self.servers.wake_all_or_again(k, t)?;
         self.clients.wake_all_or_again(k, t)
     }

@@ -1,8 +1,8 @@
 //! Threads: the frame, the scheduling state, and the two ends of connections.
 //!
 //! The frame is the thread's only continuation (rule A1). Everything else in here that is not exported by
-//! `get_state` is either scheduling state (queues, the time slice) or a [`Hint`] that may be dropped at any
-//! time.
+//! `get_state` is either scheduling state (queues, the time slice) or a [`Hint`], of which all but
+//! two may be dropped at any time.
 
 use super::account::Account;
 use super::cond::Cond;
@@ -156,7 +156,7 @@ pub(crate) fn answered(
 const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
-/// In [`Thread::flags`]: the thread waits with a deadline and is in a queue meanwhile.
+// The third flag is that of `crate::deadlines`.
 const _: () = assert!((HAS_LINES | DELIVERED) & DEADLINE_IN_QUEUE == 0);
 
 /// A thread. The frame is its first field, so that the machine's entry code finds it at the thread's address.

@@ -60,7 +60,7 @@ pub(super) fn create_space(a: Args) -> Handled {
 pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     let object = handle::find_identity::<T>(a.k, a.space, a.a())?;
     if a.b() == 0 {
-        object::disperse(a.k, a.t, object, true)?;
+        object::disperse(a.k, a.t, object)?;
         a.t.finish(Code::Ok);
         object::destroy(a.k, object, false);
         return Ok(crate::Outcome::Done);
@@ -74,7 +74,7 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     if object.head().phase() == Phase::Vacant {
         return Err(Stop::Code(Code::Vacant));
     }
-    object::disperse(a.k, a.t, object, false)?;
+    object::disperse(a.k, a.t, object)?;
     a.t.finish(Code::Ok);
     keeper.keep(a.k, Target::to(object));
     object::destroy(a.k, object, true);

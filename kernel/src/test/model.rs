@@ -176,7 +176,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
     // The first space stays, and is the payer of all.
     let (mut last, mut inside) = (None, first);
     let mut depth = 0;
-    while depth <= QUOTA / 384 {
+    while depth <= QUOTA / account::COST {
         let page = w.page();
         let m = w.map(
             inside,
@@ -210,7 +210,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
     }
     // Each change may go through all of them.
     assert!(
-        (40..QUOTA / 384).contains(&depth),
+        (40..QUOTA / account::COST).contains(&depth),
         "{depth} spaces below spaces"
     );
     let innermost = last.expect("a space");

@@ -14,7 +14,7 @@
 //! * [`native`]: what a native program finds at its start.
 //! * [`words`]: what a thread is doing, in words.
 //!
-//! The pure parts (`executable`, `gate`, `image`, `words`) have host tests beside them.
+//! The pure parts (`account`, `debug`, `executable`, `image`, `words`) have host tests beside them.
 #![no_std]
 
 extern crate alloc;

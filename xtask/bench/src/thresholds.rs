@@ -25,8 +25,8 @@ const TOLERANCE_OF_DISKS: u64 = 100;
 /// The same of a connection between two machines: how many segments go at a time is a matter of which of them the host lets run.
 const TOLERANCE_OF_STREAMS: u64 = 15;
 
-/// The most instructions in which no interrupt is looked at while a thousand threads, or the longest lists and
-/// messages, are what a program's calls have to do with: without preemption in the kernel, with preemption
+/// The most instructions by which a thread of the highest priority runs late while a thousand threads, or the longest
+/// lists and messages, are what a program's calls have to do with (interrupts may be looked at meanwhile): without preemption in the kernel, with preemption
 /// points, and with full preemption, where it is also how long the kernel's lock is waited for. A published
 /// promise, which stands in `docs/proof.md` too (a test compares them), not a count that follows what there is.
 pub(super) const BUDGETS: [(&str, [u64; 3]); 15] = [

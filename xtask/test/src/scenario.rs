@@ -46,7 +46,7 @@ pub type Failure = String;
 pub struct Scenario {
     /// Its name, unique, in words with underscores.
     pub name: &'static str,
-    /// What it does, once for each config.
+    /// What it does in a configuration.
     pub run: fn(&mut Ctx) -> Result<(), Failure>,
     /// Why it is not run at present, if it is not.
     pub ignored: Option<&'static str>,

@@ -12,9 +12,9 @@ use rt::memory::Limits;
 use rt::obj::{Ref, RefAt, Space};
 use services::process::{Pid, MAX_JOB};
 
-/// More than what a space's account costs who pays for it, in bytes: the rest is for the last objects of processes that
-/// have ended and are being taken apart.
-const ACCOUNT: u64 = 1024;
+/// What a job has beside the quotas of its processes, for each of them, in bytes: what a space's account costs who pays
+/// for it (384), and the rest for the last objects of processes that have ended and are being taken apart.
+const BESIDE_QUOTA: u64 = 1024;
 
 /// A job that has, or may have left, something.
 pub(super) struct Job {
@@ -32,7 +32,7 @@ impl Job {
         Ok(Job {
             space,
             payer,
-            most: (quota + ACCOUNT) * MAX_JOB as u64,
+            most: (quota + BESIDE_QUOTA) * MAX_JOB as u64,
         })
     }
 
@@ -94,7 +94,7 @@ impl Manager {
             self.jobs.0.insert(job, new);
         }
         let known = self.jobs.0.get(&job).ok_or(Error::Broken)?;
-        known.grow(space.quota + ACCOUNT)?;
+        known.grow(space.quota + BESIDE_QUOTA)?;
         let supply = Supply {
             payer: Some(*known.payer),
             ..self.supply(limits)

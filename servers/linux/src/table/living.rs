@@ -25,7 +25,7 @@ pub(super) struct Living {
     pub(super) message: ExceptionMessage,
     /// When its call is to be made again, as it stands in the table's `timers`.
     pub(super) timer: Option<u64>,
-    /// Its process is frozen or stopped, or it stands still for a debugger.
+    /// It stands still, for whatever reason: its process is frozen, stopped or ends, or for a debugger or who traces it.
     pub(super) held: bool,
     /// It stands still for a debugger.
     pub(super) stays: bool,
