@@ -75,6 +75,8 @@ impl Charges {
         if let Some(taken) = taken {
             taken.is_over = true;
         }
+        // Without objects nothing is left, whatever else is in use.
+        self.taken.retain(|taken| !taken.is_over || taken.bytes > 0);
     }
 
     /// Whether charges of processes that have ended are still to be given back.
@@ -123,6 +125,17 @@ mod tests {
         charges.settle(|_| true);
         charges.take(1, 20, 100).expect("what was given back");
         assert_eq!(charges.take(1, u64::MAX, 100), None);
+    }
+
+    #[test]
+    fn what_had_nothing_leaves_nothing() {
+        let mut charges = Charges::new();
+        for _ in 0..1000 {
+            let none = charges.take(1, 0, 100).expect("room");
+            charges.end(none);
+            charges.settle(|_| false);
+        }
+        assert!(charges.taken.is_empty(), "S2: charges of nothing stay");
     }
 
     #[test]

@@ -693,6 +693,12 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
         if end - start > 1 << 32 {
             return Err(bad("it is too large"));
         }
+        // Two may share a page. All of them at one place would be read again and again.
+        let loads = &image.layout.loads;
+        let bytes = loads.iter().map(|load| load.p_filesz).sum::<u64>();
+        if bytes > end - start + loads.len() as u64 * PAGE {
+            return Err(bad("its segments lie upon each other"));
+        }
     }
     if let Some(interpreter) = &prepared.interpreter {
         let is_inside = |(start, end)| (start..end).contains(&interpreter.header.entry);
@@ -1020,6 +1026,9 @@ fn load(
 pub(crate) fn title<'a>(args: impl Iterator<Item = &'a [u8]>) -> String {
     let mut name = String::new();
     for (n, arg) in args.enumerate() {
+        if name.len() >= MAX_TITLE {
+            break;
+        }
         if n > 0 {
             name.push(' ');
         }

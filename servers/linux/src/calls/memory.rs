@@ -572,12 +572,16 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
 pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     let mut asked = c.progress();
     if asked == 0 {
+        let mut first = None;
         for id in &ids {
             if let Some(now) = c.s.objects.write_back(*id, waits) {
                 asked = now;
-                // Of most that is all.
-                c.s.settle_object(c.h, *id);
+                first = first.or(Some(*id));
             }
+        }
+        // Of most calls that is all. The others have their turns.
+        if let Some(id) = first {
+            c.s.settle_object(c.h, id);
         }
     }
     let behind: Vec<Key> = ids

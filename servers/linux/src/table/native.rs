@@ -131,7 +131,15 @@ fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Statu
     let passed: Vec<RefAt> = starter.passed.iter().map(|passed| **passed).collect();
     let passed: Vec<&RefAt> = passed.iter().collect();
     let process = Client::new("native")?.spawn_for(owner, &native.path, &native.start, &passed)?;
-    let mut session = process.open()?;
+    let mut session = match process.open() {
+        Ok(session) => session,
+        Err(error) => {
+            // Nobody would end it any more.
+            let _ = process.kill();
+            let _ = process.reap();
+            return Err(error);
+        }
+    };
     {
         let mut state = state.lock();
         if state.unwanted {

@@ -445,3 +445,76 @@ fn the_lists_of_those_that_end_together_have_one_bound() {
     futex::leave(&process.task, &mut process.system, &mut host, &mut entries);
     assert_eq!(entries, 0);
 }
+
+/// Whatever the arguments are, a name in lists is short enough for an image.
+#[test]
+fn a_title_is_not_too_long() {
+    use crate::process::MAX_TITLE;
+    let long = std::vec![b'a'; MAX_TITLE - 4];
+    let empty: Vec<&[u8]> = std::vec![b""; 2000];
+    let full: Vec<&[u8]> = std::vec![&long, b"bbb", b"c", b"d"];
+    for args in [&empty, &full] {
+        let title = crate::exec::title(args.iter().copied());
+        assert!(title.len() <= MAX_TITLE, "{} bytes", title.len());
+    }
+    assert_eq!(
+        crate::exec::title([&b"a"[..], b"", b"b"].into_iter()),
+        "a  b"
+    );
+}
+
+/// A small file is not read as often as it has segments.
+#[test]
+fn segments_do_not_lie_upon_each_other() {
+    let size = 0x8000u64;
+    for (count, runs) in [(1u8, true), (2, false), (60, false)] {
+        let mut elf = tiny_elf();
+        let mut header = elf.split_off(64);
+        header.truncate(56);
+        for at in [32, 40] {
+            header[at..at + 8].copy_from_slice(&size.to_le_bytes());
+        }
+        elf[56] = count;
+        for _ in 0..count {
+            elf.extend(&header);
+        }
+        elf.resize(size as usize, 0);
+        let mut host = Fake::new();
+        let process = &mut One::new("/");
+        add_program(&mut host, &elf);
+        let args = std::vec![b"program".to_vec()];
+        let prepared = process.prepare(&mut host, "/tmp/program", args);
+        assert_eq!(prepared.is_ok(), runs, "{count} segments");
+    }
+}
+
+/// Of many mapped files that are to be written back together each has a turn of its own.
+#[test]
+fn many_files_are_written_back_in_turns() {
+    const FILES: u64 = 6;
+    const SIZE: u64 = 1 << 20;
+    let mut host = Fake::new();
+    let mut one = example(&mut host);
+    let mut places = Vec::new();
+    for n in 0..FILES {
+        let flags = u64::from(linux::O_RDWR | linux::O_CREAT);
+        let path = format!("/tmp/mapped{n}");
+        let fd = on_path(&mut one, &mut host, nr::open, &path, &[flags, 0o600]) as u64;
+        assert_eq!(one.result(&mut host, nr::ftruncate, &[fd, SIZE]), 0);
+        let map = [0, SIZE, 3, linux::MAP_SHARED.into(), fd, 0];
+        places.push(one.result(&mut host, nr::mmap, &map) as u64);
+    }
+    let (first, last) = (places[FILES as usize - 1], places[0]);
+    assert_eq!(last - first, (FILES - 1) * SIZE, "they are side by side");
+    let sync = registers(nr::msync, &[first, FILES * SIZE, linux::MS_SYNC.into()]);
+    let parked = one.call(&mut host, &sync);
+    assert!(matches!(parked, Outcome::Park(_)), "{parked:?}");
+    let mut turns = 0;
+    while one.system.objects.is_due() {
+        one.system.settle_objects(&mut host);
+        turns += 1;
+    }
+    assert!(turns >= FILES - 1, "S1: {turns} turns for {FILES} files");
+    let done = one.call(&mut host, &sync);
+    assert!(matches!(done, Outcome::Go { registers, .. } if registers.rax == 0));
+}
