@@ -32,7 +32,7 @@ const TOLERANCE_OF_STREAMS: u64 = 15;
 pub(super) const BUDGETS: [(&str, [u64; 3]); 15] = [
     ("stretch_broadcast", [100_000, 10_000, 10_000]),
     ("stretch_port_end", [100_000, 10_000, 10_000]),
-    ("stretch_space_end", [550_000, 550_000, 550_000]),
+    ("stretch_space_end", [550_000, 550_000, 650_000]),
     ("stretch_space_body", [470_000, 470_000, 470_000]),
     ("stretch_clock", [470_000, 20_000, 20_000]),
     ("stretch_body", [100_000, 10_000, 10_000]),
