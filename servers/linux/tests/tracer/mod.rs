@@ -816,6 +816,10 @@ pub(crate) fn run(
                     emulate::call(&mut process.task, &mut process.system, world, &registers);
                 match outcome {
                     Outcome::Park(_) if world.waits() => {}
+                    // Others have their turn: mapped files are written back.
+                    Outcome::Park(_) if process.system.objects.is_due() => {
+                        process.system.settle_objects(world);
+                    }
                     Outcome::Park(wake) => {
                         ended.parks += 1;
                         if !ring(world, &mut process, &wake) {
