@@ -574,7 +574,8 @@ fn deliver(
     };
     let moved = pump_whole(k, &mut source, &mut sink, false);
     if !matches!(moved, Ok(true)) {
-        core(|| deadlines.add(s, until));
+        // The timer may have been set meanwhile, without it.
+        k.add_deadline(s, until);
     }
     let all = match moved {
         // A list with too many empty segments. There is no progress that could be kept.
