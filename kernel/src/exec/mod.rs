@@ -1,8 +1,8 @@
 //! Execution models: what becomes of the kernel stack when a thread waits.
 //!
 //! With [`crate::kept`] this is all that differs between the execution models, and it has the points of preemption; full
-//! preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2). Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What
-//! the dispatcher then does is [`switch`]:
+//! preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2). Handlers know nothing of
+//! it: a wait is a tail, `return Ok(Outcome::Wait)`. What the dispatcher then does is [`switch`]:
 //!
 //! * *interrupt*: the stack is the processor's. It is simply used for the next thread, whose frame
 //!   is restored.

@@ -907,7 +907,7 @@ pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) 
     }
     c.hint.set(Hint::Excepted(Link::to(s)));
     if !delivered {
-        // In what it waited for is forgotten, as it is when its own state is set.
+        // What it waited for is forgotten, as it is when its own state is set.
         c.waiting.set(Waiting::Nothing);
     }
     c.note_space(k);

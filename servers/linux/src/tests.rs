@@ -1086,6 +1086,23 @@ fn tiny_elf() -> Vec<u8> {
     elf
 }
 
+/// Writes words into the memory of the program.
+fn words(host: &mut Fake, at: u64, words: &[u64]) {
+    for (place, word) in (at..).step_by(8).zip(words) {
+        host.write_memory(place, &word.to_le_bytes()).unwrap();
+    }
+}
+
+/// The descriptors of two sockets that are connected with each other, of this type of the address family of names.
+fn socket_pair(process: &mut One, host: &mut Fake, style: u64) -> [u64; 2] {
+    const PLACE: u64 = 0x10_0000;
+    let pair = [1, style, 0, PLACE];
+    assert_eq!(process.result(host, nr::socketpair, &pair), 0);
+    let mut fds = [0; 8];
+    host.read_memory(PLACE, &mut fds).unwrap();
+    [0, 4].map(|at| crate::wire::u32_at(&fds, at).into())
+}
+
 fn add_program(host: &mut Fake, bytes: &[u8]) {
     add_executable(host, "/tmp/program", bytes);
 }

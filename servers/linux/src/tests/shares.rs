@@ -343,23 +343,15 @@ fn ranges_that_change_while_a_message_waits() {
     const WAITALL: u64 = 0x100;
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let pair = [1, 1, 0, 0x10_0000];
-    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
-    let mut fds = [0; 8];
-    host.read_memory(0x10_0000, &mut fds).unwrap();
-    let fd = |n: usize| u64::from(crate::wire::u32_at(&fds, 4 * n));
-    let words = |host: &mut Fake, at: u64, words: &[u64]| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        host.write_memory(at, &bytes).unwrap();
-    };
+    let fds = socket_pair(&mut process, &mut host, 1);
     words(&mut host, HEADER, &[0, 0, RANGES, 1, 0, 0, 0]);
     words(&mut host, RANGES, &[RANGES, 0x800]);
     words(&mut host, 0x10_0020, &[0xffff_ffff_ffff_fff8, 0x7000_0000]);
-    let receive = registers(nr::recvmsg, &[fd(0), HEADER, WAITALL]);
+    let receive = registers(nr::recvmsg, &[fds[0], HEADER, WAITALL]);
     let sends = |process: &mut One, host: &mut Fake, length: u64| {
         let outcome = process.call(host, &receive);
         assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
-        let sent = process.result_beside(host, nr::write, &[fd(1), 0x10_0020, length]);
+        let sent = process.result_beside(host, nr::write, &[fds[1], 0x10_0020, length]);
         assert_eq!(sent, length as i64);
     };
     sends(&mut process, &mut host, 16);
@@ -378,27 +370,19 @@ fn each_of_several_messages_is_sent_whole() {
     const FIRST: u64 = 0x10_0400;
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let pair = [1, 1 | 0o4000, 0, 0x10_0000];
-    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
-    let mut fds = [0; 8];
-    host.read_memory(0x10_0000, &mut fds).unwrap();
-    let fd = |n: usize| u64::from(crate::wire::u32_at(&fds, 4 * n));
+    let fds = socket_pair(&mut process, &mut host, 1 | 0o4000);
     let mut filled = 0;
-    while let sent @ 1.. = process.result(&mut host, nr::write, &[fd(1), FIRST, 1024]) {
+    while let sent @ 1.. = process.result(&mut host, nr::write, &[fds[1], FIRST, 1024]) {
         filled += sent;
     }
     // Room for a part of the first message.
     let read = |process: &mut One, host: &mut Fake, length: u64| {
-        process.result_beside(host, nr::read, &[fd(0), 0x10_0800, length])
+        process.result_beside(host, nr::read, &[fds[0], 0x10_0800, length])
     };
-    assert_eq!(process.result(&mut host, nr::fcntl, &[fd(1), 4, 0]), 0);
+    assert_eq!(process.result(&mut host, nr::fcntl, &[fds[1], 4, 0]), 0);
     for _ in 0..8 {
         filled -= read(&mut process, &mut host, 512);
     }
-    let words = |host: &mut Fake, at: u64, words: &[u64]| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        host.write_memory(at, &bytes).unwrap();
-    };
     // The first one is larger than that: the same 300 bytes twenty times.
     for (n, vector, ranges) in [(0, 0x10_0200, 20), (1, 0x10_0340, 1)] {
         let header = [0, 0, vector, ranges, 0, 0, 0, 0];
@@ -408,7 +392,7 @@ fn each_of_several_messages_is_sent_whole() {
     words(&mut host, 0x10_0340, &[FIRST + 300, 5]);
     let content: Vec<u8> = (0..305u32).map(|n| n as u8).collect();
     host.write_memory(FIRST, &content).unwrap();
-    let send = registers(nr::sendmmsg, &[fd(1), HEADERS, 2, 0]);
+    let send = registers(nr::sendmmsg, &[fds[1], HEADERS, 2, 0]);
     let outcome = process.call(&mut host, &send);
     assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
     let moved = process.task.wait.map_or(0, |wait| wait.progress);
@@ -524,18 +508,10 @@ fn circles_are_looked_for_once_in_a_call() {
     const MESSAGES: u64 = 20;
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let pair = [1, 5, 0, 0x10_0000];
-    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
-    let mut ends = [0; 8];
-    host.read_memory(0x10_0000, &mut ends).unwrap();
-    let end = |n: usize| u64::from(crate::wire::u32_at(&ends, 4 * n));
+    let ends = socket_pair(&mut process, &mut host, 5);
     // Messages of one byte and a descriptor; they are received without room for that.
-    let words = |host: &mut Fake, at: u64, words: &[u64]| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        host.write_memory(at, &bytes).unwrap();
-    };
     words(&mut host, 0x10_0080, &[0x10_0200, 1]);
-    words(&mut host, 0x10_0100, &[20, 1 | 1 << 32, end(0)]);
+    words(&mut host, 0x10_0100, &[20, 1 | 1 << 32, ends[0]]);
     words(
         &mut host,
         0x10_0000,
@@ -545,12 +521,12 @@ fn circles_are_looked_for_once_in_a_call() {
         let header = [0, 0, 0x10_0080, 1, 0, 0, 0, 0];
         words(&mut host, 0x10_1000 + 64 * n, &header);
     }
-    let send = [end(0), 0x10_0000, 0x4040];
+    let send = [ends[0], 0x10_0000, 0x4040];
     for _ in 0..=MESSAGES {
         assert_eq!(process.result(&mut host, nr::sendmsg, &send), 1);
     }
     let before = process.system.sockets.passes;
-    let receive = [end(1), 0x10_1000, MESSAGES, 0, 0];
+    let receive = [ends[1], 0x10_1000, MESSAGES, 0, 0];
     let received = process.result(&mut host, nr::recvmmsg, &receive);
     let passes = process.system.sockets.passes - before;
     assert_eq!((received, passes), (MESSAGES as i64, 1), "S2: messages");
@@ -558,7 +534,7 @@ fn circles_are_looked_for_once_in_a_call() {
     assert_eq!(process.system.counted_things(Thing::Right), 1);
     let first = 16;
     for fd in first..first + MANY {
-        let made = process.result(&mut host, nr::dup2, &[end(0), fd]);
+        let made = process.result(&mut host, nr::dup2, &[ends[0], fd]);
         assert_eq!(made, fd as i64);
     }
     let before = process.system.sockets.passes;

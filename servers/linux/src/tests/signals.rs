@@ -11,12 +11,6 @@ const USR1: u32 = 10;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
 
-fn words(host: &mut Fake, at: u64, words: &[u64]) {
-    for (place, word) in (at..).step_by(8).zip(words) {
-        host.write_memory(place, &word.to_le_bytes()).unwrap();
-    }
-}
-
 fn word(host: &mut Fake, at: u64) -> u64 {
     let mut bytes = [0; 8];
     host.read_memory(at, &mut bytes).unwrap();
