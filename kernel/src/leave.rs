@@ -80,10 +80,23 @@ impl Kernel {
             if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
                 t.complete(self, Code::Ok);
             }
-            if let Some(waiter) = self.lock.waiters().first() {
-                waiter.wake(self);
-            }
+            self.wake_for_lock();
         });
+    }
+
+    /// Wakes the waiters for the lock that have the highest priority, who then try again. Mostly that is one, which takes
+    /// the lock and wakes the next when it gives it back. But it may have no need of it any more, and not come: its
+    /// equals must not wait for it. (The others would not run before it anyway.)
+    fn wake_for_lock(&'static self) {
+        let mut highest = 0;
+        while let Some(waiter) = self.lock.waiters().first() {
+            let priority = waiter.priority.get();
+            if priority < highest {
+                break;
+            }
+            highest = priority;
+            waiter.wake(self);
+        }
     }
 
     /// Delivers to waiting servers the notices of ports that lost their last reference in this trap.
@@ -118,10 +131,11 @@ impl Kernel {
         to
     }
 
-    /// As [`Kernel::switch_to`], in a trap in which the timer has rung.
+    /// As [`Kernel::switch_to`], in a trap in which the timer has rung, or a thread has become ready for which the slice
+    /// has to end.
     #[cold]
     #[inline(never)]
-    pub(crate) fn switch_after_ring(
+    fn switch_in_time(
         &'static self,
         from: &'static Thread,
         to: &'static Thread,
@@ -139,11 +153,11 @@ impl Kernel {
         to: &'static Thread,
     ) -> &'static Thread {
         self.release_lock(from);
-        if !FULL || !self.cpu().sched.somebody_above(to) {
-            if FULL && self.cpu().sched.has_rung() {
-                return self.switch_after_ring(from, to);
-            }
+        if !FULL || !self.cpu().sched.pending(to) {
             return self.switch_to(from, to);
+        }
+        if !self.cpu().sched.somebody_above(to) {
+            return self.switch_in_time(from, to);
         }
         // Releasing the lock has made a more important thread ready, which waited for it.
         to.run.set(Run::Ready);

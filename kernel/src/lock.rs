@@ -31,6 +31,8 @@ pub(crate) struct Lock {
     holder: NarrowCell<Thread>,
     /// The holder has been preempted. Its activation is on its stack.
     preempted: Cell<bool>,
+    /// What was left of its slice then, in nanoseconds.
+    slice_left: Cell<u64>,
     waiters: WaitQueue,
 }
 
@@ -39,6 +41,7 @@ impl Lock {
         Lock {
             holder: NarrowCell::none(),
             preempted: Cell::new(false),
+            slice_left: Cell::new(0),
             waiters: WaitQueue::new(),
         }
     }
@@ -107,9 +110,15 @@ impl Lock {
         Some((holder, self.lent_to(holder)))
     }
 
-    /// Notes that the holder is preempted.
-    pub(crate) fn note_preempted(&self) {
+    /// Notes that the holder is preempted, with so much left of its slice, in nanoseconds.
+    pub(crate) fn note_preempted(&self, slice_left: u64) {
         self.preempted.set(true);
+        self.slice_left.set(slice_left);
+    }
+
+    /// What the thread that was preempted in the kernel has left of its slice, in nanoseconds.
+    pub(crate) fn slice_left(&self) -> u64 {
+        self.slice_left.get()
     }
 
     /// Notes that `t` goes on. Whether it is the thread that was preempted in the kernel.

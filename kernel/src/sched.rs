@@ -194,6 +194,12 @@ impl Scheduler {
         Some(heir)
     }
 
+    /// Whether something else is to be done before a thread runs than to choose it.
+    #[inline(always)]
+    pub(crate) fn has_raised(&self) -> bool {
+        self.attention.get() > Self::READY
+    }
+
     /// Whether a thread of a higher priority than this one's is ready.
     #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
@@ -309,7 +315,14 @@ impl Scheduler {
         loop {
             if let Some((holder, priority)) = k.lock.preempted() {
                 if !self.is_above(priority) {
-                    self.begin_slice(k, SLICE, priority);
+                    match k.lock.slice_left() {
+                        // Its turn ends with its call.
+                        0 => {
+                            self.raise(Self::YIELDED);
+                            self.begin_slice(k, SLICE, priority);
+                        }
+                        left => self.resume_slice(k, left, priority),
+                    }
                     return holder;
                 }
             }
@@ -375,16 +388,21 @@ impl Scheduler {
             self.overdue.set(Self::NOBODY);
             self.lower(Self::DUE);
         }
-        let slice = match self.left[usize::from(p)].get() {
-            0 => SLICE,
+        match self.left[usize::from(p)].get() {
+            0 => self.begin_slice(k, SLICE, p),
             left => {
                 self.left[usize::from(p)].set(0);
-                // The rest ends earlier than a whole slice, for the end of which the timer may be set.
-                self.ticking.set(false);
-                left
+                self.resume_slice(k, left, p);
             }
-        };
-        self.begin_slice(k, slice, p);
+        }
+    }
+
+    /// Goes on with a slice of which so much is left.
+    #[inline(always)]
+    fn resume_slice(&self, k: K, left: u64, p: u8) {
+        // The rest ends earlier than a whole slice, for the end of which the timer may be set.
+        self.ticking.set(false);
+        self.begin_slice(k, left, p);
     }
 
     /// Puts the thread behind the others of its priority and takes the first of them to run.
@@ -410,6 +428,11 @@ impl Scheduler {
     /// The end of the running thread's slice, in nanoseconds on the machine's clock.
     fn slice_end(&self) -> u64 {
         hal::time_of(self.slice_began.get()).saturating_add(self.slice.get())
+    }
+
+    /// What is left of the running thread's slice, in nanoseconds.
+    pub(crate) fn slice_left(&self) -> u64 {
+        self.slice_end().saturating_sub(hal::now())
     }
 
     /// Notes that threads of this priority, below that of the running thread, are due: whom it hands the processor
@@ -446,7 +469,7 @@ impl Scheduler {
     #[inline(never)]
     fn preempt(&'static self, t: &'static Thread) {
         // The thread keeps what is left of its slice; if nothing is left, its turn is over.
-        let left = self.slice_end().saturating_sub(hal::now());
+        let left = self.slice_left();
         if left == 0 {
             self.add(t);
             return;

@@ -49,10 +49,11 @@ impl Kernel {
         if !self.cpu().sched.is_above(self.lock.lent_to(t)) {
             return;
         }
+        let slice_left = self.cpu().sched.slice_left();
         let Some(next) = self.cpu().sched.take_first(self) else {
             return;
         };
-        self.lock.note_preempted();
+        self.lock.note_preempted(slice_left);
         self.preempt_holder(t, next);
     }
 

@@ -243,6 +243,10 @@ impl Kernel {
                 t.hint.set(Hint::None);
                 t.finish(Code::NoObject);
             }
+            // The call may have raised something before it was stopped: the timer to be set, a notice.
+            Stop::Fault(fault) | Stop::Absent(fault) if self.cpu().sched.has_raised() => {
+                send_fault(self, t, &fault, keeper_of(t, &fault));
+            }
             Stop::Fault(fault) | Stop::Absent(fault) => {
                 if let Some(next) = ask_keeper(self, t, &fault) {
                     return next;

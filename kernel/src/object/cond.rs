@@ -33,13 +33,19 @@ impl Cond {
         &self.queues
     }
 
-    /// The waiter to wake first.
-    pub(crate) fn first(&'static self) -> Option<&'static Thread> {
-        let (leaving, coming) = (self.exit().first(), self.entrance().first());
-        match (leaving, coming) {
-            (Some(l), Some(c)) if c.priority.get() > l.priority.get() => coming,
-            (leaving, coming) => leaving.or(coming),
+    /// Wakes a waiter. Those that a broadcast has still to wake do not count, since they are woken anyway: if there are
+    /// any, it wakes the first of them too, in case that broadcast was given up.
+    pub(crate) fn signal(&'static self, k: K) {
+        for queue in self.queues() {
+            if let Some(waiter) = queue.first() {
+                waiter.wake(k);
+            }
         }
+    }
+
+    /// From now on threads that begin to wait go into the other queue.
+    pub(crate) fn turn_round(&self) {
+        self.entrance.set(!self.entrance.get());
     }
 
     /// Wakes all threads that wait now, in a call of `t`. [`Stop::Again`]: some are left, and the call goes on
@@ -54,7 +60,7 @@ impl Cond {
             if self.entrance().is_empty() {
                 return Ok(());
             }
-            self.entrance.set(!self.entrance.get());
+            self.turn_round();
         }
         t.hint.set(Hint::Broadcast(NonNullLink::to(self)));
         if let Err(again) = self.exit().wake_all_or_again(k, t) {

@@ -669,7 +669,8 @@ impl Object for Thread {
                 }
             }
         }
-        self.ctx.set_fpu(&abi::state::initial_fpu());
+        // Its slot may be that of the thread whose registers the FPU still holds.
+        core(|| self.ctx.set_fpu(&abi::state::initial_fpu()));
         self.drop_activation();
         self.run.set(Run::Stopped);
         self.priority.set(0);

@@ -387,9 +387,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
 }
 
 fn cond_signal(a: Args, cond: &'static Cond) -> Handled {
-    if let Some(waiter) = cond.first() {
-        waiter.wake(a.k);
-    }
+    cond.signal(a.k);
     a.done()
 }
 

@@ -1203,6 +1203,89 @@ fn a_broadcast_goes_on_at_once_or_not_at_all() {
     );
 }
 
+/// A signal that comes while a broadcast makes a pause wakes somebody whom that does not wake: who has begun to wait
+/// since.
+#[test]
+fn a_signal_in_a_pause_of_a_broadcast() {
+    let w = World::with_frames(64);
+    let (c, m) = (w.create(Call::CondCreate), w.create(Call::MutexCreate));
+    let out = w.page();
+    w.words(out, &[u64::MAX, u64::MAX]);
+    let waits = |n: u64| {
+        let p = Program::new()
+            .call(Call::MutexLock, &[(A0, m)])
+            .call(Call::CondWait, &[(A0, c), (A1, m)])
+            .keep(out + 8 * n, RESULT)
+            .call(Call::MutexUnlock, &[(A0, m)])
+            .end();
+        w.thread(0, p, 5);
+        w.run();
+    };
+    waits(0);
+    // As if a broadcast had begun and made a pause.
+    let cond = Cond::table(w.k).iter();
+    let cond = cond.into_iter().find(|c| c.head().phase() == Phase::Active);
+    cond.expect("a cond").turn_round();
+    waits(1);
+    w.ok(Call::CondSignal, &[c]);
+    w.run();
+    assert_eq!(
+        w.peek(out + 8) & 0xff,
+        Code::Ok as u64,
+        "A8: who waits since the broadcast is not woken"
+    );
+}
+
+/// A call that is stopped by an absent page after it has let somebody hear of something: the keeper runs when that one has
+/// run, who is more important.
+#[test]
+fn a_notice_comes_before_a_keeper() {
+    const HOLE: u64 = 0x50_0000;
+    const ABSENT: u64 = 0x60_0000;
+    let w = World::with_frames(64);
+    let sets = [(); 3].map(|()| w.create(Call::PortsetCreate));
+    let [noticed, keeping, receiving] = sets;
+    let (port, name) = w.port(noticed, 1);
+    let state = w.page();
+    w.words(state, &[1, abi::state::port_flags::NOTIFY_UNREFERENCED]);
+    let to_set = w.reference(Call::PortsetReference, noticed);
+    w.ok(Call::PortSetState, &[port, state, to_set]);
+    let (_, keeper) = w.port(keeping, 2);
+    let (_, receiver) = w.port(receiving, 3);
+    let (_, region) = w.region(0, HOLE, PAGE_SIZE, keeper);
+    w.map(0, ABSENT, PAGE_SIZE, region, 0);
+    let (heard, seen, into) = (w.page(), w.page(), w.page());
+    w.poke(heard, u64::MAX);
+    let waits = |set| Program::new().call(Call::ServerWaitReceiveShort, &[(A0, set), (A10, 0)]);
+    w.thread(0, waits(noticed).keep(heard, RESULT).end(), 9);
+    w.thread(0, waits(keeping).load(heard, A5).keep(seen, A5).end(), 8);
+    // What it receives is put in the place of the last name of the port.
+    let receive = [
+        (A0, receiving),
+        (A6, into),
+        (A7, PAGE_SIZE),
+        (A10, abi::ref_list(name, 1)),
+    ];
+    let p = Program::new().call(Call::ServerWaitReceive, &receive).end();
+    w.thread(0, p, 7);
+    w.run();
+    let send = [
+        (A0, receiver),
+        (A1, ABSENT),
+        (A2, 8),
+        (A5, abi::ref_list(keeper, 1)),
+    ];
+    let p = Program::new().call(Call::ClientConnectSend, &send).end();
+    w.thread(0, p, 7);
+    w.run();
+    assert_eq!(Code::from_word(w.peek(heard)), Code::Unreferenced);
+    assert_eq!(
+        Code::from_word(w.peek(seen)),
+        Code::Unreferenced,
+        "the keeper ran before a more important server"
+    );
+}
+
 /// A keeper that waits for a message in memory gets an exception and all registers wherever its buffer lies: in
 /// words or between them, on one page or across two.
 #[test]

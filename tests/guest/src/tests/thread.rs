@@ -301,6 +301,57 @@ fn round_robin() -> Outcome {
     Ok(())
 }
 
+/// A region that is searched, and the number of searches.
+struct Searched {
+    region: rt::object::RefAt,
+    count: AtomicU64,
+}
+
+extern "C" fn search_and_count(searched: u64) {
+    // SAFETY: the test passes the address of what outlives the actor.
+    let searched = unsafe { &*(searched as *const Searched) };
+    loop {
+        let mutexes = 1 << abi::Type::Mutex as u64;
+        let _ = searched.region.search(0, SEARCHED, mutexes);
+        searched.count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of the region that is searched.
+const SEARCHED: u64 = 256 * abi::PAGE_SIZE;
+
+guest_test!(THREADS0014, slices_go_on_in_calls);
+/// A thread that is nearly always in the middle of a call, and is preempted there again and again, has no more than its
+/// slices: its equal has its turns.
+fn slices_go_on_in_calls() -> Outcome {
+    let segment = rt::memory::create(SEARCHED).must("a segment")?;
+    let window =
+        rt::window::Window::map(&segment.region, 0, SEARCHED, abi::access::ALL).must("a window")?;
+    for page in 0..SEARCHED / abi::PAGE_SIZE {
+        let at = (window.address() + page * abi::PAGE_SIZE) as *mut u64;
+        // SAFETY: the window maps it, and nobody else has it.
+        unsafe { at.write_volatile(page) };
+    }
+    let searched = Searched {
+        region: segment.region.at(),
+        count: AtomicU64::new(0),
+    };
+    let counted = AtomicU64::new(0);
+    let (searches, counts) = (Actor::new()?, Actor::new()?);
+    searches.function(search_and_count, core::ptr::from_ref(&searched) as u64)?;
+    counts.function(count_at, core::ptr::from_ref(&counted) as u64)?;
+    let seen = || [&searched.count, &counted].map(|c| c.load(Ordering::Relaxed));
+    for _ in 0..3 {
+        let before = seen();
+        // This thread is more important, and preempts whoever runs each time that it looks.
+        eventually("everybody's turn", || {
+            let now = seen();
+            now[0] > before[0] && now[1] > before[1]
+        })?;
+    }
+    Ok(())
+}
+
 guest_test!(THREADS0012, sleeper_keeps_its_deadline);
 fn sleeper_keeps_its_deadline() -> Outcome {
     let actor = Actor::new()?;
