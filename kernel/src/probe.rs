@@ -126,8 +126,51 @@ pub(crate) fn wait(t: &Thread) {
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn preempts() -> bool {
+    #[cfg(test)]
+    if points::stops() {
+        return true;
+    }
     let at = Location::caller();
     CONFIG.probe && pass_by(Kind::Point, at)
+}
+
+/// The preemption points at which a test on the host stops calls.
+#[cfg(test)]
+pub(crate) mod points {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static EVERY: Cell<u64> = const { Cell::new(0) };
+        static PASSED: Cell<u64> = const { Cell::new(0) };
+        static PROGRESS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
+    pub(crate) fn stop_at_every(n: u64) {
+        EVERY.set(n);
+        PASSED.set(0);
+    }
+
+    /// Whether calls stop at some points.
+    pub(crate) fn are_on() -> bool {
+        EVERY.get() != 0
+    }
+
+    pub(super) fn enter() {
+        PROGRESS.set(false);
+    }
+
+    pub(super) fn progress() {
+        PROGRESS.set(true);
+    }
+
+    pub(super) fn stops() -> bool {
+        if EVERY.get() == 0 || !PROGRESS.replace(false) {
+            return false;
+        }
+        PASSED.set(PASSED.get() + 1);
+        PASSED.get().is_multiple_of(EVERY.get())
+    }
 }
 
 /// The role of the thread with this tag, if the probe watches it.
@@ -243,6 +286,8 @@ fn note(id: u64) {
 /// Notes that a trap of the thread begins.
 #[inline(always)]
 pub(crate) fn enter(t: &Thread) {
+    #[cfg(test)]
+    points::enter();
     if CONFIG.probe {
         RUNNING.set(t.ctx.tag.get());
         if role(t.ctx.tag.get()).is_some() {
@@ -262,6 +307,8 @@ fn frame(t: &Thread) -> u64 {
 /// Notes that the running call has saved progress, in its frame or in what will be written there.
 #[inline(always)]
 pub(crate) fn progress() {
+    #[cfg(test)]
+    points::progress();
     if CONFIG.probe {
         FRAME.set(mix(FRAME.get(), 1));
         OWN_THEN.set(OWN.get());
@@ -274,9 +321,9 @@ pub(crate) fn progress() {
 pub(crate) fn moved(bytes: u64, saved: bool) {
     if CONFIG.probe {
         MOVED.add(bytes);
-        if saved {
-            progress();
-        }
+    }
+    if saved {
+        progress();
     }
 }
 

@@ -333,7 +333,7 @@ impl System {
         let wants = |ty: u64| kinds >> ty & 1 != 0;
         let (mut at, mut looked) = (c.b, 0);
         loop {
-            let pauses = self.seen.pause.is_some_and(|frame| frame.parameter(1) == at);
+            let pauses = self.seen.pause.get(&c.t).is_some_and(|frame| frame.parameter(1) == at);
             if looked == PAGES_PER_TURN || looked > 0 && pauses {
                 return Err(Stop::Again);
             }

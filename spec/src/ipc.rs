@@ -180,7 +180,7 @@ impl System {
     fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
         let mut source = Side::sender(self, from.0, from.1);
         let mut sink = Side::receiver(self, to.0, to.1, true);
-        let moved = self.transfer(&mut source, &mut sink, from.0 == self.running);
+        let moved = self.transfer(&mut source, &mut sink, [from.0, to.0]);
         source.save_sender(&mut self.thread_mut(from.0).registers);
         sink.save_receiver(&mut self.thread_mut(to.0).registers);
         moved

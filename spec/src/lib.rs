@@ -101,8 +101,9 @@ pub struct Seen {
     pub left: Vec<Id>,
     /// The call ended with [`Code::NoMemory`], at a time when memory was short.
     pub no_memory: bool,
-    /// The frame of the running thread, if its call has made a pause: it is not complete, and does not wait.
-    pub pause: Option<abi::Registers>,
+    /// The frames of all threads, if the call of the running one has made a pause: it is not complete, and does not
+    /// wait. Otherwise empty.
+    pub pause: BTreeMap<Id, abi::Registers>,
 }
 
 /// What the machine is like.

@@ -245,8 +245,8 @@ impl Side {
 enum Extent {
     /// It goes in one piece, and so has few entries and bytes.
     Whole,
-    /// Anything; with pauses. `sends`: the sender is the one that runs.
-    Stream { sends: bool },
+    /// Anything, from the first of these threads to the second; with pauses.
+    Stream([Id; 2]),
 }
 
 /// What is done with each piece of both sides: where it is in the sender's and in the receiver's memory,
@@ -254,12 +254,12 @@ enum Extent {
 type Visit = fn(&mut System, (&Side, Option<Place>), (&mut Side, Option<Place>), u64);
 
 impl System {
-    /// Moves what the sender has into what room the receiver has. `sends`: the sender is the one that runs, whose
-    /// frame says where there has been a pause.
-    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, sends: bool) -> Moved {
+    /// Moves what the sender has into what room the receiver has. These are their threads, whose frames say where there
+    /// has been a pause.
+    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, ends: [Id; 2]) -> Moved {
         match self.references(from, to, System::point) {
             Some(ended) => ended,
-            None => self.pieces(from, to, Extent::Stream { sends }, System::copy),
+            None => self.pieces(from, to, Extent::Stream(ends), System::copy),
         }
     }
 
@@ -290,7 +290,7 @@ impl System {
     fn pieces(&mut self, from: &mut Side, to: &mut Side, extent: Extent, visit: Visit) -> Moved {
         let mut limit = match extent {
             Extent::Whole => MAX_IDEMPOTENT,
-            Extent::Stream { .. } => u64::MAX,
+            Extent::Stream(_) => u64::MAX,
         };
         let mut entries = 0;
         loop {
@@ -304,7 +304,7 @@ impl System {
                 Extent::Whole if looked > 0 && entries > MAX_ENTRIES => {
                     return Moved::Sender(Stop::Again);
                 }
-                Extent::Stream { sends } if looked > 0 && self.pauses(entries, from, to, sends) => {
+                Extent::Stream(ends) if looked > 0 && self.pauses(entries, from, to, ends) => {
                     return Moved::Enough;
                 }
                 _ => {}
@@ -322,7 +322,7 @@ impl System {
                 Extent::Whole if looked > 0 && entries > MAX_ENTRIES => {
                     return Moved::Receiver(Stop::Again);
                 }
-                Extent::Stream { sends } if looked > 0 && self.pauses(entries, from, to, sends) => {
+                Extent::Stream(ends) if looked > 0 && self.pauses(entries, from, to, ends) => {
                     return Moved::Enough;
                 }
                 _ => {}
@@ -343,21 +343,31 @@ impl System {
             visit(self, (from, source), (to, sink), n);
             from.advance(n);
             to.advance(n);
+            match extent {
+                Extent::Stream(ends) if self.has_paused(from, to, ends) => {
+                    return Moved::Enough;
+                }
+                _ => {}
+            }
         }
     }
 
     /// Whether a message that can have any length makes a pause after this many entries of both lists: it has to, or
-    /// it has, as the frame of the one that runs shows.
-    fn pauses(&self, entries: u64, from: &Side, to: &Side, sends: bool) -> bool {
-        let has = self.seen.pause.is_some_and(|frame| {
-            let mut left = frame;
-            match sends {
-                true => from.save_sender(&mut left),
-                false => to.save_receiver(&mut left),
-            }
-            left == frame
-        });
-        has || entries >= ENTRIES_PER_TURN
+    /// it has.
+    fn pauses(&self, entries: u64, from: &Side, to: &Side, ends: [Id; 2]) -> bool {
+        entries >= ENTRIES_PER_TURN || self.has_paused(from, to, ends)
+    }
+
+    /// Whether the message has made a pause here, as the frames of both show.
+    fn has_paused(&self, from: &Side, to: &Side, ends: [Id; 2]) -> bool {
+        let [sent, received] = ends.map(|end| self.seen.pause.get(&end));
+        let (Some(sent), Some(received)) = (sent, received) else {
+            return false;
+        };
+        let (mut sends, mut receives) = (*sent, *received);
+        from.save_sender(&mut sends);
+        to.save_receiver(&mut receives);
+        (sends, receives) == (*sent, *received)
     }
 
     /// Copies byte by byte, from the lowest up: the two may overlap.

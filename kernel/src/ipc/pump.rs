@@ -39,8 +39,9 @@ pub(super) enum Trouble {
 /// Most empty list entries that a call skips before other threads get a chance.
 const MAX_SKIPPED: u32 = 256;
 
-/// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`].
-const STRIDE: u64 = 8 * 1024;
+/// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`]. Tests on the host
+/// have small messages.
+const STRIDE: u64 = if cfg!(test) { 32 } else { 8 * 1024 };
 const ENTRY_BYTES: u64 = 16;
 
 /// A cursor in scattered memory: the current segment, and the list of further ones.

@@ -14,6 +14,7 @@ use super::world::{
     BASE_WORD, CLIENT_WORD, DELIVERED_WORD, FLAGS_WORD, INTERRUPT_WORD, PC_WORD, PRIORITY_WORD,
     SERVER_WORD,
 };
+use crate::probe::points;
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::syscalls::{Param, Syscall};
@@ -120,8 +121,10 @@ impl Generator {
             .collect();
         let kind = self.random.below(100);
         if able.is_empty() || kind < 3 {
-            return match self.random.below(6) {
+            return match self.random.below(8) {
                 0 => Op::Line(self.random.below(4) as u8),
+                1 if points::are_on() => Op::Points(0),
+                1 | 2 => Op::Points(1 + self.random.below(3)),
                 _ => Op::Tick(self.random.below(4) * TURN + 1),
             };
         }

@@ -386,11 +386,15 @@ impl<'w> Lockstep<'w> {
         let left = self.left(trap)?;
         let told = self.told();
         let pauses = trap == Trap::Syscall && !ended && status(before) == Status::Ready;
-        let pause = pauses.then(|| before.ctx.registers());
+        let pause = if pauses {
+            self.all_frames()
+        } else {
+            BTreeMap::new()
+        };
         let seen = |order| Seen {
             order,
             no_memory,
-            pause,
+            pause: pause.clone(),
             told: told.clone(),
             left: left.clone(),
         };
@@ -413,6 +417,15 @@ impl<'w> Lockstep<'w> {
             }
         }
         first
+    }
+
+    /// The frames of all threads.
+    fn all_frames(&self) -> BTreeMap<Id, abi::Registers> {
+        let threads = self.pairs.iter().filter_map(|(&id, target)| {
+            let t = target.get::<Thread>()?;
+            Some((id, t.ctx.registers()))
+        });
+        threads.collect()
     }
 
     /// The threads whose deadline has come and that were not told of it when the timer rang: it must ring again for

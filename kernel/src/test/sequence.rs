@@ -7,6 +7,7 @@
 
 use super::lockstep::{Difference, Lockstep};
 use super::world::*;
+use crate::probe::points;
 use abi::{access, boot, Call, Common, RefKind, Type, PAGE_SIZE, ROLES};
 use core::fmt;
 use spec::object::{Body, Phase};
@@ -143,6 +144,8 @@ pub(super) enum Op {
     Line(u8),
     /// The kernel's allocations fail after so many; `u64::MAX`: they succeed again.
     Short(u64),
+    /// Calls stop at every so many preemption points; 0: at none.
+    Points(u64),
 }
 
 fn name_of(address: u64) -> String {
@@ -237,6 +240,7 @@ impl fmt::Display for Op {
             Op::Line(line) => write!(f, "line {line}"),
             Op::Short(u64::MAX) => f.write_str("memory"),
             Op::Short(n) => write!(f, "memory {n}"),
+            Op::Points(n) => write!(f, "points {n}"),
         }
     }
 }
@@ -261,6 +265,7 @@ pub(super) fn read(text: &str) -> Option<Vec<Op>> {
             ["line", line] => Op::Line(number(line)? as u8),
             ["memory"] => Op::Short(u64::MAX),
             ["memory", n] => Op::Short(number(n)?),
+            ["points", n] => Op::Points(number(n)?),
             [who, "touch", at, access] => Op::Touch {
                 who: thread(who)?,
                 address: address_of(at)?,
@@ -480,6 +485,7 @@ impl Scene {
     /// Destroys all objects that a program has left.
     fn clear(&self) -> Result<(), Difference> {
         hal::host::fail_allocations_after(u64::MAX);
+        points::stop_at_every(0);
         self.w.call_manager();
         let first = u64::from(hal::host::FIRST_FRAME);
         // In several rounds, because a vacant identity ends with the reference that keeps it.
@@ -508,6 +514,7 @@ impl Scene {
 
     /// Begins a program.
     pub(super) fn begin(&self) -> Play<'_> {
+        points::stop_at_every(0);
         self.w.call_manager();
         self.build();
         self.w.release();
@@ -579,6 +586,7 @@ impl Play<'_> {
                 hal::host::fail_allocations_after(*n);
                 self.lock.short = *n != u64::MAX;
             }
+            Op::Points(n) => points::stop_at_every(*n),
             Op::Bad { who, vector } => {
                 if self.bring(*who)? {
                     self.step(Event::Processor {
@@ -727,9 +735,11 @@ impl Play<'_> {
         }
     }
 
-    /// If the running thread is in a call, it goes on with it.
+    /// If the running thread is in a call, it goes on with it: not for long if calls stop at preemption points, so that
+    /// others come between.
     fn settle(&mut self) -> Result<(), Difference> {
-        for _ in 0..24 {
+        let turns = if points::are_on() { 2 } else { 24 };
+        for _ in 0..turns {
             let id = self.lock.spec.running;
             let in_call =
                 self.threads.contains(&id) && self.lock.spec.thread(id).registers.pc() == CALL;
