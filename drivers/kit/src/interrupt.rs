@@ -182,7 +182,7 @@ extern "C" fn osenv_irq_alloc(
         Ok(()) => 0,
         Err(error) => {
             if flags & PROBE == 0 {
-                crate::log::say(crate::log::ERR, &crate::set::why(error));
+                crate::set::complain(error);
             }
             line.handler.store(0, Ordering::Release);
             line.attached.store(false, Ordering::Release);

@@ -72,7 +72,7 @@ extern "C" fn osenv_io_alloc(port: u64, size: usize) -> c_int {
     match alloc(port, size as u64) {
         Ok(()) => 0,
         Err(error) => {
-            crate::log::say(crate::log::ERR, &crate::set::why(error));
+            crate::set::complain(error);
             -1
         }
     }

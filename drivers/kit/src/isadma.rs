@@ -19,7 +19,7 @@ fn told(result: Result<(), Error>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            crate::log::say(crate::log::ERR, &crate::set::why(error));
+            crate::set::complain(error);
             -1
         }
     }

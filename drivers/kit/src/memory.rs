@@ -152,7 +152,7 @@ extern "C" fn osenv_mem_map_phys(
             0
         }
         Err(error) => {
-            crate::log::say(crate::log::ERR, &crate::set::why(error));
+            crate::set::complain(error);
             -1
         }
     }

@@ -122,8 +122,14 @@ pub(crate) fn acknowledge() {
     }
 }
 
+/// Says why the device server has refused the last request. The words are made and given back outside the driver: a
+/// handler that came meanwhile could wait for the heap for ever.
+pub(crate) fn complain(error: Error) {
+    outside(|| crate::log::say(crate::log::ERR, &why(error)));
+}
+
 /// The sentence with which the device server refused the last request; what `error` means if it did not.
-pub(crate) fn why(error: Error) -> String {
+fn why(error: Error) -> String {
     let mut room = [0; 160];
     let said = ask(|set| set.devices.why(&mut room)).unwrap_or(0);
     match core::str::from_utf8(room.get(..said).unwrap_or_default()) {

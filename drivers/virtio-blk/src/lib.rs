@@ -63,6 +63,8 @@ pub struct Requests {
     free: u64,
     /// The sessions that have submitted something.
     clients: Vec<Client>,
+    /// Requests of sessions that have ended which the device still has.
+    orphans: usize,
 }
 
 impl Requests {
@@ -79,6 +81,7 @@ impl Requests {
                 .checked_shr((Self::MOST - slots) as u32)
                 .unwrap_or(0),
             clients: Vec::new(),
+            orphans: 0,
         }
     }
 
@@ -105,13 +108,14 @@ impl Requests {
         }
     }
 
-    /// Whether a session may submit one more request now.
+    /// Whether a session may submit one more request now. Not while the device has some of a session that has ended: a
+    /// file server that takes another's place would write, and the device could do what that one wrote there behind it.
     #[must_use]
     pub fn has_room(&self, session: Session) -> bool {
         let own = self
             .client(session)
             .map_or(0, |client| client.tags.count_ones());
-        own < OUTSTANDING as u32 && self.free != 0
+        own < OUTSTANDING as u32 && self.free != 0 && self.orphans == 0
     }
 
     /// Takes a request of a session, under a tag that the session chose: the slot for it. Errors: `Invalid` if the tag is too large or
@@ -154,6 +158,21 @@ impl Requests {
         self.free(slot);
     }
 
+    /// Whether a device that says that it has done the request in this slot, and has written so many bytes for it, has
+    /// written all of them: what was read, and the byte that says how it ended. Else a read would return what stood in
+    /// the slot before, which may be another session's.
+    #[must_use]
+    pub fn is_whole(&self, slot: Slot, written: u32) -> bool {
+        let read = match self.slots.get(slot) {
+            Some(Some(Request {
+                kind: Kind::Read(size),
+                ..
+            })) => *size,
+            _ => 0,
+        };
+        written as usize == read + 1
+    }
+
     /// Notes that the device has done the request in this slot. Returns false if it does not have one there: then the device
     /// is broken.
     pub fn complete(&mut self, slot: Slot, failed: bool) -> bool {
@@ -170,7 +189,10 @@ impl Requests {
                 client.submitted &= !(1 << tag);
                 client.fresh |= 1 << tag;
             }
-            None => self.free(slot),
+            None => {
+                self.orphans -= 1;
+                self.free(slot);
+            }
         }
         true
     }
@@ -236,7 +258,10 @@ impl Requests {
         for (slot, place) in self.slots.iter_mut().enumerate() {
             match place {
                 Some(r) if r.session == Some(session) => match r.state {
-                    State::Submitted => r.session = None,
+                    State::Submitted => {
+                        r.session = None;
+                        self.orphans += 1;
+                    }
                     _ => {
                         *place = None;
                         self.free |= 1 << slot;
@@ -278,6 +303,8 @@ mod tests {
         assert_eq!(requests.submit(1, 64, Kind::Flush), Err(Error::Invalid));
         assert_eq!(requests.tell(1), Ok(None));
         assert_eq!(requests.tell(2), Err(Error::Invalid), "nothing to wait for");
+        assert!(requests.is_whole(write, 1) && !requests.is_whole(write, 0));
+        assert!(requests.is_whole(read, 513) && !requests.is_whole(read, 1));
         assert!(requests.complete(write, true));
         assert!(!requests.complete(write, false), "done twice");
         assert!(!requests.complete(39, false) && !requests.complete(40, false));
@@ -309,18 +336,21 @@ mod tests {
         assert_eq!(requests.submit(1, 40, Kind::Flush), Err(Error::WouldBlock));
         requests.complete(slots[0], false);
         requests.end(1);
-        // The one that is done is free; the others are the device's.
-        let more = (0..32).filter(|tag| requests.submit(2, *tag, Kind::Flush).is_ok());
-        let free = 40 - OUTSTANDING + 1;
+        let (last, others) = slots[1..].split_last().unwrap();
+        for slot in others {
+            assert!(requests.complete(*slot, false));
+        }
+        let rule = "a write of a session that has ended is done before its successor's";
+        assert!(!requests.has_room(2), "{rule}");
         assert_eq!(
-            more.count(),
-            free,
-            "S2: a place that the device still has is another's"
+            requests.submit(2, 0, Kind::Write),
+            Err(Error::WouldBlock),
+            "{rule}"
         );
-        assert!(slots[1..]
-            .iter()
-            .all(|slot| requests.complete(*slot, false)));
-        assert_eq!(requests.submit(2, 50, Kind::Flush), Ok(slots[1]));
+        assert!(requests.complete(*last, false));
+        let more =
+            (0..OUTSTANDING as u64).filter(|tag| requests.submit(2, *tag, Kind::Flush).is_ok());
+        assert_eq!(more.count(), OUTSTANDING, "all places are free again");
     }
 
     #[test]

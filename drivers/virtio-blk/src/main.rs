@@ -70,8 +70,17 @@ static DISK: Mutex<Option<Disk>> = Mutex::new(None);
 /// Wakes requests that wait until something is done.
 static DONE: Event = Event::new();
 
+/// Asks something of the disk. If what the device says makes no sense the driver ends, and answers nobody meanwhile: the
+/// next one resets the device, which is the only remedy, and is asked again.
 fn with<T>(f: impl FnOnce(&mut Disk) -> Result<T, Error>) -> Result<T, Error> {
-    f(DISK.lock().as_mut().ok_or(Error::Broken)?)
+    let mut disk = DISK.lock();
+    let disk = disk.as_mut().ok_or(Error::Broken)?;
+    let result = f(disk);
+    if disk.broken {
+        rt::log!("virtio-blk: the device makes no sense");
+        rt::process::exit(1);
+    }
+    result
 }
 
 /// What the device reads and what it writes of the request in a slot, as slices of the arena.
@@ -147,23 +156,17 @@ impl Disk {
             let popped = with_buffers!(self, slot, |inputs, outputs| unsafe {
                 self.queue.pop_used(token, inputs, outputs)
             });
-            if popped.is_err() {
+            let Ok(written) = popped else {
                 // It has said something else in between: the buffers may be the device's still.
                 self.broken = true;
                 return true;
-            }
+            };
             let status = self.arena.slice(HEADERS + slot * HEADER + STATUS, 1)[0];
-            self.broken |= !self.requests.complete(slot, status != 0);
+            let failed = status != 0 || !self.requests.is_whole(slot, written);
+            self.broken |= !self.requests.complete(slot, failed);
             some = true;
         }
         some
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self.broken {
-            true => Err(Error::Broken),
-            false => Ok(()),
-        }
     }
 }
 
@@ -176,11 +179,6 @@ fn serve_interrupt() -> bool {
     });
     if some == Ok(true) {
         DONE.happened();
-    }
-    if with(|disk| disk.check()).is_err() {
-        // The next driver resets the device, which is the only remedy.
-        rt::println!("virtio-blk: the device makes no sense");
-        rt::process::exit(1);
     }
     some == Ok(true)
 }
@@ -207,7 +205,6 @@ impl Block for Client {
 
     fn read(&self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error> {
         with(|disk| {
-            disk.check()?;
             let bytes = sectors.checked_mul(SECTOR).ok_or(Error::Invalid)?;
             if !fits(sector, bytes, disk.sectors) {
                 return Err(Error::Invalid);
@@ -220,7 +217,6 @@ impl Block for Client {
 
     fn write(&self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error> {
         with(|disk| {
-            disk.check()?;
             if disk.features & feature::READ_ONLY != 0 {
                 return Err(Error::Denied);
             }
@@ -235,7 +231,6 @@ impl Block for Client {
 
     fn flush(&self, tag: u64) -> Result<(), Error> {
         with(|disk| {
-            disk.check()?;
             let slot = disk.requests.submit(self.session, tag, Kind::Flush)?;
             if disk.features & feature::FLUSH == 0 {
                 // A device without a cache: what it has done is where it stays.
@@ -247,12 +242,7 @@ impl Block for Client {
     }
 
     async fn done(&self) -> Result<(u64, u64), Error> {
-        let done = || {
-            with(|disk| {
-                disk.check()?;
-                disk.requests.tell(self.session)
-            })
-        };
+        let done = || with(|disk| disk.requests.tell(self.session));
         DONE.until(|| done().transpose()).await
     }
 
@@ -273,12 +263,7 @@ impl Block for Client {
     }
 
     async fn room(&self) -> Result<(), Error> {
-        let room = || {
-            with(|disk| {
-                disk.check()?;
-                Ok(disk.requests.has_room(self.session).then_some(()))
-            })
-        };
+        let room = || with(|disk| Ok(disk.requests.has_room(self.session).then_some(())));
         DONE.until(|| room().transpose()).await
     }
 }
@@ -332,6 +317,6 @@ fn serve() -> Result<Infallible, Error> {
 
 fn main() -> u8 {
     let Err(error) = serve();
-    rt::println!("virtio-blk: {}", error.text());
+    rt::log!("virtio-blk: {}", error.text());
     1
 }

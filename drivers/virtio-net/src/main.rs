@@ -75,7 +75,7 @@ fn ask<T>(f: impl FnOnce(&mut Card) -> Result<T, Error>) -> Result<T, Error> {
     let card = card.as_mut().ok_or(Error::Broken)?;
     let result = f(card);
     if matches!(result, Err(Error::Broken)) {
-        rt::println!("virtio-net: the device makes no sense");
+        rt::log!("virtio-net: the device makes no sense");
         rt::process::exit(1);
     }
     result
@@ -340,6 +340,6 @@ fn serve() -> Result<Infallible, Error> {
 
 fn main() -> u8 {
     let Err(error) = serve();
-    rt::println!("virtio-net: {}", error.text());
+    rt::log!("virtio-net: {}", error.text());
     1
 }

@@ -53,7 +53,7 @@ fn ask<T>(f: impl FnOnce(&mut Source) -> Result<T, Nonsense>) -> Result<T, Error
     let mut source = SOURCE.lock();
     let source = source.as_mut().ok_or(Error::Broken)?;
     f(source).map_err(|Nonsense| {
-        rt::println!("virtio-rng: the device makes no sense");
+        rt::log!("virtio-rng: the device makes no sense");
         rt::process::exit(1);
     })
 }
@@ -161,6 +161,6 @@ fn serve() -> Result<Infallible, Error> {
 
 fn main() -> u8 {
     let Err(error) = serve();
-    rt::println!("virtio-rng: {}", error.text());
+    rt::log!("virtio-rng: {}", error.text());
     1
 }
