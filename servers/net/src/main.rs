@@ -278,6 +278,6 @@ fn serve() -> Result<Infallible, Error> {
 
 fn main() -> u8 {
     let Err(error) = serve();
-    rt::println!("net: {}", error.text());
+    rt::log!("net: {}", error.text());
     1
 }

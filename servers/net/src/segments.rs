@@ -1,4 +1,4 @@
-//! What the stack does not get right about TCP, put right in the segments on their way: four rules of this server's,
+//! What the stack does not get right about TCP, put right in the segments on their way: five rules of this server's,
 //! each with a test that fails without it.
 //!
 //! * **A connection is begun once.** A segment that begins one may come again when the connection is there: who sent it
@@ -18,6 +18,9 @@
 //!   listen again, which keeps when it sent its last segment. The next connection confirms that, perhaps after days,
 //!   and the stack's arithmetic overflows. So the stack does not hear of it: the socket is made anew
 //!   ([`Segments::take_given_up`]).
+//! * **What lies nowhere near is nothing.** Of two numbers that lie half of all numbers apart either is behind the other.
+//!   Behind a window that is full and a connection that was ended there is such a number, and a byte that has it is
+//!   taken for one in the window: the sums that follow overflow, and the server ends. So it is dropped.
 
 use crate::packet::Packet;
 use alloc::vec::Vec;
@@ -100,6 +103,9 @@ impl Segments {
             connection.is_full = segment.window_len() == 0;
             return true;
         };
+        if segment.segment_len() > 0 && !are_near(segment.seq_number(), expects) {
+            return false;
+        }
         if segment.rst() && segment.seq_number() != expects {
             // Of what says more than that nothing is believed.
             if segment.segment_len() > 0 {
@@ -159,6 +165,11 @@ impl Segments {
             connection.sent = Some(end);
         }
     }
+}
+
+/// Whether two numbers are so near that one of them is the later one: windows are far smaller than that.
+fn are_near(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
+    one.0.wrapping_sub(other.0).unsigned_abs() < 1 << 30
 }
 
 /// The segment in a packet, to whom it goes and from whom.

@@ -25,7 +25,7 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpo
 use streams::has_come;
 
 /// Bytes of the buffers of a connection, each way.
-const STREAM: usize = 16 * 1024;
+pub(crate) const STREAM: usize = 16 * 1024;
 /// Datagrams that wait in a socket, and bytes of them, each way.
 const WAITING: usize = 16;
 const WAITING_BYTES: usize = 8 * 1024;

@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::leaving::Leaving;
 use crate::session::{Session, Shared};
-use crate::stack::{Address, Options, Stack};
+use crate::stack::{Address, Options, Stack, STREAM};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::rc::Rc;
@@ -23,8 +23,8 @@ use services::net::{words, Kind, Network, Place, BACKLOG, SOCKETS};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket,
-    UdpRepr,
+    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, TcpSeqNumber,
+    UdpPacket, UdpRepr,
 };
 
 extern crate std;
@@ -922,6 +922,44 @@ fn a_connection_is_reset_by_its_number_only() {
     world.machines[1].coming.push(frame);
     world.turns(3);
     assert_eq!(read(&server, accepted, 10), Err(Error::Reset), "{rule}");
+}
+
+/// Somebody fills the room of a connection and ends it, and then sends a byte whose number lies half of all numbers
+/// ahead, before there was an answer.
+#[test]
+fn a_byte_from_nowhere_is_dropped() {
+    let mut world = World::new(Wire::default(), 13);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    assert_eq!(client.write(socket, b"x"), Ok(1));
+    world.now += TICK;
+    let sent = world.machines[0].turn(world.now).pop().expect("a segment");
+    let segment = |ahead: u32, bytes: usize, ends: bool| {
+        let mut frame = sent[..14 + 20 + 20].to_vec();
+        frame.extend(vec![7; bytes]);
+        frame[16..18].copy_from_slice(&(40 + bytes as u16).to_be_bytes());
+        let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
+        packet.fill_checksum();
+        let ends_of = (packet.src_addr().into(), packet.dst_addr().into());
+        let mut segment = TcpPacket::new_unchecked(packet.payload_mut());
+        segment.set_header_len(20);
+        segment.set_fin(ends);
+        let number = segment.seq_number().0.wrapping_add(ahead as i32);
+        segment.set_seq_number(TcpSeqNumber(number));
+        segment.fill_checksum(&ends_of.0, &ends_of.1);
+        frame
+    };
+    let (room, most) = (STREAM as u32, 1024);
+    for at in (0..room).step_by(most) {
+        let is_last = at + most as u32 == room;
+        world.machines[1].coming.push(segment(at, most, is_last));
+    }
+    world.machines[1]
+        .coming
+        .push(segment(room + 1 + 0x7fff_ffff, 1, false));
+    world.turns(30);
+    let came = read(&server, accepted, 10);
+    assert_eq!(came.as_deref(), Ok(&[7; 10][..]), "the server goes on");
 }
 
 /// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it
