@@ -303,7 +303,7 @@ fn round_robin() -> Outcome {
 
 /// A region that is searched, and the number of searches.
 struct Searched {
-    region: rt::object::RefAt,
+    region: rt::obj::RefAt,
     count: AtomicU64,
 }
 
