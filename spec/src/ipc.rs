@@ -689,7 +689,10 @@ impl System {
                     let refused =
                         missing.filter(|&m| space.is_some_and(|s| self.still_missing(s, m)));
                     self.wake(c);
-                    self.thread_mut(c).meets = refused.map(|(page, ..)| Meets::Refused(page));
+                    let client = self.thread_mut(c);
+                    client.meets = refused.map(|(page, need, _)| {
+                        Meets::Refused(page, Some(need).filter(|_| client.in_call))
+                    });
                 }
             }
             Stage::Exception => {

@@ -220,11 +220,11 @@ impl System {
         // What a peer met belongs to the exchange: another call does not meet it.
         let exchanges = abi::ipc::plan_of_number(r.call() as u8).first().is_some();
         match met.filter(|_| exchanges) {
-            Some(Meets::Page(address, need)) => {
+            Some(Meets::Page(address, need) | Meets::Refused(address, Some(need))) => {
                 self.translate(space, address, need)?;
             }
             Some(Meets::Wrong(code, address)) => return Err(Stop::Exception(code, address)),
-            Some(Meets::Refused(_)) | None => {}
+            Some(Meets::Refused(_, None)) | None => {}
         }
         match Call::from_number(r.call() as u8) {
             None => Err(Stop::Exception(Exception::NoCall, r.call())),
@@ -269,7 +269,8 @@ impl System {
     /// what happens with no keeper, or when the keeper's answer to this very fault resolved nothing.
     fn ask_or(&mut self, t: Id, fault: memory::Fault, otherwise: impl FnOnce(&mut System)) {
         let page = memory::page(fault.address);
-        let refused = self.thread_mut(t).meets.take() == Some(Meets::Refused(page));
+        let met = self.thread_mut(t).meets.take();
+        let refused = matches!(met, Some(Meets::Refused(its, _)) if its == page);
         let keeper = fault.at.filter(|_| !refused).and_then(|(region, offset)| {
             let keeper = self.live(self.region(region).keeper, Type::Port)?;
             Some((keeper, region, offset))

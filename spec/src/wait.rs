@@ -41,8 +41,9 @@ pub enum Meets {
     /// Another thread, which did the work of both, came upon this wrong use.
     Wrong(Exception, u64),
     /// Its keeper was asked for this page and has answered without supplying it. If it is still missing it is an
-    /// exception now.
-    Refused(u64),
+    /// exception now. With the right that was needed, if a call needed it: an exchange that begins again looks for it
+    /// first.
+    Refused(u64, Option<u64>),
 }
 
 impl System {

@@ -66,7 +66,13 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
         Some(PendingFault::Wrong(exception, address)) => {
             return Err(Stop::Exception(exception, address.0))
         }
-        None => {}
+        // Who waits for a reply looks for its page here, not when it is to be written: else its request would be
+        // delivered again for ever, and its keeper asked again.
+        None => {
+            if let Some(refused) = t.refused_in_call() {
+                memory::translate(k, space(t)?, refused.page(), refused.access())?;
+            }
+        }
     }
     loop {
         let stages = plan(call);
@@ -802,12 +808,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                     Hint::Faulted(_, missing, id, life) => c
                         .space()
                         .filter(|s| memory::still_missing(k, s, missing, (id, life)))
-                        .map(|_| missing.page()),
+                        .map(|_| missing),
                     _ => None,
                 };
                 c.wake(k);
                 match refused {
-                    Some(page) => c.refuse(k, page),
+                    Some(missing) => c.refuse(k, missing),
                     None => c.found_page(),
                 }
             }

@@ -83,9 +83,11 @@ pub(crate) enum Hint {
     /// A peer met this in its memory; the thread deals with it when it goes on.
     PendingFault(PendingFault),
     /// Its keeper replied to the fault at this page without supplying the page. If that is what it meets next, it
-    /// is an exception. `called`: it has begun a call since, so that only this call can still meet it.
+    /// is an exception. `in_call`: the page was missing in the middle of a call, or where a reply to it was to go.
+    /// `called`: it has begun a call since, so that only this call can still meet it.
     Refused {
-        page: Word,
+        missing: Missing,
+        in_call: bool,
         called: bool,
     },
 }
@@ -287,10 +289,10 @@ impl Thread {
     }
 
     /// Records that its keeper has not supplied this page.
-    pub(crate) fn refuse(&self, k: K, page: u64) {
-        let page = Word(page);
+    pub(crate) fn refuse(&self, k: K, missing: Missing) {
         self.hint.set(Hint::Refused {
-            page,
+            missing,
+            in_call: !self.ctx.is_full(),
             called: false,
         });
         self.straight.set(NarrowRef::of(k.nowhere));
@@ -301,14 +303,26 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn is_refused(&self, page: u64) -> bool {
         let Hint::Refused {
-            page: refused,
-            called,
+            missing, called, ..
         } = self.hint.get()
         else {
             return false;
         };
         // After a call it is in user code that the page is missing: that is another fault.
-        refused.0 == page && !(called && self.ctx.is_full())
+        missing.page() == page && !(called && self.ctx.is_full())
+    }
+
+    /// The page that its keeper has not supplied in the middle of the exchange of messages which it begins again, or to
+    /// which the reply has come upon it.
+    pub(crate) fn refused_in_call(&self) -> Option<Missing> {
+        match self.hint.get() {
+            Hint::Refused {
+                missing,
+                in_call: true,
+                ..
+            } => Some(missing),
+            _ => None,
+        }
     }
 
     /// It begins a call: a page that was refused is forgotten, unless this is the call that may meet it again; and a
@@ -316,9 +330,14 @@ impl Thread {
     pub(crate) fn begins_call(&self, k: K) {
         match self.hint.get() {
             Hint::Refused {
-                page,
+                missing,
+                in_call,
                 called: false,
-            } => self.hint.set(Hint::Refused { page, called: true }),
+            } => self.hint.set(Hint::Refused {
+                missing,
+                in_call,
+                called: true,
+            }),
             // The broadcast itself looks whether it goes on with the same cond.
             Hint::Broadcast(_) if self.call() == Some(Call::CondBroadcast) => {}
             Hint::Refused { .. } | Hint::Broadcast(_) => {

@@ -800,9 +800,13 @@ impl<'w> Lockstep<'w> {
             }
             // Once it has begun another call the kernel only has not cleared it away yet.
             Hint::Refused {
-                page,
+                missing,
+                in_call,
                 called: false,
-            } => Some(Meets::Refused(page.0)),
+            } => {
+                let need = Some(missing.access().0).filter(|_| in_call);
+                Some(Meets::Refused(missing.page(), need))
+            }
             _ => None,
         };
         same("what it meets first", meets, model.meets)?;

@@ -609,6 +609,15 @@ const PROGRAMS: &[(&str, &str)] = &[
          d mutex_get_state a0=m0 a1=kept+0x1180",
     ),
     (
+        "A2: a call whose reply went to a page that its keeper refused was delivered again for ever, and was no exception",
+        "d server_wait_receive_short a0=q0 a9=0 a10=0
+         c server_wait_receive a0=q1 a6=data+0x1000 a7=0x100 a8=0 a9=0 a10=0
+         store data+0x800 0x400000 0x100
+         a call a0=r_p1 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=8 a8=data+0x800 a9=1 a10=0
+         c reply_wait_receive a0=q1 a1=data+0x2000 a2=0x40 a3=0 a4=0 a5=0 a6=data+0x1000 a7=0x100 a8=0 a9=0 a10=0
+         d reply_wait_receive_short a0=q0 a9=0 a10=0",
+    ),
+    (
         "S2: who had answered an exception had it again when its thread was set to an older state",
         "store data+0x2000 0x1010 0x9364 0x52d51 0x0 0x400000 0x43bdf43dc 0x6beb6 0x0 0x628da 0x2 0x94ee4 0x7004 0xbea15 0x1001a2 0x7000 0x0 0x78771 0x0
          a server_wait_receive a0=q1 a6=data+0x2200 a7=0x128

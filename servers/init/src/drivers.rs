@@ -240,6 +240,7 @@ impl Starter {
             driver: Some(number),
             service: Some(manifest()[number].name()),
             collocated: false,
+            job: None,
             owner: 0,
             refs: &refs,
         };

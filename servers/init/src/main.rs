@@ -368,6 +368,7 @@ impl Boot {
                 .into_iter()
                 .find(|name| path.strip_prefix("sbin/") == Some(name)),
             collocated: false,
+            job: None,
             owner: 0,
             refs,
         };

@@ -371,14 +371,15 @@ impl Manager {
         })
     }
 
-    /// A free number for a process that `owner` starts, and its job.
-    fn new_pid(&mut self, owner: Pid) -> Result<(Pid, Pid), Error> {
+    /// A free number for a process that `owner` starts, and its job: that of the owner, or else this one if it has processes.
+    fn new_pid(&mut self, owner: Pid, job: Option<Pid>) -> Result<(Pid, Pid), Error> {
         let jobs = self.jobs_in_use();
         let idle = self.jobs.forget(&jobs);
         if self.entries.len() + self.coming.len() + idle >= MAX_PROCESSES {
             return Err(Error::Limit);
         }
-        let job = self.job_of(owner);
+        let job = job.filter(|job| jobs.contains(job));
+        let job = self.job_of(owner).or(job);
         if let Some(job) = job {
             if jobs.iter().filter(|other| **other == job).count() >= MAX_JOB {
                 return Err(Error::Limit);

@@ -80,6 +80,10 @@ impl Processes for AnyOne {
     fn verify(&self, control: &RefAt) -> Result<u32, Error> {
         self.0.borrow().by_control_port(control)
     }
+
+    fn count_as_one(&self) -> Result<(), Error> {
+        Err(Error::Unsupported)
+    }
 }
 
 impl Manager for Table {

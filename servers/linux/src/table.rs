@@ -27,6 +27,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::{Rc, Weak};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::server::{park, Event, Resumption};
@@ -40,6 +41,8 @@ use personality::system::{Key, System, Tid};
 use process::{Common, Process};
 use proto::Error;
 use rt::obj::{Port, Ref};
+use rt::process::Client;
+use rt::sync::Mutex;
 use services::process::{Pid, Status};
 
 use crate::clock;
@@ -167,6 +170,9 @@ impl Entry {
 struct Starter {
     /// The port at init of the process that started it. When it is dead the status is not kept any longer.
     owner: Option<Ref>,
+    /// The session in which the tree's native programs are started, as soon as there was one. They count as one job, also
+    /// if it was a server that has started the tree.
+    natives: Arc<Mutex<Option<Client>>>,
     /// What was passed on for the native programs that the process's tree starts.
     passed: Vec<Ref>,
 }

@@ -13,6 +13,7 @@ use fermata_shell::parse::Command;
 use fermata_shell::text::clean_path;
 use proto::Error;
 use rt::fs::{self, mode, File, Flags};
+use services::fs::PATH_ROOM;
 use services::process::Stdio;
 
 use crate::programs::Request;
@@ -38,6 +39,17 @@ const RUN: &str = "eval \"set --; $1
 /// The command, if it asks for the last status.
 const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1
 \"";
+
+/// What a file says that anybody could have written. `None`: there is none, or more in it than a path can have.
+fn said(path: &str) -> Option<Vec<u8>> {
+    let file = File::open(path, Flags::default(), 0).ok()?;
+    let opened = file.opened();
+    let is_file = opened.mode & mode::TYPE == mode::FILE;
+    if !is_file || opened.size > PATH_ROOM as u64 {
+        return None;
+    }
+    file.read_whole().ok()
+}
 
 impl Shell {
     /// Has a POSIX shell run a text. Its input may come from a file.
@@ -97,8 +109,7 @@ impl Shell {
 
     /// The working directory is the one in which the command has ended.
     fn follow(&mut self) {
-        let path = format!("{DIRECTORY}/directory");
-        let Ok(text) = fs::read_all(&path) else {
+        let Some(text) = said(&format!("{DIRECTORY}/directory")) else {
             return;
         };
         let directory = String::from_utf8_lossy(&text);

@@ -226,7 +226,9 @@ impl Key<'_> {
             None => self.words.push(0),
             Some(Meets::Page(page, need)) => self.words.extend([1, page, need]),
             Some(Meets::Wrong(code, at)) => self.words.extend([2, code as u64, at]),
-            Some(Meets::Refused(page)) => self.words.extend([3, page]),
+            Some(Meets::Refused(page, need)) => {
+                self.words.extend([3, page, need.map_or(0, |need| need + 1)])
+            }
         }
     }
 

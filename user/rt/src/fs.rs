@@ -439,7 +439,8 @@ impl File {
     }
 
     /// The whole content, as long as it was when the file was opened, if there is memory for it. Who else changes the file
-    /// meanwhile does not make this take any more.
+    /// meanwhile does not make this take any more. There may seem to be memory that there is not, which ends the program:
+    /// only for files whose size is known to be small, or that nobody else could write.
     pub fn read_whole(&self) -> Result<Vec<u8>, Error> {
         let size = usize::try_from(self.opened().size).map_err(|_| Error::NoMemory)?;
         let mut content = Vec::new();

@@ -35,6 +35,13 @@ impl Client {
         Client::at(crate::names::lookup(manager)?)
     }
 
+    /// The manager of that name, for which all that is started through this for servers counts as one job.
+    pub fn of_one_job(manager: &str) -> Result<Self, Error> {
+        let client = Client::new(manager)?;
+        client.session.lock().count_as_one()?;
+        Ok(client)
+    }
+
     /// The manager behind a door.
     pub fn at(door: Ref) -> Result<Self, Error> {
         let session = Mutex::new(ProcessesClient::open_known(&door)?);

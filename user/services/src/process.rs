@@ -228,6 +228,9 @@ pub trait Processes {
     /// The number of the process whose control port this is. For a server that was given one: it must not call a port
     /// of which it does not know whose it is. Errors: `Denied` if it is none of this manager's. May be repeated.
     fn verify(&self, control: &RefAt) -> Result<u32, Error>;
+    /// From now on all that this session starts for processes without a job (servers) counts as one job. Else each is a job
+    /// of its own. Errors: `Unsupported` by `linux`. May be repeated.
+    fn count_as_one(&self) -> Result<(), Error>;
 }
 
 /// Power over a process; its control port is the door. When it has been reaped all is `NotFound`.

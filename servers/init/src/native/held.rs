@@ -35,7 +35,7 @@ impl Manager {
 
     /// A process to be rebuilt: with a space and a thread, and nothing else.
     pub(super) fn adopt(&mut self, owner: Pid) -> Result<Adopted, Error> {
-        let (pid, job) = self.new_pid(owner)?;
+        let (pid, job) = self.new_pid(owner, None)?;
         let (own, control) = self.ports(pid)?;
         let keeper = own.reference.copy().map_err(error_of)?;
         let handed = control.reference.copy().map_err(error_of)?;

@@ -1,10 +1,11 @@
 //! What others ask of the manager: its interfaces, and the ports where it is asked.
 use super::start::{load, load_file, Launch, Starting};
-use super::{pid_of, processes, Processes, SUPERVISOR};
+use super::{pid_of, processes, Pid, Processes, SUPERVISOR};
 use crate::{names, slow};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::ops::Deref;
 use interface::server::{own_port, Either, Event, Host, Reply, Request, SharedService, Visitor};
 use interface::{Answer, Server, Service};
@@ -21,7 +22,11 @@ use services::process::{
 };
 
 /// A session at the door of the manager.
-struct AnyOne(&'static Processes);
+struct AnyOne {
+    processes: &'static Processes,
+    /// What it starts for servers counts as one job: the last one that it has begun, 0 if none yet.
+    one_job: Cell<Option<Pid>>,
+}
 
 impl AnyOne {
     /// Begins to start a program: its path, its file if that is known already, and the new process.
@@ -36,7 +41,7 @@ impl AnyOne {
             return Err(Error::NameTooLong);
         }
         let refs: Vec<&RefAt> = passed.iter().map(|reference| &**reference).collect();
-        let (file, new) = self.0.with(|manager| {
+        let (file, new) = self.processes.with(|manager| {
             let file = manager.collocated.program(&path);
             let launch = Launch {
                 start: &start,
@@ -50,6 +55,7 @@ impl AnyOne {
                 service: None,
                 collocated: file.is_some(),
                 owner: manager.by_own_port(owner)?,
+                job: self.one_job.get(),
                 refs: &refs,
             };
             let begun = manager.begin(&launch).map_err(|(error, why)| {
@@ -58,7 +64,10 @@ impl AnyOne {
             });
             begun.map(|new| (file, new))
         })?;
-        Ok((path, file, Starting::new(self.0, new)))
+        if self.one_job.get().is_some() {
+            self.one_job.set(Some(new.job()));
+        }
+        Ok((path, file, Starting::new(self.processes, new)))
     }
 }
 
@@ -84,14 +93,20 @@ impl interfaces::Processes for AnyOne {
     }
 
     fn adopt(&self, owner: &RefAt) -> Result<(u32, Vec<Ref>), Error> {
-        self.0.with(|manager| {
+        self.processes.with(|manager| {
             let owner = manager.by_own_port(owner)?;
             manager.adopt(owner)
         })
     }
 
     fn verify(&self, control: &RefAt) -> Result<u32, Error> {
-        self.0.with(|manager| manager.by_control_port(control))
+        self.processes
+            .with(|manager| manager.by_control_port(control))
+    }
+
+    fn count_as_one(&self) -> Result<(), Error> {
+        self.one_job.set(self.one_job.get().or(Some(0)));
+        Ok(())
     }
 }
 
@@ -126,7 +141,11 @@ impl Host<Sessions> for Native {
     fn open(&mut self, visitor: &Visitor) -> Result<Sessions, Error> {
         match visitor.door {
             0 if visitor.interface == interfaces::ProcessesClient::ID => {
-                Ok(Either::First(ProcessesStub(AnyOne(self.0)).into()))
+                let one = AnyOne {
+                    processes: self.0,
+                    one_job: Cell::new(None),
+                };
+                Ok(Either::First(ProcessesStub(one).into()))
             }
             alias if visitor.interface != interfaces::ProcessesClient::ID => {
                 let pid = pid_of(alias).ok_or(Error::Unsupported)?;

@@ -36,6 +36,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) collocated: bool,
     /// Who starts it; 0: init.
     pub(crate) owner: Pid,
+    /// The job that it counts for if its owner has none, while that job has processes.
+    pub(crate) job: Option<Pid>,
     pub(crate) refs: &'a [&'a RefAt],
 }
 
@@ -58,6 +60,11 @@ pub(super) struct New {
 }
 
 impl New {
+    /// The job that it counts for.
+    pub(super) fn job(&self) -> Pid {
+        self.entry.job
+    }
+
     /// Takes the next bytes of its file.
     pub(super) fn take(&self, loading: &mut Loading, bytes: &[u8]) -> Result<(), Why> {
         loading.take(bytes, |address, bytes| self.process.write(address, bytes))
@@ -105,7 +112,7 @@ impl Manager {
     /// A new process with everything but its program: to be given to [`Manager::finish`] or [`Manager::give_up`]. It counts as
     /// one from now on, and nobody can name it.
     pub(super) fn begin(&mut self, launch: &Launch<'_>) -> Result<New, Why> {
-        let (pid, job) = self.new_pid(launch.owner).map_err(plain)?;
+        let (pid, job) = self.new_pid(launch.owner, launch.job).map_err(plain)?;
         let (own, control) = self.ports(pid).map_err(plain)?;
         let quota = if launch.quota == 0 {
             self.quota

@@ -130,7 +130,14 @@ fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Statu
     let owner = starter.owner.as_ref().ok_or(Error::Denied)?;
     let passed: Vec<RefAt> = starter.passed.iter().map(|passed| **passed).collect();
     let passed: Vec<&RefAt> = passed.iter().collect();
-    let process = Client::new("native")?.spawn_for(owner, &native.path, &native.start, &passed)?;
+    let process = {
+        let mut client = starter.natives.lock();
+        let client = match &mut *client {
+            Some(client) => client,
+            none => none.insert(Client::of_one_job("native")?),
+        };
+        client.spawn_for(owner, &native.path, &native.start, &passed)?
+    };
     let mut session = match process.open() {
         Ok(session) => session,
         Err(error) => {
@@ -176,6 +183,7 @@ impl Table {
         let copy = |reference: &Ref| reference.copy().map_err(|_| EAGAIN);
         Ok(Starter {
             owner: Some(copy(owner)?),
+            natives: Arc::clone(&starter.natives),
             passed: starter.passed.iter().map(copy).collect::<Result<_, _>>()?,
         })
     }

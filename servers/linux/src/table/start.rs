@@ -90,6 +90,7 @@ impl Table {
         let starter = Starter {
             owner: Some(owner),
             passed,
+            ..Starter::default()
         };
         self.hold(pid, starter, job);
         Ok(pid)
