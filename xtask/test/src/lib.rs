@@ -1238,6 +1238,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_host_lacks_is_ignored() {
+        let images = Images::of_kernel(Config::DEFAULT, Vec::new());
+        for scenario in [
+            |ctx: &mut Ctx| ctx.packages_unless(Some("there is nothing")),
+            |ctx: &mut Ctx| ctx.checkpoints_of_packages_unless(Some("there is nothing")),
+        ] {
+            let outcome = run_scenario(&images, Config::DEFAULT, "lacking", scenario);
+            let wanted = Outcome::Ignored("left out: there is nothing".into());
+            assert_eq!(outcome, wanted);
+        }
+    }
+
+    #[test]
     fn guest_lines_are_understood() {
         assert_eq!(
             guest_result("test a ... ok"),

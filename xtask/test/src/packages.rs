@@ -311,20 +311,29 @@ fn wrong(results: &[Result]) -> String {
     text
 }
 
-/// What the host lacks for a comparison, if it lacks something.
-pub(crate) fn is_missing() -> Option<&'static str> {
-    let can = |program: &str, arguments: &[&str]| {
-        let status = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !can("apt-get", &["--version"]) {
-        return Some("there is no apt-get");
-    }
+/// Whether the host runs this program, and it succeeds.
+fn can(program: &str, arguments: &[&str]) -> bool {
+    let status = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// What the host lacks to fetch packages, if it lacks something.
+pub(crate) fn without_apt() -> Option<&'static str> {
+    (!can("apt-get", &["--version"])).then_some("there is no apt-get")
+}
+
+/// What the host lacks for a comparison, if it lacks something: packages, and a chroot to run them in.
+pub(crate) fn without_reference() -> Option<&'static str> {
+    without_apt().or_else(without_namespaces)
+}
+
+/// What the host lacks for a chroot, if it lacks something.
+fn without_namespaces() -> Option<&'static str> {
     let as_root: &[&str] = match rustix::process::geteuid().is_root() {
         true => &["-m", "-p", "-f", "true"],
         false => &["-r", "-m", "-p", "-f", "true"],
@@ -337,7 +346,8 @@ pub(crate) fn is_missing() -> Option<&'static str> {
 /// # Errors
 /// It cannot be fetched.
 pub fn fetch(project: &Project) -> std::result::Result<(), Error> {
-    if is_missing().is_none() {
+    // The checkpoints of packages need no chroot.
+    if without_apt().is_none() {
         for section in list(project)?.iter().filter(|section| section.short) {
             Packages::get(project, &section.packages)?;
         }

@@ -330,12 +330,17 @@ impl<'a> Ctx<'a> {
         self.config.name()
     }
 
-    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. A note where the host lacks what
-    /// the comparison needs.
+    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. Left out where the host lacks
+    /// what the comparison needs.
     pub fn packages(&mut self) -> Result<(), Failure> {
+        self.packages_unless(packages::without_reference())
+    }
+
+    /// The same, on a host that lacks this.
+    pub(crate) fn packages_unless(&mut self, missing: Option<&str>) -> Result<(), Failure> {
         let project = Project::find().map_err(|error| error.message)?;
-        if let Some(why) = packages::is_missing() {
-            self.note(format!("not compared: {why}"));
+        if let Some(why) = missing {
+            self.leave_out(why);
             return Ok(());
         }
         let count = packages::short(&project, (self.images, self.config))?;
@@ -345,11 +350,20 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Saves, kills and restores the command lines of the short sections of `tests/packages/list`.
+    /// Saves, kills and restores the command lines of the short sections of `tests/packages/list`. Left out where
+    /// packages cannot be fetched; all of it is in machines, so that no chroot is needed.
     pub fn checkpoints_of_packages(&mut self) -> Result<(), Failure> {
+        self.checkpoints_of_packages_unless(packages::without_apt())
+    }
+
+    /// The same, on a host that lacks this.
+    pub(crate) fn checkpoints_of_packages_unless(
+        &mut self,
+        missing: Option<&str>,
+    ) -> Result<(), Failure> {
         let project = Project::find().map_err(|error| error.message)?;
-        if let Some(why) = packages::is_missing() {
-            self.note(format!("not tried: {why}"));
+        if let Some(why) = missing {
+            self.leave_out(why);
             return Ok(());
         }
         let (cuts, carried, lines) = checkpoints::short(&project, (self.images, self.config))?;
