@@ -14,19 +14,10 @@ pub fn all(project: &Project) -> Result<Vec<String>, Error> {
     let mut known: Vec<String> = scenarios_in(&scenarios)
         .map(|name| format!("scenario/any/{name}"))
         .collect();
-    for path in rust_files(&project.root.join("tests/guest/src"))? {
-        let source = read_text(&path)?;
-        known.extend(guest_tests(&source).map(|name| format!("guest/any/{name}")));
-    }
-    let machine = read_text(&project.root.join("hal/examples/machine.rs"))?;
-    // The table's rows are (a name, a program, a function of the same name).
-    let names = machine.split('"').skip(1).step_by(2);
-    let is_test = |name: &&str| machine.contains(&format!("fn {name}("));
-    known.extend(
-        names
-            .filter(is_test)
-            .map(|name| format!("machine/any/{name}")),
-    );
+    let guest = of_guest(project)?.into_iter();
+    known.extend(guest.map(|name| format!("guest/any/{name}")));
+    let machine = of_machine(project)?.into_iter();
+    known.extend(machine.map(|name| format!("machine/any/{name}")));
     for package in project
         .packages()?
         .iter()
@@ -35,6 +26,24 @@ pub fn all(project: &Project) -> Result<Vec<String>, Error> {
         known.extend(host_tests(project, package)?);
     }
     Ok(known)
+}
+
+/// Those of the guest, by what stands behind the configuration.
+pub fn of_guest(project: &Project) -> Result<Vec<String>, Error> {
+    let mut known = Vec::new();
+    for path in rust_files(&project.root.join("tests/guest/src"))? {
+        known.extend(guest_tests(&read_text(&path)?));
+    }
+    Ok(known)
+}
+
+/// Those of the machine under the kernel, by what stands behind the way to mask interrupts.
+pub fn of_machine(project: &Project) -> Result<Vec<String>, Error> {
+    let machine = read_text(&project.root.join("hal/examples/machine.rs"))?;
+    // The table's rows are (a name, a program, a function of the same name).
+    let names = machine.split('"').skip(1).step_by(2);
+    let tests = names.filter(|name| machine.contains(&format!("fn {name}(")));
+    Ok(tests.map(ToString::to_string).collect())
 }
 
 /// The scenarios of the table `ALL`: `scenario("NAME", FUNCTION)`, or `once`.

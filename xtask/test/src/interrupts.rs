@@ -121,7 +121,7 @@ fn parts(
         options.words.extend(words);
         let of_part = Mutex::new(Report::default());
         let prefix = format!("machine/{}/{part} of {PARTS}: ", config.irq.name());
-        boot_tests(images, options, &prefix, &[], false, &of_part);
+        boot_tests(images, options, &prefix, (&[], 1), false, &of_part);
         if signals::caught().is_some() {
             return Ok(());
         }

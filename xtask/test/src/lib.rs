@@ -47,6 +47,7 @@ use xtask_build::debian;
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{BuildTarget, Package, Project};
+use xtask_docs::test_names;
 use xtask_machine::control::Event;
 use xtask_machine::place::Place;
 use xtask_machine::signals;
@@ -245,7 +246,7 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     for run in runs.iter().filter(|run| !run.earlier) {
         if run.part == Part::Common {
             host_tests(project, filter, &run.report)?;
-            machine_own_tests(project, options, filter, &run.report);
+            machine_own_tests(project, options, filter, &run.report)?;
             finished(run, journal.as_ref());
         }
     }
@@ -756,7 +757,8 @@ fn machine_own_tests(
     options: &TestOptions,
     filter: &Filter,
     report: &Mutex<Report>,
-) {
+) -> Result<(), Error> {
+    let all = test_names::of_machine(project)?.len();
     for irq in Config::maskings(&options.configs()) {
         let prefix = format!("machine/{}/", irq.name());
         let Some(wanted) = filter.within(&prefix) else {
@@ -769,7 +771,8 @@ fn machine_own_tests(
                 // So that interrupts come after any instruction, and at the same ones in each run.
                 machine.deterministic = true;
                 times::measured(&prefix, || {
-                    boot_tests(&images, machine, &prefix, &wanted, options.verbose, report);
+                    let wanted = (&wanted[..], all);
+                    boot_tests(&images, machine, &prefix, wanted, options.verbose, report);
                 });
             }
             Err(error) => add(
@@ -779,6 +782,7 @@ fn machine_own_tests(
             ),
         }
     }
+    Ok(())
 }
 
 /// Guest tests, benchmarks and scenarios of all configurations that are left to do, a few machines
@@ -857,6 +861,7 @@ fn machine_tests(
         }
     }
     let (images, forgetful_images) = (&images, &forgetful_images);
+    let all = test_names::of_guest(project)?.len();
     let mut jobs: Vec<Job> = Vec::new();
     for (config, run) in configs {
         if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
@@ -866,13 +871,13 @@ fn machine_tests(
         }
         let report = &run.report;
         if may_run("guest/", config) {
-            let job = move || guest_tests(images, config, options, filter, report);
+            let job = move || guest_tests((images, config), options, filter, all, report);
             let job = named("guest", config, job);
             jobs.push((run, Box::new(job)));
         }
         let forgetful_images = forgetful_images.as_ref();
         if let Some(images) = forgetful_images.filter(|_| forgetful.contains(&config)) {
-            let job = move || forgetful_tests(images, config, options, filter, report);
+            let job = move || forgetful_tests((images, config), options, filter, all, report);
             let job = named("forgetful", config, job);
             jobs.push((run, Box::new(job)));
         }
@@ -1004,12 +1009,12 @@ fn benchmarks(
     }
 }
 
-/// Boots a machine with the word `test` and counts what its runner says.
+/// Boots a machine with the word `test` and counts what its runner says, which has `all` tests.
 fn guest_tests(
-    images: &Images,
-    config: Config,
+    (images, config): (&Images, Config),
     test: &TestOptions,
     filter: &Filter,
+    all: usize,
     report: &Mutex<Report>,
 ) {
     let prefix = format!("guest/{}/", config.name());
@@ -1018,16 +1023,17 @@ fn guest_tests(
     // By the clock of the host, a loaded host decides where the tests of cuts cut, and whether they cut at all.
     machine.places.clone_from(&test.places);
     machine.deterministic = true;
-    boot_tests(images, machine, &prefix, &wanted, test.verbose, report);
+    let wanted = (&wanted[..], all);
+    boot_tests(images, machine, &prefix, wanted, test.verbose, report);
 }
 
 /// The same with a forgetful kernel, which must have dropped something often. It decides by a generator of numbers and
 /// not by time, so that a deterministic machine does the same in each run.
 fn forgetful_tests(
-    images: &Images,
-    config: Config,
+    (images, config): (&Images, Config),
     test: &TestOptions,
     filter: &Filter,
+    all: usize,
     report: &Mutex<Report>,
 ) {
     /// With fewer the test would show little.
@@ -1037,7 +1043,8 @@ fn forgetful_tests(
     let mut machine = Options::new(config);
     machine.places.clone_from(&test.places);
     machine.deterministic = true;
-    let forgotten = boot_tests(images, machine, &prefix, &wanted, test.verbose, report);
+    let words = (&wanted[..], all);
+    let forgotten = boot_tests(images, machine, &prefix, words, test.verbose, report);
     // Some tests alone need not block often.
     if wanted.is_empty() && signals::caught().is_none() {
         let outcome = match forgotten {
@@ -1050,13 +1057,13 @@ fn forgetful_tests(
     }
 }
 
-/// Boots a machine with the word `test`, for the tests whose names contain one of the wanted words, or all. Returns how often its kernel
-/// says that it forgot something.
+/// Boots a machine with the word `test`, for the tests whose names contain one of the wanted words, or all, of which
+/// there are so many at least. Returns how often its kernel says that it forgot something.
 fn boot_tests(
     images: &Images,
     mut options: Options,
     prefix: &str,
-    wanted: &[&str],
+    (wanted, all): (&[&str], usize),
     verbose: bool,
     report: &Mutex<Report>,
 ) -> u64 {
@@ -1069,45 +1076,20 @@ fn boot_tests(
         }
         options.words.push(format!("filter={words}"));
     }
-    let mut listener = Listener {
-        prefix,
-        report,
-        verbose,
-        done: false,
-        recent: String::new(),
-        current: None,
-        forgotten: 0,
-    };
+    let mut listener = Listener::new(prefix, report, verbose);
     let end = machine::run(images, &options, &mut listener);
-    let (done, recent, forgotten) = (listener.done, listener.recent, listener.forgotten);
-    let current = listener
-        .current
-        .map(|name| format!("while {name} ran, "))
-        .unwrap_or_default();
-    let name = format!("{prefix}run");
-    let why = match end {
-        Ok(End::Exit(_)) if done => return forgotten,
-        Ok(End::Exit(status)) => {
-            format!("the machine stopped with status {status} before its tests were done")
-        }
-        Ok(End::TimedOut) => format!(
-            "the machine was not done after {} s",
-            GUEST_TIMEOUT.as_secs()
-        ),
-        Ok(End::Broken(lines)) => lines.join("\n"),
-        // The user has ended the whole call.
-        Ok(End::Stopped(_)) => return forgotten,
-        Err(error) => error.message,
-    };
-    add(
-        report,
-        &name,
-        Outcome::Failed(format!(
-            "{current}{why}\nit printed:\n{}",
-            last_lines(&recent, 40)
-        )),
-    );
-    forgotten
+    let least = if wanted.is_empty() { all } else { 0 };
+    if let Some(why) = listener.wrong(end, least) {
+        let current = listener.current.take();
+        let current = current.map(|name| format!("while {name} ran, "));
+        let why = format!(
+            "{}{why}\nit printed:\n{}",
+            current.unwrap_or_default(),
+            last_lines(&listener.recent, 40)
+        );
+        add(report, &format!("{prefix}run"), Outcome::Failed(why));
+    }
+    listener.forgotten
 }
 
 /// Collects the results of the test runner of a guest.
@@ -1120,8 +1102,55 @@ struct Listener<'a> {
     recent: String,
     /// The test that runs, if the runner said so.
     current: Option<String>,
+    /// How many tests have had a result, and how many of these have failed.
+    results: usize,
+    failed: usize,
     /// How often the kernel has reported that it forgot something.
     forgotten: u64,
+}
+
+impl<'a> Listener<'a> {
+    fn new(prefix: &'a str, report: &'a Mutex<Report>, verbose: bool) -> Self {
+        Self {
+            prefix,
+            report,
+            verbose,
+            done: false,
+            recent: String::new(),
+            current: None,
+            results: 0,
+            failed: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// What is wrong with the end of the machine, in which there were to be so many tests at least. Tests that nobody
+    /// has heard of have not passed.
+    fn wrong(&self, end: Result<End, Error>, least: usize) -> Option<String> {
+        match end {
+            Ok(End::Exit(status)) if !self.done => Some(format!(
+                "the machine stopped with status {status} before its tests were done"
+            )),
+            Ok(End::Exit(_)) if self.current.is_some() => {
+                Some("the runner said that all is done".into())
+            }
+            Ok(End::Exit(status)) if status != 0 && self.failed == 0 => Some(format!(
+                "the machine stopped with status {status}, and no test has failed"
+            )),
+            Ok(End::Exit(_)) if self.results < least => Some(format!(
+                "only {} tests have run, and the sources have {least}",
+                self.results
+            )),
+            // With a signal the user has ended the whole call.
+            Ok(End::Exit(_) | End::Stopped(_)) => None,
+            Ok(End::TimedOut) => Some(format!(
+                "the machine was not done after {} s",
+                GUEST_TIMEOUT.as_secs()
+            )),
+            Ok(End::Broken(lines)) => Some(lines.join("\n")),
+            Err(error) => Some(error.message),
+        }
+    }
 }
 
 impl Operator for Listener<'_> {
@@ -1153,6 +1182,8 @@ impl Operator for Listener<'_> {
                     }
                     self.recent.clear();
                     self.current = None;
+                    self.results += 1;
+                    self.failed += usize::from(matches!(outcome, Outcome::Failed(_)));
                     add(self.report, &format!("{}{name}", self.prefix), outcome);
                 }
                 GuestLine::Other => {
@@ -1248,6 +1279,30 @@ mod tests {
             let wanted = Outcome::Ignored("left out: there is nothing".into());
             assert_eq!(outcome, wanted);
         }
+    }
+
+    /// What is wrong with a machine that was to run a test at least, said these lines and ended with this status.
+    fn wrong(lines: &[&str], status: u8, least: usize) -> Option<String> {
+        let report = Mutex::default();
+        let mut listener = Listener::new("guest/any/", &report, false);
+        for line in lines {
+            listener.event(&Event::Test((*line).into()));
+        }
+        listener.wrong(Ok(End::Exit(status)), least)
+    }
+
+    #[test]
+    fn tests_that_nobody_has_heard_of_have_not_passed() {
+        assert!(wrong(&["tests done"], 0, 1).is_some());
+        assert!(wrong(&["test a ...", "tests done"], 0, 0).is_some());
+        assert!(wrong(&["test a ...", "test a ... ok"], 0, 1).is_some());
+        assert!(wrong(&["test a ... ok", "tests done"], 1, 1).is_some());
+        assert!(wrong(&["test a ... ok", "tests done"], 0, 2).is_some());
+        assert_eq!(wrong(&["test a ... ok", "tests done"], 0, 1), None);
+        // That one is counted already.
+        assert_eq!(wrong(&["test a ... FAILED x", "tests done"], 1, 1), None);
+        // A filter may be about no test of these.
+        assert_eq!(wrong(&["tests done"], 0, 0), None);
     }
 
     #[test]
