@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{json, Value};
 
 use crate::journal::{keep, kept, sources};
-use crate::packages::{list, Section};
+use crate::packages::{list, named, Section};
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
@@ -360,13 +360,7 @@ pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) ->
     signals::catch();
     let images = image::build(project, &[Config::DEFAULT])?;
     let name = |section: &Section| section.packages.join(", ");
-    let sections: Vec<Section> = list(project)?
-        .into_iter()
-        .filter(|section| filter.is_none_or(|filter| name(section).contains(filter)))
-        .collect();
-    if sections.is_empty() {
-        return Err(Error::new("no packages of the list are called so"));
-    }
+    let sections = named(list(project)?, filter)?;
     let mut journal = Journal::open(project, fresh)?;
     let mut found = Found::default();
     'all: for seed in 1.. {

@@ -93,19 +93,21 @@ fn search(project: &Project, options: &FuzzOptions, directory: &Path) -> Result<
         .env("FERMATA_CORPUS", directory.join("corpus"))
         .env("FERMATA_FAILURE", &failure)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
         .stderr(log_file);
-    let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
-    let mut child = command.spawn().map_err(cannot)?;
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some(at) = line.find("fuzz: ") {
-                println!("{}", &line[at..]);
-            }
+    let mut ran = 0;
+    let success = heard(command, &mut |line| {
+        if let Some(at) = line.find("fuzz: ") {
+            println!("{}", &line[at..]);
+            ran = sequences(&line[at..]).unwrap_or(ran);
         }
-    }
-    if child.wait().map_err(cannot)?.success() {
-        return Ok(0);
+    })?;
+    match (success, ran) {
+        (true, 1..) => return Ok(0),
+        (true, 0) => {
+            println!("fuzz: no sequence was run; see {}", log.display());
+            return Ok(1);
+        }
+        (false, _) => {}
     }
     match std::fs::read_to_string(&failure) {
         Ok(program) => {
@@ -117,6 +119,30 @@ fn search(project: &Project, options: &FuzzOptions, directory: &Path) -> Result<
     Ok(1)
 }
 
+/// Runs this to its end, and hears each line that it prints: whether it succeeded.
+fn heard(mut command: Command, line: &mut dyn FnMut(&str)) -> Result<bool, Error> {
+    let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    if let Some(output) = child.stdout.take() {
+        for said in BufReader::new(output).lines().map_while(Result::ok) {
+            line(&said);
+        }
+    }
+    Ok(child.wait().map_err(cannot)?.success())
+}
+
+/// How many sequences there were in all, if this is the line that says so at the end.
+fn sequences(line: &str) -> Option<u64> {
+    let (count, _) = line.strip_prefix("fuzz: ")?.split_once(" sequences, ")?;
+    count.parse().ok()
+}
+
+/// How many tests are run, if this is the line of Rust's harness that says so.
+fn running(line: &str) -> Option<u64> {
+    let (count, _) = line.strip_prefix("running ")?.split_once(" test")?;
+    count.parse().ok()
+}
+
 fn replay(project: &Project, program: &Path) -> Result<u8, Error> {
     let program = program
         .canonicalize()
@@ -126,8 +152,35 @@ fn replay(project: &Project, program: &Path) -> Result<u8, Error> {
         .args(["--", "--exact", "--color", "never"])
         .arg("test::fuzz::the_kernel_does_what_the_specification_says")
         .env("FERMATA_PROGRAM", program);
-    let status = command
-        .status()
-        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
-    Ok(u8::from(!status.success()))
+    // The harness succeeds with a name that no test has, too.
+    let mut ran = 0;
+    let success = heard(command, &mut |line| {
+        println!("{line}");
+        ran += running(line).unwrap_or(0);
+    })?;
+    if success && ran != 1 {
+        println!("fuzz: no test has run the program");
+    }
+    Ok(u8::from(!success || ran != 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_run_is_heard() {
+        let end = "fuzz: 1200 sequences, 70 different steps, no difference";
+        assert_eq!(sequences(end), Some(1200));
+        let progress = "fuzz: 5 s, 900 sequences, 3 programs kept, 4 steps, 5 pairs of steps";
+        assert_eq!(sequences(progress), None);
+        assert_eq!(running("running 1 test"), Some(1));
+        assert_eq!(running("running 0 tests"), Some(0));
+        assert_eq!(running("test a ... ok"), None);
+        let (mut lines, mut command) = (Vec::new(), Command::new("sh"));
+        command.args(["-c", "echo a; echo b; exit 3"]);
+        let success = heard(command, &mut |line| lines.push(line.to_string()));
+        assert!(success.is_ok_and(|success| !success));
+        assert_eq!(lines, ["a", "b"]);
+    }
 }

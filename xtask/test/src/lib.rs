@@ -460,7 +460,8 @@ pub fn prove_drivers(project: &Project, kills: u64) -> Result<u8, Error> {
                     failed += 1;
                     println!("{why}");
                 }
-                _ => done += count,
+                Outcome::Passed => done += count,
+                Outcome::Ignored(why) => println!("{name}: {why}"),
             }
         }
     }

@@ -373,15 +373,26 @@ pub(crate) fn short(
     Ok(count)
 }
 
+/// The sections whose packages contain the filter: an error if none do.
+pub(crate) fn named(
+    mut sections: Vec<Section>,
+    filter: Option<&str>,
+) -> std::result::Result<Vec<Section>, Error> {
+    sections
+        .retain(|section| filter.is_none_or(|filter| section.packages.join(", ").contains(filter)));
+    match sections.is_empty() {
+        true => Err(Error::new("no packages of the list are called so")),
+        false => Ok(sections),
+    }
+}
+
 /// Runs everything whose packages contain the filter; without a filter the page is written.
 pub fn run(project: &Project, filter: Option<&str>) -> std::result::Result<u8, Error> {
+    let wanted = named(list(project)?, filter)?;
     let images = image::build(project, &[Config::DEFAULT])?;
     let (mut all, mut same, mut sections) = (true, 0, Vec::new());
-    for section in list(project)? {
+    for section in wanted {
         let name = section.packages.join(", ");
-        if !filter.is_none_or(|filter| name.contains(filter)) {
-            continue;
-        }
         eprintln!("fermata: {} command lines with {name}", section.lines.len());
         let results = compare(project, (&images, Config::DEFAULT), section)?;
         let wrong = wrong(&results);
@@ -439,6 +450,17 @@ mod tests {
         assert_eq!(sections[0].lines[0].differs.as_deref(), Some("not yet"));
         assert_eq!(sections[0].lines[1].command, "[[ a ]] && b");
         assert!(read("ls").is_err());
+    }
+
+    #[test]
+    fn a_name_of_no_packages_is_an_error() {
+        let sections = || read("[a1,b2]\nls\n[c3]\nd\n").unwrap();
+        assert_eq!(named(sections(), None).ok().map(|all| all.len()), Some(2));
+        assert_eq!(
+            named(sections(), Some("b2")).ok().map(|all| all.len()),
+            Some(1)
+        );
+        assert!(named(sections(), Some("nosuch")).is_err());
     }
 
     #[test]
