@@ -16,6 +16,8 @@ mod disk;
 mod drivers;
 mod root;
 mod run;
+#[cfg(test)]
+mod script;
 
 use std::ffi::OsString;
 use std::io::Write;
