@@ -259,10 +259,19 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
         found.extend(services_in(&name, &text));
     }
+    let mut crates = BTreeMap::new();
     for manifest in files(root, "Cargo.toml")? {
         let text = read_text(&root.join(&manifest))?;
-        found.extend(dependencies_in(&manifest.to_string_lossy(), &text));
+        let name = manifest.to_string_lossy();
+        found.extend(dependencies_in(&name, &text));
+        if let Some(own) = name.strip_suffix("/Cargo.toml") {
+            let others = path_dependencies(own, &text).into_iter();
+            let others = others.filter(|other| !other.section.contains("dev-dependencies"));
+            crates.insert(own.to_string(), others.map(|other| other.path).collect());
+        }
     }
+    let script = read_text(&root.join(SCRIPT))?;
+    found.extend(unwatched(&script, &crates));
     let mut tests = Vec::new();
     for path in rust_files(&root.join(GUEST_TESTS))? {
         let text = read_text(&path)?;
@@ -414,6 +423,39 @@ fn dependencies_in(manifest: &str, text: &str) -> Vec<String> {
         )];
     };
     let mut found = Vec::new();
+    for Dependency {
+        line,
+        section,
+        path: other,
+    } in path_dependencies(own, text)
+    {
+        let tests = match section.contains("dev-dependencies") {
+            true => room.tests,
+            false => &[],
+        };
+        if !room.below.iter().chain(tests).any(|may| is_in(may, &other)) {
+            found.push(format!(
+                "{manifest}:{line}: `{other}`: {} may not depend on it; who may depend on whom is in `CRATES` of \
+                 xtask/src/check/rules.rs",
+                room.name
+            ));
+        }
+    }
+    found
+}
+
+/// A crate of the project that a manifest names.
+struct Dependency<'a> {
+    line: usize,
+    /// The heading that it stands below.
+    section: &'a str,
+    /// Where the crate is, from the root.
+    path: String,
+}
+
+/// Those of the manifest of the crate in `own`.
+fn path_dependencies<'a>(own: &str, text: &'a str) -> Vec<Dependency<'a>> {
+    let mut found = Vec::new();
     let mut section = "";
     for (number, line) in text.lines().enumerate() {
         if line.starts_with('[') {
@@ -433,21 +475,50 @@ fn dependencies_in(manifest: &str, text: &str) -> Vec<String> {
                 part => at.push(part),
             }
         }
-        let other = at.join("/");
-        let tests = match section.contains("dev-dependencies") {
-            true => room.tests,
-            false => &[],
-        };
-        if !room.below.iter().chain(tests).any(|may| is_in(may, &other)) {
-            found.push(format!(
-                "{manifest}:{}: `{other}`: {} may not depend on it; who may depend on whom is in `CRATES` of \
-                 xtask/src/check/rules.rs",
-                number + 1,
-                room.name
-            ));
-        }
+        found.push(Dependency {
+            line: number + 1,
+            section,
+            path: at.join("/"),
+        });
     }
     found
+}
+
+/// The root script, which builds xtask anew when a file has changed that is below one of the paths it names to `find`.
+const SCRIPT: &str = "fermata";
+
+/// The crates that xtask is made of, and that the root script does not look at: after a change there xtask would go on
+/// as it was built before. `crates` says of each crate which ones it needs.
+fn unwatched(script: &str, crates: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let find = script
+        .split_once("$(find ")
+        .and_then(|(_, rest)| rest.split_once(" -newer"));
+    let paths = find.map_or("", |(paths, _)| paths).split('"');
+    let watched: Vec<&str> = paths
+        .filter_map(|path| path.strip_prefix("$root/"))
+        .collect();
+    let is_below = |top: &str, path: &str| Path::new(path).starts_with(top);
+    let own = crates.keys().filter(|path| is_below("xtask", path));
+    let mut needed: Vec<&String> = own.collect();
+    let mut next = 0;
+    while let Some(one) = needed.get(next) {
+        for other in crates.get(*one).into_iter().flatten() {
+            if !needed.contains(&other) {
+                needed.push(other);
+            }
+        }
+        next += 1;
+    }
+    let missed = needed
+        .into_iter()
+        .filter(|path| !watched.iter().any(|top| is_below(top, path)));
+    missed
+        .map(|path| {
+            format!(
+                "{SCRIPT}: `{path}`: xtask is made of it, and `build_xtask` does not look at it"
+            )
+        })
+        .collect()
 }
 
 /// The lines of a file that break a rule.
@@ -610,6 +681,34 @@ mod tests {
         let text = "[dependencies]\na = { path = \"../abi2\" }\n";
         assert_eq!(dependencies_in("hal/Cargo.toml", text).len(), 1);
         assert_eq!(dependencies_in("elsewhere/Cargo.toml", "").len(), 1);
+    }
+
+    #[test]
+    fn crates_that_the_root_script_does_not_look_at_are_found() {
+        let crates = |pairs: &[(&str, &[&str])]| {
+            let pairs = pairs.iter().map(|(own, others)| {
+                let others = others.iter().map(ToString::to_string);
+                (own.to_string(), others.collect())
+            });
+            pairs.collect::<BTreeMap<String, Vec<String>>>()
+        };
+        let crates = crates(&[
+            ("xtask/build", &["user/services", "abi"]),
+            ("user/services", &["user/base"]),
+            ("user/base", &["abi"]),
+            ("abi", &[]),
+            ("user/rt", &["kernel"]),
+        ]);
+        let script = |paths: &str| format!("x \"$(find {paths} -newer \"$stamp\" -print)\" ]");
+        let all = "\"$root/xtask\" \"$root/abi\" \\\n \"$root/user/services\" \"$root/user/base\"";
+        assert!(unwatched(&script(all), &crates).is_empty());
+        let found = unwatched(
+            &script("\"$root/xtask\" \"$root/user/base2\" \"$root/abi\""),
+            &crates,
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("`user/services`") && found[1].contains("`user/base`"));
+        assert_eq!(unwatched("nothing", &crates).len(), 4);
     }
 
     #[test]
