@@ -1,6 +1,7 @@
 //! `./fermata run`: one machine on this terminal.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -9,13 +10,14 @@ use std::time::Duration;
 use clap::Args;
 use rustix::io::Errno;
 use rustix::stdio::stdin;
+use tempfile::NamedTempFile;
 
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::linux::{self, Ungranted};
 use xtask_build::packages::{self, Packages};
-use xtask_build::project::Project;
+use xtask_build::project::{file_beside, Project};
 use xtask_build::{image, program};
 use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
@@ -51,7 +53,7 @@ pub(crate) struct RunOptions {
     /// Build the program in DIR (a cargo package, or C files) and put it into /bin of the guest; may be repeated
     #[arg(long = "program", value_name = "DIR")]
     programs: Vec<PathBuf>,
-    /// Copy a file out when the machine stops; may be repeated
+    /// Copy a file out when the machine stops, to HOST or into that directory; may be repeated
     #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
     gets: Vec<Get>,
     /// Give the machine a disk: FILE of the host, raw; made with SIZE (at least 20M, as 64M) when it is not there
@@ -446,17 +448,8 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
                 .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?,
         ),
     };
-    for get in &options.gets {
-        let parent = get
-            .host
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        if parent.is_some_and(|parent| !parent.is_dir()) {
-            return Err(Error::new(format!(
-                "--get: {} cannot be written, its directory does not exist",
-                get.host.display()
-            )));
-        }
+    for get in &mut options.gets {
+        get.host = place_for(get)?;
     }
     if let Some(file) = &options.sound {
         let parent = file
@@ -550,10 +543,9 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         ..Options::new(options.config)
     };
     signals::catch();
+    let gets = options.gets.into_iter().map(Wanted::new);
     let mut person = Person {
-        gets: options.gets,
-        got: Vec::new(),
-        failed: Vec::new(),
+        gets: gets.collect::<Result<_, _>>()?,
         verbose: options.verbose,
         input,
         interactive,
@@ -574,22 +566,15 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         }
         End::Stopped(_) => eprintln!("fermata: stopped"),
     }
-    for get in person
-        .gets
-        .iter()
-        .filter(|get| !person.got.contains(&get.guest))
-    {
-        if !person.failed.contains(&get.guest) {
+    for wanted in &person.gets {
+        if !wanted.got && !wanted.failed {
             eprintln!(
                 "fermata: --get {}: the machine stopped before it handed it out",
-                get.guest
+                wanted.get.guest
             );
         }
     }
-    let lacks = person
-        .gets
-        .iter()
-        .any(|get| !person.got.contains(&get.guest));
+    let lacks = person.gets.iter().any(|wanted| !wanted.got);
     Ok(match end.status() {
         0 if lacks => NOT_GOT,
         status => status,
@@ -620,11 +605,104 @@ enum Input {
     Stdin,
 }
 
+/// Where a file of the guest goes: in a directory of the host it keeps its name.
+fn place_for(get: &Get) -> Result<PathBuf, Error> {
+    let cannot = |why: &str| {
+        let host = get.host.display();
+        Error::new(format!("--get: {host} cannot be written, {why}"))
+    };
+    if get.host.is_dir() {
+        let name = Path::new(&get.guest).file_name();
+        let name = name.ok_or_else(|| cannot("it is a directory"))?;
+        let place = get.host.join(name);
+        return match place.is_dir() {
+            true => Err(Error::new(format!(
+                "--get: {} cannot be written, it is a directory",
+                place.display()
+            ))),
+            false => Ok(place),
+        };
+    }
+    let parent = get.host.parent();
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+    let is_none = get.host.as_os_str().as_encoded_bytes().ends_with(b"/");
+    match is_none || parent.is_some_and(|parent| !parent.is_dir()) {
+        true => Err(cannot("its directory does not exist")),
+        false => Ok(get.host.clone()),
+    }
+}
+
+/// A file that the guest is to hand out.
+struct Wanted {
+    get: Get,
+    /// What gets its content, beside the file of the host whose place it takes then: what is there stays if the guest
+    /// hands out nothing, or there is no room for it.
+    part: Option<Part>,
+    got: bool,
+    failed: bool,
+}
+
+/// A file that is written, and the path that it gets.
+struct Part {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Wanted {
+    /// Makes sure, before the machine runs, that there is something that its file can be written to.
+    fn new(get: Get) -> Result<Self, Error> {
+        let cannot = |error: std::io::Error| {
+            let host = get.host.display();
+            Error::new(format!("--get: {host} cannot be written: {error}"))
+        };
+        let part = match get.host.metadata() {
+            // A terminal, a pipe: it is written to as it is.
+            Ok(found) if !found.is_file() => None,
+            Ok(found) => {
+                // What a symbolic link leads to is meant, and it keeps its mode.
+                let path = get.host.canonicalize().map_err(cannot)?;
+                match file_beside(&path) {
+                    Ok(file) => {
+                        let kept = file.as_file().set_permissions(found.permissions());
+                        kept.map_err(cannot)?;
+                        Some(Part { file, path })
+                    }
+                    // Its directory may belong to somebody else.
+                    Err(error) => match OpenOptions::new().write(true).open(&path) {
+                        Ok(_) => None,
+                        Err(_) => return Err(cannot(error)),
+                    },
+                }
+            }
+            Err(_) => Some(Part {
+                file: file_beside(&get.host).map_err(cannot)?,
+                path: get.host.clone(),
+            }),
+        };
+        Ok(Self {
+            get,
+            part,
+            got: false,
+            failed: false,
+        })
+    }
+
+    /// Writes what the guest handed out.
+    fn keep(&mut self, content: &[u8]) -> std::io::Result<()> {
+        match self.part.take() {
+            Some(mut part) => {
+                part.file.write_all(content)?;
+                part.file.persist(&part.path)?;
+                Ok(())
+            }
+            None => std::fs::write(&self.get.host, content),
+        }
+    }
+}
+
 /// The caller of `./fermata run`: its terminal, and where files go that the guest hands out.
 struct Person {
-    gets: Vec<Get>,
-    got: Vec<String>,
-    failed: Vec<String>,
+    gets: Vec<Wanted>,
     verbose: bool,
     input: Input,
     interactive: bool,
@@ -634,15 +712,14 @@ struct Person {
 impl Person {
     /// Writes a file that the guest handed out.
     fn keep(&mut self, path: &str, content: &[u8]) {
-        for get in self.gets.iter().filter(|get| get.guest == path) {
-            match std::fs::write(&get.host, content) {
-                Ok(()) => self.got.push(path.into()),
+        let wanted = self.gets.iter_mut();
+        for wanted in wanted.filter(|wanted| wanted.get.guest == path) {
+            match wanted.keep(content) {
+                Ok(()) => wanted.got = true,
                 Err(error) => {
-                    eprintln!(
-                        "fermata: --get: cannot write {}: {error}",
-                        get.host.display()
-                    );
-                    self.failed.push(path.into());
+                    let host = wanted.get.host.display();
+                    eprintln!("fermata: --get: cannot write {host}: {error}");
+                    wanted.failed = true;
                 }
             }
         }
@@ -665,7 +742,10 @@ impl Operator for Person {
             Event::File { path, content } => self.keep(path, content),
             Event::Missing(path) => {
                 eprintln!("fermata: --get {path}: there is no such file in the guest, or it is larger than the guest's memory");
-                self.failed.push(path.clone());
+                let wanted = self.gets.iter_mut();
+                for wanted in wanted.filter(|wanted| wanted.get.guest == *path) {
+                    wanted.failed = true;
+                }
             }
             _ => {}
         }
@@ -789,5 +869,55 @@ mod tests {
             size: Some(4096),
         };
         assert!(directory.make().is_err());
+    }
+
+    #[test]
+    fn files_of_the_guest_go_where_there_is_room_for_them() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = xtask_build::project::temp_dir().expect("a directory");
+        let at = |name: &str| scratch.path().join(name);
+        let want = |guest: &str, host: &Path| Get {
+            guest: guest.into(),
+            host: host.into(),
+        };
+        let place = |guest: &str, host: &str| place_for(&want(guest, &at(host)));
+        std::fs::create_dir_all(at("out/sub")).expect("directories");
+        std::fs::write(at("old"), "old").expect("a file");
+        assert_eq!(place("/tmp/x", "out").expect("a place"), at("out/x"));
+        assert_eq!(place("/tmp/x", "new").expect("a place"), at("new"));
+        assert!(place_for(&want("/tmp/x", Path::new("x"))).is_ok());
+        for (guest, host) in [
+            ("/", "out"),
+            ("/tmp/sub", "out"),
+            ("/tmp/x", "none/x"),
+            ("/tmp/x", "none/"),
+        ] {
+            assert!(place(guest, host).is_err(), "{guest} {host}");
+        }
+
+        let mode = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(at("old"), mode).expect("a mode");
+        std::os::unix::fs::symlink(at("old"), at("link")).expect("a link");
+        let wanted = |host: &str| Wanted::new(want("/tmp/x", &at(host)));
+        // What is not handed out changes nothing, and leaves nothing.
+        for host in ["old", "link", "out/x"] {
+            drop(wanted(host).expect("room"));
+        }
+        assert_eq!(std::fs::read(at("old")).expect("the file"), b"old");
+        let names = |path: &str| std::fs::read_dir(at(path)).expect("names").count();
+        assert_eq!((names(""), names("out")), (3, 1));
+        for host in ["link", "out/x"] {
+            let mut wanted = wanted(host).expect("room");
+            assert_eq!(std::fs::read(at("old")).expect("the file"), b"old");
+            wanted.keep(b"new").expect("it is written");
+            assert_eq!(std::fs::read(at(host)).expect("the file"), b"new");
+            std::fs::write(at("old"), "old").expect("a file");
+        }
+        assert!(at("link").is_symlink());
+        let found = std::fs::metadata(at("old")).expect("the file");
+        assert_eq!(found.permissions().mode() & 0o777, 0o640);
+        assert!(wanted("none/x").is_err());
+        let mut null = Wanted::new(want("/tmp/x", Path::new("/dev/null"))).expect("a device");
+        null.keep(b"new").expect("it takes everything");
     }
 }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -397,6 +397,19 @@ impl Project {
     }
 }
 
+/// A file beside `path`, which takes that name when it is complete, and vanishes if it never is. Its mode is that of a
+/// file that is created.
+pub fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .prefix(".fermata-")
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
 /// A directory that vanishes when the result is dropped.
 pub fn temp_dir() -> Result<TempDir, Error> {
     tempfile::Builder::new()
@@ -451,5 +464,27 @@ fn success(status: std::process::ExitStatus, what: &str) -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::new(format!("{what} failed")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_takes_its_name_when_it_is_complete() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = temp_dir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        let names = || std::fs::read_dir(scratch.path()).unwrap().count();
+        drop(file_beside(&at("x")).unwrap());
+        assert_eq!(names(), 0);
+        let file = file_beside(&at("x")).unwrap();
+        assert!(!at("x").exists() && names() == 1);
+        file.persist_noclobber(at("x")).unwrap();
+        assert!(at("x").exists() && names() == 1);
+        std::fs::write(at("y"), "").unwrap();
+        let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode();
+        assert_eq!(mode("x"), mode("y"));
     }
 }
