@@ -7,6 +7,7 @@
 //! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
 //! * [`sites`] checks how programs enter the kernel.
+//! * [`signals`] tells who waits that the user has had enough.
 //! * [`error`] is the error of all crates of xtask.
 
 pub mod archive;
@@ -21,4 +22,5 @@ pub mod linux;
 pub mod packages;
 pub mod program;
 pub mod project;
+pub mod signals;
 mod sites;

@@ -6,7 +6,7 @@
 //! the guest.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::signals;
 
 /// The text of a file.
 ///
@@ -388,12 +389,43 @@ impl Project {
 
     /// Makes other builds in this checkout wait until the result is dropped.
     pub fn lock(&self) -> Result<File, Error> {
-        let path = self.target.join("build.lock");
+        self.lock_unless("build.lock", "build", &signals::caught)
+    }
+
+    /// Makes other calls that prove mutants wait: they build in trees and target directories of their own, and leave
+    /// this one to others.
+    pub fn lock_mutants(&self) -> Result<File, Error> {
+        self.lock_unless("mutants.lock", "proof of mutants", &signals::caught)
+    }
+
+    /// Takes the lock that a file below `target` is, or says once what it waits for. A signal that is caught ends the
+    /// wait: a call of the kernel that takes a lock would be begun again behind it.
+    fn lock_unless(
+        &self,
+        name: &str,
+        what: &str,
+        caught: &dyn Fn() -> Option<u8>,
+    ) -> Result<File, Error> {
+        const TICK: Duration = Duration::from_millis(20);
+        let path = self.target.join(name);
         let failed = |error| Error::new(format!("cannot lock {}: {error}", path.display()));
         std::fs::create_dir_all(&self.target).map_err(failed)?;
         let file = File::create(&path).map_err(failed)?;
-        file.lock().map_err(failed)?;
-        Ok(file)
+        let mut is_said = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            if let Some(signal) = caught() {
+                return Err(signals::interrupted(signal));
+            }
+            if !std::mem::replace(&mut is_said, true) {
+                eprintln!("fermata: waiting for another {what} in this tree");
+            }
+            std::thread::sleep(TICK);
+        }
     }
 }
 
@@ -470,6 +502,40 @@ fn success(status: std::process::ExitStatus, what: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+    #[test]
+    fn who_waits_for_a_lock_hears_of_signals() {
+        let scratch = temp_dir().unwrap();
+        let project = Project {
+            root: scratch.path().into(),
+            target: scratch.path().join("target"),
+        };
+        let never = || None;
+        let held = project.lock_unless("x.lock", "x", &never).unwrap();
+        // Another lock is another one.
+        drop(project.lock_unless("y.lock", "y", &never).unwrap());
+        let (signal, has_it) = (AtomicU8::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let interrupted = scope.spawn(|| {
+                let caught = || Some(signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0);
+                project.lock_unless("x.lock", "x", &caught)
+            });
+            let waiting = scope.spawn(|| {
+                let lock = project.lock_unless("x.lock", "x", &never);
+                has_it.store(true, Ordering::Relaxed);
+                lock
+            });
+            std::thread::sleep(Duration::from_millis(60));
+            assert!(!interrupted.is_finished());
+            signal.store(2, Ordering::Relaxed);
+            let error = interrupted.join().unwrap().unwrap_err();
+            assert_eq!((error.status, &*error.message), (130, "interrupted"));
+            assert!(!has_it.load(Ordering::Relaxed));
+            drop(held);
+            assert!(waiting.join().unwrap().is_ok());
+        });
+    }
 
     #[test]
     fn a_file_takes_its_name_when_it_is_complete() {

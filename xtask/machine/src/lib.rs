@@ -20,6 +20,7 @@ use xtask_build::error::{Error, BROKEN, TIMED_OUT};
 use xtask_build::image::Images;
 use xtask_build::linux;
 use xtask_build::project::temp_dir;
+pub use xtask_build::signals;
 
 pub mod control;
 pub mod debian;
@@ -27,7 +28,6 @@ pub mod disk;
 pub mod net;
 pub mod place;
 pub mod rng;
-pub mod signals;
 pub mod terminal;
 #[cfg(test)]
 mod tests;
@@ -556,15 +556,15 @@ fn quoted(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// QEMU must not outlive xtask, and hears of no Ctrl-C.
-fn end_with_this_process(command: &mut Command) {
+/// What this starts must not outlive xtask, and hears of no Ctrl-C.
+pub fn end_with_this_process(command: &mut Command) {
     // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
     command.process_group(0);
     let parent = getpid();
     // SAFETY: between fork and exec only system calls are made: prctl, getppid and kill.
     unsafe {
         command.pre_exec(move || {
-            // QEMU must not outlive xtask, however that ends.
+            // However xtask ends.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if getppid() != Some(parent) {
                 kill_process(getpid(), Signal::KILL)?;

@@ -213,7 +213,7 @@ fn in_each<'a>(
 /// Runs all mutants that are left, in as many rooms as the machine has memory and processors for. The last line printed is the sum.
 pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
     signals::catch();
-    let _lock = project.lock()?;
+    let _lock = project.lock_mutants()?;
     let mutants = mutants(&project.root.join("tests/mutants"), filter)?;
     if mutants.is_empty() {
         return Err(Error::new("no mutant in tests/mutants has such a name"));
