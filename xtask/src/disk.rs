@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use xtask_build::error::Error;
+use xtask_build::signals;
 use xtask_machine::disk::{check, make, Disk};
 
 use crate::run::{bytes, LEAST_DISK};
@@ -52,8 +53,14 @@ enum Action {
     },
 }
 
-/// Does it.
+/// Does it. A signal leaves nothing half done.
 pub(crate) fn run(options: &DiskOptions) -> Result<u8, Error> {
+    signals::catch();
+    let done = act(options);
+    done.map_err(|error| signals::check().err().unwrap_or(error))
+}
+
+fn act(options: &DiskOptions) -> Result<u8, Error> {
     match &options.action {
         Action::Make { size, .. } if *size < LEAST_DISK => {
             return Err(Error::usage("disk make: a disk has at least 20M"))

@@ -1,11 +1,13 @@
 //! `./fermata root`: a disk or an archive with the files of Debian's packages, without a machine and without root.
 
 use clap::Args;
+use std::io::Write;
 use std::path::PathBuf;
 use xtask_build::archive::Archive;
 use xtask_build::error::Error;
 use xtask_build::packages::{self, Packages};
-use xtask_build::project::Project;
+use xtask_build::project::{file_beside, Project};
+use xtask_build::signals;
 use xtask_machine::disk;
 
 use crate::run::{bytes, LEAST_DISK};
@@ -23,8 +25,15 @@ pub(crate) struct RootOptions {
     size: Option<u64>,
 }
 
-/// Makes it.
+/// Makes it: all of it, or nothing.
 pub(crate) fn run(project: &Project, options: &RootOptions) -> Result<u8, Error> {
+    signals::catch();
+    let made = make(project, options);
+    // What a signal has ended has other reasons in vain.
+    made.map_err(|error| signals::check().err().unwrap_or(error))
+}
+
+fn make(project: &Project, options: &RootOptions) -> Result<u8, Error> {
     let file = &options.file;
     let cannot = |why: &dyn std::fmt::Display| Error::new(format!("{}: {why}", file.display()));
     if file.exists() {
@@ -36,7 +45,13 @@ pub(crate) fn run(project: &Project, options: &RootOptions) -> Result<u8, Error>
     let mut root = Archive::with_directories()?;
     root.merge(packages.unpacked()?)?;
     if file.extension().is_some_and(|extension| extension == "tar") {
-        std::fs::write(file, root.finish()?).map_err(|error| cannot(&error))?;
+        let bytes = root.finish()?;
+        signals::check()?;
+        let made = file_beside(file).and_then(|mut made| {
+            made.write_all(&bytes)?;
+            Ok(made.persist_noclobber(file)?)
+        });
+        made.map_err(|error| cannot(&error))?;
     } else {
         // A directory and a short file take a block each, and the file system some for itself.
         let used = root.bytes() + root.entries().count() as u64 * 4096;

@@ -201,7 +201,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Makes the file if it is not there.
+    /// Makes the file if it is not there: all of it, or nothing.
     fn make(&self) -> Result<(), Error> {
         let cannot = |why: &dyn std::fmt::Display| {
             Error::new(format!("--disk {}: {why}", self.file.display()))
@@ -211,9 +211,11 @@ impl Disk {
             // What is on it stays, whatever size was said.
             (Ok(_), _) => Ok(()),
             (Err(error), Some(size)) if error.kind() == std::io::ErrorKind::NotFound => {
-                let file = std::fs::File::create_new(&self.file);
-                let made = file.and_then(|file| file.set_len(size));
-                made.map_err(|error| cannot(&error))
+                let made = file_beside(&self.file).and_then(|made| {
+                    made.as_file().set_len(size)?;
+                    Ok(made.persist_noclobber(&self.file)?)
+                });
+                made.map(drop).map_err(|error| cannot(&error))
             }
             (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
                 Err(cannot(&"it is not there; FILE:64M makes one of 64 MB"))
@@ -869,6 +871,14 @@ mod tests {
             size: Some(4096),
         };
         assert!(directory.make().is_err());
+        // More than any file system has: nothing is left of it.
+        let large = Disk {
+            file: scratch.path().join("large"),
+            size: Some(u64::MAX >> 1),
+        };
+        assert!(large.make().is_err());
+        let names = std::fs::read_dir(scratch.path()).expect("names");
+        assert_eq!(names.count(), 1);
     }
 
     #[test]

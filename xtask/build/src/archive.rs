@@ -10,6 +10,7 @@ use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
 use crate::error::Error;
+use crate::signals;
 
 /// 2020-01-01, so that the archive depends on nothing but its content.
 const TIME: u64 = 1_577_836_800;
@@ -308,6 +309,7 @@ impl Archive {
         std::fs::create_dir(directory)
             .map_err(|error| Error::new(format!("{}: {error}", directory.display())))?;
         for (path, content, attributes) in self.entries() {
+            signals::check()?;
             let host = directory.join(path);
             let allow =
                 |mode: u32| std::fs::set_permissions(&host, std::fs::Permissions::from_mode(mode));

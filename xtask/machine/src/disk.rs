@@ -11,11 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use xtask_build::archive::{Archive, Content};
 use xtask_build::error::Error;
-use xtask_build::project::temp_dir;
+use xtask_build::project::{file_beside, temp_dir};
+use xtask_build::signals;
 
 /// Most directories below each other: those of a broken disk may go in circles.
 const MAX_DEPTH: usize = 256;
@@ -57,8 +58,28 @@ fn said(output: &Output) -> String {
 /// Makes a disk of so many bytes, with what is in a directory of the host.
 ///
 /// # Errors
-/// The file is there already, the directory is none or does not fit, there is no room.
+/// The file is there already, the directory is none or does not fit, there is no room. Nothing is left then.
 pub fn make(file: &Path, bytes: u64, from: Option<&Path>) -> Result<(), Error> {
+    name(filled(file, bytes, from)?, file)
+}
+
+/// Gives a disk that is complete its name.
+fn name(made: NamedTempFile, file: &Path) -> Result<(), Error> {
+    signals::check()?;
+    match made.persist_noclobber(file) {
+        Err(failed) if failed.error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(is_there(file))
+        }
+        named => named.map(drop).map_err(|failed| about(file, failed.error)),
+    }
+}
+
+fn is_there(file: &Path) -> Error {
+    about(file, "it is there already, and stays as it is")
+}
+
+/// What [`make`] makes, before it has its name.
+fn filled(file: &Path, bytes: u64, from: Option<&Path>) -> Result<NamedTempFile, Error> {
     let mkfs = program("mke2fs")?;
     if let Some(from) = from {
         let found = fs::metadata(from).map_err(|error| about(from, error))?;
@@ -66,39 +87,30 @@ pub fn make(file: &Path, bytes: u64, from: Option<&Path>) -> Result<(), Error> {
             return Err(about(from, "it is not a directory"));
         }
     }
-    let made = match File::create_new(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            return Err(about(file, "it is there already, and stays as it is"))
-        }
-        made => made.map_err(|error| about(file, error))?,
-    };
-    let fill = || {
-        made.set_len(bytes).map_err(|error| about(file, error))?;
-        let mut command = Command::new(mkfs);
-        command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
-        // The root directory is the machine's root's, whoever makes the disk.
-        command.args(["-E", "root_owner=0:0"]);
-        if let Some(from) = from {
-            command.arg("-d").arg(from);
-        }
-        let output = output(command.arg(file))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(about(
-                file,
-                format!(
-                    "it cannot be made; mke2fs says\n{}\n(is it large enough for what is to be on it?)",
-                    said(&output)
-                ),
-            )),
-        }
-    };
-    let filled = fill();
-    if filled.is_err() {
-        // It was made here.
-        let _ = fs::remove_file(file);
+    if file.symlink_metadata().is_ok() {
+        return Err(is_there(file));
     }
-    filled
+    let made = file_beside(file).map_err(|error| about(file, error))?;
+    let sized = made.as_file().set_len(bytes);
+    sized.map_err(|error| about(file, error))?;
+    let mut command = Command::new(mkfs);
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
+    // The root directory is the machine's root's, whoever makes the disk.
+    command.args(["-E", "root_owner=0:0"]);
+    if let Some(from) = from {
+        command.arg("-d").arg(from);
+    }
+    let output = output(command.arg(made.path()))?;
+    match output.status.success() {
+        true => Ok(made),
+        false => Err(about(
+            file,
+            format!(
+                "it cannot be made; mke2fs says\n{}\n(is it large enough for what is to be on it?)",
+                said(&output)
+            ),
+        )),
+    }
 }
 
 /// Makes a disk of so many bytes, with what is in an archive on it: modes, owners and times are those of the archive, whoever calls.
@@ -132,24 +144,17 @@ pub fn make_of(file: &Path, bytes: u64, archive: &Archive) -> Result<(), Error> 
             let _ = writeln!(inodes, "set_inode_field \"/{path}\" {field} {value}");
         }
     }
-    make(file, bytes, Some(&tree))?;
+    let made = filled(file, bytes, Some(&tree))?;
     let commands = scratch.path().join("commands");
     fs::write(&commands, inodes).map_err(|error| about(&commands, error))?;
     let debugfs = Command::new(program("debugfs")?)
         .args(["-w", "-f"])
-        .args([&commands, file])
+        .args([&commands, made.path()])
         .output();
-    let set = debugfs.map_err(|error| about(file, error));
-    match set {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => {
-            let _ = fs::remove_file(file);
-            Err(about(file, format!("debugfs says {}", said(&output))))
-        }
-        Err(error) => {
-            let _ = fs::remove_file(file);
-            Err(error)
-        }
+    let set = debugfs.map_err(|error| about(file, error))?;
+    match set.status.success() {
+        true => name(made, file),
+        false => Err(about(file, format!("debugfs says {}", said(&set)))),
     }
 }
 
@@ -452,7 +457,13 @@ mod tests {
         fs::create_dir(at("large")).unwrap();
         fs::write(at("large/file"), vec![1; 40 << 20]).unwrap();
         failed(make(&at("x"), 1 << 25, Some(&at("large"))), "large enough");
-        assert!(!at("x").exists(), "what could not be made is not left");
+        let mut names = fs::read_dir(scratch.path()).unwrap();
+        let is_known = |name: &str| ["disk", "large"].contains(&name);
+        let is_known = |name: &std::ffi::OsStr| name.to_str().is_some_and(is_known);
+        assert!(
+            names.all(|name| is_known(&name.unwrap().file_name())),
+            "what could not be made is left"
+        );
         let opened = Disk::open(&disk).unwrap();
         failed(opened.list("/none").map(drop), "/none");
         failed(opened.get("/", &at("large")).map(drop), "there already");
