@@ -4,9 +4,11 @@
 //! and leaves a journal that is to be replayed: that is done on a copy. What a disk says is hostile.
 
 use ext4_view::{Ext4, Ext4Error, FileType, Metadata};
+use rustix::fs::{seek, SeekFrom as Place};
+use rustix::io::Errno;
 use std::fmt::{Display, Write as _};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -158,6 +160,53 @@ pub fn make_of(file: &Path, bytes: u64, archive: &Archive) -> Result<(), Error> 
     }
 }
 
+/// How much is copied at a time.
+const PIECE: usize = 1 << 20;
+
+/// Copies a file of the host: what is a hole, or nothing but zeros, becomes a hole. A signal ends it.
+fn copy_with_holes(from: &Path, to: &Path) -> Result<(), Error> {
+    let read = |error: std::io::Error| about(from, error);
+    let write = |error: std::io::Error| {
+        let why = "a disk whose journal is to be replayed is copied first, and there is no room for that \
+                   (TMPDIR names another directory)";
+        about(to, format!("{error}: {why}"))
+    };
+    let mut source = File::open(from).map_err(read)?;
+    let mut copy = File::create_new(to).map_err(write)?;
+    // A device has no length among its metadata.
+    let length = source.seek(SeekFrom::End(0)).map_err(read)?;
+    copy.set_len(length).map_err(write)?;
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < length {
+        let end = match seek(&source, Place::Data(at)) {
+            Ok(data) => {
+                at = data;
+                // It ends with the file at the latest.
+                seek(&source, Place::Hole(at)).map_err(|error| read(error.into()))?
+            }
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            // This file system does not say.
+            Err(_) => length,
+        };
+        source.seek(SeekFrom::Start(at)).map_err(read)?;
+        while at < end {
+            signals::check()?;
+            let size = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
+            let piece = &mut piece[..size];
+            source.read_exact(piece).map_err(read)?;
+            if piece.iter().any(|byte| *byte != 0) {
+                copy.seek(SeekFrom::Start(at))
+                    .and_then(|_| copy.write_all(piece))
+                    .map_err(write)?;
+            }
+            at += size as u64;
+        }
+    }
+    Ok(())
+}
+
 /// A disk whose journal was replayed: the file itself if there was nothing to do, or a copy, for as long as this lives.
 struct Replayed {
     file: PathBuf,
@@ -174,12 +223,13 @@ impl Replayed {
         }
         let scratch = temp_dir()?;
         let copy = scratch.path().join("disk");
-        fs::copy(file, &copy).map_err(|error| about(file, error))?;
+        copy_with_holes(file, &copy)?;
         let e2fsck = Command::new(program("e2fsck")?)
             .arg("-p")
             .arg(&copy)
             .output();
         let replayed = e2fsck.map_err(|error| about(file, error))?;
+        signals::check()?;
         // 1 says that something was done.
         match replayed.status.code() {
             Some(0 | 1) => Ok(Replayed {
@@ -215,22 +265,75 @@ fn unsound(file: &Path, output: &Output) -> Error {
 /// Whether the machine that had this disk was switched off without a word.
 fn has_journal_to_replay(file: &Path) -> Result<bool, Error> {
     /// Where the features stand that a system must know, and the one that says so.
-    const INCOMPATIBLE: u64 = 1024 + 0x60;
+    const INCOMPATIBLE: u64 = 0x60;
     const RECOVER: u32 = 4;
+    Ok(word_of_superblock(file, INCOMPATIBLE)? & RECOVER != 0)
+}
+
+/// A word at this place of the superblock.
+fn word_of_superblock(file: &Path, place: u64) -> Result<u32, Error> {
+    const SUPERBLOCK: u64 = 1024;
     let mut word = [0; 4];
     let mut disk = File::open(file).map_err(|error| about(file, error))?;
     let read = disk
-        .seek(SeekFrom::Start(INCOMPATIBLE))
+        .seek(SeekFrom::Start(SUPERBLOCK + place))
         .and_then(|_| disk.read_exact(&mut word));
     read.map_err(|_| about(file, "it has no ext4 file system"))?;
-    Ok(u32::from_le_bytes(word) & RECOVER != 0)
+    Ok(u32::from_le_bytes(word))
+}
+
+/// What a sound disk has at the most, and is left of it while it is gone through. One that was made to harm has few
+/// directories that are in each other in many ways, and names for all of them.
+struct Bounds {
+    /// Each is an inode, and has one name.
+    directories: u64,
+    /// Each takes some bytes of the disk.
+    names: u64,
+    /// Each byte of a file that is in no hole has a place of its own on the disk; the file may have other names.
+    bytes: u64,
+}
+
+impl Bounds {
+    fn of(file: &Path) -> Result<Self, Error> {
+        /// Where the number of inodes stands, and what the least of them takes.
+        const INODES: u64 = 0;
+        const INODE: u64 = 128;
+        /// The least entry of a directory.
+        const ENTRY: u64 = 12;
+        let end = File::open(file).and_then(|mut disk| disk.seek(SeekFrom::End(0)));
+        let bytes = end.map_err(|error| about(file, error))?;
+        let inodes = u64::from(word_of_superblock(file, INODES)?);
+        Ok(Self {
+            directories: inodes.min(bytes / INODE),
+            names: bytes / ENTRY,
+            bytes,
+        })
+    }
+
+    /// Takes so much of one of them; false if there is less.
+    fn take(left: &mut u64, count: u64) -> bool {
+        let rest = left.checked_sub(count);
+        *left = rest.unwrap_or(0);
+        rest.is_some()
+    }
+}
+
+/// What [`Disk::get`] has made so far.
+struct Gotten {
+    bounds: Bounds,
+    /// Whether there is anything.
+    any: bool,
+    /// What is neither file, directory nor symbolic link.
+    left_out: usize,
+    /// The modes that directories get when all is there: they may forbid to write, or to remove.
+    modes: Vec<(PathBuf, u32)>,
 }
 
 /// A disk that is read.
 pub struct Disk {
     file: PathBuf,
     ext4: Ext4,
-    _replayed: Replayed,
+    replayed: Replayed,
 }
 
 /// A path inside a disk, as people see it: it may hold anything.
@@ -259,7 +362,7 @@ impl Disk {
         Ok(Disk {
             file: file.to_path_buf(),
             ext4,
-            _replayed: replayed,
+            replayed,
         })
     }
 
@@ -272,12 +375,26 @@ impl Disk {
         found.map_err(|error| self.about(path, &error))
     }
 
+    /// An error if a bound does not hold.
+    fn within(&self, holds: bool) -> Result<(), Error> {
+        match holds {
+            true => Ok(()),
+            false => Err(about(
+                &self.file,
+                "it is damaged: there is more than a disk of its size can have",
+            )),
+        }
+    }
+
     /// The paths of what is in a directory.
-    fn children(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    fn children(&self, path: &[u8], bounds: &mut Bounds) -> Result<Vec<Vec<u8>>, Error> {
+        signals::check()?;
+        self.within(Bounds::take(&mut bounds.directories, 1))?;
         let entries = self.ext4.read_dir(path);
         let mut children = Vec::new();
         for entry in entries.map_err(|error| self.about(path, &error))? {
             let entry = entry.map_err(|error| self.about(path, &error))?;
+            self.within(Bounds::take(&mut bounds.names, 1))?;
             if !matches!(entry.file_name().as_ref(), b"." | b"..") {
                 children.push(entry.path().as_ref().to_vec());
             }
@@ -292,11 +409,18 @@ impl Disk {
     /// There is nothing, or it cannot be read.
     pub fn list(&self, path: &str) -> Result<String, Error> {
         let mut lines = String::new();
-        self.list_below(&absolute(path), MAX_DEPTH, &mut lines)?;
+        let mut bounds = Bounds::of(&self.replayed.file)?;
+        self.list_below(&absolute(path), MAX_DEPTH, &mut bounds, &mut lines)?;
         Ok(lines)
     }
 
-    fn list_below(&self, path: &[u8], depth: usize, lines: &mut String) -> Result<(), Error> {
+    fn list_below(
+        &self,
+        path: &[u8],
+        depth: usize,
+        bounds: &mut Bounds,
+        lines: &mut String,
+    ) -> Result<(), Error> {
         let found = self.metadata(path)?;
         let kind = match found.file_type() {
             FileType::Regular => '-',
@@ -320,8 +444,8 @@ impl Disk {
         );
         if found.is_dir() {
             let depth = self.deeper(path, depth)?;
-            for path in self.children(path)? {
-                self.list_below(&path, depth, lines)?;
+            for path in self.children(path, bounds)? {
+                self.list_below(&path, depth, bounds, lines)?;
             }
         }
         Ok(())
@@ -339,12 +463,41 @@ impl Disk {
     /// symbolic link is left out: how many.
     ///
     /// # Errors
-    /// There is nothing, it cannot be read, or something is there already.
+    /// There is nothing, it cannot be read, or something is there already. Nothing is left of what was copied then.
     pub fn get(&self, path: &str, to: &Path) -> Result<usize, Error> {
-        self.get_below(&absolute(path), to, MAX_DEPTH)
+        let mut gotten = Gotten {
+            bounds: Bounds::of(&self.replayed.file)?,
+            any: false,
+            left_out: 0,
+            modes: Vec::new(),
+        };
+        let got = self.get_below(&absolute(path), to, MAX_DEPTH, &mut gotten);
+        let got = got.and_then(|()| {
+            // Those within others first.
+            for (directory, mode) in gotten.modes.iter().rev() {
+                let permissions = fs::Permissions::from_mode(*mode);
+                let set = fs::set_permissions(directory, permissions);
+                set.map_err(|error| about(directory, error))?;
+            }
+            Ok(gotten.left_out)
+        });
+        if got.is_err() && gotten.any {
+            // A part looks as if it were all. The first error is the one that counts.
+            let _ = match to.symlink_metadata() {
+                Ok(found) if found.is_dir() => fs::remove_dir_all(to),
+                _ => fs::remove_file(to),
+            };
+        }
+        got
     }
 
-    fn get_below(&self, path: &[u8], to: &Path, depth: usize) -> Result<usize, Error> {
+    fn get_below(
+        &self,
+        path: &[u8],
+        to: &Path,
+        depth: usize,
+        gotten: &mut Gotten,
+    ) -> Result<(), Error> {
         let found = self.metadata(path)?;
         let mode = u32::from(found.mode()) & 0o777;
         let host = |error: std::io::Error| match error.kind() {
@@ -360,44 +513,64 @@ impl Disk {
                     .mode(mode)
                     .open(to);
                 let mut made = made.map_err(host)?;
+                gotten.any = true;
                 let opened = self.ext4.open(path);
                 let mut opened = opened.map_err(|error| self.about(path, &error))?;
-                std::io::copy(&mut opened, &mut made)
-                    .map_err(|error| about(&self.file, format!("{}: {error}", shown(path))))?;
-                Ok(0)
+                let length = found.len();
+                made.set_len(length).map_err(host)?;
+                let (mut piece, mut at) = (vec![0; PIECE], 0);
+                let mut bytes = gotten.bounds.bytes;
+                loop {
+                    signals::check()?;
+                    let read = opened.read(&mut piece);
+                    let count = read
+                        .map_err(|error| about(&self.file, format!("{}: {error}", shown(path))))?;
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    let piece = &piece[..count];
+                    // Zeros may be a hole, of which there can be more than the disk is large.
+                    if piece.iter().any(|byte| *byte != 0) {
+                        self.within(Bounds::take(&mut bytes, count as u64))?;
+                        let written = made.seek(SeekFrom::Start(at));
+                        let written = written.and_then(|_| made.write_all(piece));
+                        written.map_err(host)?;
+                    }
+                    at += count as u64;
+                }
             }
             FileType::Directory => {
                 let depth = self.deeper(path, depth)?;
                 fs::create_dir(to).map_err(host)?;
-                let mut left_out = 0;
-                for path in self.children(path)? {
+                gotten.any = true;
+                gotten.modes.push((to.to_path_buf(), mode));
+                for path in self.children(path, &mut gotten.bounds)? {
                     let name = path.rsplit(|byte| *byte == b'/').next();
                     let to = to.join(std::ffi::OsStr::from_bytes(name.unwrap_or_default()));
-                    left_out += self.get_below(&path, &to, depth)?;
+                    self.get_below(&path, &to, depth, gotten)?;
                 }
-                // Last: it may forbid to write.
-                let permissions = fs::Permissions::from_mode(mode);
-                fs::set_permissions(to, permissions).map_err(host)?;
-                Ok(left_out)
+                Ok(())
             }
             FileType::Symlink => {
                 let target = self.ext4.read_link(path);
                 let target = target.map_err(|error| self.about(path, &error))?;
                 let target = std::ffi::OsStr::from_bytes(target.as_ref());
                 symlink(target, to).map_err(host)?;
-                Ok(0)
+                gotten.any = true;
+                Ok(())
             }
-            _ => Ok(1),
+            _ => {
+                gotten.left_out += 1;
+                Ok(())
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{check, make, make_of, shown, Disk};
-    use std::fs;
-    use std::os::unix::fs::{symlink, FileExt};
-    use std::path::Path;
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     const MEGABYTE: u64 = 1 << 20;
 
@@ -520,6 +693,126 @@ mod tests {
         }
         let metadata = opened.ext4.symlink_metadata("/usr/lib/a b").unwrap();
         assert_eq!(metadata.mode() & 0o7777, 0o4751);
+    }
+
+    /// Has debugfs change a disk.
+    fn change(disk: &Path, commands: &str) {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("commands");
+        fs::write(&file, commands).unwrap();
+        let mut command = Command::new(program("debugfs").unwrap());
+        let changed = command.arg("-wf").args([&file, disk]).output().unwrap();
+        assert!(changed.status.success(), "{}", said(&changed));
+    }
+
+    #[test]
+    fn directories_in_each_other_in_many_ways_have_an_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        // With few inodes, so that their number is soon too large.
+        let made = Command::new(program("mke2fs").unwrap())
+            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-N", "64"])
+            .arg(at("disk"))
+            .arg("20M")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+        let mut commands = String::new();
+        for n in 0..=14 {
+            let _ = writeln!(commands, "mkdir /d{n}");
+        }
+        for n in 0..14 {
+            let _ = writeln!(commands, "ln /d{} /d{n}/a\nln /d{0} /d{n}/b", n + 1);
+        }
+        change(&at("disk"), &commands);
+        let opened = Disk::open(&at("disk")).unwrap();
+        let one = opened.list("/d12").unwrap();
+        assert_eq!(one.lines().count(), 7, "{one}");
+        let more = "there is more than a disk of its size can have";
+        let error = opened.list("/d0").unwrap_err().message;
+        assert!(error.contains(more), "{error}");
+        let error = opened.get("/d0", &at("got")).unwrap_err().message;
+        assert!(error.contains(more), "{error}");
+        assert!(!at("got").exists(), "a part is left");
+    }
+
+    #[test]
+    fn holes_stay_holes() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        let blocks = |name: &str| fs::metadata(at(name)).unwrap().blocks() * 512;
+        // More than the disk is large.
+        let length = 100 * MEGABYTE;
+        let data = vec![b'x'; 5000];
+        fs::create_dir(at("tree")).unwrap();
+        let file = fs::File::create_new(at("tree/file")).unwrap();
+        file.set_len(length).unwrap();
+        file.write_all_at(&data, 3 * MEGABYTE + 7).unwrap();
+        file.write_all_at(&data, length - 5000).unwrap();
+        let is_same = |name: &str| {
+            let found = fs::File::open(at(name)).unwrap();
+            let mut piece = vec![0; 5000];
+            let mut is_there = |place| {
+                found.read_exact_at(&mut piece, place).unwrap();
+                piece == data
+            };
+            found.metadata().unwrap().len() == length
+                && is_there(3 * MEGABYTE + 7)
+                && is_there(length - 5000)
+                && blocks(name) < 8 * MEGABYTE
+        };
+        assert!(is_same("tree/file"));
+        copy_with_holes(&at("tree/file"), &at("copy")).unwrap();
+        assert!(is_same("copy"));
+        make(&at("disk"), 32 * MEGABYTE, Some(&at("tree"))).unwrap();
+        let opened = Disk::open(&at("disk")).unwrap();
+        opened.get("/file", &at("got")).unwrap();
+        assert!(is_same("got"));
+
+        // A file that has more data than the disk has bytes.
+        let mut gotten = Gotten {
+            bounds: Bounds {
+                bytes: 9000,
+                ..Bounds::of(&at("disk")).unwrap()
+            },
+            any: false,
+            left_out: 0,
+            modes: Vec::new(),
+        };
+        let part = opened.get_below(b"/file", &at("part"), 9, &mut gotten);
+        let error = part.unwrap_err().message;
+        assert!(error.contains("there is more than"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_for_which_there_is_no_room_names_itself() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        fs::write(at("disk"), "x").unwrap();
+        let error = copy_with_holes(&at("disk"), &at("none/copy")).unwrap_err();
+        let message = error.message;
+        assert!(
+            message.contains("none/copy") && message.contains("TMPDIR"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_disk_whose_journal_is_to_be_replayed_is_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        fs::create_dir(at("tree")).unwrap();
+        fs::write(at("tree/file"), "text").unwrap();
+        make(&at("disk"), 32 * MEGABYTE, Some(&at("tree"))).unwrap();
+        change(&at("disk"), "feature needs_recovery\n");
+        assert!(has_journal_to_replay(&at("disk")).unwrap());
+        check(&at("disk")).unwrap();
+        let opened = Disk::open(&at("disk")).unwrap();
+        assert!(opened.list("/file").unwrap().ends_with(" /file\n"));
+        assert!(
+            has_journal_to_replay(&at("disk")).unwrap(),
+            "it stays as it is"
+        );
     }
 
     #[test]
