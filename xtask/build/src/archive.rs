@@ -299,11 +299,25 @@ impl Archive {
         entries.map(|(path, entry)| (path.as_str(), &entry.content, &entry.attributes))
     }
 
+    /// The path of the file that a hard link to `target` is another name of.
+    fn linked<'a>(&'a self, mut target: &'a str) -> Option<&'a str> {
+        /// Most links that lead to one another: those of a broken archive may go in circles.
+        const CHAIN: usize = 40;
+        for _ in 0..CHAIN {
+            match &self.entries.get(target)?.content {
+                Content::File(_) => return Some(target),
+                Content::Link(next) => target = next,
+                Content::Directory | Content::Symlink(_) => return None,
+            }
+        }
+        None
+    }
+
     /// Makes a directory of the host with all that is in it, but for owners, and times of what is no file. Its files
     /// can be read and written.
     ///
     /// # Errors
-    /// The directory is there already, or something cannot be made.
+    /// The directory is there already, something cannot be made, or a hard link names no file of the archive.
     pub fn unpack(&self, directory: &Path) -> Result<(), Error> {
         use std::os::unix::fs::{symlink, PermissionsExt};
         std::fs::create_dir(directory)
@@ -323,7 +337,16 @@ impl Archive {
                         .and_then(|file| file.set_modified(std::time::UNIX_EPOCH + time))
                 }
                 Content::Symlink(target) => symlink(target, &host),
-                Content::Link(target) => std::fs::hard_link(directory.join(target), &host),
+                Content::Link(target) => {
+                    // Only what was made here is linked: through a symbolic link the host would find a file of its own,
+                    // which the next change of modes would reach.
+                    let file = self.linked(target).ok_or_else(|| {
+                        Error::new(format!(
+                            "/{path} is a hard link to /{target}, which is no file of the archive"
+                        ))
+                    })?;
+                    std::fs::hard_link(directory.join(file), &host)
+                }
             };
             made.map_err(|error| Error::new(format!("{}: {error}", host.display())))?;
         }
@@ -622,6 +645,33 @@ mod tests {
         archive.file("z", b"z".to_vec(), false).unwrap();
         let paths: Vec<&str> = archive.entries().map(|(path, ..)| path).collect();
         assert_eq!(paths, ["z", "a"]);
+    }
+
+    #[test]
+    fn a_hard_link_leads_to_no_file_of_the_host() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        std::fs::write(at("host"), "of the host").unwrap();
+        let link = |target: &str| Content::Link(target.into());
+        let attributes = || Attributes::of_root(0o644);
+        let mut archive = Archive::default();
+        archive.file("z", b"z".to_vec(), false).unwrap();
+        archive.put("a", link("b"), attributes()).unwrap();
+        archive.put("b", link("z"), attributes()).unwrap();
+        archive.unpack(&at("sound")).unwrap();
+        assert_eq!(std::fs::read(at("sound/a")).unwrap(), b"z");
+        let outside = at("host").display().to_string();
+        for (target, name) in [("outside", "x"), ("none", "y"), ("circle", "circle")] {
+            let mut archive = archive.clone();
+            archive.symlink("outside", &outside).unwrap();
+            archive.put(name, link(target), attributes()).unwrap();
+            let error = archive.unpack(&at(name)).unwrap_err().message;
+            assert!(
+                error.contains(&format!("/{name} is a hard link to /{target}")),
+                "{error}"
+            );
+            assert!(!at(name).join(name).exists());
+        }
     }
 
     #[test]
