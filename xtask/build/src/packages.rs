@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::archive::{self, Archive, Content};
 use crate::error::Error;
-use crate::project::Project;
+use crate::project::{Ended, Project};
 
 /// Directories that are left out: nothing in them is needed to run a program.
 const LEFT_OUT: [&str; 8] = [
@@ -230,17 +230,6 @@ impl Store {
                 eprintln!("fermata: {come} of {} packages are here", missing.len());
             }
         }
-    }
-}
-
-/// A process that is ended when nobody waits for it any more.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It has ended, as a rule.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

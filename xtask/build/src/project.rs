@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -440,6 +440,17 @@ pub fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
         .prefix(".fermata-")
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
+/// A process that is ended when nobody waits for it any more.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It has ended, as a rule.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A directory that vanishes when the result is dropped.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::{self, Images};
 use xtask_build::packages::{self, Packages};
-use xtask_build::project::{read_text, temp_dir, Project};
+use xtask_build::project::{read_text, temp_dir, Ended, Project};
+use xtask_build::signals;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, Add, End, Operator, Options};
 
@@ -234,27 +236,71 @@ fn host(
     for (number, line) in section.lines.iter().enumerate() {
         write(number.to_string(), format!("{}\n", line.command))?;
     }
-    // A user namespace makes whoever calls root there.
+    let mut command = unshare();
+    command
+        .args(["sh", "-c"])
+        .arg("mount --rbind /dev \"$0/dev\" && mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/sh /lines/run")
+        .arg(&tree)
+        .env_clear()
+        .envs([("PATH", "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"), ("HOME", "/"), ("TERM", "vt100")]);
+    let said = complaints(command, &signals::caught).inspect_err(|_| remove(&tree))?;
+    std::fs::read(tree.join("tmp/out.tar")).map_err(|_| {
+        Error::new(format!(
+            "the commands cannot be run in a chroot of the host: {}",
+            said.trim()
+        ))
+    })
+}
+
+/// What runs a command in a file system's and a process's namespaces of its own. Whoever calls is root there, by a
+/// namespace of users; when it is ended, so is all that runs there.
+fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.arg("-r");
     }
+    command.args(["-m", "-p", "-f", "--kill-child"]);
     command
-        .args(["-m", "-p", "-f", "sh", "-c"])
-        .arg("mount --rbind /dev \"$0/dev\" && mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/sh /lines/run")
-        .arg(&tree)
-        .env_clear()
-        .envs([("PATH", "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"), ("HOME", "/"), ("TERM", "vt100")])
-        .stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(|error| Error::new(format!("cannot run unshare: {error}")))?;
-    std::fs::read(tree.join("tmp/out.tar")).map_err(|_| {
-        Error::new(format!(
-            "the commands cannot be run in a chroot of the host: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))
-    })
+}
+
+/// Runs a command to its end, or until a signal is caught: what it says on its standard error.
+fn complaints(
+    mut command: Command,
+    caught: &dyn Fn() -> Option<u8>,
+) -> std::result::Result<String, Error> {
+    const TICK: Duration = Duration::from_millis(20);
+    let name = command.get_program().to_string_lossy().into_owned();
+    let cannot = |error: std::io::Error| Error::new(format!("cannot run {name}: {error}"));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    machine::end_with_this_process(&mut command);
+    let mut child = Ended(command.spawn().map_err(cannot)?);
+    let stderr = child.0.stderr.take();
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        // What cannot be read is not said.
+        let _ = stderr.map(|mut stderr| stderr.read_to_end(&mut said));
+        String::from_utf8_lossy(&said).into_owned()
+    });
+    while child.0.try_wait().map_err(cannot)?.is_none() {
+        if let Some(signal) = caught() {
+            return Err(signals::interrupted(signal));
+        }
+        std::thread::sleep(TICK);
+    }
+    Ok(said.join().unwrap_or_default())
+}
+
+/// Removes the tree of a chroot whose processes have been killed: until the last has ended it may get more files.
+fn remove(tree: &Path) {
+    for _ in 0..50 {
+        if std::fs::remove_dir_all(tree).is_ok() || !tree.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Runs a section on both.
@@ -311,10 +357,9 @@ fn wrong(results: &[Result]) -> String {
     text
 }
 
-/// Whether the host runs this program, and it succeeds.
-fn can(program: &str, arguments: &[&str]) -> bool {
-    let status = Command::new(program)
-        .args(arguments)
+/// Whether the host runs this, and it succeeds.
+fn succeeds(mut command: Command) -> bool {
+    let status = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -324,7 +369,9 @@ fn can(program: &str, arguments: &[&str]) -> bool {
 
 /// What the host lacks to fetch packages, if it lacks something.
 pub(crate) fn without_apt() -> Option<&'static str> {
-    (!can("apt-get", &["--version"])).then_some("there is no apt-get")
+    let mut command = Command::new("apt-get");
+    command.arg("--version");
+    (!succeeds(command)).then_some("there is no apt-get")
 }
 
 /// What the host lacks for a comparison, if it lacks something: packages, and a chroot to run them in.
@@ -334,11 +381,9 @@ pub(crate) fn without_reference() -> Option<&'static str> {
 
 /// What the host lacks for a chroot, if it lacks something.
 fn without_namespaces() -> Option<&'static str> {
-    let as_root: &[&str] = match rustix::process::geteuid().is_root() {
-        true => &["-m", "-p", "-f", "true"],
-        false => &["-r", "-m", "-p", "-f", "true"],
-    };
-    (!can("unshare", as_root)).then_some("the host gives no namespaces for a chroot")
+    let mut command = unshare();
+    command.arg("true");
+    (!succeeds(command)).then_some("the host gives no namespaces for a chroot")
 }
 
 /// Fetches what the test needs.
@@ -388,6 +433,13 @@ pub(crate) fn named(
 
 /// Runs everything whose packages contain the filter; without a filter the page is written.
 pub fn run(project: &Project, filter: Option<&str>) -> std::result::Result<u8, Error> {
+    signals::catch();
+    let done = compare_all(project, filter);
+    // What a signal has ended has other reasons in vain.
+    done.map_err(|error| signals::check().err().unwrap_or(error))
+}
+
+fn compare_all(project: &Project, filter: Option<&str>) -> std::result::Result<u8, Error> {
     let wanted = named(list(project)?, filter)?;
     let images = image::build(project, &[Config::DEFAULT])?;
     let (mut all, mut same, mut sections) = (true, 0, Vec::new());
@@ -450,6 +502,43 @@ mod tests {
         assert_eq!(sections[0].lines[0].differs.as_deref(), Some("not yet"));
         assert_eq!(sections[0].lines[1].command, "[[ a ]] && b");
         assert!(read("ls").is_err());
+    }
+
+    #[test]
+    fn what_runs_in_a_chroot_ends_with_a_signal() {
+        let command = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let said = complaints(command("echo why >&2; exit 3"), &|| None);
+        assert_eq!(said.ok().as_deref(), Some("why\n"));
+        let began = std::time::Instant::now();
+        let error = complaints(command("exec sleep 1000"), &|| Some(2)).unwrap_err();
+        assert_eq!((error.status, &*error.message), (130, "interrupted"));
+        assert!(began.elapsed() < Duration::from_secs(500));
+
+        // What a process has started goes with its namespace.
+        if without_namespaces().is_some() {
+            return;
+        }
+        let scratch = temp_dir().unwrap();
+        let file = scratch.path().join("file");
+        let mut inside = unshare();
+        inside
+            .args([
+                "sh",
+                "-c",
+                "sh -c 'while echo x >> \"$0\"; do sleep 0.01; done' \"$0\" & wait",
+            ])
+            .arg(&file);
+        let begun = || Some(2).filter(|_| file.exists());
+        assert_eq!(complaints(inside, &begun).unwrap_err().status, 130);
+        std::thread::sleep(Duration::from_millis(500));
+        let length = || std::fs::metadata(&file).unwrap().len();
+        let then = length();
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(length(), then, "a process was left");
     }
 
     #[test]
