@@ -114,7 +114,11 @@ pub(crate) enum Command {
     #[command(after_long_help = CONFIGURATIONS)]
     Build(Choice),
     /// Get everything that later calls would want from the network
-    Fetch,
+    Fetch {
+        /// And the packages of Debian that only tests want
+        #[arg(long)]
+        tests: bool,
+    },
     /// Call cargo as the other commands do, with the rest of the arguments
     #[command(disable_help_flag = true)]
     Cargo {

@@ -104,7 +104,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             println!("{name}: made; now: ./fermata run --program {name}");
             Ok(0)
         }
-        Command::Fetch => fetch(&Project::find()?),
+        Command::Fetch { tests } => fetch(&Project::find()?, tests),
         Command::Cargo {
             build: (build, config),
             arguments,
@@ -176,10 +176,12 @@ fn clean(project: &Project) -> Result<u8, Error> {
     }
 }
 
-/// Gets everything that later calls would want from the network.
-fn fetch(project: &Project) -> Result<u8, Error> {
+/// Gets everything that later calls would want from the network, and what only tests would.
+fn fetch(project: &Project, tests: bool) -> Result<u8, Error> {
     project.fetch_crates()?;
     busybox::find(project)?;
-    xtask_test::packages::fetch(project)?;
+    if tests {
+        xtask_test::packages::fetch(project)?;
+    }
     Ok(0)
 }

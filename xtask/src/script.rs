@@ -75,6 +75,33 @@ impl Checkout {
 }
 
 #[test]
+fn what_cannot_be_fetched_is_not_asked_for_before_every_command() {
+    let checkout = Checkout::new();
+    for quick in [
+        "help",
+        "completions",
+        "man",
+        "explain",
+        "syscalls",
+        "disk",
+        "image",
+    ] {
+        assert_eq!(checkout.asked(&[quick]), [quick]);
+    }
+    assert_eq!(checkout.asked(&["run", "ls"]), ["fetch", "run ls"]);
+    assert_eq!(checkout.asked(&["run", "ls"]), ["run ls"]);
+    // Others want what only tests want.
+    assert_eq!(checkout.asked(&["test"]), ["fetch --tests", "test"]);
+    assert_eq!(checkout.asked(&["prove"]), ["prove"]);
+    // Whoever asks for it is not told of an earlier failure, and nor is the next command.
+    assert_eq!(checkout.asked(&["fetch"]), ["fetch"]);
+    checkout.write("network", "");
+    assert_eq!(checkout.asked(&["run"]), ["fetch", "run"]);
+    assert_eq!(checkout.asked(&["test"]), ["fetch --tests", "test"]);
+    assert_eq!(checkout.asked(&["test"]), ["test"]);
+}
+
+#[test]
 fn what_root_has_made_is_named_to_others() {
     if !rustix::process::geteuid().is_root() {
         return;
