@@ -825,6 +825,8 @@ fn machine_tests(
     let tested = wanted.clone();
     let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &wanted) {
         Ok(built) => built,
+        // It waited for another build, and the user has ended the whole call.
+        Err(_) if signals::caught().is_some() => return Ok(()),
         Err(error) => {
             for (config, run) in configs {
                 let name = format!("build/{}/programs", config.name());
@@ -854,6 +856,7 @@ fn machine_tests(
                     }
                 }
             }
+            Err(_) if signals::caught().is_some() => return Ok(()),
             Err(error) => add(
                 &configs[0].1.report,
                 "build/forgetful/programs",
