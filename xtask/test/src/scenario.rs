@@ -330,8 +330,8 @@ impl<'a> Ctx<'a> {
         self.config.name()
     }
 
-    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. Left out where the host lacks
-    /// what the comparison needs.
+    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. Left out
+    /// where the host lacks what the comparison needs.
     pub fn packages(&mut self) -> Result<(), Failure> {
         self.packages_unless(packages::without_reference())
     }
