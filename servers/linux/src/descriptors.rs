@@ -71,10 +71,9 @@ impl Descriptors {
 
     /// Those from a number on, in their order.
     pub fn from(&self, first: u32) -> impl Iterator<Item = (u32, &Fd)> {
-        let behind = self.by_number.iter().skip(first as usize);
-        (first..)
-            .zip(behind)
-            .filter_map(|(fd, entry)| Some((fd, entry.as_ref()?)))
+        // Counted from 0, and not from `first`: behind the highest number there is no next one.
+        let behind = self.by_number.iter().enumerate().skip(first as usize);
+        behind.filter_map(|(fd, entry)| Some((fd as u32, entry.as_ref()?)))
     }
 
     /// All of them, in the order of their numbers.
@@ -159,6 +158,9 @@ mod tests {
             let behind: Vec<u32> = table.from(fd).map(|(fd, _)| fd).collect();
             let expected: Vec<u32> = map.range(fd..).map(|(fd, _)| *fd).collect();
             assert_eq!(behind, expected);
+            for first in [1 << 31, u32::MAX - 1, u32::MAX] {
+                assert_eq!(table.from(first).count(), 0, "none from {first} on");
+            }
             assert_eq!(table.values().count(), map.len());
             assert!(
                 !matches!(table.by_number.last(), Some(None)),

@@ -286,6 +286,7 @@ static void files(void) {
     SHOW(umask(022));
     SHOW(syscall(SYS_close_range, 40, 60, 0));
     SHOW(fcntl(50, F_GETFD));
+    SHOW(syscall(SYS_close_range, ~0u, ~0u, 0)); SHOW(syscall(SYS_close_range, ~0u - 1, ~0u, 4));
     SHOW(open("unlinked", O_RDWR | O_CREAT, 0600) >= 0);
     SHOW(unlink("unlinked"));
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -64,7 +64,7 @@ static int is_end(long call) {
 /* Any call with any arguments. */
 static void calls(void) {
     for (int n = 0; n < 20000; n++) {
-        long call = number() % 340;
+        long call = number() % 470;
         if (is_end(call) && number() % 200) continue;
         for (unsigned i = 0; i < sizeof page; i += 8)
             if (number() % 64 == 0) *(uint64_t *)(page + i) = word();
