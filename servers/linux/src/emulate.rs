@@ -459,11 +459,7 @@ impl Caller<'_> {
     /// What is kept of this call from its earlier attempts.
     pub fn wait(&mut self) -> &mut Wait {
         let key = self.key();
-        self.p.task.wait.get_or_insert(Wait {
-            key,
-            deadline: None,
-            progress: 0,
-        })
+        self.p.task.wait.get_or_insert(Wait::new(key))
     }
 
     /// How much of this call its earlier attempts have done.
@@ -616,7 +612,11 @@ pub fn answer(
         }
         Err(Stop::Replaced) => None,
         Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
-            None => return Outcome::Park(wake).into(),
+            None => {
+                // Whoever saves it now saves that it waits: `interrupt` asks for that in the restored one.
+                task.wait.get_or_insert(Wait::new(key_of(entry)));
+                return Outcome::Park(wake).into();
+            }
             Some(Interruption::Done(value)) => Some(value),
             Some(_) if traced => {
                 // What is kept of it is there when it begins again.
@@ -1055,7 +1055,7 @@ fn go_traced(
     Outcome::Go { registers, fpu }
 }
 
-/// Delivers pending signals to a thread that runs. It has been stopped outside of any call.
+/// Delivers pending signals to a thread that runs. It has been stopped outside of any call, as far as the kernel knows.
 pub fn interrupt(
     task: &mut Task,
     system: &mut System,
@@ -1103,6 +1103,14 @@ pub fn interrupt(
                 system.leave_queues(task.tid);
             }
         }
+    } else if makes_again && !is_killed && !system.is_traced(task.tid) {
+        // It was restored amid a call that waits, and is about to make that again. The call is what the signal meets: it
+        // fails, begins again, says what it has done, or goes on ([`interruption`]). Were the handler first, the calls of
+        // that would make void what is kept of this one, which would begin afresh behind it.
+        return Outcome::Go {
+            registers,
+            fpu: None,
+        };
     }
     go(task, system, host, registers, None)
 }

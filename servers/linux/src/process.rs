@@ -548,6 +548,18 @@ pub struct Wait {
     pub progress: u64,
 }
 
+impl Wait {
+    /// Of a call of which nothing is done yet.
+    #[must_use]
+    pub const fn new(key: CallKey) -> Self {
+        Wait {
+            key,
+            deadline: None,
+            progress: 0,
+        }
+    }
+}
+
 /// User and group numbers: real, effective, saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]

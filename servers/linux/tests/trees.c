@@ -79,6 +79,36 @@ static void lent(void) {
     }
 }
 
+static volatile int came;
+
+static void comes(int number) { came += number == SIGUSR1; }
+
+/* Who waits for a signal, with a mask for that, has each one once, whenever that comes: both would wait for ever otherwise. */
+static void woken(void) {
+    enum { TURNS = 60 };
+    int ends[2];
+    sigset_t one, none;
+    sigemptyset(&none), sigemptyset(&one), sigaddset(&one, SIGUSR1);
+    CHECK(pipe(ends) == 0 && sigprocmask(SIG_BLOCK, &one, 0) == 0);
+    signal(SIGUSR1, comes);
+    pid_t child = fork();
+    if (!child) {
+        for (char turn = 0; turn < TURNS; turn++) {
+            CHECK(sigsuspend(&none) == -1 && errno == EINTR && came == turn + 1);
+            CHECK(write(ends[1], &turn, 1) == 1);
+        }
+        _exit(came);
+    }
+    for (char turn = 0, told; turn < TURNS; turn++) {
+        nap(300);
+        CHECK(kill(child, SIGUSR1) == 0 && read(ends[0], &told, 1) == 1 && told == turn);
+    }
+    printf("woken: %x\n", status_of(child));
+    close(ends[0]), close(ends[1]);
+    signal(SIGUSR1, SIG_DFL);
+    CHECK(sigprocmask(SIG_UNBLOCK, &one, 0) == 0);
+}
+
 static volatile int shared_word;
 static int ends[2];
 
@@ -260,6 +290,6 @@ int main(void) {
     signal(SIGPIPE, SIG_IGN);
     /* Children do not print again what waits to be printed. */
     setvbuf(stdout, 0, _IONBF, 0);
-    offsets(), lent(), cloned(), rights(), watched(), threads(), families(), fifos();
+    offsets(), lent(), woken(), cloned(), rights(), watched(), threads(), families(), fifos();
     return 0;
 }

@@ -20,10 +20,14 @@ fn word(host: &mut Fake, at: u64) -> u64 {
 /// A process that handles [`USR1`].
 fn handling(host: &mut Fake, flags: u64) -> One {
     let mut process = example(host);
+    handle(&mut process, host, flags);
+    process
+}
+
+fn handle(process: &mut One, host: &mut Fake, flags: u64) {
     words(host, EXAMPLE, &[HANDLER, SA_RESTORER | flags, EXAMPLE, 0]);
     let act = [u64::from(USR1), EXAMPLE, 0, 8];
     assert_eq!(process.result(host, nr::rt_sigaction, &act), 0);
-    process
 }
 
 fn send(process: &mut One, signal: u32) {
@@ -176,6 +180,117 @@ fn who_is_killed_waits_for_nothing() {
         matches!(outcome, Outcome::End(Status::Killed(9))),
         "SIGKILL ends every wait: {outcome:?}"
     );
+}
+
+/// A signal comes to a restored process before it has made the call again amid which it was saved: what that call comes to.
+fn met_by_a_signal(process: &mut One, host: &mut Fake, entry: &Registers) -> Outcome {
+    send(process, USR1);
+    let One { task, system } = process;
+    let outcome = emulate::interrupt(task, system, host, entry);
+    let rule = "S3: a restored call is what a signal meets";
+    assert_eq!(go(outcome), *entry, "{rule}");
+    process.call(host, entry)
+}
+
+/// What the handler returns to, which begins with these registers: where, and with which value.
+fn behind_handler(host: &mut Fake, came: &Registers, entry: &Registers, value: i64) -> bool {
+    assert_eq!(came.rip, HANDLER);
+    let all = frame(host, came);
+    all.contains(&(entry.rip + 2)) && !all.contains(&entry.rip) && all.contains(&(value as u64))
+}
+
+/// Who was saved amid a call that waits meets a signal as he would have without that: it does not run before the call is
+/// made again, which would wait for another one then.
+#[test]
+fn a_restored_call_is_interrupted_like_any_other() {
+    const MASK: u64 = EXAMPLE + 0xa00;
+    const TIME: u64 = EXAMPLE + 0xa10;
+    for restarts in [false, true] {
+        let mut host = Fake::new();
+        let flags = if restarts { SA_RESTART } else { 0 };
+        let mut process = handling(&mut host, flags);
+        let [from, _to] = pipe(&mut process, &mut host);
+        words(&mut host, MASK, &[0]);
+        words(&mut host, TIME, &[5, 0]);
+        process.task.signals.mask = bit(USR1);
+        let waits = [
+            registers(nr::rt_sigsuspend, &[MASK, 8]),
+            registers(nr::ppoll, &[EXAMPLE, 0, TIME, MASK, 8]),
+            registers(nr::pause, &[]),
+            registers(nr::nanosleep, &[TIME, 0]),
+            registers(nr::read, &[from, EXAMPLE, 1]),
+        ];
+        for entry in waits {
+            if entry.rax == nr::pause {
+                process.task.signals.mask = 0;
+            }
+            let outcome = process.call(&mut host, &entry);
+            assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+            let saved = process.save(&mut host).unwrap();
+            let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+            let came = go(met_by_a_signal(&mut again, &mut host, &entry));
+            let begins_again = restarts && entry.rax == nr::read;
+            let fails = behind_handler(&mut host, &came, &entry, EINTR.rax() as i64);
+            assert_eq!(fails, !begins_again, "call {}", entry.rax);
+            // One that nothing holds back.
+            let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+            send(&mut again, sig::KILL);
+            let One { task, system } = &mut again;
+            let outcome = emulate::interrupt(task, system, &mut host, &entry);
+            assert!(matches!(outcome, Outcome::End(Status::Killed(9))));
+        }
+    }
+}
+
+/// What a call has done that was saved amid it is done once: a child that was started, bytes that were sent.
+#[test]
+fn a_restored_call_keeps_what_it_has_done() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    handle(&mut process, &mut host, SA_RESTART);
+    let pair = [1, 1, 0, EXAMPLE + 0x800];
+    assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
+    let socket = word(&mut host, EXAMPLE + 0x800) & 0xffff_ffff;
+    let send = registers(nr::sendto, &[socket, AT, LARGE, 0, 0, 0]);
+    let outcome = process.call(&mut host, &send);
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    let sent = process.task.wait.unwrap().progress;
+    assert!(sent > 0 && sent < LARGE);
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    let mut on_stack = send;
+    on_stack.rsp = AT + 2 * LARGE;
+    again.task.wait.as_mut().unwrap().key[1] = on_stack.rsp;
+    let came = go(met_by_a_signal(&mut again, &mut host, &on_stack));
+    let rule = "S3: what is sent is sent once";
+    let says = behind_handler(&mut host, &came, &send, sent as i64);
+    assert!(says, "{rule}");
+
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, SA_RESTART);
+    let vfork = registers(nr::vfork, &[]);
+    let outcome = process.call(&mut host, &vfork);
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    let child = child_of(&mut process, &mut host);
+    let tasks = [(FIRST, &process.task), (0x200, &child)];
+    let saved = save(&tasks, None, &process.system, &mut host).unwrap();
+    let mut system = System::new();
+    let root = system.create(None).unwrap();
+    let adopted = part::adopt(&saved, (1, 0), 0, root, &mut system, &mut host).unwrap();
+    let mut tasks: Vec<Task> = adopted.tasks.into_iter().map(|one| one.task).collect();
+    tasks.sort_by_key(|task| task.pid != root);
+    let mut child = tasks.pop().unwrap();
+    let task = tasks.pop().unwrap();
+    let mut again = One { task, system };
+    let outcome = met_by_a_signal(&mut again, &mut host, &vfork);
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    let rule = "S3: vfork starts one child";
+    assert!(host.born.is_empty(), "{rule}");
+    let exit = registers(nr::exit, &[0]);
+    emulate::call(&mut child, &mut again.system, &mut host, &exit);
+    let came = go(again.call(&mut host, &vfork));
+    let number = i64::from(child.number);
+    assert!(behind_handler(&mut host, &came, &vfork, number), "{rule}");
 }
 
 /// Of a process that is not there nothing is kept, whoever asks.
