@@ -798,7 +798,7 @@ impl System {
             Said::Unsent(_) => {
                 (linked.sends, linked.mute) = (false, true);
                 if linked.at_end {
-                    self.fail(link, EPIPE);
+                    self.is_done(link);
                 }
             }
             Said::Failed(Error::Exists) if stage == Stage::Asked && self.tries_another(link) => {}
@@ -899,6 +899,15 @@ impl System {
                 self.end_link(link);
                 self.set_error(near, errno);
             }
+        }
+    }
+
+    /// Nothing more comes and nothing more can be sent, so the link is over. The thread, which has said each of the two for
+    /// itself, still has its socket.
+    fn is_done(&mut self, link: Link) {
+        if let Some(near) = self.outside.all.get(&link).map(|linked| linked.near) {
+            self.close_link(link, Ask::Close);
+            self.set_error(near, EPIPE);
         }
     }
 
@@ -1003,7 +1012,7 @@ impl System {
         if bytes.is_empty() {
             linked.at_end = true;
             if linked.mute {
-                self.fail(link, EPIPE);
+                self.is_done(link);
             } else if let Some(far) = far {
                 self.shut_socket(far, false, true);
             }

@@ -4,6 +4,7 @@ use super::*;
 use crate::outside::{Answer, Ask, Here, Link, Place, Request, Requests, Said, Stage};
 use crate::socket::{mapped, Style};
 use crate::system::Payer;
+use alloc::collections::BTreeSet;
 use proto::Error;
 
 const ADDRESS: u64 = 0x10_0000;
@@ -310,6 +311,38 @@ fn who_is_refused_is_told() {
     assert_eq!(process.asked(), []);
 }
 
+/// A connection that is over in both directions, one after the other, is one that the thread still has: it is told to end
+/// it, and until it has it counts.
+#[test]
+fn who_is_cut_off_both_ways_leaves_no_socket() {
+    for comes_first in [true, false] {
+        let (mut host, mut process) = machine();
+        let (fd, link) = process.connected(&mut host);
+        assert_eq!(process.result(&mut host, nr::write, &[fd, BYTES, 8]), 8);
+        assert_eq!(process.asked(), [Ask::Write(vec![0; 8])]);
+        let (mut first, mut second) = (Said::Read(Vec::new()), Said::Unsent(Error::Reset));
+        if !comes_first {
+            core::mem::swap(&mut first, &mut second);
+        }
+        process.says(link, first);
+        assert_eq!(process.asked(), []);
+        process.says(link, second);
+        let rule = "S2: what the thread has it is told to close";
+        let requests = process.system.take_requests();
+        let asked: Vec<_> = requests.iter().map(|one| (one.link, &one.what)).collect();
+        assert_eq!(asked, [(link, &Ask::Close)], "{rule}");
+        let broken = EPIPE.rax() as i64;
+        let send = [fd, BYTES, 8, 0x4000, 0, 0];
+        assert_eq!(process.result(&mut host, nr::sendto, &send), broken);
+        process.result(&mut host, nr::close, &[fd]);
+        assert_eq!(process.asked(), []);
+        let counted = |process: &One| process.system.counted_things(Thing::Outside);
+        assert_eq!(counted(&process), 1, "S2: it counts until it is closed");
+        process.says(link, Said::Closed);
+        assert_eq!((counted(&process), process.system.outside.count()), (0, 0));
+    }
+}
+
 /// A socket that listens at all addresses: descriptor and link.
 fn listening(host: &mut Fake, process: &mut One) -> (u64, Link) {
     let fd = process.result(host, nr::socket, &[2, STREAM, 0]) as u64;
@@ -613,13 +646,46 @@ fn ports_are_taken_again_after_a_restore() {
     }
 }
 
-/// Whatever a program does, and whatever the network answers in whatever order: nothing panics, queues are bounded, nothing is left.
+/// The links of which the network's thread has a socket.
+#[derive(Default)]
+struct Has {
+    open: BTreeSet<Link>,
+    /// What was asked for these before and not begun is not begun any more.
+    closed: BTreeSet<Link>,
+}
+
+impl Has {
+    /// The thread says this of what it was asked for.
+    fn says(&mut self, link: Link, said: &Said) {
+        match said {
+            Said::Closed => {
+                self.open.remove(&link);
+                self.closed.insert(link);
+            }
+            Said::Bound(_) | Said::Begun(..) if !self.closed.contains(&link) => {
+                self.open.insert(link);
+            }
+            Said::Came(next, ..) => {
+                self.open.insert(*next);
+            }
+            // It closes what did not work.
+            Said::Failed(_) | Said::Nowhere | Said::Silence | Said::Down => {
+                self.open.remove(&link);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whatever a program does, and whatever the network answers in whatever order: nothing panics, queues are bounded, nothing is left,
+/// neither here nor with the network's thread.
 #[test]
 fn wild_networks_leave_nothing() {
     for seed in 0..80 {
         let mut random = Rng::with_seed(seed);
         let (mut host, mut process) = machine();
         let mut open: Vec<Request> = Vec::new();
+        let mut thread = Has::default();
         let places: [([u8; 4], u16); 5] = [
             ([10, 0, 3, 2], 80),
             ([127, 0, 0, 1], 7),
@@ -658,34 +724,45 @@ fn wild_networks_leave_nothing() {
                     (_, Ask::Finish(_) | Ask::Close) => Said::Closed,
                     (0, _) => Said::Down,
                     (1, _) => Said::Failed(Error::Exists),
-                    (2, Ask::Write(_) | Ask::Send(..)) => Said::Unsent(Error::Reset),
+                    (2 | 5 | 6, Ask::Write(_) | Ask::Send(..)) => Said::Unsent(Error::Reset),
                     (2, _) => Said::Nowhere,
                     (3, _) => Said::Failed(Error::Reset),
                     (_, Ask::Bind { .. }) => Said::Bound(here()),
                     (n, Ask::Connect(_)) if n % 2 == 0 => Said::Begun(50_000, here()),
                     (_, Ask::Connect(_)) => {
-                        process.says(link, Said::Begun(50_000, here()));
+                        let begun = Said::Begun(50_000, here());
+                        thread.says(link, &begun);
+                        process.says(link, begun);
                         Said::Connected
                     }
                     (_, Ask::Listen(_)) => Said::Listening,
                     (_, Ask::Accept { next }) => Said::Came(next, (OTHER.0, 5000), here()),
-                    (4, Ask::Read(_)) => Said::Read(Vec::new()),
+                    (4..=6, Ask::Read(_)) => Said::Read(Vec::new()),
                     (_, Ask::Read(most)) => Said::Read(vec![7; random.usize(1..=most)]),
                     (_, Ask::Receive) => Said::Received(OTHER, vec![7; random.usize(..1472)]),
                     (_, Ask::Write(_) | Ask::Send(..) | Ask::Shut) => Said::Written,
                 };
+                thread.says(link, &said);
                 process.says(link, said);
                 open.extend(process.system.take_requests());
             }
             assert!(process.system.sockets_are_bounded(), "seed {seed}");
         }
         process.close_all(&mut host);
+        open.extend(process.system.take_requests());
         for Request { link, what, .. } in &open {
             if matches!(what, Ask::Finish(_) | Ask::Close) {
+                thread.says(*link, &Said::Closed);
                 process.says(*link, Said::Closed);
             }
         }
-        process.asked();
+        assert_eq!(process.asked(), [], "seed {seed}");
+        let rule = "S2: whatever the thread has it was told to close";
+        assert!(
+            thread.open.is_empty(),
+            "seed {seed}: {rule}: {:?}",
+            thread.open
+        );
         assert!(process.system.has_no_sockets(), "seed {seed}");
         assert_eq!(process.system.outside.count(), 0, "seed {seed}");
         assert_eq!(process.system.counted_things(Thing::Outside), 0);
