@@ -274,7 +274,13 @@ impl Pty {
     /// Whether the master can write.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.ready.len() + self.edit.len() < INPUT || self.least().is_none()
+        let used = self.ready.len() + self.edit.len();
+        match self.least() {
+            Some(_) => used < INPUT,
+            // Of a line that is too long the rest is lost, and its end still comes. Where lines wait that need not be:
+            // there is room again when somebody has read one.
+            None => self.lines.is_empty() || used + 1 < INPUT && self.lines.len() < INPUT,
+        }
     }
 
     /// Writes output: how many of the bytes.
@@ -783,6 +789,25 @@ mod tests {
         set(&mut pty, 3, linux::ISIG, 0);
         assert_eq!(pty.input(b"\x03\n"), (2, vec![]));
         assert_eq!(pty.read(9), b"\x03\n");
+    }
+
+    /// Where lines wait that nobody reads, who types waits: nothing that was taken is lost, whatever was taken of a line.
+    #[test]
+    fn lines_that_wait_are_not_lost() {
+        let mut pty = pty();
+        set(&mut pty, 3, linux::ECHO, 0);
+        let line = b"0123456789\n";
+        let all: vec::Vec<u8> = line.iter().copied().cycle().take(22_000).collect();
+        let (mut typed, mut read) = (0, vec![]);
+        while read.len() < all.len() {
+            typed += pty.input(&all[typed..]).0;
+            let rule = "where lines wait there is an end of what is taken";
+            assert!(pty.ready.len() + pty.edit.len() < INPUT, "{rule}");
+            assert_eq!(pty.has_room(), typed == all.len(), "{rule}");
+            assert!(pty.is_readable());
+            read.extend(pty.read(100));
+        }
+        assert_eq!(read, all, "no byte is lost");
     }
 
     /// Whatever is typed, written, set and read: there is a bound, and what is told of is there.
