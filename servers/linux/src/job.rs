@@ -152,8 +152,10 @@ impl System {
         signal: u32,
         ignores: bool,
     ) -> Option<Result<(), Errno>> {
-        let group = self.find(pid)?.group;
-        if self.foreground(pid) == group {
+        let own = self.find(pid)?;
+        // To a session of its own the console is no terminal, and whatever is open may be used.
+        let is_terminal = own.session == CONSOLE_SESSION;
+        if !is_terminal || self.foreground(pid) == own.group {
             return None;
         }
         Some(self.stop_background(pid, signal, ignores))

@@ -2637,6 +2637,16 @@ fn the_console_belongs_to_the_group_that_has_it() {
     system.set_foreground(process.task.pid, group).unwrap();
     parks(&mut child, system, &mut host, &read);
     assert!(system.take_sent().is_empty());
+    // To who is of another session (`setsid`) it is no terminal: he waits for input, and nothing else.
+    let fork = registers(nr::fork, &[]);
+    returns(&mut child, system, &mut host, &fork);
+    let mut other = host.born.pop().unwrap().task;
+    let leads = registers(nr::setsid, &[]);
+    let number = i64::from(other.number);
+    assert_eq!(returns(&mut other, system, &mut host, &leads), number);
+    assert_ne!(system.foreground(other.pid), other.number);
+    parks(&mut other, system, &mut host, &read);
+    assert!(system.take_sent().is_empty());
 }
 
 /// Bytes of the area in which the tests of long calls have their buffers.
