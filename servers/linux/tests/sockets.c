@@ -718,6 +718,30 @@ static void listed(void) {
     close(p[1]);
 }
 
+/* Says to be this one. */
+static ssize_t claim(int fd, pid_t pid, uid_t uid, gid_t gid) {
+    char control[CMSG_SPACE(sizeof(struct ucred))] = {0};
+    struct iovec vector = {"me", 2};
+    struct msghdr message = {0, 0, &vector, 1, control, sizeof control, 0};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_CREDENTIALS, head->cmsg_len = CMSG_LEN(sizeof(struct ucred));
+    memcpy(CMSG_DATA(head), &(struct ucred){pid, uid, gid}, sizeof(struct ucred));
+    return checked(sendmsg(fd, &message, MSG_NOSIGNAL));
+}
+
+/* Root says to be whom he likes; who was root is one of his own. It is root no more then. */
+static void claims(void) {
+    puts("-- claims");
+    int s[2];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, s);
+    SHOW(claim(s[0], getpid(), 0, 0)), SHOW(claim(s[0], getpid(), 1, 2)), SHOW(claim(s[0], 0x3fffffff, 0, 0));
+    SHOW(setresgid(17, 18, 19)), SHOW(setresuid(7, 8, 9));
+    SHOW(claim(s[0], getpid(), 7, 17)), SHOW(claim(s[0], getpid(), 8, 19)), SHOW(claim(s[0], getpid(), 9, 18));
+    SHOW(claim(s[0], getpid(), 0, 17)), SHOW(claim(s[0], getpid(), 7, 0)), SHOW(claim(s[0], getpid(), 1, 2));
+    SHOW(claim(s[0], 1, 7, 17)), SHOW(claim(s[0], 0x3fffffff, 7, 17));
+    close(s[0]), close(s[1]);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (count > 1 && !strcmp(arguments[1], "many")) {
@@ -728,6 +752,7 @@ int main(int count, char **arguments) {
         rights();
         ports();
         listed();
+        claims();
     }
     fflush(stdout);
     return 0;

@@ -426,12 +426,18 @@ fn control(
                 if body.len() != 12 {
                     return Err(EINVAL.into());
                 }
-                let number = u32_at(body, 0);
-                // Everybody may say to be somebody else, who is there.
+                let [number, uid, gid] = [0, 4, 8].map(|at| u32_at(body, at));
+                let own = c.p.task.number;
+                let ids = &c.process().ids;
+                // Who is root may say to be somebody else, who is there; others only which of their own numbers they mean.
+                let is_own = number == own && ids.uid.contains(&uid) && ids.gid.contains(&gid);
+                if ids.uid[1] != 0 && !is_own {
+                    return Err(EPERM.into());
+                }
                 if c.s.those(c.p.task.pid, Which::Number(number)).is_empty() {
                     return Err(ESRCH.into());
                 }
-                *sender = Sender(number, u32_at(body, 4), u32_at(body, 8));
+                *sender = Sender(number, uid, gid);
             }
             _ => return Err(EINVAL.into()),
         }
