@@ -629,9 +629,14 @@ impl System {
             }
         }
         let socket = self.sockets.all.get_mut(&id).ok_or(EINVAL)?;
-        socket.backlog = backlog.min(MAX_BACKLOG);
+        let before = core::mem::replace(&mut socket.backlog, backlog.min(MAX_BACKLOG));
         socket.owner = owner;
+        let has_more_room = socket.backlog > before;
         self.outside.happens(socket.link);
+        if has_more_room {
+            // For whoever waits until he can connect. Nothing has come for who accepts.
+            self.wake_for(Key::Socket(id), 0);
+        }
         Ok(())
     }
 

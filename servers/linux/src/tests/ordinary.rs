@@ -518,3 +518,39 @@ fn many_files_are_written_back_in_turns() {
     let done = one.call(&mut host, &sync);
     assert!(matches!(done, Outcome::Go { registers, .. } if registers.rax == 0));
 }
+
+/// Who waits until he can connect hears that there is more room where he waits.
+#[test]
+fn a_longer_queue_wakes_who_waits_to_connect() {
+    const NAME: u64 = 0x10_0000;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(NAME, b"\x01\0\0name").unwrap();
+    let socket =
+        |process: &mut One, host: &mut Fake| process.result(host, nr::socket, &[1, 1, 0]) as u64;
+    let listener = socket(&mut process, &mut host);
+    assert_eq!(process.result(&mut host, nr::bind, &[listener, NAME, 7]), 0);
+    assert_eq!(process.result(&mut host, nr::listen, &[listener, 0]), 0);
+    let first = socket(&mut process, &mut host);
+    assert_eq!(process.result(&mut host, nr::connect, &[first, NAME, 7]), 0);
+    let second = socket(&mut process, &mut host);
+    let connect = registers(nr::connect, &[second, NAME, 7]);
+    let Outcome::Park(wake) = process.call(&mut host, &connect) else {
+        panic!("the queue is full")
+    };
+    let is_woken = |process: &mut One, wake: &emulate::Wake| {
+        let woken = process.system.take_woken();
+        woken.iter().any(|(key, _)| wake.keys.contains(key))
+    };
+    is_woken(&mut process, &wake);
+    let listen = |process: &mut One, host: &mut Fake, most| {
+        process.result_beside(host, nr::listen, &[listener, most])
+    };
+    assert_eq!(listen(&mut process, &mut host, 0), 0);
+    assert!(!is_woken(&mut process, &wake));
+    assert_eq!(listen(&mut process, &mut host, 1), 0);
+    assert!(is_woken(&mut process, &wake), "A8: a lost wake-up");
+    assert!(
+        matches!(process.call(&mut host, &connect), Outcome::Go { registers, .. } if registers.rax == 0)
+    );
+}
