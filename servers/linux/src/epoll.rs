@@ -102,6 +102,18 @@ const fn kept(events: u32) -> u32 {
     events | ALWAYS
 }
 
+/// By which events somebody hears of what he watches for: what happens is told of by the events without bands.
+const fn told_of(events: u32) -> u32 {
+    let mut told = events;
+    if events & (linux::EPOLLRDNORM | linux::EPOLLRDBAND) != 0 {
+        told |= linux::EPOLLIN;
+    }
+    if events & (linux::EPOLLWRNORM | linux::EPOLLWRBAND) != 0 {
+        told |= linux::EPOLLOUT;
+    }
+    told
+}
+
 impl Epolls {
     /// What has this key may be ready for these events. Instances that may be ready then are noted.
     pub fn happened(&mut self, key: Key, events: u32, woken: &mut Vec<(Key, u32)>) {
@@ -249,7 +261,7 @@ impl Instance {
         let Some(watch) = self.watches.get(&id) else {
             return false;
         };
-        if watch.events & events & !PRIVATE == 0 {
+        if told_of(watch.events) & events & !PRIVATE == 0 {
             return false;
         }
         self.put(id, false);

@@ -88,6 +88,22 @@ static void epolls(void) {
     found(e, 16, 0);
     SHOW(read(p[0], &event, 1));
     found(e, 16, 0);
+    puts("by the names with bands only");
+    int named = epoll_create1(0), q[2];
+    pipe2(q, O_NONBLOCK);
+    SHOW(watch(named, ADD, q[0], EPOLLRDNORM, 1));
+    found(named, 16, 0);
+    write(q[1], "a", 1);
+    found(named, 16, 0);
+    SHOW(watch(named, MOD, q[0], EPOLLRDBAND, 1));
+    found(named, 16, 0);
+    char page[4096] = "";
+    while (write(q[1], page, sizeof page) > 0) {}
+    SHOW(watch(named, ADD, q[1], EPOLLWRNORM, 2));
+    found(named, 16, 0);
+    while (read(q[0], page, sizeof page) > 0) {}
+    found(named, 16, 0);
+    close(named), close(q[0]), close(q[1]);
     puts("edges");
     SHOW(watch(e, MOD, p[0], EPOLLIN | EPOLLET, 4));
     found(e, 16, 0);
