@@ -160,13 +160,27 @@ pub(crate) fn linux_shell_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
         .type_after("Stopped", "")
         .type_after("# ", "hello from-sh\r")
         .type_after("hello, from-sh", "")
+        // What `stty` sets, a program of its own, is so for who reads next.
+        .type_after("# ", "stty -echo; echo say\"\"-it; read x; stty echo; echo got-$x\r")
+        .type_after("say-it", "sec-ret\r")
+        .type_after("got-sec-ret", "")
+        .type_after("# ", "stty -icanon min 1; echo a\"\"-key; dd bs=1 count=1 2> /dev/null; stty icanon; echo -end\r")
+        .type_after("a-key", "k")
+        .type_after("k-end", "")
+        .type_after("# ", "setsid -w head -n 1\r")
+        .type_after("setsid -w head -n 1", "of another session\r")
+        .type_after("of another session\nof another session\n", "")
         .type_after("# ", "exit 6\r")
         .type_after("You have stopped jobs", "")
         .type_after("# ", "exit 6\r")
         .type_after("$ ", "exit\r");
     let output = ctx.run(run)?;
     output.expect_status(6)?;
-    Ok(())
+    let text = output.text();
+    match text.matches("sec-ret").count() {
+        1 => Ok(()),
+        _ => Err(format!("what nobody is to see was shown:\n{text}")),
+    }
 }
 
 /// Linux programs start native ones, which have the power that the line was given, and none more.

@@ -1,8 +1,8 @@
 //! The line discipline: what arrives on the line becomes lines, echo and events.
 //!
 //! In cooked mode [`Line`] gathers a line, lets its last part be erased, and hands it out when it
-//! is complete; Ctrl-C and Ctrl-Z become events. In raw mode bytes wait as they came. What was not
-//! read yet when the mode changes is not lost: it is treated as if it came in the new mode.
+//! is complete; Ctrl-C and Ctrl-Z become events. In quiet mode nothing of that is shown. In raw mode bytes wait as they
+//! came. What was not read yet when the mode changes is not lost: it is treated as if it came in the new mode.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -33,9 +33,9 @@ pub struct Line {
     mode: Mode,
     /// Raw mode: what arrived.
     raw: VecDeque<u8>,
-    /// Cooked mode: the line that is being typed.
+    /// By lines: the line that is being typed.
     typed: Vec<u8>,
-    /// Cooked mode: the bytes of complete lines.
+    /// By lines: the bytes of complete lines.
     waiting: VecDeque<u8>,
     /// How long each of these lines is, which is at most [`MAX_LINE`]. One without any byte is an end of input.
     lines: VecDeque<u16>,
@@ -55,6 +55,13 @@ impl Line {
             waiting: VecDeque::new(),
             lines: VecDeque::new(),
             events: VecDeque::new(),
+        }
+    }
+
+    /// Shows what was typed, unless that is to be seen by nobody.
+    fn echo(&self, bytes: &[u8], output: &mut Output) {
+        if self.mode != Mode::Quiet {
+            output.echo(bytes);
         }
     }
 
@@ -96,7 +103,7 @@ impl Line {
         }
         match byte {
             b'\r' | b'\n' if self.queued() < CAPACITY => {
-                output.echo(b"\n");
+                self.echo(b"\n", output);
                 self.typed.push(b'\n');
                 self.complete();
                 return true;
@@ -116,14 +123,14 @@ impl Line {
                 }
             }
             _ if self.typed.len() == MAX_LINE - 1 || self.queued() >= CAPACITY => {
-                output.echo(&[BELL])
+                self.echo(&[BELL], output)
             }
             _ => {
                 self.typed.push(byte);
                 if is_control(byte) {
-                    output.echo(&[b'^', byte ^ 0x40]);
+                    self.echo(&[b'^', byte ^ 0x40], output);
                 } else {
-                    output.echo(&[byte]);
+                    self.echo(&[byte], output);
                 }
             }
         }
@@ -136,7 +143,7 @@ impl Line {
         if self.interactive {
             self.lines.clear();
             self.waiting.clear();
-            output.echo(echo);
+            self.echo(echo, output);
         }
         if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
@@ -159,11 +166,11 @@ impl Line {
         while let Some(byte) = self.typed.pop() {
             // A character of several bytes takes one place: it goes with its first byte.
             if byte & 0xc0 != 0x80 {
-                output.echo(if is_control(byte) {
-                    b"\x08 \x08\x08 \x08"
-                } else {
-                    b"\x08 \x08"
-                });
+                let shown: &[u8] = match is_control(byte) {
+                    true => b"\x08 \x08\x08 \x08",
+                    false => b"\x08 \x08",
+                };
+                self.echo(shown, output);
                 return;
             }
         }
@@ -186,7 +193,7 @@ impl Line {
 
     /// Reads at most `length` bytes that came in raw mode.
     pub fn read_raw(&mut self, length: usize) -> Option<Vec<u8>> {
-        if self.mode == Mode::Cooked || self.raw.is_empty() {
+        if self.mode != Mode::Raw || self.raw.is_empty() {
             return None;
         }
         let count = length.min(self.raw.len());
@@ -196,11 +203,11 @@ impl Line {
     /// Whether there is something to read in this mode.
     #[must_use]
     pub fn is_readable(&self, mode: Mode) -> bool {
-        mode == self.mode
-            && match mode {
-                Mode::Raw => !self.raw.is_empty(),
-                Mode::Cooked => !self.lines.is_empty(),
-            }
+        match (mode, self.mode) {
+            (Mode::Raw, Mode::Raw) => !self.raw.is_empty(),
+            (Mode::Raw, _) | (_, Mode::Raw) => false,
+            _ => !self.lines.is_empty(),
+        }
     }
 
     /// Sets the mode. Returns whether there is something new to read, or an event.
@@ -208,9 +215,11 @@ impl Line {
         if mode == self.mode {
             return false;
         }
-        self.mode = mode;
+        let before = core::mem::replace(&mut self.mode, mode);
         match mode {
-            Mode::Cooked => {
+            // Lines they are before and now.
+            Mode::Cooked | Mode::Quiet if before != Mode::Raw => false,
+            Mode::Cooked | Mode::Quiet => {
                 let raw = core::mem::take(&mut self.raw);
                 let mut news = false;
                 for byte in raw {

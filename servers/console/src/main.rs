@@ -158,7 +158,7 @@ fn read(job: Job, mode: Mode, room: usize) -> Result<Vec<u8>, Error> {
     with(|shared| match mode {
         _ if !shared.may_read(job) => Err(Error::WouldBlock),
         Mode::Raw => shared.console.read_raw(room),
-        Mode::Cooked => shared.console.read(room),
+        Mode::Cooked | Mode::Quiet => shared.console.read(room),
     })?
 }
 

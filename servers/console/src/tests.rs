@@ -299,6 +299,37 @@ fn raw_mode_keeps_lines_from_others() {
     assert_eq!(m.console.take_event(), Some(Event::Interrupt));
 }
 
+/// What nobody is to see is read like any other line: it is edited, ended and interrupted, and nothing of that is shown.
+#[test]
+fn quiet_mode_shows_nothing_that_is_typed() {
+    let mut m = Machine::new(true);
+    m.type_in(b"seen\rand");
+    assert_eq!(m.shown(), "seen\nand");
+    // Nothing new comes of that: the lines are those that there were.
+    assert!(!m.console.set_mode(Mode::Quiet));
+    assert!(m.console.is_readable(Mode::Cooked) && m.console.is_readable(Mode::Quiet));
+    assert!(!m.console.is_readable(Mode::Raw));
+    assert_eq!(m.console.read_raw(1), Err(Error::WouldBlock));
+    assert_eq!(m.line().unwrap(), "seen\n");
+    m.type_in(b" secrex\x7f\x7fet\x01\x17more words\x15secret\r");
+    assert_eq!(m.line().unwrap(), "secret\n");
+    m.type_in(&[b'x'; 5000]);
+    m.type_in(b"\x03");
+    assert_eq!(m.console.take_event(), Some(Event::Interrupt));
+    m.type_in(b"\x04");
+    assert_eq!(m.line().unwrap(), "");
+    assert_eq!(m.shown(), "", "a password is shown");
+    // What was typed ahead as bytes is not shown either, and nothing of it is lost.
+    m.console.set_mode(Mode::Raw);
+    m.type_in(b"pass\rwo");
+    assert!(m.console.set_mode(Mode::Quiet));
+    assert_eq!(m.line().unwrap(), "pass\n");
+    assert!(!m.console.set_mode(Mode::Cooked));
+    m.type_in(b"rd\r");
+    assert_eq!(m.line().unwrap(), "word\n");
+    assert_eq!(m.shown(), "rd\n");
+}
+
 #[test]
 fn output_waits_for_a_slow_line() {
     let mut m = Machine::new(false);

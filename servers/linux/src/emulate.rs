@@ -17,6 +17,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::files::{Reply, Request};
+use services::console::Mode;
 use services::fs::{Attr, Flags, Opened};
 use services::process::Status;
 
@@ -242,12 +243,15 @@ impl Caller<'_> {
         self.p.task.signals.deliverable(of_process).is_some()
     }
 
-    /// Whether it wants console input as it arrives, instead of line by line.
-    pub fn reads_raw(&mut self) -> bool {
-        use linux_raw_sys::general::ICANON;
-        let termios = &self.process().termios;
-        let flags = |t| crate::wire::u32_at(t, 12);
-        termios.as_deref().is_some_and(|t| flags(t) & ICANON == 0)
+    /// How it reads the console, which is had to treat input so if its tree has set that: others may have had it since, or
+    /// the tree was restored.
+    pub fn console_mode(&mut self) -> Mode {
+        let settings = self.s.console_settings(self.p.task.pid);
+        let (mode, is_set) = (System::console_mode(settings), settings.is_some());
+        if is_set {
+            self.h.console_mode(mode);
+        }
+        mode
     }
 
     /// The date: nanoseconds since the beginning of 1970. It is the machine's, also for a process that was restored.
@@ -1119,9 +1123,9 @@ pub fn interrupt(
 pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
     abandon(task, system, host, &mut { MAX_ROBUST });
     let process = system.process(task.pid);
-    // A child leaves the console to its parent as it is.
-    if process.termios.is_some() && process.parent.is_none() {
-        host.console_mode(false);
+    // The tree has given the console back; a child leaves it to the others as it is.
+    if process.termios.is_some() && process.root == task.pid {
+        host.console_mode(Mode::Cooked);
     }
     system.end(task.pid, status);
     Outcome::End(status)

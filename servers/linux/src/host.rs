@@ -13,6 +13,7 @@ use crate::system::Tid;
 use crate::templates::Loaded;
 use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
+use services::console::Mode;
 
 /// There is no physical memory left for what the process wants to touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,13 +137,13 @@ pub trait Host {
 
     /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;
-    /// Reads a piece of console input, a line at a time or (`raw`) as it arrives; 0 at its end,
+    /// Reads a piece of console input, a line at a time or ([`Mode::Raw`]) as it arrives; 0 at its end,
     /// `WouldBlock` when there is none yet.
-    fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error>;
+    fn console_read(&mut self, into: &mut [u8], mode: Mode) -> Result<usize, proto::Error>;
     /// Whether [`Host::console_read`] would return something.
-    fn console_readable(&mut self, raw: bool) -> bool;
-    /// Changes how the console treats input: as it arrives (`raw`), or line by line.
-    fn console_mode(&mut self, raw: bool);
+    fn console_readable(&mut self, mode: Mode) -> bool;
+    /// Changes how the console treats input.
+    fn console_mode(&mut self, mode: Mode);
 
     /// The machine's clock in nanoseconds.
     fn now(&mut self) -> u64;

@@ -7,11 +7,13 @@
 use alloc::vec::Vec;
 use core::mem::take;
 use linux_raw_sys::general as linux;
+use services::console::Mode;
 use services::process::Pid;
 
 use crate::errno::{Errno, EPERM};
 use crate::signal::{sig, Origin};
 use crate::system::{Key, System, To, Which, CONSOLE_SESSION};
+use crate::wire::u32_at;
 
 /// What a parent has not been told yet of a child that lives: code and status of `siginfo`.
 pub type News = (u32, u32);
@@ -142,6 +144,40 @@ impl System {
         self.foregrounds.insert(root, group);
         self.wake(Key::Console);
         Ok(())
+    }
+
+    /// How the console is set for the tree of this process (`struct termios`), if one of its processes has set it. It is so
+    /// for all of them, as of one terminal, and stays when that one has ended: the root's entry has it.
+    #[must_use]
+    pub fn console_settings(&self, pid: Pid) -> Option<&[u8]> {
+        let root = self.find(pid)?.root;
+        self.find(root)?.termios.as_deref()
+    }
+
+    /// Sets the console for the tree of a process.
+    pub fn set_console(&mut self, pid: Pid, termios: Vec<u8>) {
+        let Some(root) = self.find(pid).map(|own| own.root) else {
+            return;
+        };
+        if self.find(root).is_some() {
+            self.process(root).termios = Some(termios);
+        }
+        // Who reads it reads it in this way from now on.
+        self.wake(Key::Console);
+    }
+
+    /// How these settings have input treated. Without lines nothing is shown, and every key is a byte.
+    #[must_use]
+    pub fn console_mode(settings: Option<&[u8]>) -> Mode {
+        let Some(settings) = settings else {
+            return Mode::Cooked;
+        };
+        let local = u32_at(settings, 12);
+        match local {
+            _ if local & linux::ICANON == 0 => Mode::Raw,
+            _ if local & linux::ECHO == 0 => Mode::Quiet,
+            _ => Mode::Cooked,
+        }
     }
 
     /// Stops a process that is not of the foreground and uses the console: sends its group the signal. `None` if it may go

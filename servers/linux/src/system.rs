@@ -200,7 +200,7 @@ pub struct Process {
     pub started: u64,
     /// What it set with `setrlimit`: soft and hard.
     pub limits: BTreeMap<u32, (u64, u64)>,
-    /// The `struct termios` that it has set, if it has set one.
+    /// Of the root of a tree: how that has set its console ([`System::console_settings`]).
     pub termios: Option<Vec<u8>>,
     /// What others see of it.
     #[serde(skip)]

@@ -17,6 +17,7 @@ use fastrand::Rng;
 use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use linux_raw_sys::general as linux;
+use services::console::Mode;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -83,6 +84,8 @@ struct Fake {
     calls: u32,
     /// What is written does not become durable.
     cannot_sync: bool,
+    /// How the console was to treat input, one after the other.
+    modes: Vec<Mode>,
 }
 
 impl Fake {
@@ -113,6 +116,7 @@ impl Fake {
             caller: None,
             calls: 0,
             cannot_sync: false,
+            modes: Vec::new(),
         }
     }
 
@@ -326,15 +330,17 @@ impl Host for Fake {
         Ok(bytes.len())
     }
 
-    fn console_read(&mut self, _into: &mut [u8], _raw: bool) -> Result<usize, proto::Error> {
+    fn console_read(&mut self, _into: &mut [u8], _mode: Mode) -> Result<usize, proto::Error> {
         Err(proto::Error::WouldBlock)
     }
 
-    fn console_readable(&mut self, _raw: bool) -> bool {
+    fn console_readable(&mut self, _mode: Mode) -> bool {
         false
     }
 
-    fn console_mode(&mut self, _raw: bool) {}
+    fn console_mode(&mut self, mode: Mode) {
+        self.modes.push(mode);
+    }
 
     fn now(&mut self) -> u64 {
         self.now
@@ -2647,6 +2653,70 @@ fn the_console_belongs_to_the_group_that_has_it() {
     assert_ne!(system.foreground(other.pid), other.number);
     parks(&mut other, system, &mut host, &read);
     assert!(system.take_sent().is_empty());
+}
+
+/// How a process has set the console is so for all of its tree, also when it has ended, and after a restore; until the tree
+/// gives the console back.
+#[test]
+fn the_console_is_set_for_a_tree() {
+    const SETTINGS: u64 = 0x10_0000;
+    let (get, set) = (0x5401, 0x5402);
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let description = Description {
+        kind: FileKind::Device(crate::process::Device::Console),
+        flags: open_flags::RDWR,
+        offset: 0,
+        owner: None,
+    };
+    process.files().install(0, description, false);
+    let mut settings = crate::pty::default_termios();
+    let found = |one: &mut One, host: &mut Fake| {
+        assert_eq!(one.result(host, nr::ioctl, &[0, get, SETTINGS]), 0);
+        let mut found = vec![0; crate::pty::TERMIOS];
+        host.read_memory(SETTINGS, &mut found).unwrap();
+        found
+    };
+    assert_eq!(found(&mut process, &mut host), settings);
+    let read = registers(nr::read, &[0, SETTINGS, 10]);
+    parks(&mut process.task, &mut process.system, &mut host, &read);
+    assert_eq!(host.modes, [], "who sets nothing asks for nothing");
+    // As `stty -echo` does, which is a program of its own.
+    for (off, mode) in [(linux::ECHO, Mode::Quiet), (linux::ICANON, Mode::Raw)] {
+        process.result(&mut host, nr::fork, &[]);
+        let mut child = child_of(&mut process, &mut host);
+        let local = crate::wire::u32_at(&settings, 12) & !off;
+        settings[12..16].copy_from_slice(&local.to_le_bytes());
+        host.write_memory(SETTINGS, &settings).unwrap();
+        let system = &mut process.system;
+        let sets = registers(nr::ioctl, &[0, set, SETTINGS]);
+        assert_eq!(returns(&mut child, system, &mut host, &sets), 0);
+        let rule = "what nobody is to see is not shown";
+        assert_eq!(host.modes.pop(), Some(mode), "{rule}");
+        let woken = system.take_woken();
+        assert!(woken.iter().any(|(key, _)| *key == Key::Console));
+        let exit = registers(nr::exit, &[0]);
+        let ended = emulate::call(&mut child, system, &mut host, &exit);
+        assert!(matches!(ended, Outcome::End(_)));
+        assert_eq!(host.modes, [], "{rule}");
+        assert_eq!(found(&mut process, &mut host), settings, "{rule}");
+        // What is restored has it so, too, as soon as it reads.
+        let saved = process.save(&mut host).unwrap();
+        let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+        assert_eq!(found(&mut again, &mut host), settings, "{rule}");
+        assert_eq!(host.modes, []);
+        parks(&mut again.task, &mut again.system, &mut host, &read);
+        assert_eq!(host.modes.pop(), Some(mode), "{rule}");
+        host.modes.clear();
+    }
+    let exit = registers(nr::exit, &[0]);
+    let ended = process.call(&mut host, &exit);
+    assert!(matches!(ended, Outcome::End(_)));
+    assert_eq!(
+        host.modes,
+        [Mode::Cooked],
+        "who comes next sees what he types"
+    );
 }
 
 /// Bytes of the area in which the tests of long calls have their buffers.

@@ -733,14 +733,6 @@ fn text(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Re
 /// Where the door that gives control of the console stands among the references that init passes.
 pub(crate) const CONSOLE: usize = 1;
 
-/// How a process reads.
-const fn mode(raw: bool) -> Mode {
-    match raw {
-        true => Mode::Raw,
-        false => Mode::Cooked,
-    }
-}
-
 /// The host of one process.
 pub(crate) struct View<'a> {
     /// The process at the root of its tree.
@@ -1291,27 +1283,27 @@ impl Host for View<'_> {
         }
     }
 
-    fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error> {
+    fn console_read(&mut self, into: &mut [u8], mode: Mode) -> Result<usize, proto::Error> {
         let job = self.job();
-        self.world.console()?.read_for(job, mode(raw), into)
+        self.world.console()?.read_for(job, mode, into)
     }
 
-    fn console_readable(&mut self, raw: bool) -> bool {
+    fn console_readable(&mut self, mode: Mode) -> bool {
         let job = self.job();
         let readable = self
             .world
             .console()
-            .and_then(|console| console.readable_for(job, mode(raw)));
+            .and_then(|console| console.readable_for(job, mode));
         readable.unwrap_or(false)
     }
 
-    fn console_mode(&mut self, raw: bool) {
+    fn console_mode(&mut self, mode: Mode) {
         // The console ignores this for a process in the background.
         let job = self.job();
         let _ = self
             .world
             .console()
-            .and_then(|console| console.set_mode_for(job, mode(raw)));
+            .and_then(|console| console.set_mode_for(job, mode));
     }
 
     fn now(&mut self) -> u64 {

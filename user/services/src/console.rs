@@ -14,6 +14,8 @@ plain! {
         Raw = 0,
         /// Line by line with echo, erase, and Ctrl-D as end of input; Ctrl-C and Ctrl-Z are events.
         Cooked = 1,
+        /// As `Cooked`, and nothing that is typed is shown: for what nobody is to see.
+        Quiet = 2,
     }
 }
 

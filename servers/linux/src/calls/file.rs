@@ -179,8 +179,8 @@ fn read_stream(
             c.check(address, length, WRITE)?;
             in_foreground(c, sig::TTIN)?;
             let mut bytes = alloc::vec![0; length.min(4096) as usize];
-            let raw = c.reads_raw();
-            match c.h.console_read(&mut bytes, raw) {
+            let mode = c.console_mode();
+            match c.h.console_read(&mut bytes, mode) {
                 Ok(got) => {
                     let got = got.min(bytes.len());
                     c.h.write_memory(address, &bytes[..got])?;
@@ -921,14 +921,17 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
     };
     match request {
         ioctl::TCGETS => {
-            let termios = c.process().termios.clone().unwrap_or_else(default_termios);
+            let settings = c.s.console_settings(c.p.task.pid);
+            let termios = settings.map_or_else(default_termios, Vec::from);
             c.write(argument, &termios)?;
         }
         ioctl::TCSETS | ioctl::TCSETSW | ioctl::TCSETSF => {
             let termios = c.read(argument, TERMIOS)?;
-            c.process().termios = Some(termios);
-            let raw = c.reads_raw();
-            c.h.console_mode(raw);
+            if !cannot_stop(c, sig::TTOU) {
+                in_foreground(c, sig::TTOU)?;
+            }
+            c.s.set_console(c.p.task.pid, termios);
+            c.console_mode();
         }
         ioctl::TIOCGPGRP => {
             let group = c.s.foreground(c.p.task.pid);
@@ -955,8 +958,8 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         // A serial line knows no size; this is what terminals begin with.
         ioctl::TIOCGWINSZ => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
         ioctl::FIONREAD => {
-            let raw = c.reads_raw();
-            let some = u32::from(c.h.console_readable(raw));
+            let mode = c.console_mode();
+            let some = u32::from(c.h.console_readable(mode));
             c.write(argument, &some.to_le_bytes())?;
         }
         _ => return Err(ENOTTY.into()),

@@ -104,8 +104,8 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
     };
     match &description.borrow().kind {
         Kind::Device(Device::Console) => {
-            let raw = c.reads_raw();
-            both(c.h.console_readable(raw), true)
+            let mode = c.console_mode();
+            both(c.h.console_readable(mode), true)
         }
         Kind::Pipe { end, pipe, .. } => {
             let pipe = pipe.borrow();

@@ -1131,8 +1131,14 @@ impl SavedProcess {
         system: &System,
     ) -> Option<Self> {
         let process = system.find(pid)?;
+        let mut saved = process.clone();
+        // What is cut from a tree has its console as that has.
+        let settings = system.console_settings(pid);
+        saved.termios = settings
+            .filter(|_| numbers.get(&pid) == Some(&0))
+            .map(Vec::from);
         Some(SavedProcess {
-            process: process.clone(),
+            process: saved,
             parent: process.parent.and_then(|pid| numbers.get(&pid).copied()),
             ended: process.status.map(|status| (status, name)),
             exit_signal: process.exit_signal,

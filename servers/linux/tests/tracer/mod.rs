@@ -29,6 +29,7 @@ use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
 use personality::system::{System, Tid};
 use personality::templates::Loaded;
+use services::console::Mode;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -578,7 +579,7 @@ impl Host for World {
         Ok(taken)
     }
 
-    fn console_read(&mut self, into: &mut [u8], _raw: bool) -> Result<usize, proto::Error> {
+    fn console_read(&mut self, into: &mut [u8], _mode: Mode) -> Result<usize, proto::Error> {
         if self.console_in.is_empty() {
             return if self.console_ends {
                 Ok(0)
@@ -598,11 +599,11 @@ impl Host for World {
         Ok(length)
     }
 
-    fn console_readable(&mut self, _raw: bool) -> bool {
+    fn console_readable(&mut self, _mode: Mode) -> bool {
         !self.console_in.is_empty() || self.console_ends
     }
 
-    fn console_mode(&mut self, _raw: bool) {}
+    fn console_mode(&mut self, _mode: Mode) {}
 
     fn now(&mut self) -> u64 {
         self.now += 1000;
