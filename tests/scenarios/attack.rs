@@ -184,6 +184,7 @@ pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/attack resumes
 /test/attack bomb
 /test/attack bomb
+busybox sh -c '/test/attack bomb; /test/attack bomb'
 sleep 0.1 &
 wait %1
 busybox true
@@ -238,6 +239,8 @@ echo alive
          resumes: console: 4 sessions, then: {limit}\n\
          bomb: 31 processes, then: {limit}\n\
          bomb: 31 processes, then: {limit}\n\
+         bomb: 31 processes, then: {limit}\n\
+         bomb: 0 processes, then: {limit}\n\
          alive\n",
     ))?;
     Ok(())
