@@ -134,45 +134,6 @@ pub(crate) fn preempts() -> bool {
     CONFIG.probe && pass_by(Kind::Point, at)
 }
 
-/// The preemption points at which a test on the host stops calls.
-#[cfg(test)]
-pub(crate) mod points {
-    use std::cell::Cell;
-
-    std::thread_local! {
-        static EVERY: Cell<u64> = const { Cell::new(0) };
-        static PASSED: Cell<u64> = const { Cell::new(0) };
-        static PROGRESS: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
-    pub(crate) fn stop_at_every(n: u64) {
-        EVERY.set(n);
-        PASSED.set(0);
-    }
-
-    /// Whether calls stop at some points.
-    pub(crate) fn are_on() -> bool {
-        EVERY.get() != 0
-    }
-
-    pub(super) fn enter() {
-        PROGRESS.set(false);
-    }
-
-    pub(super) fn progress() {
-        PROGRESS.set(true);
-    }
-
-    pub(super) fn stops() -> bool {
-        if EVERY.get() == 0 || !PROGRESS.replace(false) {
-            return false;
-        }
-        PASSED.set(PASSED.get() + 1);
-        PASSED.get().is_multiple_of(EVERY.get())
-    }
-}
-
 /// The role of the thread with this tag, if the probe watches it.
 #[inline(always)]
 fn role(tag: u64) -> Option<u64> {
@@ -418,4 +379,43 @@ pub(crate) fn fresh() {
 pub(crate) fn set(period: u64, general: bool) {
     PERIOD.set(period);
     GENERAL.store(general, Relaxed);
+}
+
+/// The preemption points at which a test on the host stops calls.
+#[cfg(test)]
+pub(crate) mod points {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static EVERY: Cell<u64> = const { Cell::new(0) };
+        static PASSED: Cell<u64> = const { Cell::new(0) };
+        static PROGRESS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
+    pub(crate) fn stop_at_every(n: u64) {
+        EVERY.set(n);
+        PASSED.set(0);
+    }
+
+    /// Whether calls stop at some points.
+    pub(crate) fn are_on() -> bool {
+        EVERY.get() != 0
+    }
+
+    pub(super) fn enter() {
+        PROGRESS.set(false);
+    }
+
+    pub(super) fn progress() {
+        PROGRESS.set(true);
+    }
+
+    pub(super) fn stops() -> bool {
+        if EVERY.get() == 0 || !PROGRESS.replace(false) {
+            return false;
+        }
+        PASSED.set(PASSED.get() + 1);
+        PASSED.get().is_multiple_of(EVERY.get())
+    }
 }

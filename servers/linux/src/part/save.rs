@@ -18,6 +18,7 @@ use super::{
     SavedWatch, DECODED, ENCODED, FILE, MAX_FILES, OUT, STEP, VERSION,
 };
 use crate::calls::memfd::MAX_NAME;
+use crate::epoll::EDGE;
 use crate::files::{Reply, Request};
 use crate::host::Host;
 use crate::ipc::{self, Ipc};
@@ -807,13 +808,21 @@ impl Things {
                 continue;
             };
             let mut saved = Vec::new();
-            for (watch, place) in system.epolls.watches(id) {
+            let watches = system.epolls.watches(id);
+            let mut behind = watches.len() as u32;
+            for (watch, place) in watches {
                 let Some(number) = self.descriptions.number(watch.description.as_ptr()) else {
                     if cut {
                         continue;
                     }
                     return Err(Refusal::Shared(format!("what {fd} watches")));
                 };
+                // What was closed for it by the cut it is told of, as of any end; and of the console of where it goes on,
+                // which may have got something before it listens.
+                let place = place.or_else(|| {
+                    behind += 1;
+                    (cut || watch.events & EDGE == 0).then_some(behind)
+                });
                 saved.push(SavedWatch {
                     fd: watch.fd,
                     description: number,

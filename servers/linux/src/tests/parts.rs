@@ -93,6 +93,22 @@ fn a_job_is_saved_without_its_shell() {
         let put = registers(nr::write, &[fd, 0x10_0000, 4]);
         assert_eq!(returns(&mut all.job[0], system, &mut host, &put), 4);
     }
+    // One waits for somebody at the other end of 2 to say something, and has looked.
+    let third = &mut all.job[2];
+    let epoll = returns(
+        third,
+        system,
+        &mut host,
+        &registers(nr::epoll_create1, &[0]),
+    );
+    let epoll = epoll as u64;
+    // `EPOLLIN`, and a word of its own.
+    host.write_memory(0x10_0100, &[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0])
+        .unwrap();
+    let add = registers(nr::epoll_ctl, &[epoll, 1, 2, 0x10_0100]);
+    assert_eq!(returns(third, system, &mut host, &add), 0);
+    let look = registers(nr::epoll_wait, &[epoll, 0x10_0200, 8, 0]);
+    assert_eq!(returns(third, system, &mut host, &look), 0);
     // It is not saved with its parent unless that is said, nor is its parent disturbed.
     let refused = all.save(0, false, &mut host).unwrap_err();
     assert_eq!(refused, part::Refusal::Parent(all.shell.task.pid));
@@ -126,6 +142,8 @@ fn a_job_is_saved_without_its_shell() {
     host.read_memory(0x10_1000, &mut bytes).unwrap();
     assert_eq!(&bytes, b"through");
     // What the shell has is closed.
+    let told = returns(third, &mut system, &mut host, &look);
+    assert_eq!(told, 1, "A4: who watches hears of an end that was cut");
     let pipe = crate::signal::bit(crate::signal::sig::PIPE);
     host.write_memory(0x10_0000, &pipe.to_le_bytes()).unwrap();
     let block = registers(nr::rt_sigprocmask, &[0, 0x10_0000, 0, 8]);
