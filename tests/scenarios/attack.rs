@@ -1045,8 +1045,8 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         );
     }
     round += "ps > /dev/null\nsleep 0.2\n";
-    // In the first round servers allocate what they keep.
-    script += &format!("{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
+    // In the first rounds servers allocate what they keep: some of that in the second one, and nothing in any further.
+    script += &format!("{round}{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
     // Its status is the machine's: it has ended nobody else's processes.
     script += "/bin/hostile strangers\n";
     let run = Run::script(script)
