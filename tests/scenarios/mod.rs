@@ -168,6 +168,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("attack_crowd", attack::crowd),
     scenario("attack_quotas", attack::quotas),
     scenario("attack_limits", attack::limits),
+    scenario("attack_linux_job", attack::linux_job),
+    scenario("attack_directory", attack::directory),
     scenario("attack_remains", attack::remains),
     once("attack_saving", attack::saving),
     once("attack_restores", attack::restores),
