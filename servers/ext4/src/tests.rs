@@ -832,6 +832,27 @@ fn broken_disks_are_survived() {
     }
 }
 
+/// What begins where others than ext4 have what they are known by, or ends so, is somebody's.
+#[test]
+fn a_disk_with_something_behind_its_beginning_is_not_blank() {
+    let rule = "S2: a disk that is somebody's stays as it is";
+    for size in [SIZE, 3 << 20, 70_000 / SECTOR * SECTOR] {
+        let blank = vec![0; size];
+        assert_eq!(is_blank(&mut Memory::new(blank.clone())), Ok(true));
+        for at in [0, 1080, 65_600, size - 1] {
+            let mut content = blank.clone();
+            content[at] = 1;
+            let found = is_blank(&mut Memory::new(content));
+            assert_eq!(found, Ok(false), "{rule}: byte {at} of {size}");
+        }
+    }
+    for at in [(2 << 20) - 1, SIZE - (128 << 10)] {
+        let mut content = vec![0; SIZE];
+        content[at] = 1;
+        assert_eq!(is_blank(&mut Memory::new(content)), Ok(false), "{rule}");
+    }
+}
+
 #[test]
 fn a_path_leads_through_a_bounded_number_of_names() {
     let (_, mut volume) = fresh();

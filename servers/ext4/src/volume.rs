@@ -145,17 +145,33 @@ pub struct Volume<D: BlockIo> {
     group: Option<bool>,
 }
 
-/// What a disk is before there is a file system on it.
+/// What a disk is before there is a file system on it: nothing but zeros where others have what they are known by. That
+/// is at the beginning, for some at 64 KB (btrfs, GFS2, ReiserFS, UFS2) or a megabyte, and at the end, where what is
+/// put together of several disks (md) and tables of partitions (GPT) may have all or a second one.
 pub fn is_blank<D: BlockIo>(device: &mut D) -> Result<bool> {
-    const HEAD: usize = 64 * 1024;
+    const HEAD: u64 = 2 << 20;
+    const TAIL: u64 = 128 << 10;
+    /// Bytes that are read at a time.
+    const PIECE: u64 = 64 << 10;
     let geometry = device.geometry();
-    let sector = geometry.logical_block_size as usize;
-    let sectors = (HEAD / sector).min(usize::try_from(geometry.block_count).unwrap_or(usize::MAX));
-    let mut head = vec![0xff; sectors * sector];
-    device
-        .read(&mut head, rsext4::SectorId::new(0), sectors as u32)
-        .map_err(error)?;
-    Ok(head.iter().all(|byte| *byte == 0))
+    let sector = u64::from(geometry.logical_block_size);
+    let end = geometry.block_count;
+    let head = (HEAD / sector).min(end);
+    let tail = end.saturating_sub(TAIL / sector).max(head);
+    for (mut at, until) in [(0, head), (tail, end)] {
+        while at < until {
+            let count = (PIECE / sector).clamp(1, until - at);
+            let mut piece = vec![0xff; (count * sector) as usize];
+            device
+                .read(&mut piece, rsext4::SectorId::new(at), count as u32)
+                .map_err(error)?;
+            if piece.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += count;
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a disk says that it has a file system of this kind.
