@@ -419,6 +419,42 @@ fn what_was_reserved_for_a_file_without_a_name_goes() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
+/// A file whose last piece reaches far behind its end goes in so many steps: by a cut, and when it is closed. The piece
+/// begins in the file, or behind its end.
+#[test]
+fn what_was_reserved_behind_the_end_does_not_hold_up_a_cut() {
+    use rsext4::{InodeNumber, PreallocationOptions};
+    for (from, cut) in [
+        (4 << 20, false),
+        (6 << 20, false),
+        (4 << 20, true),
+        (6 << 20, true),
+    ] {
+        let (disk, mut volume) = fresh();
+        write(&mut volume, "/disk/a", &vec![1; 3 << 20]).unwrap();
+        let ino = volume.stat("/disk/a", false).unwrap().ino;
+        let inode = InodeNumber::new(ino as u32).unwrap();
+        let before = volume.usage();
+        let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
+        volume.truncate(file, 5 << 20).unwrap();
+        let options = PreallocationOptions::KEEP_SIZE;
+        let reserved = volume.ext4.preallocate_inode(inode, from, 8 << 20, options);
+        reserved.expect("there is room");
+        volume.unlink("/disk/a").unwrap();
+        if cut {
+            volume.truncate(file, 0).unwrap();
+        }
+        volume.close(file).unwrap();
+        let steps = (0..100).take_while(|_| volume.tend()).count();
+        assert!(steps < 20, "S1: letting a file go ends");
+        let after = volume.usage();
+        assert!(after.0 <= before.0 - (3 << 20), "{after:?} of {before:?}");
+        assert_eq!(after.1, before.1 - 1);
+        drop(volume);
+        assert_eq!(complaint(&disk.content()), None);
+    }
+}
+
 /// A new file has no extended attributes, also if the one had some that had its inode before.
 #[test]
 fn a_new_file_has_no_attributes() {

@@ -699,20 +699,29 @@ impl<D: BlockIo> Volume<D> {
         }
         let mut groups = BTreeSet::new();
         let (mut blocks, mut size) = (0, info.size);
+        // Each step makes the file shorter, whatever the disk says about where its blocks are.
+        let shorter = |size: u64| if size < info.size { size.max(to) } else { to };
+        // What is reserved behind the end goes with the first step, and shortens the file by nothing: a step that is only
+        // that would be followed by the same one for ever.
+        let end = info.size.div_ceil(block).saturating_mul(block);
         for extent in found.extents.iter().rev() {
-            let count = extent.length.div_ceil(block);
+            let before = end.saturating_sub(extent.logical_start);
+            let count = extent.length.min(before).div_ceil(block);
+            if count == 0 {
+                continue;
+            }
             let taken = count.min(STEP_BLOCKS - blocks);
             let first = extent.physical_start / block + count - taken;
             let of = |place| self.check.group_of(place);
             groups.extend(of(first)..=of(first + taken.saturating_sub(1)));
             // There is room for those of one extent.
             if groups.len() > STEP_GROUPS {
-                return Ok(Some(size.max(to)));
+                return Ok(Some(shorter(size)));
             }
             blocks += taken;
             size = extent.logical_start + (count - taken) * block;
             if blocks == STEP_BLOCKS {
-                return Ok(Some(size.max(to)));
+                return Ok(Some(shorter(size)));
             }
         }
         Ok(Some(to))
