@@ -515,6 +515,9 @@ fn a_file_without_a_name_does_not_outgrow_its_end() {
     };
     assert_eq!(refused, Error::Limit, "{rule}");
     assert!(size > 5 << 20, "{size}");
+    // What it has before the place that is written to is no room for what it has not.
+    let across = volume.write(file, Some(size - 2048), &piece[..3072]);
+    assert_eq!(across, Err(Error::Limit), "{rule}");
     // What it has can be written to.
     assert_eq!(volume.write(file, Some(0), &piece), Ok((64 << 10, 0)));
     // The server dies, or the file is closed, or cut before.

@@ -498,9 +498,14 @@ impl<D: BlockIo> Volume<D> {
             .ext4
             .inode_extents(info.number, from, bytes, target, most);
         let there = there.map_err(error)?.extents;
+        // An extent comes whole, also what of it is outside.
         let had: u64 = there
             .iter()
-            .map(|extent| extent.length.div_ceil(block))
+            .map(|extent| {
+                let end = (extent.logical_start + extent.length).min(from + bytes);
+                end.saturating_sub(extent.logical_start.max(from))
+                    .div_ceil(block)
+            })
             .sum();
         let missing = blocks.saturating_sub(had);
         if missing == 0 {
