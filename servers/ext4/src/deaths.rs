@@ -50,6 +50,8 @@ impl Machine {
 struct Client {
     machine: Rc<RefCell<Machine>>,
     last: Option<u64>,
+    /// The first session after a death cannot be opened, since there is no memory for it just then.
+    refuses: bool,
 }
 
 struct Open {
@@ -65,15 +67,18 @@ impl Servers for Client {
         true
     }
 
-    fn open(&mut self) -> Result<(Open, bool), Error> {
+    fn open(&mut self, died: &mut bool) -> Result<Open, Error> {
         let machine = self.machine.borrow();
-        let died = self.last.replace(machine.deaths) != Some(machine.deaths);
-        let open = Open {
+        let has_died = self.last.replace(machine.deaths) != Some(machine.deaths);
+        *died |= has_died;
+        if has_died && self.refuses {
+            return Err(Error::NoMemory);
+        }
+        Ok(Open {
             machine: Rc::clone(&self.machine),
             files: Session::new(&machine.shared, 1000),
             server: machine.deaths,
-        };
-        Ok((open, died))
+        })
     }
 }
 
@@ -154,6 +159,7 @@ impl User {
         let client = Client {
             machine: Rc::clone(&machine),
             last: None,
+            refuses: false,
         };
         User {
             files: Lasting::new(client),
@@ -355,6 +361,27 @@ fn what_is_lost_with_a_server_is_told() {
     );
     assert_eq!(user.files.sync(file), Ok(()), "once");
     assert_eq!(user.files.close(file), Ok(()), "it is open");
+}
+
+/// That a server has died is not forgotten when no session can be opened with the next one at first.
+#[test]
+fn a_session_that_is_refused_once_loses_nothing() {
+    let mut user = User::new(1, None);
+    let (file, ..) = user
+        .files
+        .open_file(CREATE.bits(), 0o644, "/disk/a")
+        .unwrap();
+    user.files.write(file, 0, &[7; 1000]).unwrap();
+    user.machine.borrow_mut().die();
+    user.files.servers().refuses = true;
+    assert_eq!(user.files.sync(file), Err(Error::NoMemory));
+    assert_eq!(user.files.sync(file), Ok(()));
+    user.machine.borrow_mut().die();
+    user.files.servers().refuses = false;
+    let mut content = [0; 1000];
+    let length = user.files.read(file, 0, &mut content).unwrap();
+    let is_whole = length == 1000 && content == [7; 1000];
+    assert!(is_whole, "what sync says is durable is there");
 }
 
 /// That a file was cut is durable at once: it is not cut again after others have written to it.

@@ -35,6 +35,8 @@ pub struct Doors {
     told: &'static Told,
     /// It was.
     is_told: bool,
+    /// A door that was replaced was dead.
+    died: bool,
 }
 
 /// A door that was told. Whoever tells it must not wait for a request that is under way.
@@ -48,12 +50,22 @@ impl Doors {
             door: None,
             told,
             is_told: false,
+            died: false,
         }
+    }
+
+    /// Whether the door that is known leads to a server that has died.
+    fn is_dead(&self) -> bool {
+        self.door
+            .as_ref()
+            .is_some_and(|door| door.0.kind() == abi::RefKind::Null)
     }
 
     /// Takes the door that was told last.
     fn listen(&mut self) {
         if let Some(door) = self.told.lock().take() {
+            // Who opens the next session is still to hear so.
+            self.died |= self.is_dead();
             (self.door, self.is_told) = (Some(door), true);
         }
     }
@@ -81,22 +93,21 @@ impl Servers for Doors {
         self.disk
     }
 
-    fn open(&mut self) -> Result<(FilesClient, bool), Error> {
-        let is_dead = |door: &(Ref, RefAt)| door.0.kind() == abi::RefKind::Null;
-        let mut died = false;
+    fn open(&mut self, died: &mut bool) -> Result<FilesClient, Error> {
         let deadline = crate::time::now() + PATIENCE;
         loop {
-            died |= self.door.as_ref().is_some_and(is_dead);
+            *died |= self.is_dead();
             self.listen();
-            let dead = self.door.as_ref().is_none_or(is_dead);
+            *died |= core::mem::take(&mut self.died);
+            let dead = self.door.is_none() || self.is_dead();
             if self.is_told && dead {
                 // It starts the next server itself, and must not wait for that.
                 return Err(Error::Broken);
             }
             if dead {
-                let until = if self.disk && !died { 0 } else { deadline };
+                let until = if self.disk && !*died { 0 } else { deadline };
                 match crate::names::wait_for(self.name, until) {
-                    Err(Error::Broken) if crate::time::now() < deadline => died = true,
+                    Err(Error::Broken) if crate::time::now() < deadline => *died = true,
                     door => self.door = Some((door?, crate::start::names())),
                 }
             }
@@ -106,10 +117,10 @@ impl Servers for Doors {
             match FilesClient::open_as(door, *own) {
                 // It has died meanwhile, or is about to.
                 Err(Error::Broken) if !self.is_told && crate::time::now() < deadline => {
-                    died = true;
+                    *died = true;
                     crate::time::sleep(PAUSE);
                 }
-                session => return session.map(|session| (session, died)),
+                session => return session,
             }
         }
     }

@@ -116,9 +116,10 @@ pub trait Servers {
     /// Whether what is written survives a server, so that it makes sense to keep what is not durable yet.
     fn is_durable(&self) -> bool;
 
-    /// Opens a session with the server that there is now; waits for one for as long as it makes sense. Whether the server of
-    /// before has died: if it has not, the session was lost because this program was restored.
-    fn open(&mut self) -> Result<(Self::Session, bool), Error>;
+    /// Opens a session with the server that there is now; waits for one for as long as it makes sense. Sets `died` if the
+    /// server of before has died, also when no session can be opened: who asks the next time finds the next server, and
+    /// no trace of the one before. If it has not died, the session was lost because this program was restored.
+    fn open(&mut self, died: &mut bool) -> Result<Self::Session, Error>;
 }
 
 /// Something that was done to an open file, and may not be durable.
@@ -228,8 +229,7 @@ impl<S: Servers> Lasting<S> {
 
     /// Opens a session, in which all is open that was. Whether it was lost again meanwhile.
     fn begin(&mut self) -> Result<bool, Error> {
-        let (mut session, died) = self.servers.open()?;
-        self.died |= died;
+        let mut session = self.servers.open(&mut self.died)?;
         let (mut gone, mut lost) = (Vec::new(), Vec::new());
         for (file, held) in &self.open {
             match reopen(&mut session, *file, held, self.died) {
