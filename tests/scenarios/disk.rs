@@ -175,6 +175,7 @@ busybox stat -c '%i on %d' /disk/text > /disk/d/number
 mv /disk/d /tmp/d
 rmdir /disk/d
 cat /disk/../disk/text
+cat /tmp/new > /disk/last
 ";
     let first = Run::script(first)
         .add("/tmp/new", content.clone())
@@ -190,6 +191,12 @@ cat /disk/../disk/text
     )?;
     assert!(output.file("/tmp/back")? == content);
     expect_clean(&disk)?;
+    // The machine is switched off as soon as the program has ended: what it wrote is durable then.
+    let last = directory.path().join("last");
+    let got = Disk::open(&disk).and_then(|disk| disk.get("last", &last));
+    got.map_err(|error| error.message)?;
+    let last = std::fs::read(last).map_err(|error| error.to_string())?;
+    assert!(last == content, "what a program's output was");
 
     let second = "\
 ls /disk /disk/d
@@ -206,7 +213,7 @@ busybox ls -i /disk/text | busybox sed 's/ *\\([0-9]*\\).*/\\1 on 22/' | busybox
         .driver(driver);
     let output = ctx.run(second.disk(&disk))?;
     output.expect_status(0)?.expect_stdout(
-        "/disk:\nd\nh2\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\nnumber\n\
+        "/disk:\nd\nh2\nlast\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\nnumber\n\
          one\ntwo\nmoved\nhere\nfrom the disk\nthe same file\nin lists too\n",
     )?;
     assert!(output.file("/disk/d/linux")? == pattern(2 * MEGABYTE + 100, 3));

@@ -382,7 +382,8 @@ pub fn sync(file: Ino) -> Result<(), Error> {
     ask(file, |files| files.sync(file))
 }
 
-/// A file that is closed when this is dropped. In a session in which it is not open, since the program was restored,
+/// A file that is closed when this is dropped; who has written to it closes it himself, to hear whether what was written
+/// is durable ([`close`](File::close)). In a session in which it is not open, since the program was restored,
 /// it is opened again by its path.
 #[derive(Debug)]
 pub struct File {
@@ -390,6 +391,7 @@ pub struct File {
     opened: Opened,
     /// The number by which it is open now.
     ino: Cell<Ino>,
+    is_closed: bool,
 }
 
 impl File {
@@ -400,6 +402,7 @@ impl File {
             path: path.to_string(),
             opened,
             ino: Cell::new(opened.ino),
+            is_closed: false,
         })
     }
 
@@ -407,6 +410,12 @@ impl File {
     #[must_use]
     pub const fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// The path by which it was opened.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// The number.
@@ -501,6 +510,15 @@ impl File {
         self.write_all(offset, window.bytes(at, length)?)
     }
 
+    /// Closes. Of a file on the disk what was written is durable then.
+    ///
+    /// # Errors
+    /// Something that was written is lost, or may be.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.is_closed = true;
+        self.ask(close)
+    }
+
     /// Some entries of a directory, and the cookie of the next call; no entries at the end.
     pub fn read_dir(&self, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
         self.ask(|ino| read_dir(ino, cookie))
@@ -509,7 +527,9 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        let _ = close(self.ino.get());
+        if !self.is_closed {
+            let _ = close(self.ino.get());
+        }
     }
 }
 
@@ -529,5 +549,7 @@ pub fn write_all(path: &str, content: &[u8], mode: u32) -> Result<(), Error> {
         truncate: true,
         ..Flags::default()
     };
-    File::open(path, flags, mode)?.write_all(0, content)
+    let file = File::open(path, flags, mode)?;
+    file.write_all(0, content)?;
+    file.close()
 }

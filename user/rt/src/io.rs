@@ -5,6 +5,7 @@
 //! restored, perhaps with another file system in another boot, opens it again and goes on where it was.
 use crate::fs::{File, Flags};
 use crate::sync::Mutex;
+use alloc::string::ToString;
 use alloc::vec;
 use core::fmt::{self, Write};
 use proto::Error;
@@ -122,6 +123,35 @@ static STREAMS: [Mutex<Stream>; 3] = [
     Mutex::new(Stream::new(1)),
     Mutex::new(Stream::new(2)),
 ];
+
+/// Closes the files to which output goes: the program ends, and what it has written is to be durable before anybody
+/// hears that. Whether all of it is; if not it says so.
+pub(crate) fn finish() -> bool {
+    // Who panics may have the lock of a stream, or of the files. What is open is closed without it when it has ended.
+    if crate::panic::is_panicking() {
+        return true;
+    }
+    let mut is_whole = true;
+    for stream in &STREAMS[1..] {
+        // A thread that goes on writing loses what it writes, and one that ends the program in the middle of a line would
+        // wait for itself.
+        let Some(file) = stream.try_lock().and_then(|mut stream| stream.file.take()) else {
+            continue;
+        };
+        let path = file.path().to_string();
+        match file.close() {
+            // It is open no more since its name is gone, or somebody else's: there is nothing that could be missed.
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(error) => {
+                is_whole = false;
+                let name = crate::start().args.first();
+                let name = name.map_or("program", |name| name.as_str());
+                crate::log!("{name}: {path}: {}", error.text());
+            }
+        }
+    }
+    is_whole
+}
 
 /// Reads from standard input; 0 at its end. Waits for the console.
 pub fn read(to: &mut [u8]) -> Result<usize, Error> {

@@ -13,8 +13,10 @@ pub use services::process::keep;
 use services::process::{self, ProcessClient, ProcessesClient, Program, SupervisorClient, ROOM};
 pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
-/// Ends the process with this status.
+/// Ends the process with this status; with another one than 0 if something that it has written is lost.
 pub fn exit(status: u8) -> ! {
+    let is_whole = crate::io::finish();
+    let status = if is_whole { status } else { status.max(1) };
     crate::log::finish();
     loop {
         // There is no reply: the process ends while it waits for one.
