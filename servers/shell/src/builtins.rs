@@ -231,7 +231,7 @@ fn deliver(target: &Stdio, output: &Output) -> Result<(), Error> {
             file.write_all(offset, text.as_bytes())?;
             offset += text.len() as u64;
             let Some(from) = &output.file else {
-                return Ok(());
+                return file.close();
             };
             let from = File::open(from, Flags::default(), 0)?;
             let mut at = 0;
@@ -244,7 +244,8 @@ fn deliver(target: &Stdio, output: &Output) -> Result<(), Error> {
                 let at = offset;
                 offset += block.len() as u64;
                 file.write_all(at, block)
-            })
+            })?;
+            file.close()
         }
     }
 }

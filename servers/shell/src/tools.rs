@@ -441,7 +441,9 @@ fn copy(from: &str, to: &str) -> Result<(), Error> {
             length += block.len() as u64;
             target.write_all(at, block)
         },
-    )
+    )?;
+    // Who moves a file removes the other one next.
+    target.close()
 }
 
 fn mv(arguments: &[String]) -> Done {
@@ -486,7 +488,8 @@ fn touch(path: &str) -> Result<(), Error> {
     };
     let file = File::open(&place(path), flags, 0o644)?;
     let now = rt::time::now();
-    fs::utimens(file.ino(), now, now)
+    fs::utimens(file.ino(), now, now)?;
+    file.close()
 }
 
 fn mkdir(arguments: &[String]) -> Done {
