@@ -444,9 +444,10 @@ impl Shell {
                 None => return Wait::Ended(137),
             }
             match self.console.take_event() {
-                Ok(Event::Interrupt) if self.tell(manager, pid, false) => {}
+                // There may be another event, of which nothing tells any more. The process may have ended by this one.
+                Ok(Event::Interrupt) if self.tell(manager, pid, false) => continue,
                 Ok(Event::Interrupt) => return Wait::Interrupt,
-                Ok(Event::Suspend) if self.tell(manager, pid, true) => {}
+                Ok(Event::Suspend) if self.tell(manager, pid, true) => continue,
                 Ok(Event::Suspend) => return Wait::Suspend,
                 _ => {}
             }
