@@ -80,13 +80,17 @@ impl Kernel {
             if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
                 t.complete(self, Code::Ok);
             }
-            self.wake_for_lock();
+            if !self.lock.waiters().is_empty() {
+                self.wake_for_lock();
+            }
         });
     }
 
     /// Wakes the waiters for the lock that have the highest priority, who then try again. Mostly that is one, which takes
     /// the lock and wakes the next when it gives it back. But it may have no need of it any more, and not come: its
     /// equals must not wait for it. (The others would not run before it anyway.)
+    #[cold]
+    #[inline(never)]
     fn wake_for_lock(&'static self) {
         let mut highest = 0;
         while let Some(waiter) = self.lock.waiters().first() {
