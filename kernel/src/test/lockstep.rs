@@ -548,6 +548,7 @@ impl<'w> Lockstep<'w> {
             }
         }
         self.deadlines()?;
+        self.lines()?;
         for n in 0..self.data.len() {
             self.frame(self.data[n])?;
         }
@@ -596,16 +597,36 @@ impl<'w> Lockstep<'w> {
     }
 
     fn deadlines(&self) -> Result<(), Difference> {
-        let mut model: Vec<u64> = self
-            .spec
-            .threads()
-            .filter_map(|(_, t)| t.deadline)
-            .collect();
+        let deadline = |(id, t): (Id, &model::Thread)| Some((t.deadline?, self.lives(Some(id))?));
+        let mut model: Vec<(u64, Place)> = self.spec.threads().filter_map(deadline).collect();
         model.sort_unstable();
         let mut kernel = Vec::new();
-        self.w.k.cpu().deadlines.each(|at, _| kernel.push(at));
+        let deadlines = &self.w.k.cpu().deadlines;
+        deadlines.each(|at, t| kernel.push((at, place(t.head()))));
         kernel.sort_unstable();
         same("deadlines", kernel, model)
+    }
+
+    /// Compares who is attached to which line.
+    fn lines(&self) -> Result<(), Difference> {
+        for (n, &attached) in (0..).zip(&self.spec.lines) {
+            let kernel = self.w.k.lines.of(n).map(|t| place(t.head()));
+            same(&format!("line {n}"), kernel, self.lives(attached))?;
+        }
+        Ok(())
+    }
+
+    /// Compares who pays: the account and those above it, each with its quota, what is used of it, and whether it is closed.
+    fn payer(&self, mut kernel: Option<&'static Account>, model: usize) -> Result<(), Difference> {
+        let mut model = Some(model);
+        while let (Some(account), Some(index)) = (kernel, model) {
+            let books = self.spec.accounts.get(index).ok_or("no such account")?;
+            let (parent, closed) = account.books();
+            let found = (account.quota(), account.used(), closed);
+            same("who pays", found, (books.quota, books.used, books.closed))?;
+            (kernel, model) = (parent, books.parent);
+        }
+        same("how many pay", kernel.is_some(), model.is_some())
     }
 
     fn frame(&mut self, frame: u64) -> Result<(), Difference> {
@@ -654,6 +675,7 @@ impl<'w> Lockstep<'w> {
         let header = target.header().ok_or("it has ended")?;
         same("place", place(header), object.place)?;
         same("phase", phase(header), Some(object.phase))?;
+        self.payer(header.payer(), object.payer)?;
         match (&object.body, target) {
             (Body::Mutex(model), Target::Mutex(m)) => same(
                 "locked",

@@ -390,23 +390,27 @@ fn a_large_file_goes_in_steps() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
+/// Opens `/disk/a`, makes it so long, and reserves so many bytes for it from a place on.
+fn reserve(volume: &mut Volume<Memory>, size: u64, from: u64, bytes: u64) -> u64 {
+    use rsext4::{InodeNumber, PreallocationOptions};
+    let ino = volume.stat("/disk/a", false).unwrap().ino;
+    let inode = InodeNumber::new(ino as u32).unwrap();
+    let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
+    volume.truncate(file, size).unwrap();
+    let options = PreallocationOptions::KEEP_SIZE;
+    let reserved = volume.ext4.preallocate_inode(inode, from, bytes, options);
+    reserved.expect("there is room");
+    file
+}
+
 /// What nothing was written to goes with a file that loses its name while it is open. And a file without a name that is
 /// cut can be let go then.
 #[test]
 fn what_was_reserved_for_a_file_without_a_name_goes() {
-    use rsext4::{InodeNumber, PreallocationOptions};
     let (disk, mut volume) = fresh();
     write(&mut volume, "/disk/a", &vec![1; 10 << 20]).unwrap();
-    let ino = volume.stat("/disk/a", false).unwrap().ino;
-    let inode = InodeNumber::new(ino as u32).unwrap();
     let before = volume.usage();
-    let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
-    volume.truncate(file, 20 << 20).unwrap();
-    let options = PreallocationOptions::KEEP_SIZE;
-    let reserved = volume
-        .ext4
-        .preallocate_inode(inode, 12 << 20, 4 << 20, options);
-    reserved.expect("there is room");
+    let file = reserve(&mut volume, 20 << 20, 12 << 20, 4 << 20);
     assert!(volume.usage().0 >= before.0 + (4 << 20));
     volume.unlink("/disk/a").unwrap();
     volume.truncate(file, 15 << 20).unwrap();
@@ -423,7 +427,6 @@ fn what_was_reserved_for_a_file_without_a_name_goes() {
 /// begins in the file, or behind its end.
 #[test]
 fn what_was_reserved_behind_the_end_does_not_hold_up_a_cut() {
-    use rsext4::{InodeNumber, PreallocationOptions};
     for (from, cut) in [
         (4 << 20, false),
         (6 << 20, false),
@@ -432,14 +435,8 @@ fn what_was_reserved_behind_the_end_does_not_hold_up_a_cut() {
     ] {
         let (disk, mut volume) = fresh();
         write(&mut volume, "/disk/a", &vec![1; 3 << 20]).unwrap();
-        let ino = volume.stat("/disk/a", false).unwrap().ino;
-        let inode = InodeNumber::new(ino as u32).unwrap();
         let before = volume.usage();
-        let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
-        volume.truncate(file, 5 << 20).unwrap();
-        let options = PreallocationOptions::KEEP_SIZE;
-        let reserved = volume.ext4.preallocate_inode(inode, from, 8 << 20, options);
-        reserved.expect("there is room");
+        let file = reserve(&mut volume, 5 << 20, from, 8 << 20);
         volume.unlink("/disk/a").unwrap();
         if cut {
             volume.truncate(file, 0).unwrap();

@@ -789,8 +789,8 @@ fn who_is_known_is_seldom_asked_for() {
     assert!(questions <= 2, "{questions} questions and answers");
 }
 
-/// A segment that says that its connection is given up, so many numbers behind this one of it, with so many bytes.
-fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
+/// A segment as this one of a connection, with so many bytes, and changed so.
+fn like(sent: &[u8], bytes: usize, change: impl FnOnce(&mut TcpPacket<&mut [u8]>)) -> Vec<u8> {
     let mut frame = sent[..14 + 20 + 20].to_vec();
     frame.extend(vec![7; bytes]);
     frame[16..18].copy_from_slice(&(40 + bytes as u16).to_be_bytes());
@@ -799,12 +799,18 @@ fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
     let ends = (packet.src_addr().into(), packet.dst_addr().into());
     let mut segment = TcpPacket::new_unchecked(packet.payload_mut());
     segment.set_header_len(20);
-    segment.clear_flags();
-    segment.set_rst(true);
-    let number = segment.seq_number() + ahead;
-    segment.set_seq_number(number);
+    change(&mut segment);
     segment.fill_checksum(&ends.0, &ends.1);
     frame
+}
+
+/// A segment that says that its connection is given up, so many numbers behind this one of it, with so many bytes.
+fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
+    like(sent, bytes, |segment| {
+        segment.clear_flags();
+        segment.set_rst(true);
+        segment.set_seq_number(segment.seq_number() + ahead);
+    })
 }
 
 /// That holds for who was asked for a connection and has not said anything since.
@@ -935,19 +941,11 @@ fn a_byte_from_nowhere_is_dropped() {
     world.now += TICK;
     let sent = world.machines[0].turn(world.now).pop().expect("a segment");
     let segment = |ahead: u32, bytes: usize, ends: bool| {
-        let mut frame = sent[..14 + 20 + 20].to_vec();
-        frame.extend(vec![7; bytes]);
-        frame[16..18].copy_from_slice(&(40 + bytes as u16).to_be_bytes());
-        let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
-        packet.fill_checksum();
-        let ends_of = (packet.src_addr().into(), packet.dst_addr().into());
-        let mut segment = TcpPacket::new_unchecked(packet.payload_mut());
-        segment.set_header_len(20);
-        segment.set_fin(ends);
-        let number = segment.seq_number().0.wrapping_add(ahead as i32);
-        segment.set_seq_number(TcpSeqNumber(number));
-        segment.fill_checksum(&ends_of.0, &ends_of.1);
-        frame
+        like(&sent, bytes, |segment| {
+            segment.set_fin(ends);
+            let number = segment.seq_number().0.wrapping_add(ahead as i32);
+            segment.set_seq_number(TcpSeqNumber(number));
+        })
     };
     let (room, most) = (STREAM as u32, 1024);
     for at in (0..room).step_by(most) {
