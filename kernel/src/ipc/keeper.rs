@@ -153,6 +153,8 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
         t.hint.set(Hint::None);
         return t.halt(code, address);
     };
+    // Also while it waits for a port that has no body: it has met something else than the page that it was refused.
+    t.hint.set(Hint::None);
     t.exception.set(code as u8);
     t.exception_address.set(address);
     let content = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);

@@ -618,6 +618,14 @@ const PROGRAMS: &[(&str, &str)] = &[
          d reply_wait_receive_short a0=q0 a9=0 a10=0",
     ),
     (
+        "A6: who had an exception, for which there was no keeper yet, had still to meet the page that it had been refused before",
+        "d server_wait_receive_short/255 a0=q0
+         b touch kept+0x1e2c 4
+         d reply_wait_receive_short
+         a port_destroy a0=p0 a1=n3
+         b bad 6",
+    ),
+    (
         "S2: who had answered an exception had it again when its thread was set to an older state",
         "store data+0x2000 0x1010 0x9364 0x52d51 0x0 0x400000 0x43bdf43dc 0x6beb6 0x0 0x628da 0x2 0x94ee4 0x7004 0xbea15 0x1001a2 0x7000 0x0 0x78771 0x0
          a server_wait_receive a0=q1 a6=data+0x2200 a7=0x128
