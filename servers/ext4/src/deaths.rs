@@ -328,16 +328,22 @@ fn a_server_that_dies_is_a_slow_one() {
     assert!(deaths > 500, "{deaths}");
 }
 
-/// What was written and cannot be written again when the server has died is lost, and whoever syncs is told so, once.
-#[test]
-fn what_is_lost_with_a_server_is_told() {
+/// A user who has written so many bytes to a new file, `/disk/a`, that are not durable; the server has died since.
+fn bereaved(bytes: usize) -> (User, u64) {
     let mut user = User::new(1, None);
     let (file, ..) = user
         .files
         .open_file(CREATE.bits(), 0o644, "/disk/a")
         .unwrap();
-    user.files.write(file, 0, &[7; 10_000]).unwrap();
+    user.files.write(file, 0, &vec![7; bytes]).unwrap();
     user.machine.borrow_mut().die();
+    (user, file)
+}
+
+/// What was written and cannot be written again when the server has died is lost, and whoever syncs is told so, once.
+#[test]
+fn what_is_lost_with_a_server_is_told() {
+    let (mut user, file) = bereaved(10_000);
     // Others fill the disk before it is written again.
     {
         let machine = user.machine.borrow_mut();
@@ -366,13 +372,7 @@ fn what_is_lost_with_a_server_is_told() {
 /// That a server has died is not forgotten when no session can be opened with the next one at first.
 #[test]
 fn a_session_that_is_refused_once_loses_nothing() {
-    let mut user = User::new(1, None);
-    let (file, ..) = user
-        .files
-        .open_file(CREATE.bits(), 0o644, "/disk/a")
-        .unwrap();
-    user.files.write(file, 0, &[7; 1000]).unwrap();
-    user.machine.borrow_mut().die();
+    let (mut user, file) = bereaved(1000);
     user.files.servers().refuses = true;
     assert_eq!(user.files.sync(file), Err(Error::NoMemory));
     assert_eq!(user.files.sync(file), Ok(()));
