@@ -55,7 +55,7 @@ fn absent(
         // There is no memory even for the tables of one page, and no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
-            if let Some(next) = ask_keeper(k, t, &fault) {
+            if let Some(next) = ask_keeper(k, t, &fault, keeper_of(t, &fault)) {
                 return next;
             }
             if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
@@ -110,8 +110,12 @@ fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
 /// Asks the keeper for a page that the running thread needs. Returns the thread to resume if the processor is
 /// handed off to a waiting keeper; otherwise the caller ends the trap.
 #[inline(always)]
-fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread> {
-    let question = keeper_of(t, fault);
+fn ask_keeper(
+    k: K,
+    t: &'static Thread,
+    fault: &Fault,
+    question: Option<Question>,
+) -> Option<&'static Thread> {
     if let Some((port, words, region)) = &question {
         let next = super::fast::fault(k, t, port, words, fault, region);
         if next.is_some() {
@@ -237,20 +241,20 @@ impl Kernel {
     #[inline(never)]
     pub(crate) fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Thread {
         self.counters.abandon(t, &stop);
+        let absent = matches!(stop, Stop::Absent(_));
         match stop {
             Stop::Code(code) => t.finish(code),
             Stop::Again | Stop::Cut => {}
             Stop::Vacant(met) => t.wait_vacant(self, met),
-            Stop::Absent(fault) if keeper_of(t, &fault).is_none() => {
-                t.hint.set(Hint::None);
-                t.finish(Code::NoObject);
-            }
-            // The call may have raised something before it was stopped: the timer to be set, a notice.
-            Stop::Fault(fault) | Stop::Absent(fault) if self.cpu().sched.has_raised() => {
-                send_fault(self, t, &fault, keeper_of(t, &fault));
-            }
             Stop::Fault(fault) | Stop::Absent(fault) => {
-                if let Some(next) = ask_keeper(self, t, &fault) {
+                let question = keeper_of(t, &fault);
+                if absent && question.is_none() {
+                    t.hint.set(Hint::None);
+                    t.finish(Code::NoObject);
+                } else if self.cpu().sched.has_raised() {
+                    // The call has raised something before it was stopped: the timer to be set, a notice.
+                    send_fault(self, t, &fault, question);
+                } else if let Some(next) = ask_keeper(self, t, &fault, question) {
                     return next;
                 }
             }
