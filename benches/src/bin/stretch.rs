@@ -43,7 +43,7 @@ const TIMES: u64 = 4;
 /// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
-const ACTS: [Act; 15] = [
+const ACTS: [Act; 16] = [
     ("stretch_broadcast", broadcast),
     ("stretch_sleepers", sleepers),
     ("stretch_sleep", sleep_among_sleepers),
@@ -56,6 +56,7 @@ const ACTS: [Act; 15] = [
     ("stretch_body", body),
     ("stretch_importers", importers),
     ("stretch_regions", regions),
+    ("stretch_tables", tables),
     ("stretch_clients", clients),
     ("stretch_entries", entries),
     ("stretch_call_longest", longest_call),
@@ -393,14 +394,8 @@ fn body(watcher: &Watcher) -> Result<u64, String> {
 
 /// The translations go of a region of which there are as many importers as a crowd has threads.
 fn importers(watcher: &Watcher) -> Result<u64, String> {
-    let region = Region::new().must("a region")?;
-    let state = RegionState {
-        start: START_PAGE,
-        size: PAGE_SIZE,
-        protection: access::READ,
-    };
-    region.set_state(&state, 0, 0).must("set_state")?;
-    let reference = region.reference().must("a reference")?;
+    let (region, reference) = exported(START_PAGE, PAGE_SIZE)?;
+    let state = region.get_state(0, 0).must("get_state")?;
     let mut mappings = Vec::new();
     for index in 0..CROWD {
         mappings.push(page_of(&reference, index)?);
@@ -410,10 +405,15 @@ fn importers(watcher: &Watcher) -> Result<u64, String> {
 
 /// The first page of a region, mapped as the page of that number behind the program's memory.
 fn page_of(region: &Ref, index: u64) -> Result<Mapping, String> {
+    mapped(region, MEMORY_SIZE + index * PAGE_SIZE, PAGE_SIZE)
+}
+
+/// The beginning of a region, mapped to be read.
+fn mapped(region: &Ref, start: u64, size: u64) -> Result<Mapping, String> {
     let mapping = Mapping::new().must("a mapping")?;
     let state = MappingState {
-        start: MEMORY_SIZE + index * PAGE_SIZE,
-        size: PAGE_SIZE,
+        start,
+        size,
         offset: 0,
         protection: access::READ,
     };
@@ -421,6 +421,52 @@ fn page_of(region: &Ref, index: u64) -> Result<Mapping, String> {
         .set_state(&state, region.handle(), 0)
         .must("set_state")?;
     Ok(mapping)
+}
+
+/// A region of the program's own addresses, to be read, and a reference to it.
+fn exported(start: u64, size: u64) -> Result<(Region, Ref), String> {
+    let region = Region::new().must("a region")?;
+    let state = RegionState {
+        start,
+        size,
+        protection: access::READ,
+    };
+    region.set_state(&state, 0, 0).must("set_state")?;
+    let reference = region.reference().must("a reference")?;
+    Ok((region, reference))
+}
+
+/// A mapping ends by which half of all page tables were filled: with a page in each gigabyte, so that each has two tables
+/// of its own, in one of which it is found last. A few objects suffice, since regions of mappings are mapped in turn.
+fn tables(watcher: &Watcher) -> Result<u64, String> {
+    const GIGABYTE: u64 = 1 << 30;
+    const FEW: u64 = 16;
+    const TIMES_FEW: u64 = 32;
+    const ALL: u64 = FEW * TIMES_FEW;
+    let last_in = |gigabyte: u64| (gigabyte + 1) * GIGABYTE - PAGE_SIZE;
+    let (_page, page) = exported(START_PAGE, PAGE_SIZE)?;
+    let few = MEMORY_SIZE / GIGABYTE;
+    let mut mappings = Vec::new();
+    for index in 0..FEW {
+        mappings.push(mapped(&page, last_in(few + index), PAGE_SIZE)?);
+    }
+    let (_few, region) = exported(few * GIGABYTE, FEW * GIGABYTE)?;
+    let many = few + FEW;
+    for index in 0..TIMES_FEW {
+        let start = (many + index * FEW) * GIGABYTE;
+        mappings.push(mapped(&region, start, FEW * GIGABYTE)?);
+    }
+    let (_many, region) = exported(many * GIGABYTE, ALL * GIGABYTE)?;
+    let all = many + ALL;
+    let mapping = mapped(&region, all * GIGABYTE, ALL * GIGABYTE)?;
+    for index in 0..ALL {
+        // SAFETY: a page of the program's that is mapped there to be read.
+        unsafe { (last_in(all + index) as *const u8).read_volatile() };
+    }
+    watcher.during(|| {
+        drop(mapping);
+        Ok(())
+    })
 }
 
 /// A space loses its body of which there are many regions, which a space imports that has as many of its own.

@@ -1,8 +1,11 @@
 //! Page tables of users: a cache of the kernel's mapping hierarchy, within a fixed budget of pages.
 //!
 //! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table whose last
-//! entry was removed goes back as it is. Beside the tables there is one count per table: the entries in use.
-//! Accessed and dirty bits are set from the beginning, so that the processor never writes to a table.
+//! entry was removed goes back as it is. Beside the tables there are two counts per table: the entries in use, and the
+//! tables below. Accessed and dirty bits are set from the beginning, so that the processor never writes to a table.
+//!
+//! The work of a removal is bounded, however many translations go ([`MOST_LOOKED`]): beyond that whole tables are cut
+//! off with all that is below them, and whoever takes one empties it.
 //!
 //! The processor may look at the tables in use at any instant, also for addresses that no program used, and
 //! keep what it saw: translations of pages (in its TLB), and the way to a table (in its paging-structure
@@ -30,39 +33,55 @@ const RIGHTS_SHIFT: u32 = 52;
 const LINK: u64 = PRESENT | WRITABLE | USER | ACCESSED;
 /// Most pages that are flushed from the TLB one by one; more are flushed by loading CR3.
 const FLUSH_SINGLY: u32 = 16;
+/// The entries that a removal looks at before it cuts tables off as they are, those at the ends of the range aside. To
+/// clear a table of the lowest level counts as [`CLEARED`].
+const MOST_LOOKED: u32 = 1024;
+/// The entries that are looked at with as many instructions as a table of the lowest level is cleared with.
+const CLEARED: u32 = 128;
 
 struct Budget {
     /// Physical address of the first table page.
     base: Cell<u64>,
     /// For each table page the number of entries in use; for a free one the index of the next free one, plus 1.
     notes: Cell<&'static [Cell<u32>]>,
+    /// For each table page in use the number of tables below it; for one that was cut off its level, shifted by
+    /// [`LEVEL_SHIFT`], and the index of the next one that was cut off, plus 1.
+    below: Cell<&'static [Cell<u32>]>,
     /// First free table page, plus 1.
     free: Cell<u32>,
+    /// First table page that was cut off with what is in it, plus 1.
+    cut: Cell<u32>,
     /// Table pages from here on have never been used, and may not be zero.
     untouched: Cell<u32>,
 }
 
+/// Where the level of a table stands that was cut off.
+const LEVEL_SHIFT: u32 = 30;
+
 static BUDGET: Global<Budget> = Global(Budget {
     base: Cell::new(0),
     notes: Cell::new(&[]),
+    below: Cell::new(&[]),
     free: Cell::new(0),
+    cut: Cell::new(0),
     untouched: Cell::new(0),
 });
 
 /// Takes over pages of the pool, from the physical address `base` on.
 pub(super) fn init(base: u64, pages: u32) {
-    BUDGET.0.base.set(base);
-    let notes = memory::alloc_slice(pages as usize, |_| Cell::new(0));
-    BUDGET
-        .0
-        .notes
-        .set(notes.expect("no memory for the notes on table pages"));
+    let budget = &BUDGET.0;
+    budget.base.set(base);
+    for notes in [&budget.notes, &budget.below] {
+        let none = memory::alloc_slice(pages as usize, |_| Cell::new(0));
+        notes.set(none.expect("no memory for the notes on table pages"));
+    }
 }
 
 /// As [`init`], for a test that begins with an empty budget.
 #[cfg(test)]
 pub(super) fn begin_anew(base: u64, pages: u32) {
     BUDGET.0.free.set(0);
+    BUDGET.0.cut.set(0);
     BUDGET.0.untouched.set(0);
     init(base, pages);
 }
@@ -112,29 +131,71 @@ impl Table {
         &BUDGET.0.notes.get()[self.index() as usize]
     }
 
+    /// The number of tables below it.
+    fn tables_below(self) -> &'static Cell<u32> {
+        &BUDGET.0.below.get()[self.index() as usize]
+    }
+
     /// Takes a table page without entries. `None` if the budget is used up.
     fn take() -> Option<Table> {
-        let budget = &BUDGET.0;
-        let table = match budget.free.get().checked_sub(1) {
-            Some(index) => {
-                let table = Table::at(index);
-                budget.free.set(table.count().get());
-                table
-            }
-            None => {
-                let index = budget.untouched.get();
-                if index as usize == budget.notes.get().len() {
-                    return None;
-                }
-                let table = Table::at(index);
-                budget.untouched.set(index + 1);
-                // SAFETY: a page of the pool that only this budget uses, which made no cell there.
-                unsafe { zero_page(table.physical()) };
-                table
-            }
-        };
+        let table = Table::take_free()
+            .or_else(Table::take_untouched)
+            .or_else(Table::take_cut_off)?;
         table.count().set(0);
+        table.tables_below().set(0);
         Some(table)
+    }
+
+    fn take_free() -> Option<Table> {
+        let table = Table::at(BUDGET.0.free.get().checked_sub(1)?);
+        BUDGET.0.free.set(table.count().get());
+        Some(table)
+    }
+
+    fn take_untouched() -> Option<Table> {
+        let index = BUDGET.0.untouched.get();
+        if index as usize == BUDGET.0.notes.get().len() {
+            return None;
+        }
+        let table = Table::at(index);
+        BUDGET.0.untouched.set(index + 1);
+        // SAFETY: a page of the pool that only this budget uses, which made no cell there.
+        unsafe { zero_page(table.physical()) };
+        Some(table)
+    }
+
+    /// Takes a table that was cut off and empties it: the tables below it are cut off then.
+    #[inline(never)]
+    fn take_cut_off() -> Option<Table> {
+        let table = Table::at(BUDGET.0.cut.get().checked_sub(1)?);
+        let link = table.tables_below().get();
+        BUDGET.0.cut.set(link & ((1 << LEVEL_SHIFT) - 1));
+        let level = link >> LEVEL_SHIFT;
+        if level > 1 {
+            let mut left = table.count().get();
+            for i in 0..512 {
+                if left == 0 {
+                    break;
+                }
+                let entry = table.entry(i).get();
+                if entry != 0 {
+                    Table::of(entry).cut_off(level - 1);
+                    left -= 1;
+                }
+            }
+        }
+        // SAFETY: a page of the budget, to which no entry leads. The processor has forgotten the way to it.
+        unsafe { zero_page(table.physical()) };
+        Some(table)
+    }
+
+    /// Gives it back with all that is in it and below it, for [`Table::take`] to empty.
+    fn cut_off(self, level: u32) {
+        if self.count().get() == 0 {
+            return self.give_back();
+        }
+        let next = BUDGET.0.cut.replace(self.index() + 1);
+        self.tables_below().set(level << LEVEL_SHIFT | next);
     }
 
     /// Gives it back. All its entries are zero.
@@ -315,11 +376,24 @@ impl PageTable {
     }
 
     fn give_back(&self, table: Table) {
+        self.forget_leaves();
+        table.give_back();
+        self.pages.set(self.pages.get() - 1);
+    }
+
+    /// Gives a table of `level` back with all that is in it and below it. Returns the number of tables.
+    fn cut_off(&self, table: Table, level: u32) -> u32 {
+        self.forget_leaves();
+        let tables = table.tables_below().get() + 1;
+        table.cut_off(level);
+        self.pages.set(self.pages.get() - tables);
+        tables
+    }
+
+    fn forget_leaves(&self) {
         for leaf in &self.leaves {
             leaf.range.set(NO_RANGE);
         }
-        table.give_back();
-        self.pages.set(self.pages.get() - 1);
     }
 
     /// The table of the lowest level for the address, if there is one.
@@ -433,13 +507,18 @@ impl PageTable {
             Some(top) => top,
             None => (self.make_root()?, 4),
         };
+        let mut way = [None; 4];
         for level in (2..=top).rev() {
+            way[level as usize - 1] = Some(table);
             let entry = table.entry(index(address, level));
             if entry.get() == 0 {
                 // When a deeper table is missing too, this one may stay behind empty: it is
                 // found by the next insertion, removal or `clear`.
                 entry.set(self.take()?.physical() | LINK);
                 table.count().set(table.count().get() + 1);
+                for above in way.iter().flatten() {
+                    above.tables_below().set(above.tables_below().get() + 1);
+                }
             }
             table = Table::of(entry.get());
         }
@@ -456,7 +535,8 @@ impl PageTable {
         Some(root)
     }
 
-    /// Removes the translations of a range of whole pages. Returns the number of translations removed.
+    /// Removes the translations of a range of whole pages. Returns the number of translations removed, or a larger one
+    /// than [`FLUSH_SINGLY`] if some were cut off with their tables, which nobody counts.
     #[inline]
     pub fn remove(&self, from: u64, to: u64) -> u32 {
         if to.wrapping_sub(from) == PAGE_SIZE {
@@ -511,6 +591,7 @@ impl PageTable {
             flush_singly: loaded,
             removed: 0,
             freed: 0,
+            looked: 0,
             most,
         };
         let mut at = start;
@@ -555,6 +636,7 @@ impl PageTable {
             flush_singly: false,
             removed: 0,
             freed: 0,
+            looked: 0,
             most: u32::MAX,
         };
         removal.remove(root, 4, 0, collocated::START);
@@ -621,36 +703,57 @@ struct Removal<'a> {
     removed: u32,
     /// Tables given back so far.
     freed: u32,
+    /// Entries looked at so far.
+    looked: u32,
     /// It ends when so many have been given back.
     most: u32,
 }
 
 impl Removal<'_> {
     /// Removes the translations of the range, which begins at a page, from `table`, which is not of the lowest
-    /// level, and from the tables below. Tables that become empty are given back; the processor may still know
-    /// the way to them, and the caller must make it forget that before any table page is taken.
+    /// level, and from the tables below. Tables that become empty are given back, and when enough was looked at all
+    /// whose range goes; the processor may still know the way to them, and the caller must make it forget that before any
+    /// table page is taken.
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
-        let mut at = start;
-        while at < end && table.count().get() > 0 && self.freed < self.most {
-            let next = (at & !(reach - 1)) + reach;
-            let entry = table.entry(index(at, level));
-            if entry.get() != 0 {
-                let below = Table::of(entry.get());
-                if level == 2 {
-                    self.remove_entries(below, at, end.min(next));
-                } else {
-                    self.remove(below, level - 1, at, end.min(next));
-                }
-                if below.count().get() == 0 {
-                    entry.set(0);
-                    table.count().set(table.count().get() - 1);
-                    self.table.give_back(below);
-                    self.freed += 1;
-                }
+        let first = start & !((reach << 9) - 1);
+        let freed_before = self.freed;
+        let count = table.count();
+        for i in index(start, level)..=index(end - 1, level) {
+            if count.get() == 0 || self.freed >= self.most {
+                break;
             }
-            at = next;
+            self.looked += 1;
+            let entry = table.entry(i);
+            if entry.get() == 0 {
+                continue;
+            }
+            let below = Table::of(entry.get());
+            let its = first + i as u64 * reach;
+            let (from, to) = (start.max(its), end.min(its + reach));
+            // Who wants a certain number of tables wants no more.
+            let enough = self.looked > MOST_LOOKED && self.most == u32::MAX;
+            if enough && to - from == reach {
+                entry.set(0);
+                count.set(count.get() - 1);
+                self.freed += self.table.cut_off(below, level - 1);
+                self.removed = self.removed.max(FLUSH_SINGLY + 1);
+                continue;
+            }
+            if level == 2 {
+                self.remove_entries(below, from, to);
+            } else {
+                self.remove(below, level - 1, from, to);
+            }
+            if below.count().get() == 0 {
+                entry.set(0);
+                count.set(count.get() - 1);
+                self.table.give_back(below);
+                self.freed += 1;
+            }
         }
+        let below = table.tables_below();
+        below.set(below.get() - (self.freed - freed_before));
     }
 
     /// Removes the translations of the range from a table of the lowest level.
@@ -663,6 +766,7 @@ impl Removal<'_> {
             unsafe { zero_page(table.physical()) };
             table.count().set(0);
             self.removed += count;
+            self.looked += CLEARED;
             return;
         }
         let first = index(from, 1);
@@ -678,6 +782,7 @@ impl Removal<'_> {
                 }
             }
         }
+        self.looked += CLEARED;
         table.count().set(left);
         self.removed += count - left;
     }

@@ -361,8 +361,8 @@ fn any_order_of_changes_leaves_nothing_behind() {
         };
         let from = start + dice(24) * PAGE_SIZE;
         let count = [1, 1, 3, 17, 600][dice(5) as usize];
-        match dice(9) {
-            0..4 => step(|| {
+        match dice(40) {
+            0..16 => step(|| {
                 for page in (0..count.min(20)).map(|page| from + page * PAGE_SIZE) {
                     let rights = [R, R | W][(i % 2) as usize];
                     if table.insert(page, frame(i), rights, false).is_some() {
@@ -370,7 +370,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
                     }
                 }
             }),
-            4..7 => {
+            16..28 => {
                 let end = from + count * PAGE_SIZE;
                 let gone: Vec<u64> = known.range(from..end).map(|(page, _)| *page).collect();
                 let removed = step(|| table.remove(from, end));
@@ -379,7 +379,16 @@ fn any_order_of_changes_leaves_nothing_behind() {
                     known.remove(&page);
                 }
             }
-            7 => step(|| tables[which % 2].activate()),
+            28..32 => step(|| tables[which % 2].activate()),
+            // So much is looked at that tables are cut off.
+            32..34 => {
+                let removed = step(|| table.remove(0, USER_END));
+                assert!(
+                    removed as usize >= known.len().min(17),
+                    "pages that were removed"
+                );
+                known.clear();
+            }
             _ => step(|| {
                 if table.insert(from, frame(i), R, false).is_none() {
                     return;
@@ -403,6 +412,48 @@ fn any_order_of_changes_leaves_nothing_behind() {
     tables.iter().for_each(|table| step(|| table.clear()));
     let left: u32 = tables.iter().map(PageTable::pages).sum();
     assert_eq!(left, 0, "clear leaves tables");
+}
+
+/// However many tables there are, a removal looks at so many entries and no more; and the tables that it cuts off are there
+/// again for who needs some.
+#[test]
+fn the_work_of_a_removal_is_bounded() {
+    const PAGES: u64 = 31;
+    let _turn = fresh();
+    let (table, other) = (PageTable::new(), PageTable::new());
+    let gigabyte = 1 << 30;
+    // The last page of each, so that each table is looked through.
+    let page = |i: u64| (i + 1) * gigabyte - PAGE_SIZE;
+    let sparse = |table: &PageTable| {
+        for i in 0..PAGES {
+            let inserted = table.insert(page(i), frame(i), R, false);
+            inserted.expect("all tables that there are");
+        }
+        assert_eq!(table.pages(), TABLES, "two for each, and two above");
+    };
+    let all: [(&str, &dyn Fn(&PageTable)); 3] = [
+        ("a range", &|table| {
+            table.remove(PAGE_SIZE, page(PAGES) + PAGE_SIZE);
+        }),
+        ("everything", &|table| {
+            table.remove(0, USER_END);
+        }),
+        ("a table that is cleared", &|table| table.clear()),
+    ];
+    for (what, operation) in all.iter().chain(&all) {
+        for table in [&table, &other] {
+            step(|| sparse(table));
+            step(|| table.activate());
+            step(|| operation(table));
+            let touched = PROCESSOR.0.touched.get();
+            // A thousand and what was begun, a look to see and one to change, and the ends of the range.
+            assert!(touched < 3500, "{what}: {touched} words");
+            assert!((0..PAGES).all(|i| table.lookup(page(i)).is_none()));
+            assert!(table.pages() <= 2, "{what}: tables below are gone");
+            step(|| table.clear());
+            assert_eq!(table.pages(), 0, "{what}: counted tables");
+        }
+    }
 }
 
 /// Under full preemption a thread of the space whose translations are removed may preempt that at any point, and load its table:

@@ -250,6 +250,7 @@ const EXTRAS: &[Extra] = &[
             "stretch_body",
             "stretch_importers",
             "stretch_regions",
+            "stretch_tables",
             "stretch_clients",
             "stretch_entries",
             "stretch_call_longest",
