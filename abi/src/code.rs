@@ -22,7 +22,8 @@ numbered! {
         TimedOut = 4,
         /// The lock is held by someone else.
         WouldBlock = 5,
-        /// The space's quota of kernel memory, or the kernel's memory, is used up.
+        /// The space's quota of kernel memory, or the kernel's memory, is used up; or the space has as many threads as it
+        /// may ([`crate::MAX_THREADS`]).
         NoMemory = 6,
         /// The address, range, interrupt or port range is taken.
         InUse = 7,

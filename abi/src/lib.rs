@@ -100,6 +100,9 @@ pub const MAX_ENTRIES: u64 = 64;
 /// looked at; its frames say how it goes on.
 pub const ENTRIES_PER_TURN: u64 = 4096;
 
+/// Most threads of a space: what concerns all of them, such as its end, is one stretch of the kernel (`docs/proof.md`).
+pub const MAX_THREADS: u32 = 1024;
+
 /// Bytes that a register message can carry.
 pub const MAX_SHORT: u64 = 64;
 

@@ -701,7 +701,7 @@ calls! {
     /// Sets the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. A reference of 0 stands for none; for the space it stands for the caller's
     /// own.
-    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Denied Vacant NoObject];
+    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Denied Vacant NoObject NoMemory];
 
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first

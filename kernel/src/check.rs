@@ -249,7 +249,9 @@ fn threads(k: K) {
     for s in k.spaces.iter() {
         let mut at = s.threads.get();
         let mut prev: Option<&'static Thread> = None;
+        let mut count = 0;
         while let Some(t) = at {
+            count += 1;
             let here = t.space().map(Link::to) == Some(Link::to(s));
             assert!(here, "in the list of another space");
             assert!(
@@ -259,6 +261,8 @@ fn threads(k: K) {
             prev = at;
             at = t.next_in_space.get();
         }
+        let counted = s.population.get() == count && count <= abi::MAX_THREADS;
+        assert!(counted, "the number of a space's threads");
     }
 }
 

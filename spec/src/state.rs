@@ -8,7 +8,9 @@ use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
 use abi::state::{port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
-use abi::{collocated, Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
+use abi::{
+    collocated, Code, RefKind, Registers, Type, MAX_THREADS, PAGE_SIZE, PRIORITIES, ROLES, USER_END,
+};
 
 const INVALID: Stop = Stop::Code(Code::Invalid);
 
@@ -283,6 +285,10 @@ impl System {
             return Err(INVALID);
         }
         self.ceiling(c, space, priority)?;
+        let others = self.threads().filter(|&(other, t)| other != id && t.space == space).count();
+        if space.is_some() && others >= MAX_THREADS as usize {
+            return Err(Stop::Code(Code::NoMemory));
+        }
 
         // What came while there was no body has not been lost.
         let fresh = !self.is_open(id);

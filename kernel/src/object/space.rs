@@ -28,6 +28,8 @@ pub(crate) struct Space {
     pub(crate) mappings: Mappings,
     pub(crate) regions: NarrowCell<Region>,
     pub(crate) threads: NarrowCell<Thread>,
+    /// How many there are, [`abi::MAX_THREADS`] at most.
+    pub(crate) population: Cell<u32>,
     pub(crate) foreign: Cell<bool>,
     pub(crate) clock_offset: Cell<u64>,
     /// The highest priority that threads in it can be given.
@@ -339,6 +341,7 @@ impl Object for Space {
             mappings: Mappings::new(no_mapping),
             regions: NarrowCell::none(),
             threads: NarrowCell::none(),
+            population: Cell::new(0),
             foreign: Cell::new(false),
             clock_offset: Cell::new(0),
             max_priority: Cell::new(0),

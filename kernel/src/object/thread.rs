@@ -610,6 +610,7 @@ impl Thread {
         self.note_space(k);
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));
+            old.population.set(old.population.get() - 1);
             self.next_in_space.set(first);
             if let Some(first) = first {
                 first.prev_in_space.set(Some(self));
@@ -623,6 +624,7 @@ impl Object for Thread {
     fn target(link: NonNullLink<Self>) -> Target {
         Target::Thread(link)
     }
+            space.population.set(space.population.get() + 1);
     fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Thread(link) => Some(link),

@@ -22,7 +22,7 @@ use crate::stop::{Access, Handled, Stop};
 use abi::state::{
     port_flags, space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS,
 };
-use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
+use abi::{Code, RefKind, Registers, MAX_THREADS, PAGE_SIZE, PRIORITIES, USER_END};
 
 fn invalid() -> Stop {
     Stop::Code(Code::Invalid)
@@ -420,6 +420,10 @@ pub(super) fn thread_set(a: Args) -> Handled {
         return Err(invalid());
     }
     ceiling(a, space, priority)?;
+    let joins = |space: &Space| !t.space().is_some_and(|its| core::ptr::eq(its, space));
+    if space.is_some_and(|space| joins(space) && space.population.get() == MAX_THREADS) {
+        return Err(Stop::Code(Code::NoMemory));
+    }
     object::opening(a.k, a.t, t.head())?;
 
     // A keeper's reply that came while the thread was vacant counts if this state waits for one.

@@ -11,7 +11,8 @@ use crate::object::thread::Run;
 use abi::state::{port_flags, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::syscalls::{Param, Party};
 use abi::{
-    access, boot, Call, Code, Common, Exception, RefKind, Type, PAGE_SIZE, PRIORITIES, ROLES, TYPES,
+    access, boot, Call, Code, Common, Exception, RefKind, Type, MAX_THREADS, PAGE_SIZE, PRIORITIES,
+    ROLES, TYPES,
 };
 use std::vec::Vec;
 
@@ -441,6 +442,33 @@ fn ceilings(met: &mut Met, w: &World, t: u64, state: u64) {
     w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
 }
 
+/// A space takes so many threads and no more; who is in it may be set again.
+fn crowds(met: &mut Met, w: &World, t: u64, state: u64) {
+    let (_, s) = w.space(0, 0, 0);
+    w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
+    let put = |thread: u64| w.sys(Call::ThreadSetState, &[thread, state, s, 0, 0]);
+    let crowd: Vec<u64> = (0..MAX_THREADS)
+        .map(|_| {
+            let thread = w.create(Call::ThreadCreate);
+            assert_eq!(put(thread), Code::Ok, "a thread of many");
+            thread
+        })
+        .collect();
+    met.is(
+        w,
+        Call::ThreadSetState,
+        &[t, state, s, 0, 0],
+        Code::NoMemory,
+    );
+    assert_eq!(put(crowd[0]), Code::Ok, "who is in it already");
+    w.ok(Call::ThreadDestroy, &[crowd[1], 0]);
+    assert_eq!(put(t), Code::Ok, "in the place of one that is gone");
+    for thread in crowd.iter().filter(|&&thread| thread != crowd[1]) {
+        w.ok(Call::ThreadDestroy, &[*thread, 0]);
+    }
+    w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
+}
+
 /// `thread_answer`, of a stopped thread whose state says that an exception has been received from it.
 fn answers(met: &mut Met, w: &World, t: u64, state: u64) {
     let answer = state + 2048;
@@ -553,6 +581,7 @@ pub(super) fn thread(met: &mut Met) {
     met.is(&w, Call::ThreadStop, &[t], Code::Ok);
     met.is(&w, Call::ThreadSetPriority, &[t, 32], Code::Invalid);
     ceilings(met, &w, t, state);
+    crowds(met, &w, t, state);
     met.is(&w, Call::ThreadSetPriority, &[t, 31], Code::Ok);
     let r = w.reference(Call::ThreadReference, t);
     met.is(&w, Call::ThreadInterrupt, &[dead], Code::Dead);
