@@ -31,6 +31,7 @@ mod leave;
 mod lock;
 mod memory;
 mod object;
+mod preempt;
 mod probe;
 mod queue;
 mod sched;

@@ -1,8 +1,8 @@
 //! Execution models: what becomes of the kernel stack when a thread waits.
 //!
-//! With [`crate::kept`] this is all that differs between the execution models, and it has the points of preemption; full
-//! preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2). Handlers know nothing of
-//! it: a wait is a tail, `return Ok(Outcome::Wait)`. What the dispatcher then does is [`switch`]:
+//! With [`crate::kept`] this is all that differs between the execution models; points of preemption are in
+//! [`crate::preempt`], full preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2).
+//! Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What the dispatcher then does is [`switch`]:
 //!
 //! * *interrupt*: the stack is the processor's. It is simply used for the next thread, whose frame
 //!   is restored.
@@ -16,7 +16,7 @@ mod stacks;
 
 pub(crate) use stacks::Stacks;
 
-use crate::config::{Model, Preemption, CONFIG};
+use crate::config::{Model, CONFIG};
 use crate::counters::{self, Kind};
 use crate::object::thread::Thread;
 use crate::{kept, probe, Kernel, K};
@@ -96,46 +96,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
     }
 }
 
-impl Thread {
-    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
-    /// does not run.
-    pub(crate) fn drop_activation(&'static self) {
-        if kept::OWN_STACK {
-            hal::reset_stack::<Kernel>(self);
-        }
-        self.kept.clear();
-    }
-}
-
 impl Kernel {
-    /// A preemption point: lets pending interrupts in and returns whether the running thread should leave its
-    /// call so that a more important thread can run. Its frame must say how the call goes on.
-    #[cfg_attr(fermata_probe, track_caller)]
-    pub(crate) fn preempts(&'static self, t: &Thread) -> bool {
-        match CONFIG.preemption {
-            // Except where a test on the host says so.
-            Preemption::None => cfg!(test) && probe::preempts(),
-            // Interrupts preempt by themselves; what is left are waiters for the lock.
-            Preemption::Full => self.lock.is_wanted(t),
-            Preemption::Points => {
-                self.look_at_interrupts();
-                probe::preempts() || self.cpu().sched.wants(t)
-            }
-        }
-    }
-
-    /// Lets pending interrupts in, in a kernel with preemption points. No other thread runs.
-    #[inline(always)]
-    pub(crate) fn look_at_interrupts(&'static self) {
-        if matches!(CONFIG.preemption, Preemption::Points) {
-            hal::let_interrupts_in();
-            if self.cpu().sched.has_rung() {
-                // It may be long until the end of the call, where the timer would be set.
-                self.cpu().sched.keep_time_in_kernel(self);
-            }
-        }
-    }
-
     /// Switches the processor from the holder of the lock, which an interrupt preempts, to `next`. Returns when
     /// the holder goes on.
     pub(crate) fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {

@@ -15,7 +15,7 @@ use crate::kernel::core;
 use crate::object::port::Port;
 use crate::queue::{self, Links, WaitQueue};
 use crate::stop::{Access, Fault};
-use crate::{counters, probe, K};
+use crate::{counters, probe, Kernel, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
@@ -267,6 +267,15 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn straight(&self) -> &'static Space {
         self.straight.get().get()
+    }
+
+    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
+    /// does not run.
+    pub(crate) fn drop_activation(&'static self) {
+        if kept::OWN_STACK {
+            hal::reset_stack::<Kernel>(self);
+        }
+        self.kept.clear();
     }
 
     /// Recomputes `straight`. Called when its space, the space's `foreign` flag, a pending fault, a refused page or a
@@ -601,6 +610,7 @@ impl Thread {
             if let Some(n) = self.next_in_space.take() {
                 n.prev_in_space.set(self.prev_in_space.get());
             }
+            old.population.set(old.population.get() - 1);
         }
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
@@ -610,11 +620,11 @@ impl Thread {
         self.note_space(k);
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));
-            old.population.set(old.population.get() - 1);
             self.next_in_space.set(first);
             if let Some(first) = first {
                 first.prev_in_space.set(Some(self));
             }
+            space.population.set(space.population.get() + 1);
         }
     }
 }
@@ -624,7 +634,6 @@ impl Object for Thread {
     fn target(link: NonNullLink<Self>) -> Target {
         Target::Thread(link)
     }
-            space.population.set(space.population.get() + 1);
     fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Thread(link) => Some(link),

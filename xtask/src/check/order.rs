@@ -25,9 +25,10 @@ const ORDER: &[&str] = &[
     "deadlines",
     "lock",
     "sched",
-    "exec",
+    "preempt",
     "object",
     "memory",
+    "exec",
     "check",
     "irq",
     "leave",
@@ -539,9 +540,9 @@ mod tests {
                 "`t.wake`: `object` is above `sched`",
             ),
             (
-                "exec/mod.rs",
+                "preempt.rs",
                 "Thread::wake(t, k)",
-                "`Thread::wake`: `object` is above `exec`",
+                "`Thread::wake`: `object` is above `preempt`",
             ),
             (
                 "lock.rs",

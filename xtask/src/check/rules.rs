@@ -58,9 +58,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         words: &["CONFIG.preemption", "Preemption"],
-        rooms: &["kernel/src/config.rs", "kernel/src/exec/"],
-        remedy: "what depends on preemption belongs to kernel/src/exec: ask `Kernel::preempts`, or give \
-                 it a function there",
+        rooms: &["kernel/src/config.rs", "kernel/src/preempt.rs"],
+        remedy: "what depends on preemption belongs to kernel/src/preempt.rs: ask `Kernel::preempts`, or \
+                 give it a function there",
     },
     Rule {
         words: &["processors"],
