@@ -650,6 +650,11 @@ impl Absent {
         Ok(())
     }
 
+    /// Takes all pages away again.
+    pub fn withdraw(&mut self) {
+        self.pages.clear();
+    }
+
     /// Maps the range of absent pages at `address` of the test's space.
     pub fn map_at(&self, address: u64, offset: u64, size: u64) -> Result<Mapping, Failure> {
         let mapping = Mapping::new().must("a mapping")?;
@@ -668,7 +673,7 @@ impl Absent {
 
 impl Drop for Absent {
     fn drop(&mut self) {
-        self.pages.clear();
+        self.withdraw();
         let _ = rt::memory::destroy(&self.segment.control);
         rt::window::give_addresses(self.base, self.size);
     }

@@ -54,6 +54,8 @@ struct Across {
 pub struct Asker {
     room: Box<Across>,
     refs: [Ref; 3],
+    /// A page to lose.
+    spare: Absent,
 }
 
 impl Asker {
@@ -66,7 +68,18 @@ impl Asker {
                 state: ThreadState::default(),
             }),
             refs: [new()?, new()?, new()?],
+            spare: Absent::new(PAGE_SIZE, 0)?,
         })
+    }
+
+    /// Takes a translation from the asker's space: the kernel forgets where it found the objects of its handles,
+    /// and the next answer is as long whatever was looked up before, and wherever the objects lie.
+    pub fn make_lookups_cold(&mut self) -> Outcome {
+        self.spare.supply(0)?;
+        // SAFETY: the page was supplied, and nobody else knows it.
+        unsafe { (self.spare.base as *mut u8).write_volatile(1) };
+        self.spare.withdraw();
+        Ok(())
     }
 }
 

@@ -915,7 +915,7 @@ fn service(call: Call, general: bool) -> Play {
         false,
     );
     play.again[SERVER] = Some(1);
-    play.twice = true;
+    play.twice = idempotent;
     play.general = general;
     play.acts = vec![Act::Start(SERVER), Act::Start(CLIENT)];
     play.named(if general {
