@@ -11,6 +11,25 @@ register_file! {
     link Link, g9 G9, g10 G10, counter Counter, g11 G11, g12 G12, top Top,
 }
 
+/// Bytes of the FPU area: a word of control, and 31 registers.
+pub const FPU_BYTES: usize = 8 * 32;
+
+/// The FPU area of a thread that has never used it.
+#[must_use]
+pub const fn initial_fpu() -> [u8; FPU_BYTES] {
+    let mut fpu = [0; FPU_BYTES];
+    fpu[0] = 0x1f;
+    fpu
+}
+
+/// Clears what the layout reserves, the upper half of the word of control, and the bits of the lower that are not in `mask`.
+pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
+    for (i, part) in mask.to_le_bytes().into_iter().enumerate() {
+        bytes[i] &= part;
+    }
+    bytes[4..8].fill(0);
+}
+
 /// What they are for.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "simulated",

@@ -12,7 +12,7 @@
 use crate::table::{numbered, structures, Layout};
 use crate::Type;
 
-pub use crate::machine::{Registers, REGISTER_WORDS};
+pub use crate::machine::{clean_fpu, initial_fpu, Registers, FPU_BYTES, REGISTER_WORDS};
 
 structures! {
     /// State of a mutex.
@@ -171,9 +171,6 @@ numbered! {
 #[repr(C, align(8))]
 pub struct FpuState(pub [u8; FPU_BYTES]);
 
-/// Bytes of the FPU area: the layout of `fxsave64`.
-pub const FPU_BYTES: usize = 512;
-
 structures! {
     /// Simple fields of a thread. Its references: its space, the peer at the client end of its
     /// connection (a reference to a server end), the peer at its server end (to a client end).
@@ -207,24 +204,13 @@ structures! {
         pub waiting_for: u64,
         /// User instructions are not counted here; reserved, zero.
         pub reserved: u64,
-        /// x87 and SSE state, as `fxsave64` stores it.
+        /// The state of the FPU, as the architecture's instructions store it.
         pub fpu: [u8; FPU_BYTES],
     }
 }
 
 /// Words in a [`ThreadState`] before the FPU area.
 pub const THREAD_WORDS: usize = REGISTER_WORDS + 12;
-
-/// The FPU area of a thread that has never used it: masked exceptions, round to nearest.
-#[must_use]
-pub const fn initial_fpu() -> [u8; FPU_BYTES] {
-    let mut fpu = [0; FPU_BYTES];
-    fpu[0] = 0x7f; // FCW = 0x037f
-    fpu[1] = 0x03;
-    fpu[24] = 0x80; // MXCSR = 0x1f80
-    fpu[25] = 0x1f;
-    fpu
-}
 
 impl Default for ThreadState {
     fn default() -> Self {

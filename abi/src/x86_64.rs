@@ -36,6 +36,34 @@ impl Registers {
     }
 }
 
+/// Bytes of the FPU area: the layout of `fxsave64`, with x87 and SSE.
+pub const FPU_BYTES: usize = 512;
+
+/// The FPU area of a thread that has never used it: masked exceptions, round to nearest.
+#[must_use]
+pub const fn initial_fpu() -> [u8; FPU_BYTES] {
+    let mut fpu = [0; FPU_BYTES];
+    fpu[0] = 0x7f; // FCW = 0x037f
+    fpu[1] = 0x03;
+    fpu[24] = 0x80; // MXCSR = 0x1f80
+    fpu[25] = 0x1f;
+    fpu
+}
+
+/// Clears the bytes that the layout reserves and bits that the processor would refuse to load; `mask` has those of MXCSR
+/// that it has, and is written where `fxsave64` writes it.
+pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
+    for (i, part) in mask.to_le_bytes().into_iter().enumerate() {
+        bytes[24 + i] &= part;
+        bytes[28 + i] = part;
+    }
+    bytes[5] = 0;
+    for register in 0..8 {
+        bytes[32 + 16 * register + 10..32 + 16 * register + 16].fill(0);
+    }
+    bytes[416..].fill(0);
+}
+
 /// What they are for.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "x86-64",

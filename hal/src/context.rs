@@ -3,7 +3,7 @@
 
 use crate::{machine, Stack};
 use abi::registers::{Lost, DEADLINE, RECEIVE, SEND, WORDS, WORDS_REFS};
-use abi::state::FPU_BYTES;
+use abi::state::{clean_fpu, FPU_BYTES};
 use abi::{Registers, ROLES};
 use core::cell::Cell;
 
@@ -327,20 +327,20 @@ impl Context {
         self.flags.get().into()
     }
 
-    /// The thread's x87 and SSE state, in the form in which [`Context::set_fpu`] would keep it.
+    /// The state of the thread's FPU, in the form in which [`Context::set_fpu`] would keep it.
     pub fn fpu(&self) -> [u8; FPU_BYTES] {
         machine::fpu_flush(self);
         let mut bytes = self.fpu.get();
-        clean_fpu(&mut bytes);
+        clean_fpu(&mut bytes, machine::fpu_mask());
         bytes
     }
 
-    /// Sets the thread's x87 and SSE state. Reserved bits are cleared, so that the processor can load any
+    /// Sets the state of the thread's FPU. Reserved bits are cleared, so that the processor can load any
     /// `bytes`.
     pub fn set_fpu(&self, bytes: &[u8; FPU_BYTES]) {
         machine::fpu_drop(self);
         let mut bytes = *bytes;
-        clean_fpu(&mut bytes);
+        clean_fpu(&mut bytes, machine::fpu_mask());
         self.fpu.set(&bytes);
     }
 
@@ -405,29 +405,13 @@ pub(crate) fn context_of<K: Kernel>(thread: &'static K::Thread) -> &'static Cont
     context
 }
 
-/// Clears the bytes that the layout of `fxsave64` reserves and bits that the processor would refuse to load.
-fn clean_fpu(bytes: &mut [u8; FPU_BYTES]) {
-    let word = |bytes: &[u8], at: usize| {
-        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-    };
-    let mask = machine::mxcsr_mask();
-    let mxcsr = word(bytes, 24) & mask;
-    bytes[5] = 0;
-    bytes[24..28].copy_from_slice(&mxcsr.to_le_bytes());
-    bytes[28..32].copy_from_slice(&mask.to_le_bytes());
-    for st in 0..8 {
-        bytes[32 + 16 * st + 10..32 + 16 * st + 16].fill(0);
-    }
-    bytes[416..].fill(0);
-}
-
 impl Default for Context {
     fn default() -> Self {
         Context::new()
     }
 }
 
-/// The memory behind a thread's FPU registers, in the layout of `fxsave64`.
+/// The memory behind a thread's FPU registers.
 #[repr(C, align(8))]
 pub(crate) struct FpuArea {
     bytes: Cell<[u8; FPU_BYTES]>,

@@ -179,6 +179,7 @@ mod word {
     }
 
     pub(super) fn get<T>(word: Word<T>) -> Option<&'static T> {
+        crate::host::follow();
         word
     }
 

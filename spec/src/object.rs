@@ -148,7 +148,7 @@ pub struct Thread {
     pub registers: Registers,
     /// It has made a call since its registers were last all set, which loses some of them.
     pub in_call: bool,
-    /// x87 and SSE registers.
+    /// The state of its FPU.
     pub fpu: [u8; FPU_BYTES],
     /// A word of its manager's.
     pub tag: u64,
@@ -261,7 +261,7 @@ impl Default for Thread {
         Thread {
             registers: sanitised(Registers::default()),
             in_call: false,
-            fpu: crate::state::clean_fpu(&initial_fpu()),
+            fpu: crate::state::clean(&initial_fpu()),
             tag: 0,
             priority: 0,
             stops: 1,

@@ -7,7 +7,9 @@ use crate::ipc::answered;
 use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
-use abi::state::{port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{
+    clean_fpu, port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS,
+};
 use abi::{
     collocated, Code, RefKind, Registers, Type, MAX_THREADS, PAGE_SIZE, PRIORITIES, ROLES, USER_END,
 };
@@ -299,7 +301,7 @@ impl System {
             _ => (registers, delivered),
         };
         t.set_registers(registers);
-        t.fpu = clean_fpu(&fpu);
+        t.fpu = clean(&fpu);
         (t.tag, t.priority, t.stops) = (tag, priority, stops);
         t.interrupt = interrupt || fresh && t.interrupt;
         (t.exception_delivered, t.exception) = (delivered, (code as u8, address));
@@ -343,7 +345,7 @@ impl System {
         t.set_registers(registers);
         if let Some(words) = fpu {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            t.fpu = clean_fpu(&bytes);
+            t.fpu = clean(&bytes);
         }
         self.end_exception(id);
         self.done(c)
@@ -423,16 +425,13 @@ pub(crate) fn sound(r: &Registers) -> bool {
     r.pc() < 1 << 47 && ROLES.bases.iter().all(|&base| canonical(r.get(base)))
 }
 
-/// FPU registers without what the layout reserves and the processor would refuse.
-pub(crate) fn clean_fpu(bytes: &[u8]) -> [u8; FPU_BYTES] {
+/// The bits of the FPU's word of control that the processor has.
+const FPU_MASK: u32 = 0xffff;
+
+/// The FPU's state without what the layout reserves and the processor would refuse.
+pub(crate) fn clean(bytes: &[u8]) -> [u8; FPU_BYTES] {
     let mut fpu = [0; FPU_BYTES];
-    fpu[..416].copy_from_slice(&bytes[..416]);
-    fpu[5] = 0;
-    // MXCSR, and the mask of the bits in it that there are.
-    fpu[26..28].fill(0);
-    fpu[28..32].copy_from_slice(&[0xff, 0xff, 0, 0]);
-    for register in 0..8 {
-        fpu[32 + 16 * register + 10..][..6].fill(0);
-    }
+    fpu.copy_from_slice(bytes);
+    clean_fpu(&mut fpu, FPU_MASK);
     fpu
 }

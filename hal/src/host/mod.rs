@@ -168,6 +168,21 @@ pub fn accesses() -> u64 {
     with(|m| m.accesses)
 }
 
+/// The number of links of objects that were looked at: another measure.
+pub fn links() -> u64 {
+    LINKS.get()
+}
+
+thread_local! {
+    /// Links of objects that were looked at.
+    static LINKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A link of an object is looked at.
+pub(crate) fn follow() {
+    LINKS.set(LINKS.get() + 1);
+}
+
 /// The time for which the timer is set; `u64::MAX`: none.
 pub fn deadline() -> u64 {
     with(|m| m.deadline)
@@ -644,7 +659,7 @@ pub(crate) fn fpu_flush(_context: &Context) {}
 
 pub(crate) fn fpu_drop(_context: &Context) {}
 
-pub(crate) fn mxcsr_mask() -> u32 {
+pub(crate) fn fpu_mask() -> u32 {
     0xffff
 }
 

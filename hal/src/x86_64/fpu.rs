@@ -48,7 +48,7 @@ pub(super) fn init() {
 }
 
 /// The bits of MXCSR that can be set.
-pub(crate) fn mxcsr_mask() -> u32 {
+pub(crate) fn fpu_mask() -> u32 {
     MXCSR_MASK.0.get()
 }
 

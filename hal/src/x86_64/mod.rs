@@ -47,7 +47,7 @@ pub use time::{clock, now, set_timer, ticks, time_of};
 pub use trap::start;
 
 pub(crate) use boot::keeps_rings_apart;
-pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
+pub(crate) use fpu::{fpu_drop, fpu_flush, fpu_mask};
 pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
 pub(crate) use memory::no_root;
 pub(crate) use paging::Root;

@@ -39,8 +39,8 @@ impl Random {
     }
 }
 
-/// Most accesses to memory and page tables that a call of a program may take, or another trap (`None`), in a kernel without preemption
-/// (rule A9). A reliable message moves what is there of so many entries in one go; all others have short lists.
+/// Most accesses to memory, page tables and links of objects that a call of a program may take, or another trap (`None`), in a kernel
+/// without preemption (rule A9; published in docs/proof.md). A reliable message moves what is there of so many entries in one go; all others have short lists.
 pub(super) fn most_accesses(call: Option<Call>) -> u64 {
     match call {
         Some(call) if plan(call).is_ipc() => 16 * abi::ENTRIES_PER_TURN,

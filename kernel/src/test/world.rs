@@ -382,12 +382,13 @@ impl World {
         let t = self.current.get();
         self.traps.set(self.traps.get() + 1);
         let (number, pc) = (t.ctx.call().get() as u8, t.ctx.pc().get());
-        let before = hal::host::accesses();
+        let work = || hal::host::accesses() + hal::host::links();
+        let before = work();
         let next = hal::host::run(|| match trap {
             Trap::Syscall => self.k.syscall(t),
             _ => self.k.trap(t, trap),
         });
-        let cost = hal::host::accesses() - before;
+        let cost = work() - before;
         let call = Call::from_number(number).filter(|_| trap == Trap::Syscall);
         let longest = &self.longest[call.map_or(255, |call| call as usize)];
         longest.set(cost.max(longest.get()));

@@ -220,7 +220,7 @@ const GUEST_TESTS: &str = "tests/guest/src";
 const REGISTERS: &[&str] = &[
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip", "rflags", "fs_base", "gs_base", "fsbase", "gsbase", "eax", "ebx", "ecx",
-    "edx", "cr0", "cr2", "cr3", "cr4",
+    "edx", "esi", "edi", "ebp", "esp", "eip", "eflags", "mxcsr", "fcw", "cr0", "cr2", "cr3", "cr4",
 ];
 
 /// Looks at the kernel's sources below `root` and returns what breaks a rule: one line each, with
