@@ -34,7 +34,8 @@ mod times;
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -131,8 +132,11 @@ impl TestOptions {
     }
 }
 
-/// How many machines run at a time.
+/// How many programs with tests run at a time, and machines that compute.
 const PARALLEL: usize = 2;
+
+/// How many machines of guest tests and scenarios run at a time: a quarter of the time they wait for something.
+const MACHINES: usize = 3;
 
 /// Host time that all guest tests of one boot have.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(1200);
@@ -243,13 +247,22 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
         })
         .collect();
 
-    for run in runs.iter().filter(|run| !run.earlier) {
-        if run.part == Part::Common {
-            host_tests(project, filter, &run.report)?;
-            machine_own_tests(project, options, filter, &run.report)?;
-            finished(run, journal.as_ref());
+    std::thread::scope(|scope| -> Result<(), Error> {
+        let common = runs
+            .iter()
+            .find(|run| run.part == Part::Common && !run.earlier);
+        let Some(run) = common else {
+            return Ok(());
+        };
+        // What machines need is built beside the tests of the host, which leave a processor idle at times.
+        if text.is_none() {
+            scope.spawn(|| build_ahead(project, options, &runs));
         }
-    }
+        host_tests(project, filter, &run.report)?;
+        machine_own_tests(project, options, filter, &run.report)?;
+        finished(run, journal.as_ref());
+        Ok(())
+    })?;
     machine_tests(project, options, filter, &runs, journal.as_ref())?;
     let cuts = cuts(project, options, &runs, journal.as_ref())?;
     if let Some(signal) = signals::caught() {
@@ -270,6 +283,37 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     let (passed, failed) = summary(&runs, start.elapsed(), text, unreached)?;
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
+}
+
+/// Builds what the runs that are left need, so that it is there when they want it. What does not build is told then.
+fn build_ahead(project: &Project, options: &TestOptions, runs: &[Run]) {
+    let left = || runs.iter().filter(|run| !run.earlier);
+    let tested: Vec<Config> = left()
+        .filter_map(|run| match run.part {
+            Part::Config(config) => Some(config),
+            Part::Common | Part::Cuts(_) => None,
+        })
+        .collect();
+    let cut: Vec<Config> = left()
+        .filter_map(|run| match run.part {
+            Part::Cuts(config) => Some(config),
+            Part::Common | Part::Config(_) => None,
+        })
+        .collect();
+    let all = options.choice.is_all();
+    let forgetful = tested
+        .iter()
+        .filter(|config| config.is_tested_forgetful(all));
+    let forgetful: Vec<Config> = forgetful.copied().collect();
+    for (build, configs) in [
+        (BuildTarget::Kernel, tested),
+        (BuildTarget::Forgetful, forgetful),
+        (BuildTarget::Probe, cut),
+    ] {
+        if !configs.is_empty() && signals::caught().is_none() {
+            let _ = image::build_what_builds(project, build, &configs);
+        }
+    }
 }
 
 /// Whether the cuts of this configuration are. With `--all` those of every model, for which one way to mask interrupts suffices.
@@ -599,24 +643,52 @@ fn add(report: &Mutex<Report>, name: &str, outcome: Outcome) {
 
 // ---- host
 
-/// `cargo test` for every package that builds on the host.
+/// A program with tests of a package.
+struct TestProgram<'a> {
+    package: &'a Package,
+    path: PathBuf,
+}
+
+/// Packages whose tests take longest, the longest first: they begin first.
+const LONG: &[&str] = &[
+    "fermata-kernel",
+    "fermata-ext4",
+    "fermata-linux",
+    "fermata-model",
+    "fermata-checkpoint",
+];
+
+/// The tests of every package that builds on the host. All are built at once, so that what they share is built once; then
+/// some of them run at a time.
 fn host_tests(project: &Project, filter: &Filter, report: &Mutex<Report>) -> Result<(), Error> {
     let mut packages: Vec<Package> = project.packages()?;
     // Nothing is compiled for a filter that cannot match.
     packages.retain(|package| package.on_host() && may_match(project, package, filter));
-    // Cargo builds one at a time, mostly on one processor; the tests of another run meanwhile.
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let built = times::measured("host", || build_host_tests(project, &packages))?;
+    let mut programs = match built {
+        Ok(programs) => programs,
+        Err(why) => {
+            add(report, "host/build", Outcome::Failed(why));
+            return Ok(());
+        }
+    };
+    let place = |name: &str| LONG.iter().position(|long| *long == name);
+    programs.sort_by_key(|program| place(&program.package.name).unwrap_or(LONG.len()));
     let next = AtomicUsize::new(0);
     let result = Mutex::new(Ok(()));
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL {
             scope.spawn(|| {
-                while let Some(package) = packages.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if signals::caught().is_some() {
                         break;
                     }
-                    let name = package.test_prefix();
+                    let name = program.package.test_prefix();
                     let done = times::measured(name.trim_end_matches('/'), || {
-                        host_package(project, package, filter, report)
+                        host_program(project, program, filter, report)
                     });
                     if done.is_err() {
                         *result.lock().unwrap_or_else(PoisonError::into_inner) = done;
@@ -627,6 +699,51 @@ fn host_tests(project: &Project, filter: &Filter, report: &Mutex<Report>) -> Res
         }
     });
     result.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Builds the tests of some packages; or what the compiler says against them.
+fn build_host_tests<'a>(
+    project: &Project,
+    packages: &'a [Package],
+) -> Result<Result<Vec<TestProgram<'a>>, String>, Error> {
+    println!("fermata: building the tests of the host");
+    let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
+    command.args(["--quiet", "--no-run", "--color", "never"]);
+    command.arg("--message-format=json-render-diagnostics");
+    for package in packages {
+        command.args(["--package", &package.name]);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+    if !output.status.success() {
+        return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut programs = Vec::new();
+    for message in text.lines() {
+        let message: serde_json::Value = serde_json::from_str(message)
+            .map_err(|error| Error::new(format!("what cargo says cannot be read: {error}")))?;
+        let word = |value: &serde_json::Value| value.as_str().map(PathBuf::from);
+        let (Some(path), Some(manifest)) = (
+            word(&message["executable"]),
+            word(&message["manifest_path"]),
+        ) else {
+            continue;
+        };
+        if message["profile"]["test"].as_bool() != Some(true) {
+            continue;
+        }
+        let its = |package: &&Package| {
+            let directory = project.root.join(&package.dir);
+            manifest.parent() == Some(directory.as_path())
+        };
+        if let Some(package) = packages.iter().find(its) {
+            programs.push(TestProgram { package, path });
+        }
+    }
+    Ok(Ok(programs))
 }
 
 /// Whether the filter can name a test of the package.
@@ -664,29 +781,26 @@ fn is_in(project: &Project, package: &Package, wanted: &str) -> bool {
     missing.is_empty()
 }
 
-fn host_package(
+/// Runs the tests of one program, as `cargo test` does.
+fn host_program(
     project: &Project,
-    package: &Package,
+    program: &TestProgram,
     filter: &Filter,
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
-    let prefix = package.test_prefix();
-    let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
-    command.args([
-        "--quiet",
-        "--no-fail-fast",
-        "--package",
-        &package.name,
-        "--color",
-        "never",
-    ]);
-    command.args(["--", "--format", "pretty", "--color", "never"]);
-    command.arg("--show-output");
-    command.args(filter.within(&prefix).unwrap_or_default());
+    let prefix = program.package.test_prefix();
+    let directory = project.root.join(&program.package.dir);
+    let mut command = Command::new(&program.path);
+    command
+        .current_dir(&directory)
+        .env("CARGO_MANIFEST_DIR", &directory)
+        .args(["--format", "pretty", "--color", "never"])
+        .arg("--show-output")
+        .args(filter.within(&prefix).unwrap_or_default());
     let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+        .map_err(|error| Error::new(format!("cannot run {}: {error}", program.path.display())))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut failed = false;
     for (name, outcome) in libtest_results(&text) {
@@ -697,7 +811,7 @@ fn host_package(
             println!("note     {prefix}{name}: {note}");
         }
     }
-    // It did not compile, or a test aborted the whole process.
+    // A test aborted the whole process.
     if !output.status.success() && !failed {
         let words = String::from_utf8_lossy(&output.stderr);
         add(
@@ -921,7 +1035,7 @@ fn machine_tests(
     std::panic::set_hook(Box::new(|info| PANIC.set(Some(info.to_string()))));
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..PARALLEL {
+        for _ in 0..MACHINES {
             scope.spawn(|| {
                 while let Some((run, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if signals::caught().is_some() {
