@@ -56,6 +56,8 @@ pub(crate) struct Machine {
     locked: bool,
     /// The thread that has met an instruction `int3` of the program's own, and its address.
     own_breakpoint: Option<(usize, u64)>,
+    /// It goes on, and GDB has not been told of a stop since.
+    runs: bool,
 }
 
 /// An error that is told and forgotten. The numbers are Linux's, since GDB shows no words.
@@ -89,6 +91,7 @@ impl Machine {
             actions: Vec::new(),
             locked: false,
             own_breakpoint: None,
+            runs: false,
         })
     }
 
@@ -98,6 +101,7 @@ impl Machine {
 
     /// The process that is debugged goes on as if it had never been.
     pub(crate) fn leave(&mut self) {
+        self.runs = false;
         if let Some(held) = self.held.take() {
             if let Err(error) = held.leave() {
                 rt::log!("gdb: {}", error.text());
@@ -107,6 +111,12 @@ impl Machine {
 
     /// What has happened, if something has.
     pub(crate) fn news(&mut self) -> Option<MultiThreadStopReason<u64>> {
+        let news = self.happened();
+        self.runs &= news.is_none();
+        news
+    }
+
+    fn happened(&mut self) -> Option<MultiThreadStopReason<u64>> {
         let held = self.held.as_mut()?;
         match held.news() {
             Ok(None) => None,
@@ -140,12 +150,17 @@ impl Machine {
         }
     }
 
-    /// Somebody has typed Ctrl-C.
+    /// Somebody has typed Ctrl-C. If that has crossed the report of a stop, GDB takes the report for the answer: a
+    /// further one would come when the program goes on, and nobody would hold that.
     pub(crate) fn interrupt(&mut self) -> Option<MultiThreadStopReason<u64>> {
+        if !self.runs {
+            return None;
+        }
         let held = self.held.as_mut()?;
         if held.hold().is_err() {
             return self.news();
         }
+        self.runs = false;
         let thread = held.numbers().next().unwrap_or(1);
         Some(BaseStopReason::SignalWithThread {
             tid: tid(thread),
@@ -183,6 +198,7 @@ impl Machine {
         let held = Held::new(number, self.process(number)?)?;
         self.watch(&held)?;
         self.held = Some(held);
+        self.runs = false;
         Ok(())
     }
 
@@ -319,6 +335,7 @@ impl MultiThreadResume for Machine {
             rt::log!("gdb: {}", error.text());
             return Err(error.text());
         }
+        self.runs = true;
         Ok(())
     }
 
