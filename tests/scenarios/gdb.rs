@@ -348,7 +348,19 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     gdb.interrupt()?;
     gdb.step(&thread)?;
     gdb.interrupt()?;
-    for n in 1..20 {
+    // Who stands at a breakpoint stays there while only another thread goes on.
+    gdb.breakpoint(tread, true)?;
+    let said = gdb.ask("vCont;c")?;
+    let (thread, _) = stopped(&said)?;
+    gdb.send(&format!("vCont;c:{first}"))?;
+    gdb.interrupt()?;
+    let said = gdb.receive()?;
+    assert_eq!(stopped(&said)?.1, "02", "{said}");
+    assert_eq!(gdb.rip(&thread)?, tread, "a breakpoint was stepped over");
+    assert_eq!(gdb.word(turns)?, 1, "a turn was missed");
+    gdb.breakpoint(tread, false)?;
+    gdb.step(&thread)?;
+    for n in 2..20 {
         let thread = gdb.meet(tread)?;
         assert_eq!(gdb.word(turns)?, n, "a turn was missed");
         assert_eq!(gdb.read(tread, 16)?, code);

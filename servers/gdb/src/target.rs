@@ -1,5 +1,6 @@
 //! What GDB asks, of the process that is debugged.
 use crate::held::{Held, News};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -56,6 +57,8 @@ pub(crate) struct Machine {
     locked: bool,
     /// The thread that has met an instruction `int3` of the program's own, and its address.
     own_breakpoint: Option<(usize, u64)>,
+    /// The addresses of GDB's breakpoints, as far as they are in.
+    breakpoints: BTreeSet<u64>,
     /// It goes on, and GDB has not been told of a stop since.
     runs: bool,
 }
@@ -91,6 +94,7 @@ impl Machine {
             actions: Vec::new(),
             locked: false,
             own_breakpoint: None,
+            breakpoints: BTreeSet::new(),
             runs: false,
         })
     }
@@ -101,12 +105,19 @@ impl Machine {
 
     /// The process that is debugged goes on as if it had never been.
     pub(crate) fn leave(&mut self) {
-        self.runs = false;
+        self.forget();
         if let Some(held) = self.held.take() {
             if let Err(error) = held.leave() {
                 rt::log!("gdb: {}", error.text());
             }
         }
+    }
+
+    /// Nothing is known of a process.
+    fn forget(&mut self) {
+        self.runs = false;
+        self.own_breakpoint = None;
+        self.breakpoints.clear();
     }
 
     /// What has happened, if something has.
@@ -129,7 +140,7 @@ impl Machine {
                         signal: signal::of_exception(code),
                     });
                 }
-                // GDB knows which breakpoints are its own.
+                // GDB knows which breakpoints are its own, and takes them out of the way of who goes on.
                 self.own_breakpoint = at.ok().map(|at| (thread, at));
                 Some(BaseStopReason::SwBreak(thread_id))
             }
@@ -198,13 +209,15 @@ impl Machine {
         let held = Held::new(number, self.process(number)?)?;
         self.watch(&held)?;
         self.held = Some(held);
-        self.runs = false;
+        self.forget();
         Ok(())
     }
 
     /// Lets threads go on as was said.
     fn go(&mut self) -> Result<(), Error> {
+        // One of GDB's is in memory while another thread goes on by itself.
         let own = self.own_breakpoint.take();
+        let own = own.filter(|(_, at)| !self.breakpoints.contains(at));
         let held = self.held.as_mut().ok_or(Error::NotFound)?;
         if let Some((thread, at)) = own {
             // An instruction of the program's own is behind it once it has been told of.
@@ -398,11 +411,13 @@ impl Breakpoints for Machine {
 impl SwBreakpoint for Machine {
     fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
         self.held()?.breakpoint(address, true).map_err(told)?;
+        self.breakpoints.insert(address);
         Ok(true)
     }
 
     fn remove_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
         self.held()?.breakpoint(address, false).map_err(told)?;
+        self.breakpoints.remove(&address);
         Ok(true)
     }
 }
@@ -429,6 +444,7 @@ impl ExtendedMode for Machine {
         killed.map_err(told)?;
         if held == Some(number) {
             self.held = None;
+            self.forget();
         }
         Ok(ShouldTerminate::No)
     }
