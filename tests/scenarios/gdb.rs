@@ -19,6 +19,8 @@ use xtask_build::project::{BuildTarget, Project};
 const BASE: u64 = 0x40_0000;
 const PROGRAM: &str = "debugged";
 const INT3: u8 = 0xcc;
+/// The flag of a single step.
+const SINGLE_STEP: u32 = 1 << 8;
 
 /// The program that is debugged, with its symbols.
 fn program() -> Result<(PathBuf, Vec<u8>), Failure> {
@@ -242,6 +244,12 @@ impl Client {
         Ok(u64::from_le_bytes(rip.try_into().map_err(|_| "no word")?))
     }
 
+    fn flags(&mut self, thread: &str) -> Result<u32, Failure> {
+        let all = self.registers(thread)?;
+        let flags = all.get(136..140).ok_or("there are not all registers")?;
+        Ok(u32::from_le_bytes(flags.try_into().map_err(|_| "no word")?))
+    }
+
     fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Failure> {
         let kind = if set { 'Z' } else { 'z' };
         self.expect(&format!("{kind}0,{address:x},1"), "OK")
@@ -389,6 +397,12 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
         assert_eq!(stopped(&said)?.1, "02", "{said}");
     }
     assert_eq!(gdb.word(turns)?, 60);
+    // A step that a Ctrl-C ends is ended: this thread waits for the others, and is not to stop when it is woken.
+    gdb.send(&format!("vCont;s:{first}"))?;
+    gdb.interrupt()?;
+    let said = gdb.receive()?;
+    assert_eq!(stopped(&said)?.1, "02", "{said}");
+    assert_eq!(gdb.flags(&first)? & SINGLE_STEP, 0, "a step has stayed");
     // It is saved with a breakpoint in it.
     gdb.breakpoint(tread, true)?;
     assert_eq!(gdb.read(tread, 1)?, [INT3]);

@@ -39,6 +39,8 @@ pub(crate) struct Held {
     threads: Vec<Spotted>,
     /// Its addresses, since it stands still.
     ranges: Vec<Range>,
+    /// The threads that were told to stop behind their next instruction.
+    stepping: Vec<usize>,
 }
 
 /// What has happened to it.
@@ -86,6 +88,7 @@ impl Held {
             known: Vec::new(),
             threads: Vec::new(),
             ranges: Vec::new(),
+            stepping: Vec::new(),
         };
         held.look()?;
         Ok(held)
@@ -179,10 +182,23 @@ impl Held {
     }
 
     /// Has a thread stop behind its next instruction, or behind the call that it is in.
-    pub(crate) fn step(&self, number: usize) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, number: usize) -> Result<(), Error> {
         let thread = self.thread(number)?;
         let set = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
-        set.map_err(error_of)
+        set.map_err(error_of)?;
+        self.stepping.push(number);
+        Ok(())
+    }
+
+    /// No thread stops behind its next instruction. One that waits in a call has not made its step when something else
+    /// has stopped the process, and would stop when it is woken, which nobody wants by then.
+    pub(crate) fn end_steps(&mut self) {
+        for number in core::mem::take(&mut self.stepping) {
+            if let Ok(thread) = self.thread(number) {
+                // It may be gone.
+                let _ = thread.change(|state| state.registers.rflags &= !SINGLE_STEP);
+            }
+        }
     }
 
     /// Where an address is: the range, and how many bytes there are from there on.
@@ -274,6 +290,7 @@ impl Held {
     /// All threads stand still.
     pub(crate) fn hold(&mut self) -> Result<(), Error> {
         self.session.hold()?;
+        self.end_steps();
         self.look()
     }
 

@@ -227,6 +227,8 @@ impl Machine {
                 held.change(thread, |state| state.registers.rip += 1)?;
             }
         }
+        // Of those that were begun when going on was given up.
+        held.end_steps();
         for action in &self.actions {
             let signal = action.signal.filter(|signal| signal.0 != 0);
             if signal.is_some() {
