@@ -22,6 +22,11 @@ const INT3: u8 = 0xcc;
 /// The flag of a single step.
 const SINGLE_STEP: u32 = 1 << 8;
 
+/// Bytes that a long answer tells of, each by two digits: such an answer alone is more than the server keeps. And how many are
+/// asked for at once.
+const LONG: usize = 48_000;
+const QUESTIONS: usize = 4;
+
 /// The program that is debugged, with its symbols.
 fn program() -> Result<(PathBuf, Vec<u8>), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
@@ -349,6 +354,14 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     gdb.expect(&format!("G{}", hex(&changed)), "OK")?;
     assert_eq!(gdb.registers(&first)?, changed);
     gdb.expect(&format!("G{}", hex(&before)), "OK")?;
+    // Answers that nobody hears yet are more than the server keeps, and it goes on when they are heard.
+    let start = symbol(elf, "_start")?;
+    let question = format!("m{start:x},{LONG:x}");
+    (0..QUESTIONS).try_for_each(|_| gdb.send(&question))?;
+    let text = bytes_at(elf, start, LONG)?;
+    for n in 0..QUESTIONS {
+        assert_eq!(unhex(&gdb.receive()?)?, text, "answer {n}");
+    }
     gdb.write(gate, 1)?;
     let code = bytes_at(elf, tread, 16)?;
     // A Ctrl-C that crosses a stop is answered by that, and by nothing when the program goes on.

@@ -132,10 +132,12 @@ fn serve() -> Result<Infallible, Error> {
     let mut at = Some(stub(&line, &mut machine)?);
     loop {
         let mut left = BURST;
+        let mut is_full = false;
         while left > 0 {
             left -= 1;
-            if line.borrow().output.len() > MOST_OUTPUT {
-                // Who does not listen is not answered further: there is an interrupt when some of it has gone.
+            // Who does not listen is not answered further.
+            is_full = line.borrow().output.len() > MOST_OUTPUT;
+            if is_full {
                 break;
             }
             let byte = line.borrow_mut().uart.receive();
@@ -161,10 +163,11 @@ fn serve() -> Result<Infallible, Error> {
             at = Some(stub(&line, &mut machine)?);
         }
         line.borrow_mut().pump();
-        match left {
-            // There may be more, of which the device does not tell again.
-            0 => time::sleep(PAUSE),
-            _ => {
+        // There may be more, of which the device does not tell again; nor does it tell that some of what is to be sent has
+        // gone, as its line is up already for what has arrived.
+        match left == 0 || is_full {
+            true => time::sleep(PAUSE),
+            false => {
                 sys::thread_wait_interrupt();
             }
         }
