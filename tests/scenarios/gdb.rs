@@ -501,6 +501,32 @@ wait %2
     Ok(())
 }
 
+/// Debugs programs until they end, whose starters reap them at once: how they have ended is told nevertheless.
+fn ends(port: u16, over: &AtomicBool, gate: u64) -> Result<(), Failure> {
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("debugged fourth")?;
+    gdb.attach(number)?;
+    gdb.write(gate, 2)?;
+    gdb.expect("vCont;c", "W00")?;
+    let number = gdb.number("busybox sleep")?;
+    gdb.attach(number)?;
+    gdb.expect("vCont;c", "W00")
+}
+
+/// The shell waits for a native program that is debugged, and a Linux program for another one.
+pub(crate) fn ended(ctx: &mut Ctx) -> Result<(), Failure> {
+    let (_, elf) = program()?;
+    let gate = symbol(&elf, "GATE")?;
+    let script = "\
+/test/debugged fourth 4
+busybox sh -c 'busybox sleep 6; echo slept $?'
+";
+    let run = Run::script(script);
+    let (output, ()) = debug(ctx, run, |port, over| ends(port, over, gate))?;
+    output.expect_status(0)?;
+    output.expect_stdout("fourth: 12 turns, right, 0 early\nslept 0\n")
+}
+
 /// What Debian's GDB is told.
 const COMMANDS: &str = "\
 set pagination off

@@ -134,6 +134,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("inspect_hostile", inspect::hostile),
     scenario("gdb_native", gdb::native),
     once("gdb_linux", gdb::linux),
+    once("gdb_ends", gdb::ended),
     once("gdb_debian", gdb::debian),
     once("net_user", net::user),
     scenario("net_pair", net::pair),

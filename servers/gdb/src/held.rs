@@ -2,6 +2,7 @@
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::ThreadState;
 use abi::{Type, OBJECT_SIZE, PAGE_SIZE};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_gdb::registers::SINGLE_STEP;
@@ -10,6 +11,7 @@ use proto::Error;
 use rt::error_of;
 use rt::obj::{MappingAt, Ref, ThreadAt};
 use rt::process::Process;
+use rt::sync::Mutex;
 use rt::window::Window;
 use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM};
 
@@ -41,6 +43,19 @@ pub(crate) struct Held {
     ranges: Vec<Range>,
     /// The threads that were told to stop behind their next instruction.
     stepping: Vec<usize>,
+    /// What is known of its end by who waits for that.
+    end: Arc<Mutex<End>>,
+}
+
+/// What who waits for the end of the process knows of it.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// Nothing has come yet.
+    Awaited,
+    /// That was it.
+    Told(Status),
+    /// Nobody will say.
+    Unknown,
 }
 
 /// What has happened to it.
@@ -89,14 +104,16 @@ impl Held {
             threads: Vec::new(),
             ranges: Vec::new(),
             stepping: Vec::new(),
+            end: Arc::new(Mutex::new(End::Awaited)),
         };
         held.look()?;
         Ok(held)
     }
 
-    /// A further session, which waits for what happens.
-    pub(crate) fn watcher(&self) -> Result<DebugClient, Error> {
-        DebugClient::open_known(self.process.port())
+    /// A further session, which waits for what happens, and where its user says how the process has ended.
+    pub(crate) fn watcher(&self) -> Result<(DebugClient, Arc<Mutex<End>>), Error> {
+        let session = DebugClient::open_known(self.process.port())?;
+        Ok((session, Arc::clone(&self.end)))
     }
 
     /// Learns what there is, of a process that stands still.
@@ -310,11 +327,13 @@ impl Held {
     /// first: what other threads have met they meet again.
     pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
         let (spot, code, _) = match self.session.taken() {
-            Err(Error::NotFound) if !self.status()?.has_ended() => return Ok(None),
-            Err(Error::NotFound | Error::Ended) => return Ok(Some(News::Ended(self.status()?))),
+            Err(Error::NotFound | Error::Ended) => return Ok(self.end()?.map(News::Ended)),
             taken => taken?,
         };
-        self.hold()?;
+        match self.hold() {
+            Err(Error::NotFound | Error::Ended) => return Ok(self.end()?.map(News::Ended)),
+            held => held?,
+        }
         while self.session.taken().is_ok() {}
         let Some(place) = self.known.iter().position(|known| *known == spot) else {
             // The thread is gone, and what it has met with it.
@@ -325,8 +344,15 @@ impl Held {
         Ok(Some(News::Exception { thread, code }))
     }
 
-    fn status(&self) -> Result<Status, Error> {
-        self.process.status()
+    /// How it has ended, if it has. Whoever has started it may have reaped it already, so that its manager knows nothing
+    /// of it any more; who waits for its end says that then, now or soon.
+    fn end(&self) -> Result<Option<Status>, Error> {
+        match (self.process.status(), *self.end.lock()) {
+            (Ok(status), _) => Ok(status.has_ended().then_some(status)),
+            (Err(_), End::Told(status)) => Ok(Some(status)),
+            (Err(_), End::Awaited) => Ok(None),
+            (Err(error), End::Unknown) => Err(error),
+        }
     }
 
     /// Ends with debugging it.

@@ -1,5 +1,5 @@
 //! What GDB asks, of the process that is debugged.
-use crate::held::{Held, News};
+use crate::held::{End, Held, News};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -181,18 +181,21 @@ impl Machine {
 
     /// Has a thread of its own wait for what happens, and wake the waker.
     fn watch(&self, held: &Held) -> Result<(), Error> {
-        let mut session = held.watcher()?;
+        let (mut session, end) = held.watcher()?;
         let waker = self.waker.copy().map_err(rt::error_of)?;
         let watch = move || {
-            let mut seen = 0;
-            loop {
-                let more = session.more_taken(seen);
-                let _ = waker.interrupt();
-                match more {
-                    Ok(count) => seen = count,
-                    // It has ended, or is not debugged any more.
-                    Err(_) => return,
+            let (mut seen, mut over) = (0, None);
+            while over.is_none() {
+                match session.more_taken(seen) {
+                    Ok((_, status)) if status.has_ended() => over = Some(End::Told(status)),
+                    Ok((count, _)) => seen = count,
+                    // It is not debugged any more, or its manager has gone.
+                    Err(_) => over = Some(End::Unknown),
                 }
+                if let Some(over) = over {
+                    *end.lock() = over;
+                }
+                let _ = waker.interrupt();
             }
         };
         thread::spawn(watch).map_err(rt::error_of)?;

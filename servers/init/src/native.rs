@@ -29,6 +29,7 @@ use fermata_init::{may_control, may_have};
 use interface::server::{own_port, Event, OWN};
 use jobs::Jobs;
 use process::account::Supply;
+use process::debug::End;
 use process::{words, Copies, Process, MOST_TOLD};
 use proto::Error;
 use rt::error_of;
@@ -129,6 +130,7 @@ struct Entry {
     serial: u64,
     /// Wakes requests that wait for its status to change.
     event: Arc<Event>,
+    end: Arc<End>,
     /// The reserved name that it may register.
     service: Option<&'static str>,
     /// Started by init: it has a larger promise of memory, and is not stopped or killed.
@@ -449,6 +451,7 @@ impl Manager {
         if let Some(live) = entry.live.take() {
             live.process.destroy();
             entry.status = status;
+            entry.end.set(status);
             entry.arriving = None;
             self.jobs.settle(entry.job);
             names::forget(pid);

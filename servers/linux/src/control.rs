@@ -226,11 +226,12 @@ impl Host<Sessions> for Personality {
             }
             alias if visitor.interface != ProcessesClient::ID => {
                 let pid = pid_of(alias, CONTROL).ok_or(Error::Unsupported)?;
-                let (serial, event) = self.0.borrow().identity(pid)?;
+                let (serial, event, end) = self.0.borrow().identity(pid)?;
                 let (table, known) = (self.0.clone(), (pid, serial));
                 Ok(Either::Second(match visitor.interface {
                     DebugClient::ID => {
-                        Either::Second(DebugStub(Debugging::new(table, known, event)).into()).into()
+                        let debugging = Debugging::new(table, known, event, end);
+                        Either::Second(DebugStub(debugging).into()).into()
                     }
                     _ => Either::First(ProcessStub(Held::new(table, known, event)).into()).into(),
                 }))

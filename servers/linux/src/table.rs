@@ -38,6 +38,7 @@ use personality::number as nr;
 use personality::part::{Gathered, Rebuilding, What};
 use personality::signal::sig;
 use personality::system::{Key, System, Tid};
+use process::debug::End;
 use process::{Common, Process};
 use proto::Error;
 use rt::obj::{Port, Ref};
@@ -189,6 +190,7 @@ struct Hold {
     serial: u64,
     /// Happens when its status changes.
     event: Rc<Event>,
+    end: Arc<End>,
 }
 
 /// Most calls that are made again before programs have had a turn: one thing that happens can be what a crowd waits for.

@@ -4,14 +4,17 @@ use crate::live::Process;
 use abi::state::ThreadState;
 use abi::{Exception, PAGE_SIZE};
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
 use interface::server::Event;
+use interface::wire::Plain;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
-use services::process::{Debug, Pid, Spotted, MAX_BREAKPOINTS};
+use services::process::{Debug, Pid, Spotted, Status, MAX_BREAKPOINTS};
 
 /// The instruction `int3`.
 pub const BREAKPOINT: u8 = 0xcc;
@@ -281,6 +284,24 @@ pub trait Manager: held::Manager {
     fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error>;
 }
 
+/// How a process has ended, once it has. Its debugger has this also when it has been reaped and forgotten.
+#[derive(Debug, Default)]
+pub struct End(AtomicU64);
+
+impl End {
+    /// It has ended.
+    pub fn set(&self, status: Status) {
+        self.0.store(status.to_word(), Ordering::Release);
+    }
+
+    /// How it has ended, if it has.
+    #[must_use]
+    pub fn get(&self) -> Option<Status> {
+        let status = Status::from_word(self.0.load(Ordering::Acquire));
+        status.filter(|status| status.has_ended())
+    }
+}
+
 /// A debugger's session with one process: when it is dropped its breakpoints and stops are undone.
 #[derive(Debug)]
 pub struct Debugging<M: Managed, E: Deref<Target = Event> + 'static>
@@ -291,6 +312,7 @@ where
     known: Known,
     /// Happens when an exception was taken, or the process has ended.
     event: E,
+    end: Arc<End>,
     /// Whether it is this session that debugs the process.
     debugs: Cell<bool>,
 }
@@ -300,11 +322,12 @@ where
     M::Manager: Manager,
 {
     /// About this process, which nobody debugs for it yet.
-    pub const fn new(manager: M, known: Known, event: E) -> Self {
+    pub const fn new(manager: M, known: Known, event: E, end: Arc<End>) -> Self {
         Debugging {
             manager,
             known,
             event,
+            end,
             debugs: Cell::new(false),
         }
     }
@@ -373,12 +396,15 @@ where
         })
     }
 
-    async fn more_taken(&self, seen: u64) -> Result<u64, Error> {
+    async fn more_taken(&self, seen: u64) -> Result<(u64, Status), Error> {
         let more = || {
+            if let Some(status) = self.end.get() {
+                return Some(Ok((seen, status)));
+            }
             let count = self.look(|manager, pid| Ok(manager.taken(pid)?.count()));
             match count {
                 Ok(count) if count == seen => None,
-                result => Some(result),
+                result => Some(result.map(|count| (count, Status::Running))),
             }
         };
         self.event.until(more).await

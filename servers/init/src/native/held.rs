@@ -75,6 +75,7 @@ impl Manager {
                 control,
                 serial,
                 event: Arc::new(Event::new()),
+                end: Arc::default(),
                 service: None,
                 collocated: false,
                 server: false,

@@ -149,14 +149,15 @@ impl Host<Sessions> for Native {
             }
             alias if visitor.interface != interfaces::ProcessesClient::ID => {
                 let pid = pid_of(alias).ok_or(Error::Unsupported)?;
-                let (known, event) = self.0.with(|manager| {
+                let (known, event, end) = self.0.with(|manager| {
                     let entry = manager.entry(pid)?;
-                    Ok(((pid, entry.serial), Arc::clone(&entry.event)))
+                    let known = (pid, entry.serial);
+                    Ok((known, Arc::clone(&entry.event), Arc::clone(&entry.end)))
                 })?;
                 Ok(Either::Second(match visitor.interface {
                     interfaces::DebugClient::ID => {
-                        Either::Second(DebugStub(Debugging::new(self.0, known, event)).into())
-                            .into()
+                        let debugging = Debugging::new(self.0, known, event, end);
+                        Either::Second(DebugStub(debugging).into()).into()
                     }
                     _ => Either::First(ProcessStub(Held::new(self.0, known, event)).into()).into(),
                 }))

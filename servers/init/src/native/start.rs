@@ -162,6 +162,7 @@ impl Manager {
             control,
             serial: self.serial(),
             event: Arc::new(Event::new()),
+            end: Arc::default(),
             service: launch.service,
             server: launch.server,
             essential: launch.essential,

@@ -117,6 +117,9 @@ impl Table {
         for tid in self.tasks_of(pid) {
             self.end_task(tid, pid, &mut entries);
         }
+        if let Some(hold) = self.holds.get(&pid) {
+            hold.end.set(status);
+        }
         let ended = Entry::ended(status, name);
         if let Some(Entry::Living(group)) = self.entries.insert(pid, ended) {
             if let Some(alarm) = group.alarm {

@@ -4,10 +4,12 @@ use abi::state::ThreadState;
 use abi::Exception;
 use alloc::rc::Rc;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use interface::server::Event;
 use personality::emulate;
 use personality::system::Key;
+use process::debug::End;
 use process::held::Known;
 use process::{words, MOST_TOLD};
 use proto::Error;
@@ -43,6 +45,7 @@ impl Table {
             job,
             serial: self.last_serial,
             event: Rc::new(Event::new()),
+            end: Arc::default(),
         };
         self.holds.insert(pid, hold);
     }
@@ -67,9 +70,9 @@ impl Table {
     }
 
     /// What tells a process from others that have its number at other times, and what happens when its status changes.
-    pub(crate) fn identity(&self, pid: Pid) -> Result<(u64, Rc<Event>), Error> {
+    pub(crate) fn identity(&self, pid: Pid) -> Result<(u64, Rc<Event>, Arc<End>), Error> {
         let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
-        Ok((hold.serial, Rc::clone(&hold.event)))
+        Ok((hold.serial, Rc::clone(&hold.event), Arc::clone(&hold.end)))
     }
 
     /// Whether the process of this number is still the same one.
