@@ -255,6 +255,21 @@ impl Client {
         Ok(u32::from_le_bytes(flags.try_into().map_err(|_| "no word")?))
     }
 
+    /// Lets the program run a little, again and again, until this word of it is so much.
+    fn run_until(&mut self, how: &str, word: u64, value: u64) -> Result<(), Failure> {
+        // A host that is busy lets the machine run for a part of the time.
+        let mut pause = Duration::from_millis(20);
+        while self.word(word)? < value {
+            self.send(how)?;
+            std::thread::sleep(pause);
+            pause *= 2;
+            self.interrupt()?;
+            let said = self.receive()?;
+            assert_eq!(stopped(&said)?.1, "02", "{said}");
+        }
+        Ok(())
+    }
+
     fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Failure> {
         let kind = if set { 'Z' } else { 'z' };
         self.expect(&format!("{kind}0,{address:x},1"), "OK")
@@ -399,16 +414,7 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     assert!(threads.iter().filter(waits).count() >= 2, "{threads:?}");
     // Until the middle, where it waits for the gate.
     let waits = symbol(elf, "WAITS")?;
-    // A host that is busy lets the machine run for a part of the time.
-    let mut pause = Duration::from_millis(20);
-    while gdb.word(waits)? < 2 {
-        gdb.send("vCont;c")?;
-        std::thread::sleep(pause);
-        pause *= 2;
-        gdb.interrupt()?;
-        let said = gdb.receive()?;
-        assert_eq!(stopped(&said)?.1, "02", "{said}");
-    }
+    gdb.run_until("vCont;c", waits, 2)?;
     assert_eq!(gdb.word(turns)?, 60);
     // A step that a Ctrl-C ends is ended: this thread waits for the others, and is not to stop when it is woken.
     gdb.send(&format!("vCont;s:{first}"))?;
@@ -502,29 +508,52 @@ wait %2
 }
 
 /// Debugs programs until they end, whose starters reap them at once: how they have ended is told nevertheless.
-fn ends(port: u16, over: &AtomicBool, gate: u64) -> Result<(), Failure> {
+fn ends(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let (gate, turns, waits) = (
+        symbol(elf, "GATE")?,
+        symbol(elf, "TURNS")?,
+        symbol(elf, "WAITS")?,
+    );
     let mut gdb = Client::new(port, over)?;
     let number = gdb.number("debugged fourth")?;
     gdb.attach(number)?;
     gdb.write(gate, 2)?;
     gdb.expect("vCont;c", "W00")?;
+    replaced(&mut gdb, [gate, turns, waits])?;
     let number = gdb.number("busybox sleep")?;
     gdb.attach(number)?;
+    gdb.expect("vCont;c", "W00")
+}
+
+/// Debugs a program of which one thread goes on by itself, and puts a new one into the place of another, which stands
+/// still: the new one does not, until the program is stopped.
+fn replaced(gdb: &mut Client, [gate, turns, waits]: [u64; 3]) -> Result<(), Failure> {
+    let number = gdb.number("debugged fifth")?;
+    let first = gdb.attach(number)?;
+    gdb.run_until("vCont;c", waits, 1)?;
+    gdb.write(gate, 1)?;
+    gdb.run_until(&format!("vCont;c:{first}"), turns, 1)?;
+    let before = gdb.word(turns)?;
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(gdb.word(turns)?, before, "S2: a thread runs on");
+    gdb.write(gate, 2)?;
     gdb.expect("vCont;c", "W00")
 }
 
 /// The shell waits for a native program that is debugged, and a Linux program for another one.
 pub(crate) fn ended(ctx: &mut Ctx) -> Result<(), Failure> {
     let (_, elf) = program()?;
-    let gate = symbol(&elf, "GATE")?;
     let script = "\
 /test/debugged fourth 4
+/test/debugged fifth replace
 busybox sh -c 'busybox sleep 6; echo slept $?'
 ";
     let run = Run::script(script);
-    let (output, ()) = debug(ctx, run, |port, over| ends(port, over, gate))?;
+    let (output, ()) = debug(ctx, run, |port, over| ends(port, over, &elf))?;
     output.expect_status(0)?;
-    output.expect_stdout("fourth: 12 turns, right, 0 early\nslept 0\n")
+    output.expect_stdout(
+        "fourth: 12 turns, right, 0 early\nfifth: in the same place: true\nslept 0\n",
+    )
 }
 
 /// What Debian's GDB is told.

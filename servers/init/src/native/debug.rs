@@ -1,6 +1,8 @@
 //! Native programs that are debugged.
 use super::{Entry, Frozen, Manager};
 use crate::slow;
+use abi::{Code, RefKind};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use process::debug::{self, clear_step, Breakpoints, Taken, SINGLE_STEP};
@@ -10,11 +12,33 @@ use rt::error_of;
 use rt::obj::{Ref, ThreadAt};
 use services::process::{Pid, Spotted, Status, EVERY, MAX_POPULATE};
 
+/// A thread that stands still for the debugger.
+struct Standing {
+    thread: ThreadAt,
+    /// It itself: the program can destroy it, and what it makes in its place does not stand still. `None` if there was no
+    /// memory for that; then it is known by its place alone.
+    itself: Option<Ref>,
+}
+
+impl Standing {
+    /// Whether it is the thread that was found at its place now.
+    fn is(&self, found: ThreadAt) -> bool {
+        let Some(itself) = &self.itself else {
+            return true;
+        };
+        match found.reference() {
+            Ok(found) => itself.same_as(*found),
+            Err(Code::NoMemory) => itself.kind() == RefKind::Thread,
+            Err(_) => false,
+        }
+    }
+}
+
 /// What is kept for the debugger of a process.
 #[derive(Default)]
 pub(super) struct Debugged {
-    /// Threads that stand still for it: each is stopped once more, but while the process is frozen.
-    held: Vec<(u64, ThreadAt)>,
+    /// Threads that stand still for it, by their spots: each is stopped once more, but while the process is frozen.
+    held: BTreeMap<u64, Standing>,
     breakpoints: Breakpoints,
     taken: Taken,
     /// Threads that were in a single step when the process was frozen.
@@ -24,26 +48,59 @@ pub(super) struct Debugged {
 impl Debugged {
     /// Stops a thread for the debugger, if it does not stand still for that already.
     fn hold(&mut self, spot: u64, thread: ThreadAt, frozen: bool) -> bool {
-        let new =
-            self.held.iter().all(|(known, _)| *known != spot) && (frozen || thread.stop().is_ok());
+        if self.holds(spot, thread) {
+            return false;
+        }
+        if self.held.remove(&spot).is_some() {
+            // What another one has met that was there before.
+            self.taken.goes_on(spot);
+        }
+        let new = frozen || thread.stop().is_ok();
         if new {
-            self.held.push((spot, thread));
+            let itself = thread.reference().ok();
+            self.held.insert(spot, Standing { thread, itself });
         }
         new
     }
 
+    /// Whether the thread that was found at this spot stands still for the debugger.
+    fn holds(&self, spot: u64, found: ThreadAt) -> bool {
+        self.held.get(&spot).is_some_and(|one| one.is(found))
+    }
+
     /// Whether all threads of the process stand still for the debugger.
     pub(super) fn holds_all(&self, process: &Process) -> bool {
-        process.threads().len() <= self.held.len()
+        let spots = process.spots();
+        spots
+            .iter()
+            .all(|(spot, thread)| self.holds(*spot, *thread))
+    }
+
+    /// Forgets threads that are not there any more, where these are.
+    fn settle(&mut self, spots: &[(u64, ThreadAt)]) {
+        let mut before = core::mem::take(&mut self.held);
+        for (spot, thread) in spots {
+            if before.get(spot).is_some_and(|one| one.is(*thread)) {
+                self.held.extend(before.remove_entry(spot));
+            }
+        }
+        // And what they have met.
+        let gone = before.into_keys();
+        gone.for_each(|spot| self.taken.goes_on(spot));
+    }
+
+    /// The threads that stand still for it.
+    fn all_held(&self) -> Vec<ThreadAt> {
+        self.held.values().map(|one| one.thread).collect()
     }
 
     /// Takes the exceptions that threads have met: whether there were any.
     pub(super) fn take(&mut self, process: &Process, frozen: bool) -> bool {
         let before = self.taken.count();
         let spots = process.spots();
-        let is_there = |spot| spots.iter().any(|(known, _)| *known == spot);
-        self.held.retain(|(spot, _)| is_there(*spot));
-        self.taken.keep(is_there);
+        self.settle(&spots);
+        self.taken
+            .keep(|spot| spots.iter().any(|(known, _)| *known == spot));
         for &(spot, thread) in &spots {
             // That it has met one is the program's own affair.
             debug::let_guarded_go_on(thread);
@@ -63,7 +120,8 @@ impl Debugged {
 
     /// The process stands still for a checkpointer, which finds it as it would be without a debugger.
     pub(super) fn freeze(&mut self, process: &Process) {
-        let held: Vec<ThreadAt> = self.held.iter().map(|(_, thread)| *thread).collect();
+        self.settle(&process.spots());
+        let held = self.all_held();
         self.take(process, true);
         self.breakpoints.take_out(process);
         let threads = process.threads().into_iter();
@@ -73,9 +131,9 @@ impl Debugged {
 
     /// Undoes that, before the process goes on.
     pub(super) fn thaw(&mut self, process: &Process) {
+        self.settle(&process.spots());
+        self.held.retain(|_, one| one.thread.stop().is_ok());
         let there = process.threads();
-        self.held
-            .retain(|(_, thread)| there.contains(thread) && thread.stop().is_ok());
         for thread in core::mem::take(&mut self.stepping) {
             if there.contains(&thread) {
                 let _ = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
@@ -94,8 +152,8 @@ impl Debugged {
             }
         }
         if !frozen {
-            let held: Vec<ThreadAt> = self.held.iter().map(|(_, thread)| *thread).collect();
-            process.resume_all(&held);
+            self.settle(&process.spots());
+            process.resume_all(&self.all_held());
         }
     }
 }
@@ -185,21 +243,22 @@ impl debug::Manager for Manager {
 
     fn let_run(&mut self, pid: Pid, spot: u64) -> Result<(), Error> {
         let (process, debugged, frozen) = self.debugged(pid)?;
-        let all = core::mem::take(&mut debugged.held);
-        let (go, stay): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|(known, _)| spot == EVERY || *known == spot);
-        debugged.held = stay;
-        for (spot, _) in &go {
+        let spots = process.spots();
+        debugged.settle(&spots);
+        let go: BTreeMap<_, _> = match spot {
+            EVERY => core::mem::take(&mut debugged.held),
+            spot => debugged.held.remove_entry(&spot).into_iter().collect(),
+        };
+        for spot in go.keys() {
             debugged.taken.goes_on(*spot);
         }
         if !frozen {
-            let threads: Vec<ThreadAt> = go.iter().map(|(_, thread)| *thread).collect();
+            let threads: Vec<ThreadAt> = go.values().map(|one| one.thread).collect();
             process.resume_all(&threads);
         }
         match spot {
             EVERY => Ok(()),
-            spot if process.spots().iter().any(|(known, _)| *known == spot) => Ok(()),
+            spot if spots.iter().any(|(known, _)| *known == spot) => Ok(()),
             _ => Err(Error::NotFound),
         }
     }

@@ -3,6 +3,7 @@
 //!
 //! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it
 //! writes there; with `free` behind that it does not wait. `trust debugged kill NAME` ends the server of that name.
+//! `debugged NAME replace`: a thread takes the place of another one when [`GATE`] is 1, and counts turns until it is 2.
 #![no_std]
 #![no_main]
 
@@ -14,6 +15,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rt::fs::{self, Flags};
 use rt::obj::{Cond, Mutex};
+use rt::thread::{self, JoinlessThread};
 use rt::time;
 
 rt::entry!(main);
@@ -106,7 +108,7 @@ fn play(name: &str, rounds: u64) -> Result<bool, rt::Code> {
     wait_for_gate(&ring, 1);
     for own in 0..THREADS {
         let (ring, name) = (ring.clone(), String::from(name));
-        rt::thread::spawn(move || run(&ring, own, &name))?;
+        thread::spawn(move || run(&ring, own, &name))?;
     }
     ring.lock.lock();
     while ring.done.load(Ordering::Relaxed) < THREADS {
@@ -118,6 +120,32 @@ fn play(name: &str, rounds: u64) -> Result<bool, rt::Code> {
     let said = if right { "right" } else { "wrong" };
     rt::println!("{name}: {turns} turns, {said}, {early} early");
     Ok(right && early == 0)
+}
+
+/// A thread that has ended is taken apart when another one begins, which has its place.
+fn replace(name: &str) -> Result<bool, rt::Code> {
+    let place = |thread: &JoinlessThread| thread.with(|at| Ok(at.0));
+    let first = thread::spawn(|| {})?;
+    let before = place(&first)?;
+    while !first.is_finished() {
+        time::sleep(PAUSE);
+    }
+    WAITS.store(1, Ordering::Release);
+    while GATE.load(Ordering::Acquire) < 1 {
+        time::sleep(PAUSE);
+    }
+    let second = thread::spawn(|| {
+        while GATE.load(Ordering::Acquire) < 2 {
+            TURNS.fetch_add(1, Ordering::Relaxed);
+            time::sleep(PAUSE);
+        }
+    })?;
+    let same = place(&second)? == before;
+    while !second.is_finished() {
+        time::sleep(PAUSE);
+    }
+    rt::println!("{name}: in the same place: {same}");
+    Ok(same)
 }
 
 /// Ends the native process of this name.
@@ -135,6 +163,9 @@ fn main() -> u8 {
     let word = |n: usize| args.get(n).map_or("", String::as_str);
     if word(1) == "kill" {
         return u8::from(kill(word(2)).is_err());
+    }
+    if word(2) == "replace" {
+        return u8::from(!replace(word(1)).is_ok_and(|same| same));
     }
     let rounds = word(2).parse().unwrap_or(100);
     if word(3) == "free" {
