@@ -131,6 +131,18 @@ impl RawLock {
     }
 }
 
+impl Drop for RawLock {
+    /// Whoever holds the lock, waits for it, or is still leaving it borrows it: there is nobody. One that was never contended has
+    /// nothing.
+    fn drop(&mut self) {
+        let handle = core::mem::take(self.mutex.get_mut());
+        if handle != 0 {
+            sys::mutex_destroy(handle, 0);
+            slots::free(handle, 1);
+        }
+    }
+}
+
 impl Default for RawLock {
     fn default() -> Self {
         RawLock::new()

@@ -2,10 +2,11 @@
 
 use abi::state::{MutexState, Waiting};
 use abi::{Call, Code};
+use alloc::sync::Arc;
 use guest_tests::harness::{Actor, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
-use rt::obj::Mutex;
-use rt::sys;
+use rt::obj::{Mutex, ThreadAt};
+use rt::{slots, sys};
 
 guest_test!(MUTEXES0001, lock_trylock_unlock);
 fn lock_trylock_unlock() -> Outcome {
@@ -120,5 +121,35 @@ fn vacant_mutex_waits() -> Outcome {
     actor.settle(Waiting::Mutex)?;
     mutex.unlock();
     check_eq!(actor.finish_code()?, Code::Ok);
+    Ok(())
+}
+
+/// The first place for an object that is free.
+fn first_place() -> Result<u64, &'static str> {
+    let place = slots::allocate(1).ok_or("there is no place")?;
+    slots::free(place, 1);
+    Ok(place)
+}
+
+guest_test!(MUTEXES0007, what_a_lock_waits_with_ends_with_it);
+fn what_a_lock_waits_with_ends_with_it() -> Outcome {
+    const ROUNDS: u64 = 32;
+    let before = first_place()?;
+    for _ in 0..ROUNDS {
+        let lock = Arc::new(rt::sync::Mutex::new(()));
+        let held = lock.lock();
+        let same = lock.clone();
+        let other = rt::thread::spawn(move || drop(same.lock())).must("spawn")?;
+        let waits = |at: ThreadAt| Ok(at.get_state(0, 0, 0)?.waiting == Waiting::Mutex as u64);
+        while !other.with(waits).must("get_state")? {
+            rt::time::sleep(100_000);
+        }
+        drop(held);
+        while !other.is_finished() {
+            rt::time::sleep(100_000);
+        }
+    }
+    let more = first_place()?.saturating_sub(before) / abi::OBJECT_SIZE;
+    check!(more < ROUNDS / 2);
     Ok(())
 }
