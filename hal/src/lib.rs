@@ -29,6 +29,9 @@ use host as machine;
 #[cfg(test)]
 #[path = "x86_64/paging_model.rs"]
 mod paging_model;
+#[cfg(test)]
+#[path = "x86_64/ranges.rs"]
+mod ranges;
 
 pub use machine::{
     alloc_slice, alloc_stack, archive, call_continuation, clock, command_line, copy_bytes,

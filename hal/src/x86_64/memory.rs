@@ -23,8 +23,9 @@
 
 use super::boot::Found;
 use super::instructions::set_cr3;
+use super::ranges::{reach, Ranges, BYTES_OF_FRAME};
 use super::Global;
-use crate::{NarrowRef, Pfn};
+use crate::{NarrowCell, NarrowRef, Pfn};
 use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use core::arch::asm;
@@ -46,8 +47,6 @@ pub(super) const DEVICE_BASE: u64 = 0xffff_ffff_ffe0_0000;
 pub(super) const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 
 const MIB: u64 = 1 << 20;
-/// RAM below this is not used: it has real-mode data, firmware and video memory.
-const LOW_END: u64 = MIB;
 /// The end of the translations that the boot code makes; the pool must lie below.
 const FIRST_REACH: u64 = 1 << 32;
 
@@ -66,68 +65,7 @@ pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Flags of readable and writable data of the kernel.
 const DATA: u64 = PRESENT | WRITABLE | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE;
 
-/// A short list of ranges of physical memory, page aligned, none empty.
-struct Ranges {
-    list: [PhysRange; Ranges::MOST],
-    count: usize,
-}
-
-impl Ranges {
-    const MOST: usize = 64;
-
-    const fn new() -> Ranges {
-        Ranges {
-            list: [PhysRange { start: 0, size: 0 }; Ranges::MOST],
-            count: 0,
-        }
-    }
-
-    fn all(&self) -> &[PhysRange] {
-        &self.list[..self.count]
-    }
-
-    /// Adds a range, if it is not empty. If the list is full, the memory of the range stays unused.
-    fn add(&mut self, start: u64, end: u64) {
-        if end > start && self.count < Ranges::MOST {
-            self.list[self.count] = PhysRange {
-                start,
-                size: end - start,
-            };
-            self.count += 1;
-        }
-    }
-
-    /// These ranges without the pages that overlap with `hole`, which need not be page aligned.
-    fn without(&self, hole: PhysRange) -> Ranges {
-        let low = hole.start / PAGE_SIZE * PAGE_SIZE;
-        let high = hole.start.saturating_add(hole.size).div_ceil(PAGE_SIZE) * PAGE_SIZE;
-        let mut rest = Ranges::new();
-        for range in self.all() {
-            let end = range.start + range.size;
-            if hole.size == 0 || high <= range.start || low >= end {
-                rest.add(range.start, end);
-            } else {
-                rest.add(range.start, low.max(range.start));
-                rest.add(high.min(end), end);
-            }
-        }
-        rest
-    }
-
-    /// The whole pages of RAM in the loader's map that can be used, each once.
-    fn of_ram(found: &Found) -> Ranges {
-        let mut ranges = Ranges::new();
-        for ram in &found.ram[..found.ram_count] {
-            let start = ram.start.max(LOW_END).div_ceil(PAGE_SIZE) * PAGE_SIZE;
-            let end = ram.start.saturating_add(ram.size).min(DIRECT_SIZE) / PAGE_SIZE * PAGE_SIZE;
-            // Entries that overlap are against the specification, but some firmware has them.
-            let size = end.saturating_sub(start);
-            ranges = ranges.without(PhysRange { start, size });
-            ranges.add(start, end);
-        }
-        ranges
-    }
-}
+const _: () = assert!(size_of::<NarrowCell<u64>>() as u64 == BYTES_OF_FRAME);
 
 /// The division of memory. Set once by [`init`].
 pub(super) struct Memory {
@@ -177,15 +115,23 @@ pub(super) fn init(found: &Found) {
         start: &raw const image::image_start as u64,
         size: &raw const image::image_end as u64 - &raw const image::image_start as u64,
     };
-    let ram = Ranges::of_ram(found).without(image);
-    let total: u64 = ram.all().iter().map(|range| range.size).sum();
+    let ram = Ranges::of_ram(&found.ram[..found.ram_count], DIRECT_SIZE).without(image);
+    let total = ram.bytes();
     let pool = choose_pool(&ram.without(found.archive), total);
     MEMORY.0.pool.set(pool);
     MEMORY.0.free_start.set(pool.start);
     let tables = pool.size / 4 / PAGE_SIZE * PAGE_SIZE;
     MEMORY.0.free_end.set(pool.start + pool.size - tables);
 
-    let mut user = ram.without(pool);
+    let reach = reach(pool.size);
+    let mut user = ram.without(pool).below(reach);
+    if user.bytes() < ram.without(pool).bytes() {
+        super::serial::log(format_args!(
+            "of {total} bytes of RAM those above {reach:#x} are not used: the kernel has no memory to manage them"
+        ));
+    }
+    // The pool, and what the loader has left, lie below the reach of the first translations.
+    let ram = ram.below(reach.max(FIRST_REACH));
     user.list[..user.count].sort_unstable_by_key(|range| core::cmp::Reverse(range.size));
     for (slot, range) in MEMORY.0.user.iter().zip(user.all()) {
         slot.set((

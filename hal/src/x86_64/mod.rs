@@ -20,6 +20,7 @@ mod interrupts;
 mod mask;
 mod memory;
 mod paging;
+mod ranges;
 mod registers;
 mod serial;
 mod stack;
