@@ -553,7 +553,8 @@ busybox sh -c 'busybox sleep 6; echo slept $?'
     output.expect_status(0)?;
     output.expect_stdout(
         "fourth: 12 turns, right, 0 early\nfifth: in the same place: true\nslept 0\n",
-    )
+    )?;
+    Ok(())
 }
 
 /// What Debian's GDB is told.
