@@ -33,6 +33,8 @@ plain! {
         Careless = 7,
         /// Channels of ISA DMA, and memory for them, that are not its own.
         Channels = 8,
+        /// To ask again, by the number of a request that was answered, as who was stopped before it had the answer.
+        Repeats = 9,
     }
 }
 

@@ -49,33 +49,40 @@ plain! {
     }
 }
 
-/// What a driver can ask. All but [`Devices::config_write`] may be repeated: what it has already it is told by
-/// `Exists`, and what it has given back by `Denied`.
+/// What a driver can ask. What gives it something, takes something back or has something begin is done once: a driver
+/// that was stopped in the middle of that is told what it would have been told, and is not told that it has the thing
+/// already (`Exists`) or no longer (`Denied`). The rest may be repeated: it asks, or says how something is to be.
 #[interface]
 pub trait Devices {
     /// The sentence that says why the last request of this session that was refused was; nothing if none was.
     /// Errors: none of its own. May be repeated.
     fn why(&self) -> Result<Bytes, Error>;
 
-    /// Turns interrupts of the line into interrupts of the thread. The line is masked when it rings, until the
-    /// thread waits for its next interrupt. Errors: `Denied`, `Exists`; `Invalid` if there is no such line or no
-    /// such thread; `Broken` if the kernel refuses. May be repeated.
+    /// Turns interrupts of the line into interrupts of the thread. The line is masked when it rings, until the thread
+    /// waits for its next interrupt. Errors: `Denied`, `Exists`; `Invalid` if there is no such line or no such thread;
+    /// `Broken` if the kernel refuses. Must not be repeated.
+    #[once]
     fn attach_line(&self, line: u64, thread: &RefAt) -> Result<(), Error>;
-    /// Gives a line back. Errors: `Denied` if it does not have the line. May be repeated.
+    /// Gives a line back. Errors: `Denied` if it does not have the line. Must not be repeated.
+    #[once]
     fn detach_line(&self, line: u64) -> Result<(), Error>;
 
-    /// Lets the space, in which the driver runs, use I/O ports. Errors: `Denied`, `Exists`; `Invalid` if there is
-    /// no such space; `NoMemory`; `Broken` if the kernel refuses. May be repeated.
+    /// Lets the space, in which the driver runs, use I/O ports. Errors: `Denied`, `Exists`; `Invalid` if there is no
+    /// such space; `NoMemory`; `Broken` if the kernel refuses. Must not be repeated.
+    #[once]
     fn grant_ports(&self, first: u64, count: u64, space: &RefAt) -> Result<(), Error>;
-    /// Gives I/O ports back, a range as it was granted. Errors: `Denied` if it does not have just these. May be
+    /// Gives I/O ports back, a range as it was granted. Errors: `Denied` if it does not have just these. Must not be
     /// repeated.
+    #[once]
     fn revoke_ports(&self, first: u64, count: u64) -> Result<(), Error>;
 
-    /// Memory of a device at a physical address, whole pages, uncached: the region. It shows nothing any more when
-    /// the session has ended or has given it back. Errors: `Denied`, `Exists`; `Invalid` if these are not whole
-    /// pages; `NoMemory`; `Broken` if the kernel refuses. May be repeated.
+    /// Memory of a device at a physical address, whole pages, uncached: the region. It shows nothing any more when the
+    /// session has ended or has given it back. Errors: `Denied`, `Exists`; `Invalid` if these are not whole pages;
+    /// `NoMemory`; `Broken` if the kernel refuses. Must not be repeated.
+    #[once]
     fn map(&self, start: u64, size: u64) -> Result<Ref, Error>;
-    /// Gives memory of a device back. Errors: `Denied` if it does not have memory from there on. May be repeated.
+    /// Gives memory of a device back. Errors: `Denied` if it does not have memory from there on. Must not be repeated.
+    #[once]
     fn unmap(&self, start: u64) -> Result<(), Error>;
 
     /// The function with this number among those that the driver may claim: its address, its ids (vendor in the
@@ -83,10 +90,12 @@ pub trait Devices {
     /// the top). Errors: `NotFound` behind the last. May be repeated.
     fn function(&self, index: u64) -> Result<(Function, u64, u64), Error>;
     /// Makes the function the driver's: it answers at its base addresses, and does not reach memory yet. Errors:
-    /// `NotFound` if there is no such function, `Denied`, `Exists`. May be repeated.
+    /// `NotFound` if there is no such function, `Denied`, `Exists`. Must not be repeated.
+    #[once]
     fn claim(&self, function: Function) -> Result<(), Error>;
     /// Gives it back: it raises no interrupts, and does not reach memory any more. Errors: `Denied` if it has not
-    /// claimed the function. May be repeated.
+    /// claimed the function. Must not be repeated.
+    #[once]
     fn release(&self, function: Function) -> Result<(), Error>;
     /// Reads its configuration: 1, 2 or 4 bytes at an offset that is a multiple of that. All ones of functions
     /// that this driver has not claimed. Errors: `Invalid` for another size or offset. May be repeated.
@@ -107,16 +116,19 @@ pub trait Devices {
     /// has not claimed the function, `Invalid` if there is no such base address. May be repeated.
     fn base(&self, function: Function, index: u64) -> Result<(Place, u64, u64), Error>;
     /// Lets the space use the I/O ports that a base address leads to. Errors: those of `base` and `grant_ports`;
-    /// `NotFound` if it does not lead to I/O ports. May be repeated.
+    /// `NotFound` if it does not lead to I/O ports. Must not be repeated.
+    #[once]
     fn grant_base(&self, function: Function, index: u64, space: &RefAt) -> Result<(), Error>;
-    /// The region of the memory that a base address leads to, from the page on in which it begins. Errors: those
-    /// of `base` and `map`; `NotFound` if it does not lead to memory. May be repeated.
+    /// The region of the memory that a base address leads to, from the page on in which it begins. Errors: those of
+    /// `base` and `map`; `NotFound` if it does not lead to memory. Must not be repeated.
+    #[once]
     fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error>;
     /// Turns the function's interrupts into interrupts of the thread: the number of its line, which is a level, and a
     /// page to be read, where the word with that number is 1 while others share the line. Then the thread acknowledges
     /// each interrupt ([`Devices::acknowledge`]): it reads the word after it has taken care of the device, each time.
     /// There may be interrupts without a reason. Errors: `Denied` if it has not claimed the function, `NotFound` if
-    /// that has no line; those of `attach_line`. May be repeated.
+    /// that has no line; those of `attach_line`. Must not be repeated.
+    #[once]
     fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(u64, Ref), Error>;
     /// The driver has taken care of what its function interrupted for: on a line that is shared the function may
     /// interrupt again, which it does at once if it has reason to. Errors: `Denied` if it has not claimed the function,
@@ -127,24 +139,30 @@ pub trait Devices {
     /// function, `Limit` if the manifest gives the driver no such memory. May be repeated.
     fn reaches_memory(&self, function: Function) -> Result<(), Error>;
 
-    /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of
-    /// two, zeroed, never moved: its physical address, and the region. Errors: `Invalid` if it is not such a size
-    /// or alignment, or for one piece more than 256; `Limit` if it is more than the manifest gives; `NoMemory`.
-    /// May be repeated, and gives another piece each time: the session has all of them.
+    /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of two,
+    /// zeroed, never moved: its physical address, and the region. Errors: `Invalid` if it is not such a size or
+    /// alignment, or for one piece more than 256; `Limit` if it is more than the manifest gives; `NoMemory`. Must not
+    /// be repeated; each request gives another piece, and the session has all of them.
+    #[once]
     fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
     /// Gives it back. Errors: `Denied` if it does not have that; `Invalid` while a function of the driver reaches
-    /// memory and has not been released, or one of its channels moves what is there. May be repeated.
+    /// memory and has not been released, or one of its channels moves what is there. Must not be repeated.
+    #[once]
     fn free_dma(&self, physical: u64) -> Result<(), Error>;
 
-    /// Makes a channel of ISA DMA the driver's, which moves nothing yet. Errors: `Denied`, `Exists`; `Invalid` if
-    /// there is no such channel. May be repeated.
+    /// Makes a channel of ISA DMA the driver's, which moves nothing yet. Errors: `Denied`, `Exists`; `Invalid` if there
+    /// is no such channel. Must not be repeated.
+    #[once]
     fn claim_channel(&self, channel: u64) -> Result<(), Error>;
-    /// Gives it back: it moves nothing any more. Errors: `Denied` if it does not have the channel. May be repeated.
+    /// Gives it back: it moves nothing any more. Errors: `Denied` if it does not have the channel. Must not be
+    /// repeated.
+    #[once]
     fn release_channel(&self, channel: u64) -> Result<(), Error>;
     /// Has a channel move bytes between its device and a part of a piece of `dma`, whenever the device asks for some,
-    /// to the end or round and round; not what it moved before. Errors: `Denied` if it does not have the channel, or
-    /// if this is not within one piece of its memory; `Invalid` for what no channel can do: beyond 16 MB, across a
-    /// boundary of 64 KB (128 KB from channel 5 on), half a word of those, nothing. May be repeated.
+    /// to the end or round and round; not what it moved before. Errors: `Denied` if it does not have the channel, or if
+    /// this is not within one piece of its memory; `Invalid` for what no channel can do: beyond 16 MB, across a
+    /// boundary of 64 KB (128 KB from channel 5 on), half a word of those, nothing. Must not be repeated.
+    #[once]
     fn start_channel(
         &self,
         channel: u64,

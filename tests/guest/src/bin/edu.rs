@@ -12,6 +12,7 @@ use core::cell::RefCell;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use guest_tests::edu::{word, Attempt, Edu, EduClient, EduStub, WORDS};
+use interface::client::Session;
 use interface::server::Visitor;
 use interface::{Error, Server};
 use rt::obj::{Port, Ref, RefAt, Thread};
@@ -228,6 +229,54 @@ fn say<T>(report: &mut String, devices: &mut DevicesClient, what: &str, result: 
         Ok(_) => writeln!(report, "{what}: {sentence}"),
         Err(_) => writeln!(report, "{sentence}"),
     };
+}
+
+/// What all who are told nothing but that it is done are told.
+const fn done((): &(), (): &()) -> bool {
+    true
+}
+
+/// What is asked for a piece of memory that shows a device, or that devices reach.
+fn same_region(one: &Ref, other: &Ref) -> bool {
+    one.same_as(**other)
+}
+
+/// The same with a number: a physical address, a line.
+fn same_pair(one: &(u64, Ref), other: &(u64, Ref)) -> bool {
+    one.0 == other.0 && one.1.same_as(*other.1)
+}
+
+/// Makes a request, and makes it again by the same number, twice, as who was stopped before the answer came: what came
+/// of the first. `is_same`: whether an answer is that.
+fn thrice<T>(
+    report: &mut String,
+    devices: &mut DevicesClient,
+    what: &str,
+    is_same: fn(&T, &T) -> bool,
+    ask: impl Fn(&mut DevicesClient) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let (port, number) = devices.session().kept();
+    let first = ask(devices);
+    let said = |result: &Result<T, Error>| match result {
+        Ok(_) => "DONE",
+        Err(error) => error.text(),
+    };
+    let mut told = String::from(said(&first));
+    for _ in 0..2 {
+        let port = port.copy().map_err(rt::error_of)?;
+        let again = ask(&mut DevicesClient::resume(Session::resume(port, number)));
+        let is_same = match (&first, &again) {
+            (Ok(first), Ok(again)) => is_same(first, again),
+            (Err(first), Err(again)) => first == again,
+            _ => false,
+        };
+        let _ = match is_same {
+            true => write!(told, ", the same"),
+            false => write!(told, ", ANOTHER: {}", said(&again)),
+        };
+    }
+    let _ = writeln!(report, "{what}: {told}");
+    first
 }
 
 impl Driver {
@@ -640,6 +689,68 @@ impl Driver {
         self.drive().map(drop)
     }
 
+    fn repeats(&mut self, report: &mut String) -> Result<(), Error> {
+        let device = self.device.take().ok_or(Error::NotFound)?;
+        let own = device.function;
+        let thread = self.thread.copy().map_err(rt::error_of)?;
+        let (space, channel) = (rt::start::space(), CHANNELS[self.number]);
+        let (first, count) = PORTS[self.number];
+        let d = &mut self.devices;
+        thrice(report, d, "release", done, |d| d.release(own))?;
+        for piece in &device.pieces {
+            d.free_dma(piece.physical)?;
+        }
+        drop(device);
+        REGISTERS.store(0, Relaxed);
+        thrice(report, d, "claim", done, |d| d.claim(own))?;
+        thrice(report, d, "map_base", same_region, |d| d.map_base(own, 0))?;
+        let attach = |d: &mut DevicesClient| d.attach_function(own, &thread);
+        thrice(report, d, "attach_function", same_pair, attach)?;
+        // The pieces that there are tell whether one was given more than once.
+        let page = |d: &mut DevicesClient| d.dma(PAGE_SIZE, PAGE_SIZE, Reach::All);
+        let (physical, _) = thrice(report, d, "dma", same_pair, page)?;
+        let mut others = Vec::new();
+        while let Ok((physical, _)) = page(d) {
+            others.push(physical);
+        }
+        let _ = writeln!(report, "{} pages more", others.len());
+        let result = thrice(report, d, "a page more", same_pair, page);
+        say(report, d, "which is", result);
+        thrice(report, d, "free_dma", done, |d| d.free_dma(physical))?;
+        for physical in others {
+            d.free_dma(physical)?;
+        }
+        let (low, _) = d.dma(PAGE_SIZE, PAGE_SIZE, Reach::Low)?;
+        thrice(report, d, "start_channel", done, |d| {
+            d.start_channel(channel, low, PAGE_SIZE, Way::ToMemory, true)
+        })?;
+        thrice(report, d, "stop_channel", done, |d| d.stop_channel(channel))?;
+        d.free_dma(low)?;
+        let release = |d: &mut DevicesClient| d.release_channel(channel);
+        thrice(report, d, "release_channel", done, release)?;
+        let claim = |d: &mut DevicesClient| d.claim_channel(channel);
+        thrice(report, d, "claim_channel", done, claim)?;
+        thrice(report, d, "detach_line", done, |d| d.detach_line(LINE))?;
+        let attach = |d: &mut DevicesClient| d.attach_line(LINE, &thread);
+        thrice(report, d, "attach_line", done, attach)?;
+        let revoke = |d: &mut DevicesClient| d.revoke_ports(first, count);
+        thrice(report, d, "revoke_ports", done, revoke)?;
+        let grant = |d: &mut DevicesClient| d.grant_ports(first, count, &space);
+        thrice(report, d, "grant_ports", done, grant)?;
+        // The sentence is that of the refusal, whoever asks for it again.
+        let result = thrice(report, d, "grant_base", done, |d| {
+            d.grant_base(own, 0, &space)
+        });
+        say(report, d, "which is", result);
+        let result = thrice(report, d, "unmap", done, |d| d.unmap(0x10_0000));
+        say(report, d, "which is", result);
+        d.detach_line(LINE)?;
+        d.revoke_ports(first, count)?;
+        d.release_channel(channel)?;
+        d.release(own)?;
+        self.drive().map(drop)
+    }
+
     fn round(&mut self) -> Result<(), Error> {
         let function = self.device()?.function;
         let thread = self.thread.copy().map_err(rt::error_of)?;
@@ -714,6 +825,7 @@ impl Driver {
                 let _ = writeln!(report, "{ROUNDS} rounds");
             }
             Attempt::Channels => self.channels(&mut report)?,
+            Attempt::Repeats => self.repeats(&mut report)?,
             Attempt::References => self.references(&mut report)?,
             Attempt::Mute => self.mute(0, &mut report)?,
             Attempt::Careless => self.mute(100, &mut report)?,

@@ -251,6 +251,7 @@ fn hostile() -> Result<(), String> {
         Attempt::Loop,
         Attempt::References,
         Attempt::Channels,
+        Attempt::Repeats,
         Attempt::Silence,
     ] {
         let mut report = vec![0; 4096];
