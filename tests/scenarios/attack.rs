@@ -2,6 +2,7 @@
 //! and that nothing of it remains.
 //! `docs/security.md` says which promise each of them shows.
 
+use super::legacy::build;
 use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
 use std::path::{Path, PathBuf};
@@ -743,7 +744,7 @@ sleep 1
 
 /// Services, and how many ports of each there are to connect to: those by which it is found and controlled, and one of each kind that it
 /// hands out.
-const PORTS: [(&str, usize); 14] = [
+const PORTS: [(&str, usize); 15] = [
     ("memory", 2),
     ("names", 3),
     ("native", 7),
@@ -758,6 +759,7 @@ const PORTS: [(&str, usize); 14] = [
     ("console", 4),
     ("random", 2),
     ("checkpoint", 2),
+    ("sound", 3),
 ];
 
 /// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
@@ -769,8 +771,11 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
         PORTS.map(|(name, count)| format!("hold: {name}: {count} ports take no connections\n"));
     let scratch = temp_dir().map_err(|error| error.message)?;
     let disk = hostile_disk(scratch.path(), b"")?;
-    let run = Run::script(script);
-    let output = ctx.run(run.disk(&disk).net(Net::Nothing).rng(Rng::Host))?;
+    let run = Run::script(script)
+        .disk(&disk)
+        .net(Net::Nothing)
+        .rng(Rng::Host);
+    let output = ctx.run(with_sound(run, scratch.path())?)?;
     let expected = refused.concat() + "\ngoes on\n";
     output.expect_status(0)?.expect_stdout(&expected)?;
     Ok(())
@@ -790,6 +795,8 @@ struct Hostile {
     disk: Option<&'static [u8]>,
     /// It has a device of random numbers.
     entropy: bool,
+    /// It has a sound card.
+    sound: bool,
     /// Services that the hostile clients are trusted with.
     powers: &'static str,
     /// Services that must have carried out requests.
@@ -802,10 +809,11 @@ struct Hostile {
 
 /// Machines with hostile clients. While the machine waits for a disk its time may fly, so that only the first does the
 /// same again with the same seed.
-const HOSTILE: [Hostile; 3] = [
+const HOSTILE: [Hostile; 4] = [
     Hostile {
         disk: None,
         entropy: false,
+        sound: false,
         powers: "link",
         about: &[
             "memory",
@@ -826,7 +834,8 @@ const HOSTILE: [Hostile; 3] = [
     Hostile {
         disk: Some(b""),
         entropy: true,
-        powers: "",
+        sound: false,
+        powers: "entropy",
         about: &["ext4"],
         lengths: [200_000_000, 600_000_000],
         services: 14,
@@ -835,12 +844,50 @@ const HOSTILE: [Hostile; 3] = [
     Hostile {
         disk: Some(b"no file system"),
         entropy: false,
+        sound: false,
         powers: "disk",
         about: &["disk"],
         lengths: [200_000_000, 400_000_000],
         services: 13,
     },
+    Hostile {
+        disk: None,
+        entropy: false,
+        sound: true,
+        powers: "",
+        about: &["sound"],
+        lengths: [200_000_000, 400_000_000],
+        services: 12,
+    },
 ];
+
+impl Hostile {
+    /// This machine, running a script, with what it needs of the host in this directory.
+    fn run(&self, script: String, directory: &Path) -> Result<Run, Failure> {
+        let mut run = Run::script(script)
+            .net(Net::Nothing)
+            .deterministic()
+            // Whoever asks is above the hostile programs: what it waits for is the servers' work.
+            .word("program-ceiling=9")
+            .timeout(600);
+        if let Some(content) = self.disk {
+            run = run.disk(&hostile_disk(directory, content)?);
+        }
+        if self.entropy {
+            run = run.rng(Rng::Host);
+        }
+        match self.sound {
+            true => with_sound(run, directory),
+            false => Ok(run),
+        }
+    }
+}
+
+/// A machine with a sound card, which is heard in this directory.
+fn with_sound(run: Run, directory: &Path) -> Result<Run, Failure> {
+    let run = run.driver(Some(build("sb16")?));
+    Ok(run.sound(&directory.join("heard.wav")))
+}
 
 /// Bytes of the disk.
 const HOSTILE_DISK: u64 = 64 << 20;
@@ -859,8 +906,13 @@ pub(crate) fn services(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// The same with a disk.
 pub(crate) fn services_disk(ctx: &mut Ctx) -> Result<(), Failure> {
-    let mut machines = HOSTILE[1..].iter();
+    let mut machines = HOSTILE[1..3].iter();
     machines.try_for_each(|machine| hostile_clients(ctx, seed(), machine))
+}
+
+/// The same with a sound card.
+pub(crate) fn services_sound(ctx: &mut Ctx) -> Result<(), Failure> {
+    hostile_clients(ctx, seed(), &HOSTILE[3])
 }
 
 /// The same on all machines, from this seed.
@@ -898,26 +950,12 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
         "{NURSERY}{first}sleep 0.2\nps > /tmp/before\n{second}sleep 0.2\nps > /tmp/after\n"
     );
     let scratch = temp_dir().map_err(|error| error.message)?;
-    let mut run = Run::script(script);
+    let mut run = machine.run(script, scratch.path())?;
     if let Some(program) = linux_program(ctx, scratch.path(), "hostile") {
         let program = std::fs::read(&program).map_err(|error| error.to_string())?;
         run = run.add_program("/bin/hostile", program);
     }
-    if let Some(content) = machine.disk {
-        run = run.disk(&hostile_disk(scratch.path(), content)?);
-    }
-    if machine.entropy {
-        run = run.rng(Rng::Host);
-    }
-    let run = run
-        .net(Net::Nothing)
-        .deterministic()
-        // Whoever asks is above the hostile programs: what it waits for is the servers' work.
-        .word("program-ceiling=9")
-        .timeout(600)
-        .get("/tmp/before")
-        .get("/tmp/after");
-    let output = ctx.run(run)?;
+    let output = ctx.run(run.get("/tmp/before").get("/tmp/after"))?;
     ctx.note(format!("seed {seed}"));
     let text = output.text();
     let mut done = std::collections::BTreeMap::<&str, u64>::new();
@@ -986,10 +1024,15 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     hold(ctx, "", &HOSTILE[0], 11)
 }
 
-/// The same of the services of a disk.
+/// The same of the services of a disk, and of the driver of a device of random numbers.
 pub(crate) fn held_disk(ctx: &mut Ctx) -> Result<(), Failure> {
-    hold(ctx, "ext4", &HOSTILE[1], 1)?;
+    hold(ctx, "ext4 entropy", &HOSTILE[1], 2)?;
     hold(ctx, "disk", &HOSTILE[2], 1)
+}
+
+/// The same of the driver of a sound card.
+pub(crate) fn held_sound(ctx: &mut Ctx) -> Result<(), Failure> {
+    hold(ctx, "sound", &HOSTILE[3], 1)
 }
 
 /// These services, or all, are held on this machine: so many.
@@ -997,18 +1040,7 @@ fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Resul
     let powers = machine.powers;
     let script = format!("{NURSERY}trust /test/services hold {services} with {powers}\n");
     let scratch = temp_dir().map_err(|error| error.message)?;
-    let mut run = Run::script(script)
-        .net(Net::Nothing)
-        .deterministic()
-        .word("program-ceiling=9")
-        .timeout(600);
-    if let Some(content) = machine.disk {
-        run = run.disk(&hostile_disk(scratch.path(), content)?);
-    }
-    if machine.entropy {
-        run = run.rng(Rng::Host);
-    }
-    let output = ctx.run(run)?;
+    let output = ctx.run(machine.run(script, scratch.path())?)?;
     output.expect_status(0)?;
     let text = output.text();
     for line in text

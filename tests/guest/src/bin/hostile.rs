@@ -31,6 +31,7 @@ use services::memory::AccountClient;
 use services::net::NetworkClient;
 use services::process::{ProcessClient, ProcessesClient};
 use services::random::RandomClient;
+use services::sound::SoundClient;
 use services::system::SystemClient;
 
 rt::entry!(main);
@@ -360,7 +361,7 @@ fn grow() -> Result<(), Error> {
 }
 
 /// The interface of the sessions that a service opens for programs.
-const SESSIONS: [(&str, u64); 9] = [
+const SESSIONS: [(&str, u64); 10] = [
     ("native", ProcessesClient::ID),
     ("linux", ProcessesClient::ID),
     ("fs", FilesClient::ID),
@@ -370,6 +371,7 @@ const SESSIONS: [(&str, u64); 9] = [
     ("random", RandomClient::ID),
     ("net", NetworkClient::ID),
     ("link", LinkClient::ID),
+    ("sound", SoundClient::ID),
 ];
 
 fn code(code: Code) -> Error {

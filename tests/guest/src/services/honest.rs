@@ -15,6 +15,7 @@ use services::device::DevicesClient;
 use services::entropy::EntropyClient;
 use services::link::LinkClient;
 use services::process::{Start, Status, Stdio};
+use services::sound::{Format, SoundClient};
 
 /// A request to a service that a healthy one answers properly, and how long its answer may take.
 pub struct HealthCheck {
@@ -77,6 +78,7 @@ pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
     health_check("entropy", Honest::entropy, SERVER),
     health_check("ext4", Honest::ext4, DISK),
     health_check("disk", Honest::disk, SERVER),
+    health_check("sound", Honest::sound, SERVER),
 ];
 
 /// What a program may take from its start to its end, with a fair part of the processor.
@@ -226,6 +228,20 @@ impl Honest {
     fn disk(&self) -> Result<(), Sentence> {
         let ask = || BlockClient::open_known(&*rt::system::control("disk")?)?.geometry();
         expect("a disk", ask().map(|(sectors, _)| sectors > 0), true)
+    }
+
+    /// It tells who has not begun, and plays unless somebody else does.
+    fn sound(&self) -> Result<(), Sentence> {
+        let ask = || {
+            let mut card = SoundClient::open_known(&*rt::names::lookup("sound")?)?;
+            let early = card.played();
+            match card.begin(8000, 1, Format::U8) {
+                Ok(()) => Ok((early, card.write(&[128; 64])? == 64)),
+                Err(Error::Exists) => Ok((early, true)),
+                Err(error) => Err(error),
+            }
+        };
+        expect("a card", ask(), (Err(Error::Invalid), true))
     }
 
     fn console(&self) -> Result<(), Sentence> {

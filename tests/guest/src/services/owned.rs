@@ -31,6 +31,7 @@ use services::memory::AccountClient;
 use services::net::NetworkClient;
 use services::process::{ProcessClient, ProcessesClient};
 use services::random::RandomClient;
+use services::sound::{Format, SoundClient};
 
 /// A way to hold a service.
 pub struct Other {
@@ -54,6 +55,7 @@ pub const OTHERS: [Other; 3] = [
             "net",
             "link",
             "disk",
+            "sound",
         ],
         hold: endless,
     },
@@ -74,6 +76,7 @@ pub const OTHERS: [Other; 3] = [
             "entropy",
             "ext4",
             "disk",
+            "sound",
         ],
         hold: offered,
     },
@@ -160,6 +163,17 @@ fn endless(service: &'static str) -> Result<bool, Error> {
             core::mem::forget(disk);
             Ok(full)
         }
+        // It has the card from then on, and waits for the end of what it plays, over and over.
+        "sound" => never(|| {
+            let mut card = SoundClient::open_known(&*with_power("sound")?)?;
+            while card.begin(4000, 1, Format::U8) == Err(Error::Exists) {
+                rt::time::sleep(LOOK);
+            }
+            loop {
+                while card.write(&[128; 4096])? > 0 {}
+                card.drain()?;
+            }
+        }),
         _ => Err(Error::Unsupported),
     }
 }
@@ -177,6 +191,7 @@ fn session_id(service: &str) -> Option<u64> {
         "link" => LinkClient::ID,
         "entropy" => EntropyClient::ID,
         "disk" => BlockClient::ID,
+        "sound" => SoundClient::ID,
         _ => return None,
     })
 }

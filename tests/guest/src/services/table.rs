@@ -23,6 +23,7 @@ use services::process::{
     DebugClient, ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
 };
 use services::random::RandomClient;
+use services::sound::SoundClient;
 use services::system::SystemClient;
 
 /// A service.
@@ -42,7 +43,7 @@ pub struct Service {
 }
 
 /// All services, of which those of devices are there if the machine has these. Ports that they hand out are asked by the same rows.
-pub const SERVICES: [Service; 14] = [
+pub const SERVICES: [Service; 15] = [
     service("memory", || copy(rt::start::memory()), |w, _| w.memory()),
     Service {
         answers: false,
@@ -92,6 +93,11 @@ pub const SERVICES: [Service; 14] = [
         "disk",
         || with_power("disk"),
         |w, own| w.session(own, BlockClient::ID, BlockClient::METHODS),
+    ),
+    service(
+        "sound",
+        || lookup("sound"),
+        |w, own| w.session(own, SoundClient::ID, SoundClient::METHODS),
     ),
 ];
 
@@ -609,6 +615,8 @@ impl Writer {
         let bytes = shape.bytes.map(|name| match (name, self.chance(70)) {
             // Sectors.
             ("data", true) => alloc::vec![0x5a; 512 * (1 + self.random.below(16)) as usize],
+            // Frames of a sound.
+            ("samples", true) => alloc::vec![0x40; 4 * (1 + self.random.below(4096)) as usize],
             // Frames.
             ("batch", true) => {
                 let mut batch = Vec::new();
@@ -648,6 +656,9 @@ impl Writer {
             "most" => self.random.below(1 << 20),
             "sector" => self.random.below(4096),
             "sectors" => 1 + self.random.below(128),
+            "rate" => self.one(&[4000, 8000, 44_100]),
+            "channels" => 1 + self.random.below(2),
+            "format" => self.random.below(2),
             _ => self.number(),
         }
     }
