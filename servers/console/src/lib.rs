@@ -1,7 +1,7 @@
 //! The console, without the device and the server around it.
 //!
 //! * [`mod@line`] is the line discipline: what arrives becomes lines, echo and events.
-//! * [`output`] is what waits to be sent.
+//! * [`output`] is what waits to be sent, [`drains`] who waits until nothing does.
 //! * The crate `uart` drives a 16550 through a trait, so that a simulated one serves the tests.
 //!
 //! [`Console`] joins them. The server in `main.rs` calls it with the machine's ports, on a request
@@ -11,6 +11,7 @@
 
 extern crate alloc;
 
+pub mod drains;
 pub mod line;
 pub mod output;
 #[cfg(test)]
@@ -129,6 +130,12 @@ impl<P: Ports> Console<P> {
     /// The oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
         self.line.take_event()
+    }
+
+    /// Whether the device has all output.
+    #[must_use]
+    pub fn has_sent(&self) -> bool {
+        self.output.is_empty()
     }
 
     /// Whether all output has left the machine.

@@ -12,6 +12,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::ops::Deref;
+use fermata_console::drains::Drains;
 use fermata_console::Console as Terminal;
 use interface::server::{Either, Event, Visitor};
 use interface::Error;
@@ -48,11 +49,14 @@ struct Shared {
     foreground: Option<Job>,
     /// Counts the changes that requests may wait for.
     news: u64,
+    drains: Drains,
 }
 
 static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
 /// Wakes requests that wait for [`Shared::news`] to change.
 static NEWS: Event = Event::new();
+/// Wakes requests that wait until all output has left, when it has or they have waited long enough.
+static DRAINED: Event = Event::new();
 /// The thread that moves bytes.
 static MOVER: Lazy<Ref> = Lazy::new();
 
@@ -90,13 +94,41 @@ fn moving<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<(T, bool), Error> {
     Ok((result, more))
 }
 
+/// Wakes who waits until all output has left, if it has or they have waited long enough: when that is to be looked at
+/// again.
+fn look_after_drains() -> Option<u64> {
+    let (over, next) = {
+        let mut shared = SHARED.lock();
+        let Shared {
+            console, drains, ..
+        } = shared.as_mut()?;
+        // One time for both, so that nobody's end of patience falls between them.
+        let now = time::now();
+        let over = console.is_drained() || drains.is_late(now);
+        (over, drains.next(now, console.has_sent()))
+    };
+    // After the lock has been released, as above.
+    if over {
+        DRAINED.happened();
+    }
+    next
+}
+
 /// Moves bytes whenever the device interrupts, or there are more than were moved in one go.
 fn serve_interrupts() {
-    let mut rounds = 0;
+    let (mut rounds, mut look) = (0, None);
     loop {
-        sys::thread_wait_interrupt();
-        rounds = match moving(|_| ()) {
-            Ok(((), true)) => rounds + 1,
+        match look {
+            Some(time) => drop(sys::thread_wait_interrupt_until(time)),
+            None => drop(sys::thread_wait_interrupt()),
+        }
+        let moved = moving(|shared| shared.drains.is_waited());
+        look = match moved {
+            Ok((true, _)) => look_after_drains(),
+            _ => None,
+        };
+        rounds = match moved {
+            Ok((_, true)) => rounds + 1,
             _ => 0,
         };
         if rounds == ROUNDS {
@@ -115,6 +147,7 @@ fn attach(door: RefAt) -> Result<DevicesClient, Error> {
         console: Terminal::new(Granted(PORTS), interactive),
         foreground: None,
         news: 0,
+        drains: Drains::new(),
     });
     let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
     let thread = MOVER.get(attach).map_err(rt::error_of)?;
@@ -122,6 +155,28 @@ fn attach(door: RefAt) -> Result<DevicesClient, Error> {
     // For bytes that arrived before the interrupt was attached.
     thread.interrupt().map_err(rt::error_of)?;
     Ok(devices)
+}
+
+/// A request that waits until all output has left, at most until then.
+struct Drain(u64);
+
+impl Drain {
+    fn begin(until: u64) -> Result<Self, Error> {
+        with(|shared| shared.drains.begin(until))?;
+        let drain = Drain(until);
+        // Whoever looks after it is to know of it.
+        let mover = MOVER.get(|| Err(Error::NotFound))?;
+        mover.interrupt().map_err(rt::error_of)?;
+        Ok(drain)
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        if let Some(shared) = SHARED.lock().as_mut() {
+            shared.drains.end(self.0);
+        }
+    }
 }
 
 /// A session of a program.
@@ -147,8 +202,17 @@ impl Console for User {
         .await
     }
 
-    fn drained(&self) -> Result<bool, Error> {
-        with(|shared| shared.console.is_drained())
+    async fn drain(&self, patience: u64) -> Result<bool, Error> {
+        let until = time::now().saturating_add(patience);
+        let over = || match with(|shared| shared.console.is_drained()) {
+            Ok(false) if time::now() < until => None,
+            drained => Some(drained),
+        };
+        if let Some(drained) = over() {
+            return drained;
+        }
+        let _drain = Drain::begin(until)?;
+        DRAINED.until(over).await
     }
 }
 

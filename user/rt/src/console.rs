@@ -77,15 +77,14 @@ pub fn read(to: &mut [u8]) -> Result<usize, Error> {
     READING.ask(|console| console.read(&mut to[..length]))
 }
 
-/// Waits until all output has left the machine, at most until the deadline.
+/// Waits until all output has left the machine, at most until the deadline. Other threads of the program that want to
+/// write wait meanwhile.
 pub fn drain(deadline: u64) -> Result<(), Error> {
-    loop {
-        match WRITING.ask(ConsoleClient::drained)? {
-            true => return Ok(()),
-            false if crate::time::now() < deadline => crate::time::sleep(1_000_000),
-            false => return Err(Error::WouldBlock),
-        }
-    }
+    let drained = WRITING.ask(|console| {
+        let patience = deadline.saturating_sub(crate::time::now());
+        console.drain(patience)
+    })?;
+    drained.then_some(()).ok_or(Error::WouldBlock)
 }
 
 /// A session of control, at the door that init gave.

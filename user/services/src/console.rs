@@ -50,8 +50,9 @@ pub trait Console {
     /// Waits until the caller's job may read and a line is there, and reads of it what there is room for; nothing
     /// at the end of input. Errors: none of its own. Must not be repeated.
     async fn read(&self) -> Result<Bytes, Error>;
-    /// Whether all output has left the machine. Errors: none of its own. May be repeated.
-    fn drained(&self) -> Result<bool, Error>;
+    /// Waits until all output has left the machine, at most so many nanoseconds: whether it has. Errors: none of its
+    /// own. May be repeated.
+    async fn drain(&self, patience: u64) -> Result<bool, Error>;
 }
 
 /// Power over the console.
