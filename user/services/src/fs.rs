@@ -350,7 +350,9 @@ pub trait Files {
     /// `Invalid` for a symbolic link, `Unsupported` for the console. May be repeated.
     fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
     /// Writes at the offset, and returns how many bytes: fewer if memory runs out on the way. Errors: those of
-    /// `read`; `Invalid` also beyond the largest file; `NoMemory`. May be repeated.
+    /// `read`; `Invalid` also beyond the largest file; `NoMemory`. May be repeated: these very bytes are there then,
+    /// whatever another client wrote there in between. Who shares a place in a file with others takes turns with them;
+    /// that each write is remembered would cost all who do not.
     #[bytes(interface::MAX_BULK)]
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error>;
     /// Writes at the end, and returns how many bytes, and where. Errors: those of `write`. Must not be repeated.
@@ -358,7 +360,8 @@ pub trait Files {
     #[bytes(interface::MAX_BULK)]
     fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error>;
     /// Cuts or lengthens. Errors: `NotFound`; `IsDirectory`, `Invalid` for what is no file or beyond the largest;
-    /// `NoMemory`. May be repeated.
+    /// `NoMemory`. Must not be repeated: others may have written behind the end by then.
+    #[once]
     fn truncate(&self, file: u64, size: u64) -> Result<(), Error>;
     /// Entries of a directory from the cookie on (0 at first), `.` and `..` included, and the cookie of the next
     /// call, encoded; no entries at the end. Errors: `NotFound`, `NotDirectory`; `Invalid` if there is no room for
@@ -399,11 +402,14 @@ pub trait Files {
     /// The absolute path by which what is open can be found now. Errors: `NotFound` also if it has no name any more;
     /// `NameTooLong` if there is no room for it. May be repeated.
     fn path_of(&self, file: u64) -> Result<Bytes, Error>;
-    /// Changes the permission bits. Errors: `NotFound`. May be repeated.
+    /// Changes the permission bits. Errors: `NotFound`. Must not be repeated: others may have changed them by then.
+    #[once]
     fn chmod(&self, file: u64, mode: u32) -> Result<(), Error>;
-    /// Changes the owner. `u32::MAX` leaves it as it is. Errors: `NotFound`. May be repeated.
+    /// Changes the owner. `u32::MAX` leaves it as it is. Errors: `NotFound`. Must not be repeated, as `chmod`.
+    #[once]
     fn chown(&self, file: u64, uid: u32, gid: u32) -> Result<(), Error>;
-    /// Changes the times. Errors: `NotFound`. May be repeated.
+    /// Changes the times. Errors: `NotFound`. Must not be repeated, as `chmod`.
+    #[once]
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
     /// Bytes stored, and files. Errors: none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64), Error>;

@@ -26,6 +26,7 @@ use interface::{
 use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
 use rt::sys::IpcRegs;
+use services::fs::{FilesClient, Flags};
 
 /// A sum that clients share.
 #[interface]
@@ -493,6 +494,40 @@ fn done_once_however_often_asked() -> Outcome {
     }
     check_eq!(client.read(), Ok((12, 2)));
     check_eq!(client.add(1), Ok(13));
+    Ok(())
+}
+
+guest_test!(SERVICE0019, what_others_did_to_a_file_stays);
+fn what_others_did_to_a_file_stays() -> Outcome {
+    const PATH: &str = "/tmp/of-two";
+    let door = rt::names::lookup("fs").must("the files")?;
+    let mut one = FilesClient::open_known(&door).must("a session")?;
+    let mut two = FilesClient::open_known(&door).must("another session")?;
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let file = one.open_file(flags.bits(), 0o644, PATH).must("a file")?.0;
+    check_eq!(two.open_file(0, 0, PATH).map(|opened| opened.0), Ok(file));
+    check_eq!(one.append(file, b"first"), Ok((5, 0)));
+    // Who was stopped before the answer came asks again with the same number, when another one has gone on.
+    let again = |(port, number): (RefAt, u64)| {
+        let port = port.copy().must("a reference")?;
+        Ok::<_, Failure>(FilesClient::resume(Session::resume(port, number)))
+    };
+    let kept = one.session().kept();
+    check_eq!(one.truncate(file, 0), Ok(()));
+    check_eq!(two.append(file, b"second"), Ok((6, 0)));
+    check_eq!(again(kept)?.truncate(file, 0), Ok(()));
+    let mut into = [0; 16];
+    check_eq!(two.read(file, 0, &mut into), Ok(6));
+    let kept = one.session().kept();
+    check_eq!(one.chmod(file, 0o600), Ok(()));
+    check_eq!(two.chmod(file, 0o640), Ok(()));
+    check_eq!(again(kept)?.chmod(file, 0o600), Ok(()));
+    let seen = rt::fs::stat(PATH, false).must("its attributes")?;
+    check_eq!(seen.mode & 0o777, 0o640);
+    rt::fs::unlink(PATH).must("to remove it")?;
     Ok(())
 }
 
