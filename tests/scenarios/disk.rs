@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{elf, linux_program};
+use super::{elf, expect_at_work, linux_program};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::{Path, PathBuf};
 use xtask_build::linux::Program;
@@ -503,12 +503,15 @@ pub(crate) fn kill_of(
     let output = ctx.run(run.disk(&disk).timeout(600))?;
     output.expect_status(0)?;
     let text = output.text();
-    let requests = text
+    let counts = text
         .strip_prefix(&format!("disks: {kills} kills, "))
-        .and_then(|text| text.strip_suffix(" requests\n8192 sectors of 512 bytes\n"))
-        .and_then(|requests| requests.parse::<u64>().ok())
+        .and_then(|text| text.strip_suffix(" requests\n8192 sectors of 512 bytes\n"));
+    let at_work = counts
+        .and_then(|counts| counts.split_once(" at work, ")?.0.parse().ok())
         .ok_or_else(|| format!("the console holds\n{text}"))?;
-    ctx.note(format!("seed {seed}, {kills} kills, {requests} requests"));
+    expect_at_work(at_work, kills)?;
+    let counts = counts.unwrap_or_default();
+    ctx.note(format!("seed {seed}, {kills} kills, {counts} requests"));
     let mut all = pattern(4 * MEGABYTE, 1);
     let model = output.file("/tmp/model")?;
     all[..model.len()].copy_from_slice(model);

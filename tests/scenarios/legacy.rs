@@ -1,6 +1,6 @@
 //! Linux's drivers, unmodified, as programs.
 
-use super::{disk, net};
+use super::{disk, net, sound};
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::Path;
 use xtask_build::linux::{self, Driver, Program, Ungranted};
@@ -66,18 +66,67 @@ pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The driver is killed at seeded instants under load: no connection is lost, and all bytes come back.
-pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    kill(ctx, 20_261_125, 50)?;
-    net::kills(ctx, Some(build("e1000")?), "e1000", 20_261_130, 30)?;
-    net::kills(ctx, Some(build("tulip")?), "tulip", 20_261_131, 30)?;
-    // A ne2000 is slow under load, and its driver takes 30 ms to find the line.
-    net::kills(ctx, Some(build("ne")?), "ne", 20_261_129, 10)
+/// What a driver serves, and so which load it is killed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Link,
+    Disk,
+    Sound,
 }
 
-/// The same from a seed, so many times.
-pub(crate) fn kill(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
-    net::kills(ctx, Some(build("e100")?), "e100", seed, count)
+/// All drivers: what each serves, and how often the suite kills it. `prove --drivers` does so as often as it is told.
+pub(crate) const DRIVERS: [(&str, Kind, u64); 10] = [
+    ("e100", Kind::Link, 50),
+    ("e1000", Kind::Link, 30),
+    ("tulip", Kind::Link, 30),
+    ("pcnet32", Kind::Link, 20),
+    ("8139cp", Kind::Link, 20),
+    // A ne2000 is slow under load, and the driver of the one on ISA takes 30 ms to find the line.
+    ("ne2k-pci", Kind::Link, 10),
+    ("ne", Kind::Link, 10),
+    ("sym53c8xx", Kind::Disk, 50),
+    // It takes most of a second to begin: it looks for settings bit by bit.
+    ("am53c974", Kind::Disk, 15),
+    ("sb16", Kind::Sound, 30),
+];
+
+/// The seed of the suite's kills.
+const SEED: u64 = 20_261_125;
+
+/// Kills this driver so often, at instants that follow from a seed, while what it serves is under load.
+pub(crate) fn kill(
+    ctx: &mut Ctx,
+    (name, kind): (&str, Kind),
+    seed: u64,
+    count: u64,
+) -> Result<(), Failure> {
+    let driver = Some(build(name)?);
+    let killed = match kind {
+        Kind::Link => net::kills(ctx, driver, name, seed, count),
+        Kind::Disk => disk::kill_of(ctx, driver, seed, count),
+        Kind::Sound => sound::kill(ctx, driver, seed, count),
+    };
+    killed.map_err(|why| format!("{name}: {why}"))
+}
+
+/// Kills all drivers of this kind, as often as the suite does.
+fn kill_all(ctx: &mut Ctx, of: Kind) -> Result<(), Failure> {
+    for (name, kind, count) in DRIVERS {
+        if kind == of {
+            kill(ctx, (name, kind), SEED, count)?;
+        }
+    }
+    Ok(())
+}
+
+/// The drivers are killed at seeded instants under load: no connection is lost, and all bytes come back.
+pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    kill_all(ctx, Kind::Link)
+}
+
+/// The same while one plays: no call fails, and every frame is heard.
+pub(crate) fn sound_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    kill_all(ctx, Kind::Sound)
 }
 
 /// Frames as fast as they can be sent, by each kind of driver (polled, and not): the console is served all the same.
@@ -102,18 +151,14 @@ pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
 /// The driver is killed at seeded instants while requests are open, and while programs write files: no request ends
 /// with an error, every read has what was written before it, and in the end the host finds what was written last.
 pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    // An am53c974 takes most of a second to begin: it looks for settings bit by bit.
-    for (name, kills, kills_of_files) in [("sym53c8xx", 50, 30), ("am53c974", 15, 8)] {
-        let told = |why| format!("{name}: {why}");
-        disk::kill_of(ctx, Some(build(name)?), 20_261_128, kills).map_err(told)?;
-        disk::files_kills_of(ctx, Some(build(name)?), kills_of_files).map_err(told)?;
+    kill_all(ctx, Kind::Disk)?;
+    for (name, kind, count) in DRIVERS {
+        if kind == Kind::Disk {
+            let killed = disk::files_kills_of(ctx, Some(build(name)?), count * 3 / 5);
+            killed.map_err(|why| format!("{name}: {why}"))?;
+        }
     }
     Ok(())
-}
-
-/// Sectors under load, from a seed, so many kills.
-pub(crate) fn kill_disk(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
-    disk::kill_of(ctx, Some(build("sym53c8xx")?), seed, count)
 }
 
 /// Disks that answer as disks should not: what was asked for ends with an error, and what can be done again is done
@@ -231,4 +276,30 @@ pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
         assert!(text.ends_with("on\n"), "{text}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_driver_is_killed() {
+        let kinds = |service| match service {
+            "link" => Kind::Link,
+            "disk" => Kind::Disk,
+            "sound" => Kind::Sound,
+            _ => panic!("nobody kills a driver of {service}"),
+        };
+        assert_eq!(DRIVERS.len(), linux::DRIVERS.len());
+        for driver in linux::DRIVERS {
+            let found = DRIVERS.iter().find(|(name, ..)| *name == driver.name);
+            let (_, kind, count) = found.unwrap_or_else(|| panic!("{} is not killed", driver.name));
+            assert_eq!(*kind, kinds(driver.service), "{}", driver.name);
+            assert!(*count >= 10, "{}", driver.name);
+        }
+        let all = super::super::kills();
+        for (name, ..) in DRIVERS {
+            assert!(all.iter().any(|(known, _)| *known == name), "{name}");
+        }
+    }
 }

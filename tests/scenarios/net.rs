@@ -1,6 +1,6 @@
 //! The network: its driver, its server, two machines that talk.
 
-use super::frames;
+use super::{expect_at_work, frames};
 use crate::scenario::{Ctx, Failure, Output, Run};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -325,24 +325,33 @@ pub(crate) fn kills(
 ) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
+    // Half of the kills wait for work, some of it for a connection that has grown slow.
+    let time = 300 + 2 * kills;
     let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
     let [loads, serves] = ctx.run_both(
         Run::script(load)
             .get("/tmp/counts")
             .net(first)
             .driver(driver)
-            .timeout(300)
+            .timeout(time)
             .stays(),
         Run::script("/test/nets serve 7\n")
             .net(second)
-            .timeout(300)
+            .timeout(time)
             .stays(),
     )?;
-    let expected = format!("nets: {kills} kills\n");
-    loads.expect_status(0)?.expect_stdout(&expected)?;
+    let text = loads.expect_status(0)?.text();
+    let at_work = text
+        .strip_prefix(&format!("nets: {kills} kills, "))
+        .and_then(|rest| rest.strip_suffix(" at work\n")?.parse().ok())
+        .ok_or_else(|| format!("the console holds\n{text}"))?;
+    expect_at_work(at_work, kills)?;
     serves.expect_status(0)?.expect_stdout("")?;
     let counts = String::from_utf8_lossy(loads.file("/tmp/counts")?).into_owned();
-    ctx.note(format!("seed {seed}, {kills} kills, {}", counts.trim()));
+    let counts = counts.trim();
+    ctx.note(format!(
+        "seed {seed}, {kills} kills, {at_work} at work, {counts}"
+    ));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use super::legacy::build;
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::Path;
-use xtask_build::linux::{self, Driver, Ungranted};
+use xtask_build::linux::{self, Driver, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
 
 /// What the program `tone` computes.
@@ -138,18 +138,16 @@ echo on
 
 /// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Of those
 /// just before a kill some are heard twice.
-pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    kill(ctx, 20_261_128, 30)
-}
-
-/// The same from a seed, so many times.
-pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
+pub(crate) fn kill(
+    ctx: &mut Ctx,
+    driver: Option<Program>,
+    seed: u64,
+    kills: u64,
+) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("heard.wav");
     let script = format!("trust /test/sounds {seed} {kills}\nbusybox sleep 1\n");
-    let run = Run::script(script)
-        .driver(Some(build("sb16")?))
-        .sound(&file);
+    let run = Run::script(script).driver(driver).sound(&file);
     let output = ctx.run(run.deterministic().timeout(300))?;
     let text = output.expect_status(0)?.text();
     let frames = text

@@ -154,8 +154,8 @@ fn long(text: &str) -> String {
 pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
-    /// With --mutants, --packages or --checkpoints: only those whose name contains FILTER
-    #[arg(conflicts_with_all = ["interrupts", "model", "drivers", "browser"])]
+    /// With --mutants, --drivers, --packages or --checkpoints: only those whose name contains FILTER
+    #[arg(conflicts_with_all = ["interrupts", "model", "browser"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
     #[arg(long)]
@@ -314,6 +314,7 @@ mod tests {
             "prove --model=2",
             "prove --drivers",
             "prove --drivers=400",
+            "prove --drivers=400 pcnet32",
             "prove --browser",
             "prove --checkpoints=1000000 python3",
             "explain cond_wait",

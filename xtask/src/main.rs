@@ -87,7 +87,9 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         }
         Command::Prove(options) => match (options.size_of_model(), options.kills()) {
             (Some(size), _) => model::run(&Project::find()?, size),
-            (_, Some(kills)) => xtask_test::prove_drivers(&Project::find()?, kills),
+            (_, Some(kills)) => {
+                xtask_test::prove_drivers(&Project::find()?, kills, options.filter.as_deref())
+            }
             _ => interrupts::run(&Project::find()?, options.fresh),
         },
         Command::Check => check::run(&Project::find()?),

@@ -483,13 +483,20 @@ pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Err
 /// Kills of one machine of `prove --drivers`.
 const KILLS: u64 = 200;
 
-/// `./fermata prove --drivers`: each driver killed so many times, in one machine after the other, each with the next seed.
-pub fn prove_drivers(project: &Project, kills: u64) -> Result<u8, Error> {
+/// `./fermata prove --drivers`: each driver whose name contains the filter is killed so many times, in one machine after the other,
+/// each with the next seed.
+pub fn prove_drivers(project: &Project, kills: u64, filter: Option<&str>) -> Result<u8, Error> {
     signals::catch();
+    let mut drivers = scenarios::kills();
+    drivers.retain(|(name, _)| filter.is_none_or(|filter| name.contains(filter)));
+    if drivers.is_empty() {
+        return Err(Error::usage("no driver that is killed is called so"));
+    }
     let config = Config::DEFAULT;
     let images = image::build(project, &[config])?;
     let (mut done, mut failed) = (0, 0);
-    for (name, kill) in scenarios::KILLS {
+    let all = kills * drivers.len() as u64;
+    for (name, kill) in drivers {
         let mut left = kills;
         for seed in 1.. {
             let count = left.min(KILLS);
@@ -510,9 +517,7 @@ pub fn prove_drivers(project: &Project, kills: u64) -> Result<u8, Error> {
         }
     }
     println!("{done} kills without a loss, {failed} machines failed");
-    Ok(u8::from(
-        failed != 0 || done != kills * scenarios::KILLS.len() as u64,
-    ))
+    Ok(u8::from(failed != 0 || done != all))
 }
 
 /// The picture of the page of `inspect` that stands in README.md.

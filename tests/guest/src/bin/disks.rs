@@ -87,6 +87,7 @@ impl Load {
         match (self.expected.remove(&ticket), outcome) {
             (Some(expected), outcome) if expected == outcome => {
                 self.done += 1;
+                killer::served();
                 Ok(())
             }
             (_, Err(error)) => Err(alloc::format!("request {ticket}: {}", error.text())),
@@ -101,7 +102,8 @@ impl Load {
             .map_err(|error| error.text())?;
         // What is submitted from here on is told apart by its ticket.
         let pause = pause(driver);
-        thread::spawn(move || killer::run(driver, seed, kills, pause)).map_err(|_| "no thread")?;
+        thread::spawn(move || killer::run_at_work(driver, seed, kills, pause))
+            .map_err(|_| "no thread")?;
         // The kills come by the clock: on a slow host there may be few requests in between.
         while !killer::is_done() || self.done <= kills {
             while self.expected.len() < OPEN {
@@ -262,6 +264,10 @@ fn main() -> u8 {
         println!("disks: seed {seed}, {killed} kills: {why}");
         return 1;
     }
-    println!("disks: {killed} kills, {} requests", load.done);
+    let at_work = killer::at_work();
+    println!(
+        "disks: {killed} kills, {at_work} at work, {} requests",
+        load.done
+    );
     0
 }

@@ -96,7 +96,9 @@ fn exchange(net: &mut Network, to: Place, bytes: &[u8]) -> Result<bool, Error> {
                 return Ok(false);
             }
             came += length;
-            if length == 0 {
+            if length != 0 {
+                killer::served();
+            } else {
                 net.close(socket)?;
                 return Ok(came == bytes.len());
             }
@@ -111,7 +113,8 @@ fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
     while exchange(&mut net, to, b"there?") != Ok(true) {
         time::sleep(LOOK);
     }
-    thread::spawn(move || killer::run(&name, seed, kills, PAUSE)).map_err(|_| "no thread")?;
+    thread::spawn(move || killer::run_at_work(&name, seed, kills, PAUSE))
+        .map_err(|_| "no thread")?;
     let mut random = fastrand::Rng::with_seed(!seed);
     let (mut done, mut resets) = (0, 0);
     while !killer::is_done() || done == 0 {
@@ -137,7 +140,11 @@ fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
     if whom == "network" && resets == 0 {
         return Err("no connection was reset".into());
     }
-    println!("nets: {} kills", killer::killed());
+    println!(
+        "nets: {} kills, {} at work",
+        killer::killed(),
+        killer::at_work()
+    );
     rt::eprintln!("nets: {done} exchanges, {resets} resets");
     Ok(())
 }
