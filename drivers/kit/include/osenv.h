@@ -50,8 +50,16 @@ oskit_size_t osenv_mem_size(const void *block);
 oskit_bool_t osenv_io_avail(oskit_addr_t port, oskit_size_t size);
 oskit_error_t osenv_io_alloc(oskit_addr_t port, oskit_size_t size);
 void osenv_io_free(oskit_addr_t port, oskit_size_t size);
-/* Not in the appendix: whether the program has the ports. */
-oskit_bool_t osenv_io_granted(oskit_addr_t port, oskit_size_t size);
+/* Not in the appendix: whether the program has the ports, of which the first is below 64 Ki. It is asked before each access, most of which are in the
+ * range that was looked up last: its first port, and the one behind its last in the upper half; 0 if that was given back. */
+extern unsigned long osenv_io_last __attribute__((visibility("hidden")));
+oskit_bool_t osenv_io_look(oskit_addr_t port, oskit_size_t size);
+static inline oskit_bool_t osenv_io_granted(oskit_addr_t port, oskit_size_t size)
+{
+    unsigned long last = *(volatile unsigned long *)&osenv_io_last;
+
+    return ((unsigned)last <= port && port + size <= last >> 32) || osenv_io_look(port, size);
+}
 
 /* A.6 Timers */
 void osenv_timer_init(void);

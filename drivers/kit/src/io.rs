@@ -11,15 +11,64 @@ const MOST: usize = 16;
 /// I/O ports that there are.
 const PORTS: u64 = 1 << 16;
 
-/// What was granted: the first port, and the one behind the last in the upper half; 0 for nothing. Looked at before every access.
-static GRANTED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// What was granted.
+static GRANTED: Ranges = Ranges::new();
+
+/// The range in which the ports lay that were looked up last, or 0: glue asks before every access, and looks here first
+/// (`osenv_io_granted` in `include/osenv.h`).
+#[export_name = "osenv_io_last"]
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Ranges of ports: the first port of each, and the one behind its last in the upper half; 0 for none.
+struct Ranges([AtomicU64; MOST]);
+
+impl Ranges {
+    const fn new() -> Self {
+        Ranges([const { AtomicU64::new(0) }; MOST])
+    }
+
+    /// Whether all of these ports lie in one of them, which is the last one then.
+    fn have(&self, first: u64, count: u64, last: &AtomicU64) -> bool {
+        let end = first.saturating_add(count);
+        for range in &self.0 {
+            let word = range.load(Ordering::SeqCst);
+            if word & 0xffff_ffff <= first && end <= word >> 32 {
+                last.store(word, Ordering::SeqCst);
+                // If another thread has given it back in between, it has cleared the last one before that was stored.
+                if range.load(Ordering::SeqCst) != word {
+                    last.store(0, Ordering::SeqCst);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Keeps a range where `free` is none.
+    fn keep(free: &AtomicU64, start: u64, end: u64) {
+        free.store(start | end << 32, Ordering::SeqCst);
+    }
+
+    /// Forgets the ranges that are exactly this one, if they can be given back.
+    fn give_back(
+        &self,
+        first: u64,
+        count: u64,
+        last: &AtomicU64,
+        mut revoke: impl FnMut() -> bool,
+    ) {
+        let word = first | (first + count) << 32;
+        for range in &self.0 {
+            if range.load(Ordering::SeqCst) == word && revoke() {
+                range.store(0, Ordering::SeqCst);
+                last.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+}
 
 fn granted(first: u64, count: u64) -> bool {
-    let end = first.saturating_add(count);
-    GRANTED.iter().any(|range| {
-        let range = range.load(Ordering::Relaxed);
-        range & 0xffff_ffff <= first && end <= range >> 32
-    })
+    GRANTED.have(first, count, &LAST)
 }
 
 /// The base address that leads to these ports, among others.
@@ -42,9 +91,8 @@ fn alloc(first: u64, count: u64) -> Result<(), Error> {
     if granted(first, count) {
         return Ok(());
     }
-    let free = GRANTED
-        .iter()
-        .find(|range| range.load(Ordering::Relaxed) == 0);
+    let mut ranges = GRANTED.0.iter();
+    let free = ranges.find(|range| range.load(Ordering::Relaxed) == 0);
     let free = free.ok_or(Error::Limit)?;
     let (start, end) = ask(|set| match base(set, first, count) {
         Some((function, index, start, size)) => {
@@ -56,7 +104,7 @@ fn alloc(first: u64, count: u64) -> Result<(), Error> {
             Ok((first, first + count))
         }
     })?;
-    free.store(start | end << 32, Ordering::Release);
+    Ranges::keep(free, start, end);
     Ok(())
 }
 
@@ -81,19 +129,60 @@ extern "C" fn osenv_io_alloc(port: u64, size: usize) -> c_int {
 /// A.4.3: gives ports back, a range as it was had. Those of a base address stay until the function goes.
 #[no_mangle]
 extern "C" fn osenv_io_free(port: u64, size: usize) {
-    let word = port | (port + size as u64) << 32;
-    for range in &GRANTED {
-        if range.load(Ordering::Relaxed) == word
-            && ask(|set| set.devices.revoke_ports(port, size as u64)).is_ok()
-        {
-            range.store(0, Ordering::Release);
-        }
-    }
+    GRANTED.give_back(port, size as u64, &LAST, || {
+        ask(|set| set.devices.revoke_ports(port, size as u64)).is_ok()
+    });
 }
 
-/// Whether this program may use the ports. Not in the appendix: glue asks before each access, so that it can name who touches what
-/// was not granted; the processor refuses that as well.
+/// Whether this program may use the ports, for `osenv_io_granted`, which is not in the appendix: glue asks before each access, so that it
+/// can name who touches what was not granted; the processor refuses that as well.
 #[no_mangle]
-extern "C" fn osenv_io_granted(port: u64, size: usize) -> c_int {
+extern "C" fn osenv_io_look(port: u64, size: usize) -> c_int {
     granted(port, size as u64).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in the header.
+    fn is_last(last: &AtomicU64, port: u64, size: u64) -> bool {
+        let last = last.load(Ordering::Relaxed);
+        last & 0xffff_ffff <= port && port + size <= last >> 32
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_the_last_range_any_more() {
+        let (ranges, last) = (Ranges::new(), AtomicU64::new(0));
+        assert!(!ranges.have(0, 1, &last) && !is_last(&last, 0, 1));
+        Ranges::keep(&ranges.0[0], 0x300, 0x320);
+        Ranges::keep(&ranges.0[1], 0xc000, 0xc040);
+        assert!(!is_last(&last, 0x300, 1), "nobody has looked");
+        for (port, size, may) in [
+            (0x300, 1, true),
+            (0x31c, 4, true),
+            (0x31d, 4, false),
+            (0x2ff, 1, false),
+            (0x2ff, 2, false),
+            (0x320, 1, false),
+            (0xc03f, 1, true),
+            (0xc03f, 2, false),
+            (0xfffe, 4, false),
+        ] {
+            assert_eq!(ranges.have(port, size, &last), may, "{port:#x} {size}");
+            assert_eq!(is_last(&last, port, size), may, "{port:#x} {size}");
+        }
+        // Not had in this way, not known, or not to be given back: all stays.
+        ranges.give_back(0xc000, 0x20, &last, || panic!("it was not had so"));
+        ranges.give_back(0x3f8, 8, &last, || panic!("it was not had"));
+        ranges.give_back(0xc000, 0x40, &last, || false);
+        assert!(is_last(&last, 0xc000, 4) && ranges.have(0xc000, 4, &last));
+        ranges.give_back(0xc000, 0x40, &last, || true);
+        assert!(
+            !is_last(&last, 0xc000, 4),
+            "what was given back is the last range still"
+        );
+        assert!(!ranges.have(0xc000, 4, &last));
+        assert!(ranges.have(0x300, 4, &last) && is_last(&last, 0x310, 2));
+    }
 }

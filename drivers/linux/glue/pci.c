@@ -410,17 +410,14 @@ static const char *function_at(unsigned long address)
 	return best ? best->name : "(unknown)";
 }
 
-/* Whether the driver was granted these ports. If it was not, it ends here, or was told to go on (lx_ones): it reads ones, and what it writes is lost. The first
- * time of each port is told. */
-static __always_inline bool may(unsigned long port, int size)
+/* The driver's function that an address is in has touched ports that it was not granted. The driver ends here, or was told to go on (lx_ones): it reads ones,
+ * and what it writes is lost. The first time of each port is told. */
+static noinline bool touched(unsigned long port, int size, void *by)
 {
 	static const char touches[] = "%s touches port %#lx (%d bytes), which it was not granted%s";
 	static DECLARE_BITMAP(told, LX_PORTS);
-	const char *who;
+	const char *who = function_at((unsigned long)by);
 
-	if (likely(osenv_io_granted(port, size)))
-		return true;
-	who = function_at((unsigned long)__builtin_return_address(0));
 	if (!lx_ones)
 		osenv_panic(touches, who, port, size, "");
 	if (!test_and_set_bit(port, told))
@@ -428,9 +425,15 @@ static __always_inline bool may(unsigned long port, int size)
 	return false;
 }
 
-/* Reading and writing in each size: by MMIO, in order with all other memory as x86 does it, or by ports. */
+/* Whether the driver was granted these ports. Part of the function that it has called, so that the address to return to is the driver's. */
+static __always_inline bool may(unsigned long port, int size)
+{
+	return likely(osenv_io_granted(port, size)) || touched(port, size, __builtin_return_address(0));
+}
+
+/* Reading and writing in each size, once for each of the names that Linux has for it: by MMIO, in order with all other memory as x86 does it, or by ports. */
 #define REGISTERS(suffix, bits, type, in, out)                                                    \
-	type __raw_read##suffix(const volatile void __iomem *address)                             \
+	static __always_inline type read##suffix##_at(const volatile void __iomem *address)       \
 	{                                                                                         \
 		type value;                                                                       \
                                                                                                   \
@@ -441,36 +444,33 @@ static __always_inline bool may(unsigned long port, int size)
 		asm volatile(in : "=a"(value) : "d"((u16)(unsigned long)address));                \
 		return value;                                                                     \
 	}                                                                                         \
-	void __raw_write##suffix(type value, volatile void __iomem *address)                      \
+	static __always_inline void write##suffix##_at(type value, volatile void __iomem *address) \
 	{                                                                                         \
 		if ((unsigned long)address >= LX_PORTS)                                           \
 			*(volatile type __force *)address = value;                                \
 		else if (may((unsigned long)address, sizeof(type)))                               \
 			asm volatile(out : : "a"(value), "d"((u16)(unsigned long)address));       \
+	}                                                                                         \
+	type __raw_read##suffix(const volatile void __iomem *address)                             \
+	{                                                                                         \
+		return read##suffix##_at(address);                                                \
+	}                                                                                         \
+	void __raw_write##suffix(type value, volatile void __iomem *address)                      \
+	{                                                                                         \
+		write##suffix##_at(value, address);                                               \
+	}                                                                                         \
+	unsigned int ioread##bits(const void __iomem *address)                                    \
+	{                                                                                         \
+		return read##suffix##_at(address);                                                \
+	}                                                                                         \
+	void iowrite##bits(type value, void __iomem *address)                                     \
+	{                                                                                         \
+		write##suffix##_at(value, address);                                               \
 	}
 
 REGISTERS(b, 8, u8, "inb %w1, %b0", "outb %b0, %w1")
 REGISTERS(w, 16, u16, "inw %w1, %w0", "outw %w0, %w1")
 REGISTERS(l, 32, u32, "inl %w1, %k0", "outl %k0, %w1")
-
-#define IOREGISTERS(bits, suffix, type)                                                           \
-	unsigned int ioread##bits(const void __iomem *address)                                    \
-	{                                                                                         \
-		if ((unsigned long)address < LX_PORTS &&                                          \
-		    !may((unsigned long)address, sizeof(type)))                                   \
-			return (type)~0;                                                          \
-		return __raw_read##suffix(address);                                               \
-	}                                                                                         \
-	void iowrite##bits(type value, void __iomem *address)                                     \
-	{                                                                                         \
-		if ((unsigned long)address >= LX_PORTS ||                                         \
-		    may((unsigned long)address, sizeof(type)))                                    \
-			__raw_write##suffix(value, address);                                      \
-	}
-
-IOREGISTERS(8, b, u8)
-IOREGISTERS(16, w, u16)
-IOREGISTERS(32, l, u32)
 
 void memcpy_fromio(void *to, const volatile void __iomem *from, size_t size)
 {

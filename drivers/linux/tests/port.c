@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A driver of the tests. Touches ports of the serial line: it ends, or reads ones and goes on. */
+/* A driver of the tests. Touches ports of the serial line, after its own ones, and ports that it has given back: it ends, or reads ones and goes on. */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
@@ -8,12 +8,22 @@
 
 static int port_probe(struct pci_dev *dev, const struct pci_device_id *id)
 {
+	void __iomem *own = pci_iomap(dev, 1, 0);
+
+	/* Those in which the last access was are looked at first. */
+	if (!own || ioread16(own) == 0xffff)
+		return -EIO;
 	outw(0, 0x3f8);
 	if (inb(0x3f9) != 0xff || inw(0x3fa) != 0xffff || inl(0x3fc) != ~0U ||
 	    ioread8((void __iomem *)0x3f9) != 0xff)
 		return -EIO;
 	for (int i = 0; i < 1000; i++)
 		iowrite8(0, (void __iomem *)0x3f9);
+	if (!request_region(0x220, 16, "port"))
+		return -EBUSY;
+	outb(0, 0x228);
+	release_region(0x220, 16);
+	outb(0, 0x228);
 	pr_err("it goes on\n");
 	return 0;
 }
