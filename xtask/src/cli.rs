@@ -266,6 +266,11 @@ fn parse_from(arguments: impl Iterator<Item = OsString>) -> Result<Command, clap
             .check()
             .map_err(|why| declaration().error(ErrorKind::ValueValidation, why))?;
     }
+    if let Command::Run(options) = &command {
+        options
+            .check()
+            .map_err(|why| declaration().error(ErrorKind::ArgumentConflict, why))?;
+    }
     Ok(command)
 }
 
@@ -294,6 +299,9 @@ mod tests {
             "run --config process-np --script - --add a:b:/c --get /x:y:z --memory 64 --timeout 1.5 --deterministic",
             "run --config continuation-fp,irq=hardware",
             "run --device virtio-rng --net user",
+            "run --device i82557b --net user --device virtio-rng",
+            "run --device lsi53c895a --disk file:64M",
+            "run --device sb16 --sound played.wav",
             "run --driver e100 --net user",
             "run --driver e100:ports=ones --net user",
             "run --sound played.wav",
@@ -356,6 +364,9 @@ mod tests {
             "run --script file ls",
             "run --device virtio-moon",
             "run --device virtio-rng --deterministic",
+            "run --device e1000 --driver e100",
+            "run --device e1000 --device tulip",
+            "run --device lsi53c895a",
             "run --memory many",
             "run --memory 1",
             "run --timeout -1",

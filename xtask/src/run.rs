@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::stdio::stdin;
@@ -15,7 +16,7 @@ use tempfile::NamedTempFile;
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::linux::{self, Ungranted};
+use xtask_build::linux::{self, Driver, Ungranted};
 use xtask_build::packages::{self, Packages};
 use xtask_build::project::{file_beside, Project};
 use xtask_build::{image, program};
@@ -75,9 +76,10 @@ pub(crate) struct RunOptions {
     /// Give the machine a sound card, and write what it plays to FILE, a WAV file (--driver sb16 goes without saying)
     #[arg(long, value_name = "FILE.wav")]
     sound: Option<PathBuf>,
-    /// Give the machine a device: virtio-rng, which has random numbers of the host's
-    #[arg(long, value_name = "virtio-rng", conflicts_with = "deterministic")]
-    device: Option<Device>,
+    /// Give the machine a device: virtio-rng, which has random numbers of the host's, or one that a driver of Linux's drives, with that
+    /// driver, as by --driver; a network card without --net is connected to nothing. May be repeated
+    #[arg(long = "device", value_name = "NAME", value_parser = Device::parser())]
+    devices: Vec<Device>,
     /// Run this program instead of a shell, with these arguments, and power off with its status: a folder of the host that is built as
     /// by --program, or the path of a program of the guest (NAME: /bin/NAME)
     #[arg(value_name = "PROGRAM", conflicts_with = "script")]
@@ -131,11 +133,73 @@ enum Ring {
     Kernel,
 }
 
-/// A device beside the disk and the network card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// A device by QEMU's name.
+#[derive(Clone, Copy, Debug)]
 enum Device {
     /// Random numbers of the host's. A machine that counts instructions has none: all of its runs are the same
     VirtioRng,
+    /// That of this driver of Linux's.
+    Of(&'static Driver),
+}
+
+impl Device {
+    fn parser() -> impl TypedValueParser<Value = Device> {
+        let of = |driver: &Driver| {
+            PossibleValue::new(driver.device).help(format!("driven by Linux's {}", driver.name))
+        };
+        let rng = PossibleValue::new("virtio-rng").help("random numbers of the host's");
+        let names: Vec<_> = std::iter::once(rng)
+            .chain(linux::DRIVERS.iter().map(of))
+            .collect();
+        PossibleValuesParser::new(names).map(|name| {
+            let driver = linux::DRIVERS.iter().find(|driver| driver.device == name);
+            driver.map_or(Device::VirtioRng, Device::Of)
+        })
+    }
+}
+
+impl RunOptions {
+    /// An error if the options contradict each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let rng = |device: &Device| matches!(device, Device::VirtioRng);
+        if self.deterministic && self.devices.iter().any(rng) {
+            return Err("--deterministic: a machine with virtio-rng is another in each run".into());
+        }
+        let mut names = Vec::from_iter(self.driver.iter().map(|(name, _)| &**name));
+        for device in &self.devices {
+            let Device::Of(driver) = device else {
+                continue;
+            };
+            if names.iter().any(|name| *name != driver.name) {
+                return Err(format!(
+                    "--device: a machine has one of Linux's drivers, and {} is not that of {}",
+                    names[0], driver.device
+                ));
+            }
+            if driver.service == "disk" && self.disk.is_none() {
+                return Err(format!(
+                    "--device: without --disk FILE there is nothing behind {}",
+                    driver.device
+                ));
+            }
+            names.push(driver.name);
+        }
+        Ok(())
+    }
+
+    /// Takes the drivers of the devices along.
+    fn take_drivers(&mut self) {
+        for device in &self.devices {
+            let Device::Of(driver) = device else {
+                continue;
+            };
+            let own = || (driver.name.to_string(), Ungranted::Ends);
+            self.driver.get_or_insert_with(own);
+            if driver.service == "link" && self.nets.is_empty() && self.forwards.is_empty() {
+                self.nets.push(Connection::Nothing);
+            }
+        }
+    }
 }
 
 /// Where a script comes from.
@@ -248,6 +312,8 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Connection {
     None,
+    /// To nothing. Not said by `--net`: the card is there because of `--device`.
+    Nothing,
     User,
     Pair(String),
     Pcap(PathBuf),
@@ -309,6 +375,7 @@ fn network(
             let (pair, lock) = Pair::take(&name)?;
             Ok((Net::Pair(pair), pcap, Some(lock)))
         }
+        Some(Connection::Nothing) => Ok((Net::Nothing, pcap, None)),
         _ if goes_without_saying => Err(Error::new(
             "--net: ports are forwarded and frames written with --net user; with pair there is nothing to forward, with none nothing at all",
         )),
@@ -453,6 +520,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     for get in &mut options.gets {
         get.host = place_for(get)?;
     }
+    options.take_drivers();
     if let Some(file) = &options.sound {
         let parent = file
             .parent()
@@ -525,9 +593,14 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         disk: options.disk.map(|disk| disk.file),
         net,
         pcap,
-        rng: match options.device {
-            Some(Device::VirtioRng) => Rng::Host,
-            None => Rng::None,
+        rng: if options
+            .devices
+            .iter()
+            .any(|device| matches!(device, Device::VirtioRng))
+        {
+            Rng::Host
+        } else {
+            Rng::None
         },
         sound: options.sound,
         driver,
@@ -795,6 +868,7 @@ impl Operator for Person {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn disks_are_files_with_a_size() {
@@ -850,6 +924,60 @@ mod tests {
         assert!(network(vec![user(), user()], vec![]).is_err());
         assert!(network(vec![Connection::None, file()], vec![]).is_err());
         assert!(network(vec![Connection::Pair("a".into())], vec![(1, 2)]).is_err());
+    }
+
+    #[test]
+    fn a_device_brings_its_driver() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: RunOptions,
+        }
+        let read = |line: &str| {
+            let words = std::iter::once("run").chain(line.split_whitespace());
+            let mut options = Line::try_parse_from(words)
+                .map_err(|e| e.to_string())?
+                .options;
+            options.check()?;
+            options.take_drivers();
+            Ok::<_, String>(options)
+        };
+        for driver in linux::DRIVERS {
+            let disk = if driver.service == "disk" {
+                "--disk d:64M"
+            } else {
+                ""
+            };
+            let options = read(&format!("--device {} {disk}", driver.device)).expect("a device");
+            let expected = Some((driver.name.to_string(), Ungranted::Ends));
+            assert_eq!(options.driver, expected, "{}", driver.device);
+            let connected = options.nets == [Connection::Nothing];
+            assert_eq!(connected, driver.service == "link", "{}", driver.device);
+        }
+        let options = read("--device i82557b --net user --device virtio-rng").expect("two devices");
+        assert_eq!(
+            (options.nets, options.devices.len()),
+            (vec![Connection::User], 2)
+        );
+        let options = read("--driver e100:ports=ones --device i82557b --forward 1:2").expect("one");
+        assert_eq!(options.driver, Some(("e100".into(), Ungranted::Ones)));
+        assert!(options.nets.is_empty());
+        for (wrong, why) in [
+            ("--device e100", "i82557b"),
+            (
+                "--device i82557b --driver tulip",
+                "tulip is not that of i82557b",
+            ),
+            (
+                "--device e1000 --device tulip",
+                "e1000 is not that of tulip",
+            ),
+            ("--device lsi53c895a", "without --disk"),
+            ("--device virtio-rng --deterministic", "--deterministic"),
+        ] {
+            let error = read(wrong).expect_err(wrong);
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
     }
 
     #[test]
