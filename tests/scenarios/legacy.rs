@@ -2,7 +2,9 @@
 
 use super::{disk, net, sound};
 use crate::scenario::{Ctx, Failure, Run};
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use xtask_build::linux::{self, Driver, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
 use xtask_machine::net::Net;
@@ -14,6 +16,70 @@ pub(super) fn build(name: &str) -> Result<Program, Failure> {
         Ok(linux::build(&project, driver, Ungranted::Ends)?.0)
     });
     built.map_err(|error| error.message)
+}
+
+/// What `./fermata ARGUMENTS` says in the checkout at `root`, if nothing is found but in `path`: whether it ended well, and its output.
+fn fermata(arguments: &[&str], root: &Path, path: &OsStr) -> Result<(bool, String), Failure> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(own);
+    command
+        .args(arguments)
+        .env("FERMATA_ROOT", root)
+        .env("PATH", path);
+    let output = command.output().map_err(|error| error.to_string())?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok((output.status.success(), text))
+}
+
+/// `drivers` lists all that there are, and what the glue does not have of what one of them needs. Where the tools are not there that
+/// these are built with it says which, also if Linux's headers are there.
+pub(crate) fn list(_: &mut Ctx) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| error.to_string();
+    let project = Project::find().map_err(|error| error.message)?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let (well, text) = fermata(&["drivers"], &project.root, &path)?;
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("DRIVER "));
+    assert!(well && lines.next().is_some(), "{text}");
+    for (driver, line) in linux::DRIVERS.iter().zip(lines.by_ref()) {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let named = [driver.name, linux::VERSION, driver.device, driver.service];
+        assert_eq!(words[..4], named, "{text}");
+        let counts: Vec<usize> = words[4..].iter().flat_map(|word| word.parse()).collect();
+        let [lines, needs, has] = counts[..] else {
+            return Err(text);
+        };
+        assert!(lines > 400 && needs >= has && has > needs / 2, "{line}");
+    }
+    assert_eq!(lines.next(), None);
+    let (well, text) = fermata(&["drivers", "e100"], &project.root, &path)?;
+    let missing = |name: &str| text.contains(&format!(" when it is called: {name}\n"));
+    assert!(well && missing("pci_prepare_to_sleep"), "{text}");
+    assert!(!missing("pci_enable_device"), "{text}");
+
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let (tools, other) = (
+        directory.path().join("tools"),
+        directory.path().join("root"),
+    );
+    std::fs::create_dir_all(&tools).map_err(failed)?;
+    std::fs::create_dir_all(&other).map_err(failed)?;
+    std::os::unix::fs::symlink(project.root.join("drivers"), other.join("drivers"))
+        .map_err(failed)?;
+    let packages = ["gcc", "binutils", "make", "flex", "bison", "bc", "xz-utils"];
+    for (root, missing) in [(&project.root, 2), (&other, packages.len())] {
+        let (well, text) = fermata(&["drivers", "e100"], root, tools.as_os_str())?;
+        let start = "fermata: Linux's drivers need tools to build with, and these ";
+        let said = text.lines().find(|line| line.starts_with(start));
+        let said = said.ok_or_else(|| format!("it says\n{text}"))?;
+        for (index, package) in packages.iter().enumerate() {
+            let mut words = said.split([' ', ';', '.']);
+            let named = words.any(|word| word == *package);
+            assert_eq!(named, index < missing, "{package}: {said}");
+        }
+        assert!(!well, "{text}");
+    }
+    Ok(())
 }
 
 /// Two machines with Linux's drivers send each other files, by IPv4 and IPv6.

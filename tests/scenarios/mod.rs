@@ -151,6 +151,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("outside_errors", outside::errors),
     once("outside_hostile", outside::hostile),
     once("outside_server_ends", outside::server_ends),
+    once("legacy_list", legacy::list),
     once("legacy_pairs", legacy::pairs),
     once("legacy_isa", legacy::isa),
     once("legacy_kills", legacy::kills),

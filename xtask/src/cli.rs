@@ -113,9 +113,9 @@ pub(crate) enum Command {
     /// Build the kernel and all programs, and boot nothing
     #[command(after_long_help = CONFIGURATIONS)]
     Build(Choice),
-    /// Get everything that later calls would want from the network
+    /// Get what later calls would want from the network: crates and busybox
     Fetch {
-        /// And the packages of Debian that only tests want
+        /// And what tests want: packages of Debian, and the sources of Linux's drivers, which are prepared
         #[arg(long)]
         tests: bool,
     },

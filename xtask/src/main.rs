@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use cli::Command;
 use xtask_build::error::Error;
 use xtask_build::project::Project;
-use xtask_build::{busybox, image, program};
+use xtask_build::{busybox, image, linux, program};
 use xtask_docs::{book, explain, numbers, reference, syscalls};
 use xtask_test::{fuzz, interrupts, model, mutants};
 
@@ -183,7 +183,10 @@ fn fetch(project: &Project, tests: bool) -> Result<u8, Error> {
     project.fetch_crates()?;
     busybox::find(project)?;
     if tests {
-        xtask_test::packages::fetch(project)?;
+        // The one is of use without the other.
+        let packages = xtask_test::packages::fetch(project);
+        linux::fetch(project)?;
+        packages?;
     }
     Ok(0)
 }

@@ -28,14 +28,16 @@ pub const VERSION: &str = "6.1.192-2";
 /// Its checksum, as Debian's list of packages has it.
 const SHA256: &str = "ae95fe63d4c553f8d0e6c86cb1ab566f3894a43743eb19ab585cd97d82f26514";
 
-/// Tools that Linux's build needs, and the packages that have them.
+/// Tools that drivers are compiled and linked with, and the packages that have them.
+const COMPILER: &[(&str, &str)] = &[("cc", "gcc"), ("ld", "binutils")];
+
+/// Those that Linux's own build needs beside them, for its headers.
 const TOOLS: &[(&str, &str)] = &[
     ("make", "make"),
     ("flex", "flex"),
     ("bison", "bison"),
     ("bc", "bc"),
     ("xz", "xz-utils"),
-    ("ld", "binutils"),
 ];
 
 /// A driver.
@@ -333,6 +335,12 @@ pub fn find(name: &str) -> Result<&'static Driver, Error> {
     })
 }
 
+/// Gets Linux's sources and prepares them, if that was not done before: drivers are built without a network then.
+pub fn fetch(project: &Project) -> Result<(), Error> {
+    let _lock = project.lock()?;
+    Tree::prepare(project).map(drop)
+}
+
 /// Builds the program of a driver, and tells of it.
 pub fn build(
     project: &Project,
@@ -384,10 +392,12 @@ impl<'a> Tree<'a> {
         let config = tree.own("build/config")?;
         // What was unpacked and prepared by other lists is not what this is to be.
         let key = key(&[VERSION.as_bytes(), &list, &config]);
-        if std::fs::read_to_string(tree.root.join("key")).is_ok_and(|was| was == key) {
+        let is_ready = std::fs::read_to_string(tree.root.join("key")).is_ok_and(|was| was == key);
+        let tools = [COMPILER, if is_ready { &[] } else { TOOLS }].concat();
+        debian::install(&tools).map_err(|why| missing("tools to build with", why))?;
+        if is_ready {
             return Ok(tree);
         }
-        debian::install(TOOLS).map_err(|why| missing("tools to build with", why))?;
         let _ = std::fs::remove_dir_all(&tree.root);
         make_directory(&tree.source)?;
         make_directory(&tree.headers)?;
