@@ -161,6 +161,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("legacy_disk_kills", legacy::disk_kills),
     once("legacy_disk_errors", legacy::disk_errors),
     once("sound_plays", sound::plays),
+    once("sound_placed", sound::placed),
     once("sound_kills", legacy::sound_kills),
     once("sound_channels", sound::channels),
     once("sound_hostile", sound::hostile),

@@ -10,14 +10,20 @@ const PROCESS: &str = "all=process";
 /// Host time for a machine, in seconds: far more than it needs.
 const LONG: u64 = 400;
 
-/// The addresses at which threads are in a table of processes, by whether they are those of places.
+/// Where the addresses of places begin.
+pub(super) const PLACES: u64 = 0x4000_0000_0000;
+
+/// Where the thread is that this line of a table of processes tells of, if it is one of a thread.
+pub(super) fn address(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("(rip 0x")?;
+    u64::from_str_radix(rest.split(')').next()?, 16).ok()
+}
+
+/// How many threads of a table of processes are in places, and how many are not.
 fn threads(output: &Output) -> (usize, usize) {
     let text = output.text();
-    let places = text.split("(rip 0x").skip(1).filter_map(|rest| {
-        let digits = rest.split(')').next()?;
-        u64::from_str_radix(digits, 16).ok()
-    });
-    let (inside, outside): (Vec<u64>, Vec<u64>) = places.partition(|rip| *rip >= 0x4000_0000_0000);
+    let addresses = text.lines().filter_map(address);
+    let (inside, outside): (Vec<u64>, Vec<u64>) = addresses.partition(|rip| *rip >= PLACES);
     (inside.len(), outside.len())
 }
 

@@ -1,7 +1,9 @@
 //! Sound: Linux's unmodified driver of a Sound Blaster 16 plays by ISA DMA, and QEMU writes down what is heard.
 
 use super::legacy::build;
+use super::place;
 use crate::scenario::{Ctx, Failure, Run};
+use std::collections::BTreeSet;
 use std::path::Path;
 use xtask_build::linux::{self, Driver, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
@@ -106,9 +108,7 @@ echo on
     assert_eq!(said, expected, "{text}");
 
     let frames = heard(&file)?;
-    let tone: Vec<[i16; 2]> = (0..u64::from(RATE) / 2)
-        .map(|number| [tone::sample(440, RATE.into(), number); 2])
-        .collect();
+    let tone = tone(440, 500);
     // Its first sample is silence.
     let rest = from_sound(&frames);
     assert!(rest.starts_with(&tone[1..]), "the tone is another one");
@@ -134,6 +134,43 @@ echo on
     let why = "tone: there is no sound card: run --driver sb16\n";
     none.expect_stdout(why)?;
     Ok(())
+}
+
+/// The driver plays in the kernel what it plays in a process; it alone is there.
+pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let file = directory.path().join("heard.wav");
+    let run = Run::script("tone 440 500\nbusybox sleep 1\nps > /tmp/ps\ncat /tmp/ps\n")
+        .driver(Some(build("sb16")?))
+        .sound(&file)
+        .place("sound=kernel");
+    let output = ctx.run(run.deterministic())?;
+    let text = output.expect_status(0)?.text();
+    // A line for each process, which ends with its name, and below it one for each of its threads.
+    let (mut name, mut inside) = ("", BTreeSet::new());
+    for line in text.lines() {
+        match place::address(line) {
+            None => name = line.split_ascii_whitespace().last().unwrap_or_default(),
+            Some(address) if address >= place::PLACES => drop(inside.insert(name)),
+            Some(_) => {}
+        }
+    }
+    assert_eq!(inside, BTreeSet::from(["sb16"]), "{text}");
+    let frames = heard(&file)?;
+    let wanted = tone(440, 500);
+    assert!(
+        from_sound(&frames).starts_with(&wanted[1..]),
+        "the tone is another one"
+    );
+    Ok(())
+}
+
+/// A tone of so many milliseconds.
+fn tone(hertz: u64, milliseconds: u64) -> Vec<[i16; 2]> {
+    let frames = 0..u64::from(RATE) * milliseconds / 1000;
+    frames
+        .map(|number| [tone::sample(hertz, RATE.into(), number); 2])
+        .collect()
 }
 
 /// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Of those

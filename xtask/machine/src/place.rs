@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The services whose servers can be placed: all but those that start the others.
-const SERVICES: [&str; 12] = [
+/// The services whose servers can be placed: all but those that start the others, and the debugger's.
+const SERVICES: [&str; 13] = [
     "all",
     "device",
     "fs",
@@ -17,6 +17,7 @@ const SERVICES: [&str; 12] = [
     "link",
     "entropy",
     "net",
+    "sound",
 ];
 
 /// A line of the boot manifest: `SERVICE=process` or `SERVICE=kernel`, or `/PATH=kernel` for the program of the boot
@@ -84,6 +85,7 @@ mod tests {
             "fs=kernel",
             "all=process",
             "link=kernel",
+            "sound=kernel",
             "/bin/hello=kernel",
         ] {
             let place: Result<Place, String> = line.parse();
