@@ -1,6 +1,7 @@
 //! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, and the
 //! [`rules`] of the rooms, and pages to what they name: tests, commands and numbers.
 
+mod glue;
 mod order;
 mod rules;
 

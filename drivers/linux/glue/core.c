@@ -123,9 +123,8 @@ void enable_irq(unsigned int irq)
 	osenv_irq_enable(irq);
 }
 
-void synchronize_irq(unsigned int irq)
-{
-}
+/* A handler is atomic to process context: none is in its middle when this is called. */
+void synchronize_irq(unsigned int irq) { }
 
 /* Time. */
 
@@ -288,14 +287,12 @@ unsigned long msleep_interruptible(unsigned int msecs)
 }
 
 /* There is one thread in process context, which nothing preempts: a mutex is free, and nobody waits for the processor. */
-void mutex_lock(struct mutex *mutex)
-{
-}
+void mutex_lock(struct mutex *mutex) { }
 
-void mutex_unlock(struct mutex *mutex)
-{
-}
+/* Nobody waits for it. */
+void mutex_unlock(struct mutex *mutex) { }
 
+/* Nothing else runs in process context. */
 int __cond_resched(void)
 {
 	return 0;
@@ -305,10 +302,9 @@ int __cond_resched(void)
 
 static struct sleeper *waiting;
 
+/* A completion has no queue: the one thread that can wait for it is known. */
 void __init_swait_queue_head(struct swait_queue_head *queue, const char *name,
-			     struct lock_class_key *key)
-{
-}
+			     struct lock_class_key *key) { }
 
 void complete(struct completion *completion)
 {
@@ -491,6 +487,7 @@ void free_pages(unsigned long address, unsigned int order)
 	kfree((void *)address);
 }
 
+/* All memory is of one kind, and contiguous. */
 bool is_vmalloc_addr(const void *address)
 {
 	return false;

@@ -135,9 +135,8 @@ int __skb_pad(struct sk_buff *skb, int size, bool free_on_error)
 	return 0;
 }
 
-void skb_tstamp_tx(struct sk_buff *skb, struct skb_shared_hwtstamps *stamps)
-{
-}
+/* Nobody asks when a frame was sent. */
+void skb_tstamp_tx(struct sk_buff *skb, struct skb_shared_hwtstamps *stamps) { }
 
 __be16 eth_type_trans(struct sk_buff *skb, struct net_device *dev)
 {
@@ -283,14 +282,11 @@ unsigned long dev_trans_start(struct net_device *dev)
 	return READ_ONCE(netdev_get_tx_queue(dev, 0)->trans_start);
 }
 
-/* There is one process-level thread. */
-void rtnl_lock(void)
-{
-}
+/* There is one process-level thread: it has what it locks. */
+void rtnl_lock(void) { }
 
-void rtnl_unlock(void)
-{
-}
+/* Nobody waits for it. */
+void rtnl_unlock(void) { }
 
 /* Frames that have come and nobody has taken yet, in order. What a poll brings is at most what it was asked for; what a handler
  * brings (netif_rx) is dropped when there are so many. */

@@ -263,9 +263,8 @@ struct pci_dev *pci_get_slot(struct pci_bus *bus, unsigned int devfn)
 	return NULL;
 }
 
-void pci_dev_put(struct pci_dev *dev)
-{
-}
+/* Functions are never freed: the driver's own one stays. */
+void pci_dev_put(struct pci_dev *dev) { }
 
 /* The bus has the processor's addresses. */
 void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
@@ -275,24 +274,26 @@ void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
 	region->end = r->end;
 }
 
+/* No other function is looked at: of chipsets with faults that drivers ask for, QEMU has none. */
 int pci_dev_present(const struct pci_device_id *ids)
 {
 	return 0;
 }
 
+/* Firmware has given it addresses, and the device server lets it answer at them. */
 int pci_enable_device(struct pci_dev *dev)
 {
 	return 0;
 }
 
+/* As pci_enable_device(); nothing is undone by itself, since a driver is never unloaded. */
 int pcim_enable_device(struct pci_dev *dev)
 {
 	return 0;
 }
 
-void pci_disable_device(struct pci_dev *dev)
-{
-}
+/* Called when a driver gives up: its program ends, and the device server takes the function away. */
+void pci_disable_device(struct pci_dev *dev) { }
 
 /* The device has been reset already. */
 void pci_set_master(struct pci_dev *dev)
@@ -303,33 +304,35 @@ void pci_set_master(struct pci_dev *dev)
 	pci_write_config_word(dev, PCI_COMMAND, command | PCI_COMMAND_MASTER);
 }
 
+/* Nothing is suspended: there is nothing to come back to. */
 int pci_save_state(struct pci_dev *dev)
 {
 	return 0;
 }
 
+/* Memory write and invalidate is off: no emulated device is faster by it. */
 int pci_set_mwi(struct pci_dev *dev)
 {
 	return 0;
 }
 
-void pci_clear_mwi(struct pci_dev *dev)
-{
-}
+/* It was never on. */
+void pci_clear_mwi(struct pci_dev *dev) { }
 
+/* The device has power, and keeps it. */
 int pci_set_power_state(struct pci_dev *dev, pci_power_t state)
 {
 	return 0;
 }
 
+/* No machine is woken. */
 int pci_enable_wake(struct pci_dev *dev, pci_power_t state, bool enable)
 {
 	return 0;
 }
 
-void pci_pme_active(struct pci_dev *dev, bool enable)
-{
-}
+/* No machine is woken. */
+void pci_pme_active(struct pci_dev *dev, bool enable) { }
 
 /* The base addresses of such a kind, a bit for each. */
 int pci_select_bars(struct pci_dev *dev, unsigned long flags)
@@ -357,9 +360,8 @@ int pci_request_regions(struct pci_dev *dev, const char *name)
 	return pci_request_selected_regions(dev, ~0, name);
 }
 
-void pci_release_regions(struct pci_dev *dev)
-{
-}
+/* Ports stay the driver's until it ends. */
+void pci_release_regions(struct pci_dev *dev) { }
 
 /* Registers. Addresses below 64 Ki are ports. */
 
@@ -370,9 +372,8 @@ void __iomem *ioremap(phys_addr_t start, size_t size)
 	return osenv_mem_map_phys(start, size, &address, 0) ? NULL : address;
 }
 
-void iounmap(volatile void __iomem *address)
-{
-}
+/* What was mapped stays until the driver ends. */
+void iounmap(volatile void __iomem *address) { }
 
 void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
 {
@@ -395,9 +396,8 @@ void __iomem *pci_ioremap_bar(struct pci_dev *dev, int index)
 	return pci_iomap(dev, index, 0);
 }
 
-void pci_iounmap(struct pci_dev *dev, void __iomem *address)
-{
-}
+/* Nor is this undone. */
+void pci_iounmap(struct pci_dev *dev, void __iomem *address) { }
 
 /* The driver's function that an address is in. */
 static const char *function_at(unsigned long address)
@@ -410,8 +410,8 @@ static const char *function_at(unsigned long address)
 	return best ? best->name : "(unknown)";
 }
 
-/* The driver's function that an address is in has touched ports that it was not granted. The driver ends here, or was told to go on (lx_ones): it reads ones,
- * and what it writes is lost. The first time of each port is told. */
+/* The driver's function that an address is in has touched ports that it was not granted. The driver ends here, or
+ * was told to go on (lx_ones): it reads ones, and what it writes is lost. The first time of each port is told. */
 static noinline bool touched(unsigned long port, int size, void *by)
 {
 	static const char touches[] = "%s touches port %#lx (%d bytes), which it was not granted%s";
@@ -425,13 +425,15 @@ static noinline bool touched(unsigned long port, int size, void *by)
 	return false;
 }
 
-/* Whether the driver was granted these ports. Part of the function that it has called, so that the address to return to is the driver's. */
+/* Whether the driver was granted these ports. Part of the function that it has called: the address to return to is
+ * the driver's. */
 static __always_inline bool may(unsigned long port, int size)
 {
 	return likely(osenv_io_granted(port, size)) || touched(port, size, __builtin_return_address(0));
 }
 
-/* Reading and writing in each size, once for each of the names that Linux has for it: by MMIO, in order with all other memory as x86 does it, or by ports. */
+/* Reading and writing in each size, by both of the names that Linux has for it: by MMIO, in order with all other
+ * memory as x86 does it, or by ports. */
 #define REGISTERS(suffix, bits, type, in, out)                                                    \
 	static __always_inline type read##suffix##_at(const volatile void __iomem *address)       \
 	{                                                                                         \
@@ -516,20 +518,17 @@ dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offs
 	return page_to_phys(page) + offset;
 }
 
+/* Nothing was mapped: devices see memory as it is. */
 void dma_unmap_page_attrs(struct device *dev, dma_addr_t handle, size_t size,
-			  enum dma_data_direction direction, unsigned long attrs)
-{
-}
+			  enum dma_data_direction direction, unsigned long attrs) { }
 
+/* No cache comes in between. */
 void dma_sync_single_for_cpu(struct device *dev, dma_addr_t handle, size_t size,
-			     enum dma_data_direction direction)
-{
-}
+			     enum dma_data_direction direction) { }
 
+/* Nor the other way. */
 void dma_sync_single_for_device(struct device *dev, dma_addr_t handle, size_t size,
-				enum dma_data_direction direction)
-{
-}
+				enum dma_data_direction direction) { }
 
 /* The arena ends below 4 GB. */
 int dma_set_mask(struct device *dev, u64 mask)

@@ -46,9 +46,7 @@ struct Scsi_Host *scsi_host_alloc(struct scsi_host_template *template, int priva
 }
 
 /* Adapters stay. */
-void scsi_host_put(struct Scsi_Host *gone)
-{
-}
+void scsi_host_put(struct Scsi_Host *gone) { }
 
 void scsi_remove_host(struct Scsi_Host *gone)
 {
@@ -63,9 +61,7 @@ int scsi_add_host_with_dma(struct Scsi_Host *added, struct device *device, struc
 }
 
 /* Later, by lx_scsi_start(). */
-void scsi_scan_host(struct Scsi_Host *added)
-{
-}
+void scsi_scan_host(struct Scsi_Host *added) { }
 
 int scsi_is_host_device(const struct device *device)
 {
@@ -82,17 +78,14 @@ struct scsi_transport_template *spi_attach_transport(struct spi_function_templat
 	return &transport;
 }
 
-void spi_release_transport(struct scsi_transport_template *gone)
-{
-}
+/* It is no memory of its own. */
+void spi_release_transport(struct scsi_transport_template *gone) { }
 
-void spi_dv_device(struct scsi_device *device)
-{
-}
+/* No domain validation: nothing faster is tried. */
+void spi_dv_device(struct scsi_device *device) { }
 
-void spi_display_xfer_agreement(struct scsi_target *of)
-{
-}
+/* Nothing was agreed that there could be told. */
+void spi_display_xfer_agreement(struct scsi_target *of) { }
 
 int spi_populate_tag_msg(unsigned char *message, struct scsi_cmnd *cmd)
 {
@@ -305,9 +298,8 @@ int scsi_dma_map(struct scsi_cmnd *cmd)
 	return 1;
 }
 
-void scsi_dma_unmap(struct scsi_cmnd *cmd)
-{
-}
+/* Nothing was mapped. */
+void scsi_dma_unmap(struct scsi_cmnd *cmd) { }
 
 /* There is one piece. */
 struct scatterlist *sg_next(struct scatterlist *piece)
@@ -320,9 +312,8 @@ void *scsi_kmap_atomic_sg(struct scatterlist *piece, int pieces, size_t *offset,
 	return sg_virt(piece);
 }
 
-void scsi_kunmap_atomic_sg(void *address)
-{
-}
+/* Nothing was mapped: all memory has an address always. */
+void scsi_kunmap_atomic_sg(void *address) { }
 
 /* Before each try. */
 static void prepare(struct command *c)

@@ -87,11 +87,13 @@ int snd_devm_card_new(struct device *parent, int index, const char *id, struct m
 	return 0;
 }
 
+/* The server has the card by lx_sound_ functions when the driver has begun: nobody else looks for it. */
 int snd_card_register(struct snd_card *registered)
 {
 	return 0;
 }
 
+/* Names of components are for programs that list cards. */
 int snd_component_add(struct snd_card *of, const char *component)
 {
 	return 0;
@@ -105,6 +107,7 @@ int snd_opl3_create(struct snd_card *of, unsigned long left, unsigned long right
 	return 0;
 }
 
+/* As snd_opl3_create(): there are no notes. */
 int snd_opl3_hwdep_new(struct snd_opl3 *of, int device, int sequencer, struct snd_hwdep **made)
 {
 	return 0;

@@ -3,12 +3,13 @@
 //! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
 //! where no register of a processor may be named, not even in comments. [`CRATES`] says which crate may depend on which.
 //! Every page is in the book and names no file that does not exist, and no two tests of the guest have the same number.
+//! The glue of Linux's drivers has rules of its own ([`glue`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::order;
+use super::{glue, order};
 use xtask_build::error::Error;
 use xtask_build::project::{read_text, rust_files};
 use xtask_docs::book::pages;
@@ -272,6 +273,14 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     }
     let script = read_text(&root.join(SCRIPT))?;
     found.extend(unwatched(&script, &crates));
+    let mut sources = Vec::new();
+    for path in [files(root, ".c")?, files(root, ".h")?].concat() {
+        if path.starts_with(glue::GLUE) {
+            let text = read_text(&root.join(&path))?;
+            sources.push((path.to_string_lossy().into_owned(), text));
+        }
+    }
+    found.extend(glue::broken(&sources));
     let mut tests = Vec::new();
     for path in rust_files(&root.join(GUEST_TESTS))? {
         let text = read_text(&path)?;
@@ -874,6 +883,12 @@ mod tests {
                 .expect("sources")
                 .is_empty());
         }
+        let glue = |path: &PathBuf| path.starts_with(glue::GLUE);
+        let glue = files(&root, ".c")
+            .expect("sources")
+            .into_iter()
+            .filter(glue);
+        assert!(glue.count() > 3);
         let mut tests = 0;
         for path in rust_files(&root.join(GUEST_TESTS)).expect("sources") {
             let text = std::fs::read_to_string(&path).expect("a source");
