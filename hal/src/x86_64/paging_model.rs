@@ -9,7 +9,8 @@
 //!   volume 2, 5.5, with `EFER.TCE` clear);
 //! * loading CR3, without process-context identifiers, forgets everything that is not global.
 //!
-//! After each operation it must know nothing that the tables do not say.
+//! After each operation it must know nothing that the tables do not say, and no root may lead ring 3 to memory of a
+//! collocated space.
 
 use crate::{host, Pfn};
 use abi::{access, collocated, PAGE_SIZE, USER_END};
@@ -164,6 +165,51 @@ impl Processor {
                 entry != 0 && entry & memory::ADDRESS == table,
                 "the processor keeps a way to a table of level {level} that is gone: {address:#x}"
             );
+        }
+        self.check_places();
+    }
+
+    /// All roots but the kernel's own: the tables that no entry leads to. A table that was given back is one too, in which
+    /// nothing is.
+    fn roots(&self) -> Vec<u64> {
+        let words = self.words.borrow();
+        let mut led_to = vec![false; words.len()];
+        for entry in words.iter().copied().flatten().chain(&self.places) {
+            let table = (entry.get() & memory::ADDRESS).checked_sub(BASE);
+            let page = table.map_or(usize::MAX, |offset| (offset / PAGE_SIZE) as usize);
+            if let Some(led_to) = led_to.get_mut(page) {
+                *led_to = true;
+            }
+        }
+        let tables = (0..).zip(led_to).filter(|(_, led_to)| !led_to);
+        tables.map(|(page, _)| BASE + page * PAGE_SIZE).collect()
+    }
+
+    /// Checks that ring 3 reaches no page of a place, whichever table is loaded: on the way to it at least one entry has no
+    /// bit for user mode.
+    fn check_places(&self) {
+        let of_kernel = PLACES.zip(self.places.iter().map(Cell::get));
+        let of_others = self.roots().into_iter();
+        let of_others = of_others.flat_map(|root| PLACES.map(move |i| (i, word(root, i).get())));
+        for (i, entry) in of_kernel.chain(of_others) {
+            let mut left = vec![(4, i as u64, entry, true)];
+            while let Some((level, range, entry, user)) = left.pop() {
+                if entry & memory::PRESENT == 0 {
+                    continue;
+                }
+                let user = user && entry & memory::USER != 0;
+                // What stands below a way that is the kernel's is the kernel's.
+                if level > 1 && user {
+                    let table = entry & memory::ADDRESS;
+                    let below = |i| (level - 1, range << 9 | i as u64, word(table, i).get(), user);
+                    left.extend((0..512).map(below));
+                }
+                let address = range * PAGE_SIZE;
+                assert!(
+                    level > 1 || !user,
+                    "ring 3 reaches a page of a collocated space: {address:#x}"
+                );
+            }
         }
     }
 }
