@@ -1,6 +1,6 @@
 //! A kernel that tests the machine: what `hal` promises about user mode, on the real thing.
 //!
-//! It has two threads, whose programs are the few lines of assembly below, and a list of tests. A
+//! It has a few threads, whose programs are the lines of assembly below, and a list of tests. A
 //! test starts a program and looks at each trap until it is satisfied. Results go out as lines of
 //! the control channel. `README.md` says how to run it.
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -154,6 +154,42 @@ mod image {
         nop
         mov rcx, cr3
         jmp good
+
+        // In ring 1, among programs that come and go: their memory, at which the kernel steps on, and its own.
+        .global program_among_others
+    program_among_others:
+        mov eax, 1
+    1:  mov rcx, [rdi]
+        mov [rdi], rcx
+        jmp rsi
+        inc qword ptr [rbx]
+        inc rbp
+        cmp [rbx], rbp
+        jne bad
+        syscall
+        jmp 1b
+
+        // In ring 1: uses its stack for ever, and says now and then that it is still there.
+        .global program_pushes
+    program_pushes:
+        mov ebx, 0x1111
+        mov ebp, 0x2222
+    1:  mov ecx, 1000
+    2:  push rbx
+        push rbp
+        call 3f
+        pop rdx
+        cmp rdx, rbp
+        jne bad
+        pop rdx
+        cmp rdx, rbx
+        jne bad
+        dec ecx
+        jnz 2b
+        mov eax, 1
+        syscall
+        jmp 1b
+    3:  ret
 
         // In ring 3: the memory of ring 1.
         .global program_outer
@@ -385,6 +421,8 @@ mod image {
         static program_read: u8;
         static program_exceptions: u8;
         static program_inner: u8;
+        static program_among_others: u8;
+        static program_pushes: u8;
         static program_outer: u8;
         static program_wild: u8;
         static program_flags: u8;
@@ -402,6 +440,10 @@ mod image {
 
     /// How many interrupts are tested with, unless the command line says `interrupts=N`.
     const INTERRUPTS: u64 = 2_000_000;
+    /// How many switches there are between a collocated thread and programs, unless the command line says `switches=N`.
+    const SWITCHES: u64 = 1_000_000;
+    /// How often a collocated thread has no stack, unless the command line says `stacks=N`.
+    const ABSENT_STACKS: u64 = 100_000;
     /// What has not come after so many nanoseconds does not come.
     const LOST: u64 = 1_000_000;
     /// Numbers of ports.
@@ -415,6 +457,8 @@ mod image {
     const INNER: usize = 2;
     const PLACE: u64 = 3;
     const INSIDE: u64 = abi::collocated::range(PLACE).0;
+    /// The threads that have a space each.
+    const CLIENTS: core::ops::Range<usize> = INNER + 1..INNER + 5;
     const R: u64 = access::READ;
     const W: u64 = access::WRITE;
     const X: u64 = access::EXECUTE;
@@ -426,6 +470,8 @@ mod image {
         table: PageTable,
         /// That of the third thread, which is collocated.
         inner: PageTable,
+        /// The threads after it, which have a space each.
+        clients: &'static [Client],
         /// Frames for tests to use.
         frames: Cell<u32>,
         test: Cell<usize>,
@@ -434,6 +480,7 @@ mod image {
         word: Cell<u64>,
         failed: Cell<u32>,
         campaign: Campaign,
+        mix: Mix,
     }
 
     /// What a test wants next.
@@ -471,6 +518,12 @@ mod image {
                 "collocated_from_below",
                 &program_call,
                 collocated_from_below,
+            ),
+            ("collocated_switches", &program_call, collocated_switches),
+            (
+                "timer_at_an_absent_stack",
+                &program_call,
+                timer_at_an_absent_stack,
             ),
             ("exceptions", &program_exceptions, exceptions),
             ("wild_jump", &program_wild, wild_jump),
@@ -519,7 +572,7 @@ mod image {
             let inside = if thread == INNER { INSIDE } else { 0 };
             self.threads[thread].set_registers(&Registers {
                 rip: inside + CODE + (core::ptr::from_ref(program) as u64 - start),
-                rsp: inside + STACK + PAGE_SIZE - 64 - 1024 * thread as u64,
+                rsp: inside + STACK + PAGE_SIZE - 64 - 1024 * (thread as u64 % 3),
                 rflags: 2,
                 ..Registers::default()
             });
@@ -654,7 +707,7 @@ mod image {
     }
 
     fn main() -> ! {
-        let threads = hal::alloc_slice(3, |_| Thread(Context::new())).expect("memory");
+        let threads = hal::alloc_slice(CLIENTS.end, |_| Thread(Context::new())).expect("memory");
         let mut frames = 0;
         hal::free_ranges(&mut |start, size| {
             if size >= 64 * PAGE_SIZE {
@@ -665,12 +718,14 @@ mod image {
             threads,
             table: PageTable::new(),
             inner: PageTable::new(),
+            clients: hal::alloc_slice(CLIENTS.len(), |_| Client::new()).expect("memory"),
             frames: Cell::new(frames),
             test: Cell::new(0),
             step: Cell::new(0),
             word: Cell::new(0),
             failed: Cell::new(0),
             campaign: Campaign::new(),
+            mix: Mix::new(),
         });
         let machine = &machine.expect("memory")[0];
         machine.inner.collocate(PLACE).expect("a place");
@@ -678,6 +733,9 @@ mod image {
             thread.set_table(&machine.table);
         }
         threads[INNER].set_table(&machine.inner);
+        for (thread, client) in threads[CLIENTS].iter().zip(machine.clients) {
+            thread.set_table(&client.table);
+        }
         // SAFETY: the linker's own symbols around bytes that nobody writes.
         let programs = unsafe {
             let (start, end) = (&raw const programs_start, &raw const programs_end);
@@ -1042,6 +1100,361 @@ mod image {
             Some(next) => begin(*next),
             None => Passed,
         }
+    }
+
+    /// A thread with a space of its own, which reads the word at [`DATA`].
+    struct Client {
+        table: PageTable,
+        /// Its page there, one of [`Mix::frames`], whether or not it is translated.
+        frame: Cell<Option<usize>>,
+        /// The word in it.
+        word: Cell<u64>,
+    }
+
+    impl Client {
+        const fn no_number() -> Cell<Option<usize>> {
+            Cell::new(None)
+        }
+
+        fn new() -> Client {
+            Client {
+                table: PageTable::new(),
+                frame: Client::no_number(),
+                word: Cell::new(0),
+            }
+        }
+    }
+
+    /// A collocated thread among clients that come and go.
+    struct Mix {
+        random: Cell<u64>,
+        /// The client whose table is loaded, if one is.
+        loaded: Cell<Option<usize>>,
+        /// Which of its instructions the collocated thread comes to.
+        at: Cell<u64>,
+        /// Pages that clients have one after the other.
+        frames: [Cell<(Pfn, bool)>; 6],
+        /// The word that no page had yet.
+        word: Cell<u64>,
+        switches: Cell<u64>,
+        /// Accesses that only SMAP or SMEP refused.
+        refused: Cell<u64>,
+        /// When the timer is to ring; 0: it has rung.
+        rings: Cell<u64>,
+        /// Rounds that are over, and those in which it rang while there was no stack.
+        rounds: Cell<u64>,
+        without: Cell<u64>,
+    }
+
+    /// The word of a page that nobody has.
+    const NOBODYS: u64 = u64::MAX;
+
+    impl Mix {
+        const fn new() -> Mix {
+            Mix {
+                random: Cell::new(0),
+                loaded: Client::no_number(),
+                at: Cell::new(0),
+                frames: [const { Cell::new((Pfn(0), false)) }; 6],
+                word: Cell::new(0),
+                switches: Cell::new(0),
+                refused: Cell::new(0),
+                rings: Cell::new(0),
+                rounds: Cell::new(0),
+                without: Cell::new(0),
+            }
+        }
+
+        /// A number below `n`.
+        fn dice(&self, n: u64) -> u64 {
+            let mut random = fastrand::Rng::with_seed(self.random.get());
+            let number = random.u64(..n);
+            self.random.set(random.get_seed());
+            number
+        }
+    }
+
+    impl Machine {
+        /// Gives a client a page with a word that no other one has had, in place of the one that it has.
+        fn supply(&self, client: &Client) {
+            let frames = &self.mix.frames;
+            let free = |i: &usize| !frames[*i].get().1;
+            let first = self.mix.dice(frames.len() as u64) as usize;
+            let all = (first..frames.len()).chain(0..first);
+            let new = { all }.find(free).expect("more pages than clients");
+            self.take_back(client);
+            let pfn = frames[new].get().0;
+            frames[new].set((pfn, true));
+            self.mix.word.set(self.mix.word.get() + 1);
+            client.word.set(self.mix.word.get());
+            hal::write_word(pfn, 0, client.word.get());
+            client.frame.set(Some(new));
+        }
+
+        /// Takes its page from a client. Its translation may still be there.
+        fn take_back(&self, client: &Client) {
+            if let Some(old) = client.frame.take() {
+                let pfn = self.mix.frames[old].get().0;
+                hal::write_word(pfn, 0, NOBODYS);
+                self.mix.frames[old].set((pfn, false));
+            }
+        }
+
+        /// Translates a client's page at [`DATA`], or its code.
+        fn translate(&self, client: &Client, address: u64) {
+            let (pfn, rights) = if address == DATA {
+                let frame = client.frame.get().expect("a page");
+                (self.mix.frames[frame].get().0, R | W)
+            } else {
+                (self.table.lookup(CODE).expect("code").0, R | X)
+            };
+            let inserted = client.table.insert(address, pfn, rights, false);
+            inserted.expect("a translation");
+        }
+
+        /// Something happens to one of the clients, whoever runs.
+        fn disturb(&'static self) {
+            let (mix, which) = (&self.mix, self.mix.dice(CLIENTS.len() as u64) as usize);
+            let client = &self.clients[which];
+            match mix.dice(8) {
+                // It loses its page.
+                0 => {
+                    client.table.remove(DATA, DATA + PAGE_SIZE);
+                    self.take_back(client);
+                }
+                // It gets another one.
+                1 if client.table.lookup(DATA).is_some() => {
+                    self.supply(client);
+                    self.translate(client, DATA);
+                }
+                // Its tables are wanted elsewhere.
+                2 => client.table.clear_some(1),
+                3 => client.table.clear(),
+                // It ends, and another one begins.
+                4 => {
+                    client.table.clear();
+                    self.take_back(client);
+                    // SAFETY: only its address is used.
+                    self.begin(CLIENTS.start + which, unsafe { &program_read });
+                }
+                _ => {}
+            }
+            if mix.loaded.get() == Some(which) && client.table.pages() == 0 {
+                mix.loaded.set(None);
+            }
+        }
+
+        /// What a client did. `None`: something that it cannot do.
+        fn client_did(&self, which: usize, trap: Trap) -> Option<()> {
+            let (client, thread) = (&self.clients[which], CLIENTS.start + which);
+            let context = &self.threads[thread];
+            match trap {
+                Trap::Syscall if context.frame.rax.get() == client.word.get() => {
+                    client.frame.get()?;
+                    self.advance(thread, 2);
+                }
+                Trap::PageFault {
+                    address,
+                    write: false,
+                    execute,
+                    present: false,
+                } if client.table.lookup(address).is_none() => {
+                    let code = address / PAGE_SIZE == CODE / PAGE_SIZE;
+                    if execute != code || !code && address != DATA {
+                        return None;
+                    }
+                    if !code && client.frame.get().is_none() {
+                        self.supply(client);
+                    }
+                    self.translate(client, if code { CODE } else { DATA });
+                }
+                _ => return None,
+            }
+            Some(())
+        }
+
+        /// What the collocated thread did: each access to a page of the client whose table is loaded is refused, and where
+        /// there is none, there is none.
+        fn inner_did(&self, trap: Trap) -> Option<()> {
+            let (mix, frame) = (&self.mix, &self.threads[INNER].frame);
+            let at = mix.at.get();
+            let there = |address| {
+                let loaded = mix.loaded.get().map(|which| &self.clients[which].table);
+                loaded.is_some_and(|table| table.lookup(address).is_some())
+            };
+            let address = [DATA, DATA, CODE, 0][at as usize];
+            let wanted = Trap::PageFault {
+                address,
+                write: at == 1,
+                execute: at == 2,
+                present: there(address),
+            };
+            match at {
+                0..3 if trap != wanted => return None,
+                0..3 => mix
+                    .refused
+                    .set(mix.refused.get() + u64::from(there(address))),
+                _ if trap != Trap::Syscall || frame.rax.get() != 1 => return None,
+                _ => {}
+            }
+            // Or the same again, perhaps in another space.
+            if mix.dice(4) > 0 {
+                match at {
+                    0 | 1 => self.advance(INNER, 3),
+                    // The jump has been made.
+                    2 => frame.rip.set(self.word.get() + 2),
+                    _ => self.advance(INNER, 2),
+                }
+                if at == 1 {
+                    self.word.set(frame.rip.get());
+                }
+                mix.at.set((at + 1) % 4);
+            }
+            Some(())
+        }
+    }
+
+    /// A collocated thread never meets memory of a program, whichever it follows, while programs end, lose pages, get others
+    /// and lose their tables; and those meet their own.
+    fn collocated_switches(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let mix = &machine.mix;
+        if machine.step.get() == 0 {
+            let seed: Option<u64> = word("seed=").and_then(|number| number.parse().ok());
+            mix.random.set(seed.unwrap_or_default() + 1);
+            for frame in &mix.frames {
+                frame.set((machine.frame(), false));
+            }
+            for thread in CLIENTS {
+                // SAFETY: only its address is used.
+                machine.begin(thread, unsafe { &program_read });
+            }
+            // SAFETY: only its address is used.
+            machine.begin(INNER, unsafe { &program_among_others });
+            let own = machine.inner.lookup(INSIDE + DATA).expect("its page").0;
+            hal::write_word(own, 0, 0);
+            let frame = &machine.threads[INNER].frame;
+            frame.rdi.set(DATA);
+            frame.rsi.set(CODE);
+            frame.rbx.set(INSIDE + DATA);
+            // From here on no other table is loaded than those of clients.
+            mix.loaded.set(None);
+            return Run(CLIENTS.start);
+        }
+        let did = match thread.checked_sub(CLIENTS.start) {
+            Some(client) => machine.client_did(client, trap),
+            None => machine.inner_did(trap),
+        };
+        if did.is_none() && thread == INNER {
+            return Failed("a page of a program, or none where there was one");
+        }
+        if did.is_none() {
+            return Failed("not the client's page");
+        }
+        machine.disturb();
+        let goal = word("switches=").and_then(|number| number.parse().ok());
+        let goal = goal.unwrap_or(SWITCHES);
+        if mix.switches.get() >= goal {
+            let refused = mix.refused.get();
+            hal::log(format_args!(
+                "machine: {goal} switches, {refused} accesses refused by SMAP and SMEP"
+            ));
+            machine
+                .clients
+                .iter()
+                .for_each(|client| client.table.clear());
+            return match refused {
+                _ if refused < goal / 16 => Failed("too few pages were there"),
+                _ => Passed,
+            };
+        }
+        let client = mix.dice(CLIENTS.len() as u64) as usize;
+        let next = match mix.dice(4) {
+            0 if thread == INNER => INNER,
+            0 => CLIENTS.start + client,
+            _ if thread == INNER => CLIENTS.start + client,
+            _ => INNER,
+        };
+        if next != INNER {
+            // It loads its table, if there is one.
+            let which = next - CLIENTS.start;
+            let there = machine.clients[which].table.pages() > 0;
+            mix.loaded.set(there.then_some(which));
+        }
+        mix.switches
+            .set(mix.switches.get() + u64::from(next != thread));
+        Run(next)
+    }
+
+    /// The timer rings at any instant around that at which a collocated thread has no stack, and once.
+    fn timer_at_an_absent_stack(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let (mix, stack) = (&machine.mix, INSIDE + STACK);
+        let frame = || machine.inner.lookup(stack).map(|(pfn, _)| pfn);
+        let rings = mix.rings.get();
+        match trap {
+            _ if machine.step.get() == 0 => {
+                let seed: Option<u64> = word("seed=").and_then(|number| number.parse().ok());
+                mix.random.set(seed.unwrap_or_default() + 2);
+                mix.rings.set(0);
+                // SAFETY: only its address is used.
+                machine.begin(INNER, unsafe { &program_pushes });
+                machine.word.set(frame().expect("a stack").0.into());
+            }
+            Trap::Timer if rings == 0 => return Failed("the timer rang twice"),
+            Trap::Timer if hal::now() < rings => return Failed("the timer rang early"),
+            Trap::Timer => {
+                mix.rings.set(0);
+                mix.without
+                    .set(mix.without.get() + u64::from(frame().is_none()));
+            }
+            Trap::PageFault {
+                address,
+                execute: false,
+                present: false,
+                ..
+            } if thread == INNER && address & !(PAGE_SIZE - 1) == stack => {
+                if frame().is_some() {
+                    return Failed("no stack where there is one");
+                }
+                match mix.dice(4) {
+                    // It stays away for a while, and another thread runs, or this one again.
+                    0 => return Run(0),
+                    1 if rings != 0 => {}
+                    _ => {
+                        let pfn = Pfn(machine.word.get() as u32);
+                        let inserted = machine.inner.insert(stack, pfn, R | W, false);
+                        inserted.expect("a translation");
+                    }
+                }
+            }
+            Trap::Syscall if machine.threads[thread].frame.rax.get() != 1 => {
+                return Failed("the stack changed")
+            }
+            Trap::Syscall => machine.advance(thread, 2),
+            _ => return Failed("another trap"),
+        }
+        if rings != 0 && mix.rings.get() != 0 && hal::now() > rings + LOST {
+            return Failed("an interrupt was lost");
+        }
+        if mix.rings.get() == 0 && frame().is_some() {
+            let goal = word("stacks=").and_then(|number| number.parse().ok());
+            let goal = goal.unwrap_or(ABSENT_STACKS);
+            if mix.rounds.replace(mix.rounds.get() + 1) == goal {
+                let without = mix.without.get();
+                hal::log(format_args!(
+                    "machine: {goal} absent stacks, {without} interrupts while there was none"
+                ));
+                return match without {
+                    _ if without < goal / 16 || without > goal - goal / 16 => {
+                        Failed("too few at one side")
+                    }
+                    _ => Passed,
+                };
+            }
+            machine.inner.remove(stack, stack + PAGE_SIZE);
+            mix.rings.set(hal::now() + mix.dice(2 * LONGEST));
+            hal::set_timer(mix.rings.get());
+        }
+        Run(INNER)
     }
 
     fn exceptions(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
