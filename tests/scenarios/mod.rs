@@ -67,6 +67,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("linux_packages", linux::packages),
     scenario("place_servers", place::servers),
     scenario("place_checkpoints", place::checkpoints),
+    once("place_stray", place::stray),
     once("shell_language", shell::language),
     once("shell_refusals", shell::refusals),
     once("shell_statuses", shell::statuses),

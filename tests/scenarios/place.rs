@@ -93,3 +93,57 @@ pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// A program in the kernel that tries memory of the kernel, guarded or not, ends the machine, which says where in the sources that
+/// was; at any other address it ends alone, or goes on where it was guarded. A program in a process ends alone wherever.
+pub(crate) fn stray(ctx: &mut Ctx) -> Result<(), Failure> {
+    // Nothing of the kernel's is there; a page that any program has; nothing.
+    let (kernels, programs, nobodys) = ("ffffa00000000000", "400000", "1000");
+    let wild = |address: &str| format!("/test/attack wild {address}\n");
+    let others =
+        [programs, nobodys].map(|address| wild(address) + &wild(&format!("{address} guarded")));
+    let others = others.concat();
+    // A machine that ends so takes along what is not yet on the console.
+    let (gone, alive) = ("wild: Err(Gone)\n", "echo alive\nsleep 0.2\n");
+    for guarded in ["", " guarded"] {
+        let script = format!(
+            "{others}{alive}{}echo on\n",
+            wild(&format!("{kernels}{guarded}"))
+        );
+        let output = ctx.run(Run::script(script).place("/test/attack=kernel"))?;
+        output.expect_status(125)?;
+        let (text, said) = (output.text(), &output.stderr);
+        let ended = text.matches(": bad access to 0x").count();
+        if (ended, text.matches(gone).count()) != (2, 2) || !text.ends_with("alive\n") {
+            return Err(format!(
+                "a program alone was to end, twice:\n{text}\n{said}"
+            ));
+        }
+        let line =
+            format!("/test/attack wild {kernels}{guarded}: kernel address 0x{kernels} at 0x4");
+        if !said.contains(&line) {
+            return Err(format!("the machine does not say what happened:\n{said}"));
+        }
+        let function = "read_wildly, tests/guest/src/bin/attack.rs:";
+        if guarded.is_empty() && !said.contains(function) {
+            return Err(format!(
+                "the machine does not say where it happened:\n{said}"
+            ));
+        }
+    }
+    // The same file in a process.
+    let script = format!(
+        "{}{}{alive}",
+        wild(kernels),
+        wild(&format!("{kernels} guarded"))
+    );
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    if !text.contains(": bad access to 0xffffa00000000000")
+        || !text.ends_with(&(gone.to_string() + "alive\n"))
+    {
+        return Err(format!("in a process:\n{text}\n{}", output.stderr));
+    }
+    Ok(())
+}

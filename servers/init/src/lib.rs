@@ -5,7 +5,8 @@
 extern crate alloc;
 
 use abi::boot::PhysRange;
-use abi::PAGE_SIZE;
+use abi::{Exception, PAGE_SIZE};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL};
@@ -450,11 +451,25 @@ pub fn line(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// Whether who met this exception, and is collocated, has tried the kernel's memory: a pointer of its went astray where it can write
+/// all that the kernel has, and what it met before is not known.
+#[must_use]
+pub fn met_kernel(code: u64, address: u64) -> bool {
+    code == Exception::Memory as u64 && address >> 63 != 0
+}
+
+/// What is said of it, for people and for xtask, which adds the function and the line.
+#[must_use]
+pub fn kernel_line(name: &str, address: u64, rip: u64) -> String {
+    line(format!("{name}: kernel address {address:#x} at {rip:#x}").as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
-        line, manifest, may_control, may_have, Death, Deaths, Driver, DriverState, Frames, History,
-        Options, Part, DEATHS, DEATHS_TIME, DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
+        kernel_line, line, manifest, may_control, may_have, met_kernel, Death, Deaths, Driver,
+        DriverState, Frames, History, Options, Part, DEATHS, DEATHS_TIME, DRIVERS,
+        PRIORITY_PROGRAM, PRIORITY_SERVER,
     };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
@@ -707,5 +722,27 @@ mod tests {
         let forged = line(b"a\nexit 0\r");
         assert_eq!(forged, "a exit 0 ", "S2: a line that a program forges");
         assert_eq!(line(b"\xff"), "\u{fffd}");
+    }
+
+    #[test]
+    fn a_stray_pointer_into_the_kernel_is_told_from_others() {
+        let memory = abi::Exception::Memory as u64;
+        let kernel = 0xffff_8000_0000_0000;
+        for (code, address, is_kernels) in [
+            (memory, kernel, true),
+            (memory, u64::MAX, true),
+            (memory, 0, false),
+            (memory, abi::USER_END, false),
+            (memory, abi::collocated::START, false),
+            (abi::Exception::NoObject as u64, kernel, false),
+            (abi::Exception::Protection as u64, kernel, false),
+        ] {
+            assert_eq!(met_kernel(code, address), is_kernels, "{code} {address:#x}");
+        }
+        // Whoever starts a program says what it is called.
+        assert_eq!(
+            kernel_line("a\nexit 0", kernel, 7),
+            "a exit 0: kernel address 0xffff800000000000 at 0x7"
+        );
     }
 }

@@ -16,7 +16,7 @@ mod start;
 mod watch;
 
 use crate::drivers::{manifest, Drivers};
-use crate::{names, slow};
+use crate::{control, names, slow};
 use abi::message::ExceptionMessage;
 use abi::Registers;
 use alloc::collections::BTreeMap;
@@ -25,7 +25,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use debug::Debugged;
-use fermata_init::{may_control, may_have};
+use fermata_init::{kernel_line, may_control, may_have, met_kernel};
 use interface::server::{own_port, Event, OWN};
 use jobs::Jobs;
 use process::account::Supply;
@@ -511,6 +511,8 @@ impl Manager {
 
     /// A thread of a process met an exception.
     pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Met {
+        // A guarded access is one to memory of programs: in the kernel's it is as stray as any other.
+        self.look_for_kernels(pid, message);
         let live = self.entries.get(&pid).and_then(|entry| entry.live.as_ref());
         if live.is_some_and(|live| live.frozen.is_none()) {
             if let Some(registers) = rt::guard::goes_on(message.code, &message.registers) {
@@ -518,6 +520,18 @@ impl Manager {
             }
         }
         Met::Parked(self.parked_exception(pid, message))
+    }
+
+    /// Ends the machine if a collocated program has tried memory of the kernel. Who writes lines for people may be what is
+    /// broken, so that goes to who runs the machine.
+    fn look_for_kernels(&self, pid: Pid, message: &ExceptionMessage) {
+        let collocated = self.entries.get(&pid).filter(|entry| entry.collocated);
+        let Some(entry) = collocated.filter(|_| met_kernel(message.code, message.address)) else {
+            return;
+        };
+        let line = kernel_line(&entry.name, message.address, message.registers.rip);
+        control::write(&[b"panic ", line.as_bytes(), b"\n"]);
+        control::end()
     }
 
     /// An exception of which the thread does not go on by itself: a line for people if that was the end of the process.

@@ -12,7 +12,7 @@ use crate::c;
 use crate::config::Config;
 use crate::error::Error;
 use crate::project::{finish, BuildTarget, Project};
-use crate::sites;
+use crate::{lines, sites};
 
 /// What all machines of one call boot from. It is read into memory while the build is locked, so
 /// that a later build cannot change it.
@@ -24,6 +24,8 @@ pub struct Images {
     busybox: Vec<u8>,
     /// Its applets.
     applets: Vec<String>,
+    /// The checkout, and where the programs are with their symbols.
+    sources: Option<(PathBuf, PathBuf)>,
 }
 
 impl Images {
@@ -35,6 +37,26 @@ impl Images {
             programs: Vec::new(),
             busybox: Vec::new(),
             applets: Vec::new(),
+            sources: None,
+        }
+    }
+
+    /// The functions, the innermost first and each with its line, that an instruction of a program is in, which is known by its
+    /// name and the instruction by its address in the file. None if that is not known.
+    pub fn functions_at(&self, program: &str, address: u64) -> Vec<String> {
+        let Some((root, binaries)) = &self.sources else {
+            return Vec::new();
+        };
+        let is_it = |path: &str| path.rsplit('/').next() == Some(program);
+        let here = self.programs.iter().find(|(path, _)| is_it(path));
+        let Some((_, elf)) = here else {
+            return Vec::new();
+        };
+        let built = std::fs::read(binaries.join(program)).unwrap_or_default();
+        // Unless it was built again meanwhile. The programs in C still have their symbols.
+        match without_symbols(built.clone()) == *elf {
+            true => lines::functions(&built, address, root),
+            false => lines::functions(elf, address, root),
         }
     }
 
@@ -162,6 +184,7 @@ pub fn build_what_builds(
         programs: Vec::new(),
         applets: busybox::applets(&busybox),
         busybox: read(busybox)?,
+        sources: None,
     };
     for &config in configs {
         if failed.iter().any(|(other, _)| *other == config) {
@@ -171,6 +194,7 @@ pub fn build_what_builds(
         images.kernels.push((config, read(path)?));
     }
     let binaries = project.binaries(BuildTarget::User, Config::DEFAULT);
+    images.sources = Some((project.root.clone(), binaries.clone()));
     for (name, path) in c::build(project)? {
         let elf = read(path)?;
         check_sites(&name, &elf)?;

@@ -6,6 +6,7 @@
 //! * [`program`] makes and builds programs of one's own.
 //! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
+//! * `lines` tells where in the sources an instruction is.
 //! * [`sites`] checks how programs enter the kernel.
 //! * [`signals`] tells who waits that the user has had enough.
 //! * [`error`] is the error of all crates of xtask.
@@ -18,6 +19,7 @@ pub mod debian;
 pub mod error;
 pub mod header;
 pub mod image;
+mod lines;
 pub mod linux;
 pub mod packages;
 pub mod program;

@@ -300,6 +300,12 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
     let end = machine.attend(options, operator)?;
     Ok(match end {
         End::Broken(mut lines) => {
+            let told: Vec<String> = lines
+                .iter()
+                .filter_map(|line| place::stray(line))
+                .flat_map(|(name, address)| images.functions_at(name, address))
+                .collect();
+            lines.extend(told.iter().map(|function| format!("in {function}")));
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
             lines.extend(said.lines().map(ToString::to_string));
             End::Broken(lines)

@@ -3,6 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use abi::collocated::{SIZE, START};
+use abi::USER_END;
+
+/// Where in its place a program is loaded: `proto::layout::PROGRAM_BASE`.
+const PROGRAM_BASE: u64 = 0x40_0000;
+
 /// The services whose servers can be placed: all but those that start the others, and the debugger's.
 const SERVICES: [&str; 13] = [
     "all",
@@ -75,9 +81,45 @@ impl fmt::Display for Place {
     }
 }
 
+/// Who has tried memory of the kernel from its rings, and at which address of the program's file, if that is what a line of
+/// the machine says.
+pub(crate) fn stray(line: &str) -> Option<(&str, u64)> {
+    let (who, what) = line.rsplit_once(": kernel address 0x")?;
+    let (_, at) = what.split_once(" at 0x")?;
+    let at = u64::from_str_radix(at, 16).ok()?;
+    // A program is known by its command line.
+    let who = who.strip_prefix("the machine panicked: ").unwrap_or(who);
+    let program = who.split(' ').next()?.rsplit('/').next()?;
+    let inside = at >= START && at < USER_END;
+    let address = (at & (SIZE - 1)).checked_sub(PROGRAM_BASE)?;
+    inside.then_some((program, address))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::{stray, Place};
+
+    #[test]
+    fn who_has_tried_the_kernels_memory_is_known_by_the_line() {
+        for (line, wanted) in [
+            (
+                "the machine panicked: fs: kernel address 0xffff800000000000 at 0x40000040ab12",
+                Some(("fs", 0xab12)),
+            ),
+            (
+                "/bin/hello a: kernel address 0x1 at 0x2: kernel address 0xffffffffffffffff at 0x7c0000400000",
+                Some(("hello", 0)),
+            ),
+            // A jump there, and what is no such line.
+            ("fs: kernel address 0xffff800000000000 at 0xffff800000000000", None),
+            ("fs: kernel address 0xffff800000000000 at 0x400000000000", None),
+            ("fs: kernel address 0xffff800000000000 at 0x40ab12", None),
+            ("fs: kernel address 0xffff800000000000 at 0x", None),
+            ("kernel/src/trap.rs:1: too bad", None),
+        ] {
+            assert_eq!(stray(line), wanted, "{line}");
+        }
+    }
 
     #[test]
     fn what_cannot_be_placed_is_refused() {

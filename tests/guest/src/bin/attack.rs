@@ -44,7 +44,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 33] = [
+const WAYS: [Way; 34] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -78,6 +78,7 @@ const WAYS: [Way; 33] = [
     way("vacant-exit", vacant_exit),
     way("wait", wait),
     way("watch", watch),
+    way("wild", wild),
 ];
 
 fn main() -> u8 {
@@ -530,6 +531,26 @@ fn placed() -> Done {
     }
     println!("placed: and {ROUNDS} one after the other");
     Ok(())
+}
+
+/// Reads what is at an address, in hexadecimal digits, and lives on only if that can be read, or, `guarded`, if it cannot.
+fn wild() -> Done {
+    let args = &rt::start().args;
+    let address = args.get(2).map_or("", String::as_str);
+    let address = u64::from_str_radix(address, 16).map_err(|_| Error::Invalid)?;
+    if args.get(3).is_some() {
+        println!("wild: {:?}", rt::guard::are_zero(address, 1));
+    } else {
+        read_wildly(address);
+        println!("wild: read");
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn read_wildly(address: u64) {
+    // SAFETY: nothing is written. What is there is of nobody, or there is nothing.
+    let _ = unsafe { (address as *const u64).read_volatile() };
 }
 
 /// Starts processes until it is refused more.
