@@ -12,7 +12,7 @@ use crate::c;
 use crate::config::Config;
 use crate::error::Error;
 use crate::project::{finish, BuildTarget, Project};
-use crate::{lines, sites};
+use crate::{anywhere, lines, sites};
 
 /// What all machines of one call boot from. It is read into memory while the build is locked, so
 /// that a later build cannot change it.
@@ -198,11 +198,13 @@ pub fn build_what_builds(
     for (name, path) in c::build(project)? {
         let elf = read(path)?;
         check_sites(&name, &elf)?;
+        check_anywhere(&name, &elf)?;
         images.programs.push((format!("test/{name}"), elf));
     }
     for (package, directory) in guests {
         for bin in &package.bins {
             let elf = read(binaries.join(bin))?;
+            check_anywhere(bin, &elf)?;
             // Tests and benchmarks make calls in assembly of their own, which no loader redirects.
             if matches!(directory, "bin" | "sbin") {
                 check_sites(bin, &elf)?;
@@ -236,6 +238,12 @@ pub fn build_example(project: &Project, config: Config, example: &str) -> Result
 fn check_sites(name: &str, elf: &[u8]) -> Result<(), Error> {
     let failed = |why| Error::new(format!("{name} enters the kernel in a wrong way: {why}"));
     sites::check(elf).map(drop).map_err(failed)
+}
+
+/// Every program must be the same bytes in a process and in the kernel.
+pub(crate) fn check_anywhere(name: &str, elf: &[u8]) -> Result<(), Error> {
+    let failed = |why| Error::new(format!("{name} cannot lie anywhere: {why}"));
+    anywhere::check(elf).map(drop).map_err(failed)
 }
 
 fn read(path: PathBuf) -> Result<Vec<u8>, Error> {

@@ -7,10 +7,11 @@
 //! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
 //! * `lines` tells where in the sources an instruction is.
-//! * [`sites`] checks how programs enter the kernel.
+//! * [`sites`] checks how programs enter the kernel, `anywhere` that they have no absolute address.
 //! * [`signals`] tells who waits that the user has had enough.
 //! * [`error`] is the error of all crates of xtask.
 
+mod anywhere;
 pub mod archive;
 pub mod busybox;
 pub mod c;

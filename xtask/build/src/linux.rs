@@ -18,7 +18,7 @@ use elf::ElfBytes;
 use crate::config::Config;
 use crate::debian;
 use crate::error::Error;
-use crate::image::without_symbols;
+use crate::image::{check_anywhere, without_symbols};
 use crate::project::{finish, temp_dir, BuildTarget, Project};
 use crate::sites;
 
@@ -659,6 +659,7 @@ impl<'a> Tree<'a> {
                 .arg(&library),
         )?;
         let elf = read(&program)?;
+        check_anywhere(driver.name, &elf)?;
         sites::check(&elf).map_err(|why| {
             Error::new(format!(
                 "{} enters the kernel in a wrong way: {why}",

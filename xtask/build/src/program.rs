@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::c;
 use crate::config::Config;
 use crate::error::Error;
-use crate::image::without_symbols;
+use crate::image::{check_anywhere, without_symbols};
 use crate::project::{BuildTarget, Project};
 
 /// The program that a new package begins with.
@@ -137,6 +137,7 @@ pub fn build(project: &Project, directory: &Path) -> Result<Vec<(String, Vec<u8>
         .map(|(name, path)| {
             let file = std::fs::read(&path)
                 .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            check_anywhere(&name, &file)?;
             Ok((name, without_symbols(file)))
         })
         .collect()
