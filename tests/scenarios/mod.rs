@@ -2,7 +2,8 @@
 //!
 //! Each is a function over [`Ctx`] that returns an error, or panics, when something is not as it
 //! should be. It runs in each configuration that is tested, or, if it is made by `once`, in one of them
-//! (`--all`: in each). They are compiled into xtask; `xtask/test/src/scenario.rs` is what they are written with. A new one goes into a file here and a line into [`ALL`].
+//! (`--all`: in each). What is made by `daily` is also run with all servers and drivers in the kernel, as `placed/CONFIG/NAME`, in one of them;
+//! with `--all` so is all that does not say itself where they are (`itself`). They are compiled into xtask; `xtask/test/src/scenario.rs` is what they are written with. A new one goes into a file here and a line into [`ALL`].
 
 mod attack;
 mod browser;
@@ -27,7 +28,7 @@ mod trees;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::scenario::{Ctx, Failure, Run, Scenario};
+use crate::scenario::{Ctx, Failure, Run, Scenario, When};
 
 pub(crate) use attack::services_from;
 pub(crate) use browser::PROGRAM as BROWSER;
@@ -65,9 +66,9 @@ pub(crate) const ALL: &[Scenario] = &[
     once("linux_console", linux::console),
     once("linux_memory_runs_out", linux::memory_runs_out),
     once("linux_packages", linux::packages),
-    scenario("place_servers", place::servers),
-    scenario("place_checkpoints", place::checkpoints),
-    once("place_stray", place::stray),
+    itself(scenario("place_servers", place::servers)),
+    itself(scenario("place_checkpoints", place::checkpoints)),
+    itself(once("place_stray", place::stray)),
     once("shell_language", shell::language),
     once("shell_refusals", shell::refusals),
     once("shell_statuses", shell::statuses),
@@ -120,7 +121,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("disk_absent", disk::absent),
     once("disk_slow", disk::slow),
     once("disk_kills", disk::kills),
-    once("disk_files", disk::files),
+    daily(once("disk_files", disk::files)),
     once("disk_files_kills", disk::files_kills),
     once("disk_server_kills", disk::server_kills),
     once("disk_foreign", disk::foreign),
@@ -138,7 +139,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("gdb_ends", gdb::ended),
     once("gdb_debian", gdb::debian),
     once("net_user", net::user),
-    scenario("net_pair", net::pair),
+    daily(scenario("net_pair", net::pair)),
     once("net_slow_reader", net::slow_reader),
     once("net_lost_ends", net::lost_ends),
     once("net_refusals", net::refusals),
@@ -153,6 +154,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("outside_hostile", outside::hostile),
     once("outside_server_ends", outside::server_ends),
     once("legacy_list", legacy::list),
+    daily(once("legacy_pair", legacy::pair)),
     once("legacy_pairs", legacy::pairs),
     once("legacy_isa", legacy::isa),
     once("legacy_kills", legacy::kills),
@@ -167,7 +169,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("sound_channels", sound::channels),
     once("sound_hostile", sound::hostile),
     scenario("attack_power", attack::power),
-    scenario("attack_placed", attack::placed),
+    itself(scenario("attack_placed", attack::placed)),
     scenario("attack_priority", attack::priority),
     once("attack_crowd", attack::crowd),
     scenario("attack_quotas", attack::quotas),
@@ -184,12 +186,12 @@ pub(crate) const ALL: &[Scenario] = &[
     once("attack_room_taken", attack::room_taken),
     once("attack_leavings", attack::leavings),
     once("attack_heirs", attack::heirs),
-    scenario("attack_churn", attack::churn),
+    daily(scenario("attack_churn", attack::churn)),
     once("attack_silence", attack::silence),
     once("attack_services", attack::services),
     once("attack_services_disk", attack::services_disk),
     once("attack_services_sound", attack::services_sound),
-    once("attack_held", attack::held),
+    daily(once("attack_held", attack::held)),
     once("attack_held_disk", attack::held_disk),
     once("attack_held_sound", attack::held_sound),
     once("attack_linux", attack::linux),
@@ -197,7 +199,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("attack_growing", attack::growing),
     once("attack_console", attack::console),
     once("attack_lines", attack::lines),
-    scenario("attack_keepers", attack::keepers),
+    daily(scenario("attack_keepers", attack::keepers)),
     once("attack_gets", attack::gets),
     once("attack_crashes", attack::crashes),
     scenario("deterministic", checkpoint::deterministic),
@@ -236,6 +238,23 @@ const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) 
         run,
         ignored: None,
         once: false,
+        placed: When::Rarely,
+    }
+}
+
+/// The same with all servers and drivers in the kernel, too, whenever it is run.
+const fn daily(scenario: Scenario) -> Scenario {
+    Scenario {
+        placed: When::Daily,
+        ..scenario
+    }
+}
+
+/// One that says itself where servers are.
+const fn itself(scenario: Scenario) -> Scenario {
+    Scenario {
+        placed: When::Itself,
+        ..scenario
     }
 }
 

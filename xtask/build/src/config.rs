@@ -112,6 +112,9 @@ const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::Continua
 /// Those in which every call is cut at every site, unless one is named.
 const CUT: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
 
+/// Those of which `--all` runs what there is with servers in the kernel: the usual one, and one that is preemptible everywhere.
+const PLACED: &[Model] = &[Model::InterruptNp, Model::ProcessFp];
+
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
 
@@ -231,6 +234,11 @@ impl Config {
     /// Those that are tested unless told otherwise.
     pub fn tested() -> Vec<Config> {
         TESTED.iter().copied().map(Config::hardware).collect()
+    }
+
+    /// Whether `test --all` has all tests in it once more with servers in the kernel.
+    pub fn is_placed(&self) -> bool {
+        PLACED.contains(&self.model) && self.irq == Irq::Hardware
     }
 
     /// Whether cuts at every site are made in it unless told otherwise.

@@ -67,6 +67,12 @@ impl Place {
         format!("{path}={}", if in_kernel { "kernel" } else { "process" }).parse()
     }
 
+    /// All servers and drivers that can be placed run in the kernel.
+    #[must_use]
+    pub fn all_in_kernel() -> Self {
+        Place("all=kernel".into())
+    }
+
     /// The path of the program that is placed, unless it is a service.
     #[must_use]
     pub fn path_of_program(&self) -> Option<&str> {

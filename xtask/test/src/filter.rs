@@ -9,12 +9,13 @@ use xtask_build::project::Project;
 const ATTACK: &str = "attack";
 
 /// How the names of tests begin, by their kinds.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "host/",
     "machine",
     "guest/",
     "forgetful",
     "scenario/",
+    "placed",
     "bench/",
     "cut",
 ];
@@ -121,7 +122,7 @@ impl Name {
             return false;
         };
         match self {
-            Name::Scenario(name) => kind == "scenario" && test == name,
+            Name::Scenario(name) => matches!(kind, "scenario" | "placed") && test == name,
             Name::Machine(name) => kind == "machine" && test == name,
             Name::Guest(name) => {
                 let rest = test.strip_prefix(name.as_str());
@@ -175,6 +176,14 @@ mod tests {
         assert_eq!(within("guest/process-np/x", "guest/interrupt-np/"), None);
         assert_eq!(within("host/abi/x", "guest/interrupt-np/"), None);
         assert_eq!(within("cut/interrupt-np/0", "host/abi/"), None);
+        let placed = "placed/interrupt-np/guest/";
+        assert_eq!(
+            within("placed/interrupt-np/guest/x", placed).as_deref(),
+            Some("x")
+        );
+        assert_eq!(within("placed/interrupt-np/net_pair", placed), None);
+        assert_eq!(within("placed/interrupt-np", placed).as_deref(), Some(""));
+        assert_eq!(within("placed/interrupt-np", "guest/interrupt-np/"), None);
         assert_eq!(within("ipc", "machine/hardware/"), None);
         assert_eq!(within("machine", "machine/hardware/").as_deref(), Some(""));
     }
@@ -191,6 +200,8 @@ mod tests {
         for (name, taken) in [
             ("scenario/interrupt-np/attack_held", true),
             ("scenario/process-np/attack_held_disk", false),
+            ("placed/interrupt-np/attack_held", true),
+            ("placed/interrupt-np/guest/SERVICE0015_random_bytes", false),
             ("guest/interrupt-np/SERVICE0015_random_bytes", true),
             ("guest/interrupt-np/SERVICE00150_others", false),
             ("forgetful/process-np/SERVICE0015_random_bytes", false),

@@ -2,10 +2,11 @@
 //!
 //! Tests have names of several kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
 //! `forgetful/CONFIG/NAME` (the guest's tests once more, on a kernel that drops at random what threads keep),
-//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A [`Filter`] selects
+//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`; `placed/CONFIG/NAME` are scenarios, and
+//! `placed/CONFIG/guest/NAME` the guest's tests, with all servers and drivers in the kernel. A [`Filter`] selects
 //! those whose name contains a text, or those that the page of promises names.
 //!
-//! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
+//! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and some per
 //! configuration. With `--all` a [`Journal`] remembers which parts are through.
 
 //! * `cut` cuts every call at every site of the kernel, which `sites` finds in the source.
@@ -40,7 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::scenario::{Ctx, Finished};
+use crate::scenario::{Ctx, Finished, Scenario, When};
 use fuzz::FuzzOptions;
 use xtask_bench::Thresholds;
 use xtask_build::config::{Choice, Config, Irq};
@@ -107,9 +108,9 @@ pub struct TestOptions {
     /// Only tests whose name contains FILTER
     #[arg(
         value_parser = clap::builder::NonEmptyStringValueParser::new(),
-        long_help = "Only tests whose name contains FILTER: `host/`, `machine/`, `guest/`, `scenario/`, `bench/` \
-                     and `forgetful/` (the guest's tests on a kernel that drops at random what it keeps for \
-                     waiting threads) name the kinds; `cut` is every call cut at every site of the kernel in \
+        long_help = "Only tests whose name contains FILTER: `host/`, `machine/`, `guest/`, `scenario/`, `bench/`, \
+                     `placed/` (with all servers in the kernel) and `forgetful/` (the guest's tests on a kernel \
+                     that drops at random what it keeps for waiting threads) name the kinds; `cut` is every call cut at every site of the kernel in \
                      every way, in process-np and interrupt-np unless another CONFIG is named: under pp at \
                      preemption points as well, under fp the main calls at every instruction; `attack` is every \
                      test that docs/security.md names, and the scenarios whose names begin so"
@@ -156,6 +157,9 @@ enum Part {
     Common,
     /// Guest tests, benchmarks and scenarios of a configuration.
     Config(Config),
+    /// Scenarios of a configuration with all servers and drivers in the kernel; with `--all`, or when they are asked for, the
+    /// guest's tests as well.
+    Placed(Config),
     /// The cuts at every site of a configuration.
     Cuts(Config),
 }
@@ -165,6 +169,7 @@ impl Part {
         match self {
             Part::Common => "host and machine".into(),
             Part::Config(config) => config.name().into(),
+            Part::Placed(config) => format!("placed, {}", config.name()),
             Part::Cuts(config) => format!("cuts, {}", config.name()),
         }
     }
@@ -229,9 +234,11 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     };
     let chosen = options.configs();
     let configs = || chosen.iter().copied();
+    let placed = configs().filter(|config| placed_are_wanted(options, *config));
     let cut = configs().filter(|config| cuts_are_wanted(options, *config));
     let runs: Vec<Run> = std::iter::once(Part::Common)
         .chain(configs().map(Part::Config))
+        .chain(placed.map(Part::Placed))
         .chain(cut.map(Part::Cuts))
         .map(|part| {
             let earlier = journal.as_ref().and_then(|journal| journal.find(part));
@@ -291,13 +298,13 @@ fn build_ahead(project: &Project, options: &TestOptions, runs: &[Run]) {
     let tested: Vec<Config> = left()
         .filter_map(|run| match run.part {
             Part::Config(config) => Some(config),
-            Part::Common | Part::Cuts(_) => None,
+            _ => None,
         })
         .collect();
     let cut: Vec<Config> = left()
         .filter_map(|run| match run.part {
             Part::Cuts(config) => Some(config),
-            Part::Common | Part::Config(_) => None,
+            _ => None,
         })
         .collect();
     let all = options.choice.is_all();
@@ -314,6 +321,13 @@ fn build_ahead(project: &Project, options: &TestOptions, runs: &[Run]) {
             let _ = image::build_what_builds(project, build, &configs);
         }
     }
+}
+
+/// Whether tests with servers in the kernel are of this configuration: with `--all` of some, and not if somebody says where they
+/// are.
+fn placed_are_wanted(options: &TestOptions, config: Config) -> bool {
+    let is_one = !options.choice.is_all() || config.is_placed();
+    is_one && options.places.is_empty()
 }
 
 /// Whether the cuts of this configuration are. With `--all` those of every model, for which one way to mask interrupts suffices.
@@ -630,6 +644,9 @@ fn again(name: &str) -> String {
         ["guest" | "scenario", config, rest] => {
             format!("./fermata test --config {config} {rest}")
         }
+        ["placed", config, rest] => {
+            format!("./fermata test --config {config} placed/{config}/{rest}")
+        }
         ["cut", config, rest] => {
             format!("./fermata test --config {config} cut/{config}/{rest} --debug")
         }
@@ -915,12 +932,17 @@ fn machine_tests(
     journal: Option<&Journal>,
 ) -> Result<(), Error> {
     type Job<'a> = (&'a Run, Box<dyn Fn() + Send + Sync + 'a>);
-    let mut configs: Vec<(Config, &Run)> = runs
-        .iter()
-        .filter(|run| !run.earlier)
+    let left = || runs.iter().filter(|run| !run.earlier);
+    let mut configs: Vec<(Config, &Run)> = left()
         .filter_map(|run| match run.part {
             Part::Config(config) => Some((config, run)),
-            Part::Common | Part::Cuts(_) => None,
+            Part::Common | Part::Placed(_) | Part::Cuts(_) => None,
+        })
+        .collect();
+    let mut placed: Vec<(Config, &Run)> = left()
+        .filter_map(|run| match run.part {
+            Part::Placed(config) => Some((config, run)),
+            Part::Common | Part::Config(_) | Part::Cuts(_) => None,
         })
         .collect();
     // Nothing is built and booted for a filter that cannot match.
@@ -937,17 +959,30 @@ fn machine_tests(
         }
     };
     configs.retain(|(config, _)| kinds.iter().any(|kind| may_run(kind, *config)));
-    if configs.is_empty() {
+    let tested = options.configs();
+    let which = Placed::of(options);
+    placed.retain(|(config, _)| {
+        which.guest(*config, filter).is_some()
+            || which.scenarios(*config, filter, &tested).next().is_some()
+    });
+    let kernels = configs.iter().chain(&placed);
+    let mut kernels: Vec<Config> = kernels.map(|(config, _)| *config).collect();
+    let mut seen = Vec::new();
+    kernels.retain(|config| {
+        let is_new = !seen.contains(config);
+        seen.push(*config);
+        is_new
+    });
+    if kernels.is_empty() {
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
-    let tested = wanted.clone();
-    let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &wanted) {
+    let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &kernels) {
         Ok(built) => built,
         // It waited for another build, and the user has ended the whole call.
         Err(_) if signals::caught().is_some() => return Ok(()),
         Err(error) => {
-            for (config, run) in configs {
+            for (config, run) in configs.into_iter().chain(placed) {
                 let name = format!("build/{}/programs", config.name());
                 add(&run.report, &name, Outcome::Failed(error.message.clone()));
             }
@@ -985,6 +1020,7 @@ fn machine_tests(
     }
     let (images, forgetful_images) = (&images, &forgetful_images);
     let all = test_names::of_guest(project)?.len();
+    let in_kernel = &[Place::all_in_kernel()];
     let mut jobs: Vec<Job> = Vec::new();
     for (config, run) in configs {
         if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
@@ -1018,18 +1054,35 @@ fn machine_tests(
             }
             let name = format!("scenario/{}/{}", config.name(), scenario.name);
             if filter.takes(&name) {
-                let job = move || {
-                    let outcome = match scenario.ignored {
-                        Some(why) => Outcome::Ignored(why.into()),
-                        None => {
-                            let ctx = Ctx::new(images, config).placed(&options.places);
-                            times::measured(&name, || run_scenario_in(ctx, &name, scenario.run))
-                        }
-                    };
-                    add(report, &name, outcome);
-                };
+                let places = &options.places;
+                let job = move || scenario_test((images, config), scenario, &name, places, report);
                 jobs.push((run, Box::new(job)));
             }
+        }
+    }
+    for (config, run) in placed {
+        // That its kernel does not build was said above, or is said here.
+        if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
+            let name = format!("build/{}/kernel", config.name());
+            add(&run.report, &name, Outcome::Failed(error.message.clone()));
+            continue;
+        }
+        let report = &run.report;
+        if let Some(wanted) = which.guest(config, filter) {
+            let job = move || {
+                let prefix = format!("{}guest/", Placed::prefix(config));
+                let mut machine = Options::new(config);
+                machine.places = in_kernel.to_vec();
+                machine.deterministic = true;
+                let wanted = (&wanted[..], all);
+                boot_tests(images, machine, &prefix, wanted, options.verbose, report);
+            };
+            let job = named("placed", config, job);
+            jobs.push((run, Box::new(job)));
+        }
+        for (scenario, name) in which.scenarios(config, filter, &tested) {
+            let job = move || scenario_test((images, config), scenario, &name, in_kernel, report);
+            jobs.push((run, Box::new(job)));
         }
     }
     for (run, _) in &jobs {
@@ -1056,6 +1109,73 @@ fn machine_tests(
     });
     std::panic::set_hook(before);
     Ok(())
+}
+
+/// Which tests are made with all servers and drivers in the kernel.
+#[derive(Clone, Copy)]
+struct Placed {
+    /// Not only those of every day.
+    all: bool,
+}
+
+impl Placed {
+    /// With `--all` and where they are asked for, all.
+    fn of(options: &TestOptions) -> Self {
+        let asked = options.filter.as_deref();
+        let asked = asked.is_some_and(|filter| filter.starts_with("placed"));
+        Self {
+            all: options.choice.is_all() || asked,
+        }
+    }
+
+    /// How their names begin.
+    fn prefix(config: Config) -> String {
+        format!("placed/{}/", config.name())
+    }
+
+    /// The words that select tests of the guest, if there are to be any.
+    fn guest(self, config: Config, filter: &Filter) -> Option<Vec<&str>> {
+        let wanted = filter.within(&format!("{}guest/", Placed::prefix(config)));
+        wanted.filter(|_| self.all)
+    }
+
+    /// The scenarios of this configuration, with the names that they have here: those of every day in one of the configurations
+    /// each, of the others those that are about the kernel's model in all, and the rest in the usual one.
+    fn scenarios<'a>(
+        self,
+        config: Config,
+        filter: &'a Filter,
+        tested: &'a [Config],
+    ) -> impl Iterator<Item = (&'static Scenario, String)> + 'a {
+        let others = scenarios::ALL
+            .iter()
+            .filter(|one| one.placed != When::Itself);
+        let is_one = move |(number, one): &(usize, &'static Scenario)| match self.all {
+            true => !one.once || tested.len() == 1 || config == Config::DEFAULT,
+            false => one.placed == When::Daily && tested[number % tested.len()] == config,
+        };
+        let wanted = others.enumerate().filter(is_one);
+        let named = wanted.map(move |(_, one)| (one, Placed::prefix(config) + one.name));
+        named.filter(move |(_, name)| filter.takes(name))
+    }
+}
+
+/// Runs a scenario with servers in these places.
+fn scenario_test(
+    (images, config): (&Images, Config),
+    scenario: &Scenario,
+    name: &str,
+    places: &[Place],
+    report: &Mutex<Report>,
+) {
+    let outcome = match scenario.ignored {
+        Some(why) => Outcome::Ignored(why.into()),
+        None => {
+            let ctx = Ctx::new(images, config).placed(places);
+            times::measured(name, || run_scenario_in(ctx, name, scenario.run))
+        }
+    };
+    add(report, name, outcome);
 }
 
 /// A job whose time is noted.
@@ -1426,6 +1546,52 @@ mod tests {
         assert_eq!(wrong(&["test a ... FAILED x", "tests done"], 1, 1), None);
         // A filter may be about no test of these.
         assert_eq!(wrong(&["tests done"], 0, 0), None);
+    }
+
+    #[test]
+    fn what_is_placed_is_one_of_each_kind_every_day_and_all_at_last() {
+        let tested = Config::tested();
+        let names = |all: bool, text: Option<&str>, configs: &[Config]| {
+            let filter = text.map_or(Filter::All, |text| Filter::Containing(text.into()));
+            let placed = configs.iter().flat_map(|config| {
+                let placed = Placed { all }.scenarios(*config, &filter, configs);
+                placed.map(|(_, name)| name).collect::<Vec<_>>()
+            });
+            placed.collect::<Vec<_>>()
+        };
+        let daily = names(false, None, &tested);
+        for wanted in [
+            "net_",
+            "disk_",
+            "legacy_",
+            "attack_held",
+            "attack_churn",
+            "attack_keepers",
+        ] {
+            let found = daily
+                .iter()
+                .filter(|name| name.contains(&format!("/{wanted}")));
+            assert_eq!(found.count(), 1, "{wanted} in {daily:?}");
+        }
+        // In a run of one configuration they are all in that.
+        assert_eq!(names(false, None, &[Config::DEFAULT]).len(), daily.len());
+        let all = names(true, None, &[Config::DEFAULT]);
+        let itself = scenarios::ALL
+            .iter()
+            .filter(|one| one.placed == When::Itself);
+        assert_eq!(all.len() + itself.count(), scenarios::ALL.len());
+        assert!(names(true, None, &tested).len() < 2 * all.len());
+        assert_eq!(
+            names(true, Some("placed/interrupt-np/net_pair"), &tested).len(),
+            1
+        );
+        let guest = |all, text: &str| {
+            let filter = Filter::Containing(text.into());
+            Placed { all }.guest(Config::DEFAULT, &filter).is_some()
+        };
+        assert!(guest(true, "placed/interrupt-np/guest/IPC0001"));
+        assert!(!guest(false, "IPC0001"));
+        assert!(!guest(true, "placed/interrupt-np/net_pair"));
     }
 
     #[test]

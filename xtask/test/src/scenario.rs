@@ -53,6 +53,19 @@ pub struct Scenario {
     /// Of a run of a few models it is in one of them, with others in turn: it is about what programs and servers do, whatever the
     /// kernel's model is.
     pub once: bool,
+    /// When it is run with all servers and drivers in the kernel.
+    pub placed: When,
+}
+
+/// When a scenario is run with all servers and drivers in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// With `--all`, or when somebody asks for it.
+    Rarely,
+    /// Whenever it is run, in one of the configurations.
+    Daily,
+    /// Never: it says itself where servers are.
+    Itself,
 }
 
 /// What a scenario is given: the images, the configuration, and where its output goes.
