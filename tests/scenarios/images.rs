@@ -76,6 +76,24 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|error| error.to_string())
 }
 
+/// Nothing differs in these images of one process but what an image says of the machine: its clock.
+pub(super) fn are_the_same(images: [&[u8]; 2]) -> Result<(), Failure> {
+    let program = Project::find().and_then(|project| project.image_program());
+    let at = Images {
+        program: program.map_err(|error| error.message)?,
+        directory: temp_dir().map_err(|error| error.message)?,
+    };
+    for (name, image) in ["one", "other"].into_iter().zip(images) {
+        write(&at.path(name), image)?;
+        at.says(&format!("check {name}"), 0, &["sound, and whole"])?;
+    }
+    at.says(
+        "diff one other",
+        0,
+        &["the same processes, objects and pages"],
+    )
+}
+
 /// Looks at a chain of images of `awk`, which writes to `/tmp/out`: what is right is said, and what is wrong named.
 /// Gives the last one as an image that is based on no other, compressed.
 pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {

@@ -68,6 +68,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("linux_packages", linux::packages),
     itself(scenario("place_servers", place::servers)),
     itself(scenario("place_checkpoints", place::checkpoints)),
+    itself(once("place_same_images", place::same_images)),
+    itself(once("place_command", place::command)),
     itself(once("place_stray", place::stray)),
     once("shell_language", shell::language),
     once("shell_refusals", shell::refusals),

@@ -1,7 +1,9 @@
 //! Servers in the kernel's rings: the same binaries, and nobody can tell but by looking.
 
-use super::checkpoint;
+use super::{checkpoint, images};
 use crate::scenario::{Ctx, Failure, Output, Run};
+use std::process::{Command, Stdio};
+use xtask_build::project::Project;
 
 /// All servers that can be placed.
 const KERNEL: &str = "all=kernel";
@@ -88,6 +90,66 @@ pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
             return Err(format!(
                 "{saved}, then {restored}: {whole:?} in one boot, {over_two:?} over two\n{}",
                 second.text()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The image of a program is the same wherever its servers are.
+pub(crate) fn same_images(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "/test/still &\nsleep 0.2\ncheckpoint %1 /tmp/image\nkill %1\n";
+    let mut image = |places: &str| {
+        let run = Run::script(script).deterministic().get("/tmp/image");
+        let output = ctx.run(run.place(places))?;
+        output.expect_status(0)?;
+        let text = output.text();
+        if !text.contains(" bytes, ") || !text.contains(" entries, 3, true, true\n") {
+            return Err(format!("{places}: it was to ask all of them:\n{text}"));
+        }
+        Ok(output.file("/tmp/image")?.to_vec())
+    };
+    let in_process = image(PROCESS)?;
+    for places in [KERNEL, "fs=kernel"] {
+        let in_kernel = image(places)?;
+        let same = images::are_the_same([&in_process, &in_kernel]);
+        same.map_err(|why| format!("{places}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// `./fermata run --in kernel PROGRAM`: the program is built if it is a folder, is where it should be, is given its words and
+/// its input, and its status is the command's.
+pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
+    let project = Project::find().map_err(|error| error.message)?;
+    let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
+    let config = ctx.config();
+    for (ring, program, status, said) in [
+        ("kernel", "/test/attack inside", 0, ""),
+        (
+            "process",
+            "/test/attack inside",
+            1,
+            "inside: could not try: ",
+        ),
+        ("kernel", "examples/hello you", 0, "hello, you\n"),
+        ("kernel", "/bin/nobody", 125, ""),
+        // A Linux program cannot be there.
+        ("kernel", "/bin/busybox true", 125, ""),
+    ] {
+        let output = Command::new(&xtask)
+            .current_dir(&project.root)
+            .args(["run", "--config", config, "--timeout", "120", "--in", ring])
+            .args(program.split(' '))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("xtask: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if output.status.code() != Some(status) || !text.starts_with(said) {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!(
+                "run --in {ring} {program}: {} instead of {status}, and not {said:?}:\n{text}{errors}",
+                output.status
             ));
         }
     }
