@@ -25,8 +25,8 @@ use crate::outside::Link;
 use crate::process::{Description, Kind, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
-/// Most bytes that wait in a socket, what is kept beside them included.
-const LARGE: usize = 64 << 10;
+/// Most bytes that wait in a socket, what is kept beside them included: any datagram of UDP fits.
+const LARGE: usize = (64 << 10) + OVERHEAD;
 /// The same for those beyond [`LARGE_SOCKETS`] of a payer.
 const SMALL: usize = 8 << 10;
 const LARGE_SOCKETS: usize = 32;
@@ -302,6 +302,12 @@ impl Socket {
     /// Whether one from a checkpoint makes sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
+        self.queue.iter().all(|message| message.rights.is_empty()) && self.can_be_saved()
+    }
+
+    /// Whether one from a checkpoint would make sense that is as this one, but for descriptors on their way.
+    #[must_use]
+    pub fn can_be_saved(&self) -> bool {
         let used: usize = self.queue.iter().map(Message::size).sum();
         let name = |name: &Option<Name>| match name {
             Some(Name::File(path, _)) => self.family == Family::Unix && path.len() <= 108,
@@ -309,12 +315,10 @@ impl Socket {
             Some(Name::Port(..)) => self.family != Family::Unix,
             None => true,
         };
-        let bytes = |message: &Message| {
-            message.taken <= message.bytes.len() && name(&message.from) && message.rights.is_empty()
-        };
+        let bytes = |message: &Message| message.taken <= message.bytes.len() && name(&message.from);
         used == self.used
-            && [LARGE, SMALL].contains(&self.capacity)
-            && self.used <= self.capacity + OVERHEAD
+            && (SMALL..=LARGE).contains(&self.capacity)
+            && self.used <= self.capacity
             && self.queue.iter().all(bytes)
             && name(&self.name)
             && name(&self.peer_name)
@@ -501,12 +505,33 @@ impl System {
         Ok(id)
     }
 
-    /// Puts a socket of an image into the table: without connections, and not found by its name. Errors: `ENFILE`.
-    pub fn restore_socket(&mut self, socket: Socket, payer: Payer) -> Result<u64, Errno> {
+    /// How many sockets more of this payer may be large, whatever an image says.
+    #[must_use]
+    pub fn large_sockets_left(&self, payer: Payer) -> usize {
+        let all = self.sockets.all.values();
+        let own = all.filter(|socket| socket.payer == payer && socket.capacity > SMALL);
+        LARGE_SOCKETS.saturating_sub(own.count())
+    }
+
+    /// Puts a socket of an image into the table: without connections, and not found by its name. It is as large as it was if
+    /// so many more may be, and else has room for what is in it. Errors: `ENFILE`.
+    pub fn restore_socket(
+        &mut self,
+        socket: Socket,
+        payer: Payer,
+        large: &mut usize,
+    ) -> Result<u64, Errno> {
         self.count_thing(Thing::Socket, payer)?;
         let id = self.new_identity();
+        let is_large = socket.capacity > SMALL && *large > 0;
+        *large -= usize::from(is_large);
         let socket = Socket {
             payer,
+            capacity: if is_large {
+                LARGE
+            } else {
+                SMALL.max(socket.used)
+            },
             peer: None,
             ready: VecDeque::new(),
             ..socket
@@ -778,7 +803,7 @@ impl System {
             // A message without bytes needs room too.
             let fits = match is_stream {
                 true => room > 0,
-                false => message.size() <= socket.room() || socket.used == 0,
+                false => message.size() <= socket.room(),
             };
             let mut message = message;
             if fits && is_stream {

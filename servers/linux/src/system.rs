@@ -177,6 +177,11 @@ impl Thing {
     pub(crate) const fn most_of_one(self) -> usize {
         self.most().0
     }
+
+    /// Most of all.
+    pub(crate) const fn most_of_all(self) -> usize {
+        self.most().1
+    }
 }
 
 /// Whether a payer may have so many of something, all payers so many, if there may be so many of each and in all. What it has is

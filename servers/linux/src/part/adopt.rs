@@ -9,9 +9,9 @@ use serde::Deserialize;
 use services::fs::{mode, ON_DISK};
 use services::process::{Pid, Status};
 
-use super::bounds::excess;
+use super::bounds::{excess, left_behind, Counts};
 use super::check::check;
-use super::file::{self, Opened, SavedFile};
+use super::file::{self, New, Opened, SavedFile};
 use super::inotify;
 use super::{
     Bytes, Part, Refusal, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
@@ -113,7 +113,7 @@ pub(super) fn read(
     if counts.is_some_and(|counts| counts != (saved.memories.len(), saved.objects.len())) {
         return Err(nonsense());
     }
-    excess(&saved).map_or(Ok(()), Err)?;
+    excess(&Counts::of(&saved)).map_or(Ok(()), Err)?;
     check(&saved).ok_or_else(nonsense)?;
     match are_sound(&saved, &files) {
         true => Ok((saved, files)),
@@ -124,7 +124,7 @@ pub(super) fn read(
 /// Whether a tree that was just encoded, with these files, could be read again.
 pub(super) fn can_be_read(tree: &[u8], files: &[(u64, SavedFile)]) -> bool {
     let saved: Option<Saved> = whole(tree);
-    let is_sound = |saved: &Saved| excess(saved).is_none() && check(saved).is_some();
+    let is_sound = |saved: &Saved| excess(&Counts::of(saved)).is_none() && check(saved).is_some();
     saved.is_some_and(|saved| is_sound(&saved) && are_sound(&saved, files))
 }
 
@@ -176,13 +176,15 @@ impl Rebuilding {
         let on_files = numbered.filter_map(|(number, open)| Some((open.ino()?, number)));
         let mut on_files: Vec<(u64, u32)> = on_files.collect();
         on_files.sort_unstable();
+        let mut opened = Opened::default();
+        opened.new.umask = saved.contexts.first().map_or(0o22, |context| context.umask);
         Ok(Rebuilding {
             saved,
             files,
             on_files,
             done: 0,
             next: 0,
-            opened: Opened::default(),
+            opened,
             ports: None,
             programs: Vec::new(),
             watched: inotify::Watched::default(),
@@ -300,7 +302,7 @@ impl Rebuilding {
         for (.., link) in self.ports.into_iter().flatten() {
             system.give_back(link);
         }
-        self.opened.close(host);
+        self.opened.close(system, host);
         for ino in self.programs.into_iter().flatten() {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
@@ -340,7 +342,7 @@ impl Rebuilding {
         };
         let Rebuilding {
             mut saved,
-            opened,
+            mut opened,
             ports,
             programs,
             watched,
@@ -363,7 +365,9 @@ impl Rebuilding {
             system.memfds.insert(ino, memfd);
         }
         let mut objects = BTreeMap::new();
-        let (tables, made) = make_files(&mut saved, (&mut objects, &ports), payer, system, host);
+        let mut new = core::mem::take(&mut opened.new);
+        let things = (&mut objects, &ports[..], &mut new);
+        let (tables, made) = make_files(&mut saved, things, payer, system, host);
         let made = match made {
             Ok(()) => {
                 let all = core::mem::take(&mut saved.inotifies);
@@ -400,6 +404,9 @@ impl Rebuilding {
         // Of what is only on its way to itself nobody could get hold.
         system.clear_circles();
         release_dropped(system, host);
+        if made.is_err() {
+            new.give_up(system, host);
+        }
         made
     }
 }
@@ -485,7 +492,8 @@ fn nameless(saved: &Saved) -> impl Iterator<Item = u64> + '_ {
 
 /// Makes the sockets: the new identities by the old ones. Upon an error there are none.
 fn make_sockets(
-    all: Vec<SavedSocket>,
+    mut all: Vec<SavedSocket>,
+    new: &mut New,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -493,6 +501,10 @@ fn make_sockets(
     let mut made = BTreeMap::new();
     let mut names = Vec::new();
     let mut result = Ok(());
+    // What nobody but who has gone had a part in comes last, as far as there is room: it is as if he had cut it off.
+    let left = left_behind(&all);
+    all.sort_by_key(|one| (left.get(&one.id), one.id));
+    let mut large = system.large_sockets_left(payer);
     for saved in all {
         let SavedSocket {
             id, socket, path, ..
@@ -501,10 +513,16 @@ fn make_sockets(
         // Who accepted a connection has given it its name, and is found by that.
         let is_end = socket.state == State::Connected && socket.style == Style::Stream;
         let name = socket.name.clone().filter(|_| saved.is_found);
-        match system.restore_socket(socket, payer) {
+        match system.restore_socket(socket, payer, &mut large) {
             Ok(new) => {
                 made.insert(id, new);
                 names.push((new, name.map(|name| (name, is_end)), path, ends));
+            }
+            Err(_) if left.contains_key(&id) => {
+                host.log(
+                    "connections that nobody has any more are left out: there are too many sockets",
+                );
+                break;
             }
             Err(_) => {
                 result = Err("there are too many sockets".to_string());
@@ -514,28 +532,28 @@ fn make_sockets(
     }
     let named = names
         .into_iter()
-        .try_for_each(|(new, name, path, (peer, ready))| {
+        .try_for_each(|(id, name, path, (peer, ready))| {
             let known = |id: u64| made.get(&id).copied();
             system.join(
-                new,
+                id,
                 peer.and_then(known),
                 ready.into_iter().filter_map(known),
             );
             match (name, path) {
                 (Some((name @ Name::Port(..), true)), _) => {
-                    system.set_name(new, name);
+                    system.set_name(id, name);
                     Ok(())
                 }
                 (Some((Name::File(given, _), _)), Some(path)) => {
-                    let ino = find_node(&path, payer, system, host)?;
-                    name_again(system, new, Name::File(given, ino))
+                    let ino = find_node(&path, new, payer, system, host)?;
+                    name_again(system, id, Name::File(given, ino))
                 }
                 // The file has been removed: nobody finds it there.
                 (Some((Name::File(given, _), _)), None) => {
-                    system.set_name(new, Name::File(given, u64::MAX));
+                    system.set_name(id, Name::File(given, u64::MAX));
                     Ok(())
                 }
-                (Some((name, _)), _) => name_again(system, new, name),
+                (Some((name, _)), _) => name_again(system, id, name),
                 (None, _) => Ok(()),
             }
         });
@@ -563,11 +581,12 @@ fn name_again(system: &mut System, id: u64, name: Name) -> Result<(), String> {
 /// The inode of a file that is the name of a socket.
 fn find_node(
     path: &str,
+    new: &mut New,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
 ) -> Result<u64, String> {
-    let (ino, found) = file::open(host, path)?;
+    let (ino, found) = new.open(host, path, 0o777)?;
     let made = match found & mode::TYPE {
         mode::FILE => make_node(ino, node::SOCKET, payer, system, host),
         _ => Err(format!("{path}: is no socket any more")),
@@ -576,11 +595,15 @@ fn find_node(
     made.map(|()| ino)
 }
 
+/// What there is before the tables of descriptors are: the memory objects, by their old identities, and ports and files
+/// that were taken or made for sockets.
+type Things<'a> = (&'a mut BTreeMap<u64, Rc<Use>>, &'a [Port], &'a mut New);
+
 /// Makes the tables of descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors
 /// are to be closed.
 fn make_files(
     saved: &mut Saved,
-    (objects, ports): (&mut BTreeMap<u64, Rc<Use>>, &[Port]),
+    (objects, ports, new): Things<'_>,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -590,7 +613,7 @@ fn make_files(
         .iter_mut()
         .map(|socket| (socket.id, core::mem::take(&mut socket.rights)))
         .collect();
-    let (sockets, failure) = match make_sockets(sockets, payer, system, host) {
+    let (sockets, failure) = match make_sockets(sockets, new, payer, system, host) {
         Ok(sockets) => (sockets, Ok(())),
         Err(sentence) => (BTreeMap::new(), Err(sentence)),
     };

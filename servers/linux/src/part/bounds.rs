@@ -3,81 +3,169 @@
 //! That is looked at as soon as a part is decoded, before anything in it is compared with anything else: what is done with these
 //! lists from then on takes as long as a tree may be large, and not as long as an image is.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 
-use super::{Saved, MAX_FILES};
+use super::{Saved, SavedSocket, MAX_FILES};
+use crate::ipc::Ipc;
 use crate::lock::MAX_LOCKS;
 use crate::system::{Thing, MAX_MARKS, MAX_THREADS_EACH, MAX_TREE};
 
+/// How many there are of each thing.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) processes: usize,
+    pub(super) tasks: usize,
+    pub(super) memories: usize,
+    pub(super) contexts: usize,
+    pub(super) actions: usize,
+    pub(super) tables: usize,
+    /// Descriptors of the largest table.
+    pub(super) descriptors: usize,
+    pub(super) descriptions: usize,
+    pub(super) programs: usize,
+    pub(super) pipes: usize,
+    pub(super) epolls: usize,
+    pub(super) watches: usize,
+    /// Sockets, and those among them that wait at one and whose other end is gone.
+    pub(super) sockets: usize,
+    pub(super) left: usize,
+    pub(super) rights: usize,
+    pub(super) locks: usize,
+    pub(super) memfds: usize,
+    pub(super) objects: usize,
+    pub(super) ptys: usize,
+    pub(super) inotifies: usize,
+    pub(super) marks: usize,
+    pub(super) places: usize,
+    /// Shared memories, sets of semaphores and queues of messages.
+    pub(super) ipc: [usize; 3],
+    pub(super) undo: usize,
+}
+
+impl Counts {
+    /// Those of a part.
+    pub(super) fn of(saved: &Saved) -> Self {
+        let rights = saved.sockets.iter().flat_map(|socket| &socket.rights);
+        let watches = saved.epolls.iter().map(|(_, watches)| watches.len());
+        let marks = saved.inotifies.iter().map(|one| one.watches.len());
+        let tables = saved.tables.iter().map(|table| table.len());
+        Counts {
+            processes: saved.processes.len(),
+            tasks: saved.tasks.len(),
+            memories: saved.memories.len(),
+            contexts: saved.contexts.len(),
+            actions: saved.actions.len(),
+            tables: saved.tables.len(),
+            descriptors: tables.max().unwrap_or(0),
+            descriptions: saved.descriptions.len(),
+            programs: saved.programs.len(),
+            pipes: saved.pipes.len(),
+            epolls: saved.epolls.len(),
+            watches: watches.sum(),
+            sockets: saved.sockets.len(),
+            left: left_behind(&saved.sockets).len(),
+            rights: rights.map(|(_, descriptions)| descriptions.len()).sum(),
+            locks: saved.locks.len(),
+            memfds: saved.memfds.len(),
+            objects: saved.objects.len(),
+            ptys: saved.ptys.len(),
+            inotifies: saved.inotifies.len(),
+            marks: marks.sum(),
+            places: saved.places.len(),
+            ipc: saved.ipc.as_ref().map_or([0; 3], of_ipc),
+            undo: saved
+                .processes
+                .iter()
+                .map(|process| process.undo.len())
+                .sum(),
+        }
+    }
+}
+
+/// Shared memories, sets and queues.
+pub(super) fn of_ipc(ipc: &Ipc) -> [usize; 3] {
+    let (memories, sets) = (ipc.memories.values(), ipc.sets.values());
+    [memories.count(), sets.count(), ipc.queues.values().count()]
+}
+
+/// The sockets that wait to be accepted and that nobody has connected any more, and where they stand, those that came
+/// first first: whoever connects pays for that until it is accepted, so there can be more of them than a tree may have.
+pub(super) fn left_behind(sockets: &[SavedSocket]) -> BTreeMap<u64, usize> {
+    let waiting = sockets.iter().flat_map(|one| &one.socket.ready);
+    // An image may claim any number of them.
+    let waiting = waiting.take(Thing::Socket.most_of_all());
+    let mut places: BTreeMap<u64, usize> = waiting.copied().zip(0..).collect();
+    for one in sockets.iter().filter(|one| one.socket.peer.is_some()) {
+        places.remove(&one.id);
+    }
+    places
+}
+
 /// What there is too much of, in a sentence.
-pub(super) fn excess(saved: &Saved) -> Option<String> {
-    let tasks = saved.tasks.len();
+pub(super) fn excess(counts: &Counts) -> Option<String> {
+    let tasks = counts.tasks;
     let things = |thing: Thing| thing.most_of_one();
-    let rights = saved.sockets.iter().flat_map(|socket| &socket.rights);
-    let rights = rights.map(|(_, descriptions)| descriptions.len());
-    let watches = saved.epolls.iter().map(|(_, watches)| watches.len());
-    let marks = saved.inotifies.iter().map(|one| one.watches.len());
-    let undo = saved.processes.iter().map(|process| process.undo.len());
-    let ipc = saved.ipc.as_ref();
-    let of_ipc = ipc.map_or([0; 3], |ipc| {
-        let (memories, sets) = (ipc.memories.values(), ipc.sets.values());
-        [memories.count(), sets.count(), ipc.queues.values().count()]
-    });
-    let tables = saved.tables.iter().map(|table| table.len());
     let bounds = [
-        ("processes", saved.processes.len(), MAX_TREE),
+        ("processes", counts.processes, MAX_TREE),
         ("threads", tasks, MAX_THREADS_EACH),
         // Each of these is some task's.
-        ("memories", saved.memories.len(), tasks),
-        ("places in the file system", saved.contexts.len(), tasks),
-        ("sets of actions", saved.actions.len(), tasks),
-        ("tables of descriptors", saved.tables.len(), tasks),
+        ("memories", counts.memories, tasks),
+        ("places in the file system", counts.contexts, tasks),
+        ("sets of actions", counts.actions, tasks),
+        ("tables of descriptors", counts.tables, tasks),
         (
             "descriptors of a process",
-            tables.max().unwrap_or(0),
+            counts.descriptors,
             MAX_FILES as usize,
         ),
-        ("programs", saved.programs.len(), tasks),
-        ("pipes", saved.pipes.len(), things(Thing::Pipe)),
+        ("programs", counts.programs, tasks),
+        ("pipes", counts.pipes, things(Thing::Pipe)),
         // Each has a description.
-        (
-            "instances of epoll",
-            saved.epolls.len(),
-            saved.descriptions.len(),
-        ),
+        ("instances of epoll", counts.epolls, counts.descriptions),
         (
             "descriptors that are watched",
-            watches.sum(),
+            counts.watches,
             things(Thing::Watch),
         ),
-        ("sockets", saved.sockets.len(), things(Thing::Socket)),
+        (
+            "sockets",
+            counts.sockets - counts.left.min(counts.sockets),
+            things(Thing::Socket),
+        ),
+        // What there is beyond that is left out when it is restored.
+        (
+            "sockets and connections that wait",
+            counts.sockets,
+            Thing::Socket.most_of_all(),
+        ),
         (
             "descriptors on their way",
-            rights.sum(),
+            counts.rights,
             things(Thing::Right),
         ),
-        ("locks on files", saved.locks.len(), MAX_LOCKS),
-        ("files of memory", saved.memfds.len(), MAX_FILES as usize),
-        ("memory objects", saved.objects.len(), things(Thing::Object)),
-        ("pseudo-terminals", saved.ptys.len(), things(Thing::Pty)),
+        ("locks on files", counts.locks, MAX_LOCKS),
+        ("files of memory", counts.memfds, MAX_FILES as usize),
+        ("memory objects", counts.objects, things(Thing::Object)),
+        ("pseudo-terminals", counts.ptys, things(Thing::Pty)),
         (
             "instances of inotify",
-            saved.inotifies.len(),
+            counts.inotifies,
             things(Thing::Inotify),
         ),
-        ("files that are watched", marks.sum(), MAX_MARKS),
+        ("files that are watched", counts.marks, MAX_MARKS),
         (
             "places that are watched",
-            saved.places.len(),
+            counts.places,
             things(Thing::Place),
         ),
-        ("shared memories", of_ipc[0], things(Thing::Object)),
-        ("sets of semaphores", of_ipc[1], things(Thing::Set)),
-        ("queues of messages", of_ipc[2], things(Thing::Queue)),
+        ("shared memories", counts.ipc[0], things(Thing::Object)),
+        ("sets of semaphores", counts.ipc[1], things(Thing::Set)),
+        ("queues of messages", counts.ipc[2], things(Thing::Queue)),
         (
             "semaphores that ends change",
-            undo.sum(),
+            counts.undo,
             things(Thing::Undo),
         ),
     ];

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
-use services::fs::{mode, Attr, Flags};
+use services::fs::{is_on_disk, mode, Attr, Flags};
 
 use super::{room, NONSENSE, OUT};
 use crate::files::{Reply, Request};
@@ -188,6 +188,61 @@ fn unlinked(
     })
 }
 
+/// Files that are more than files, FIFOs and the names of sockets: an image has only their paths. Where there is nothing
+/// of that name, as in another machine or after the next boot of this one, a new one is made, which goes again if nothing
+/// comes of it.
+#[derive(Default)]
+pub(super) struct New {
+    /// What their permissions lack.
+    pub(super) umask: u32,
+    /// Those that were made.
+    made: Vec<(String, u64)>,
+}
+
+impl New {
+    /// Opens one, with these permissions if it has to be made: its inode number, and its mode.
+    pub(super) fn open(
+        &mut self,
+        host: &mut dyn Host,
+        path: &str,
+        permissions: u32,
+    ) -> Result<(u64, u32), String> {
+        if !is_path(path) {
+            return Err(NONSENSE.to_string());
+        }
+        let found = host.fs(&opening(path, Flags::default(), 0), &[], &mut []);
+        let is_missing = matches!(found, Err(proto::Error::NotFound));
+        // None is on a disk, where it would be a mere file in the next boot.
+        if !is_missing || is_on_disk(path) {
+            return opened(found, path);
+        }
+        let flags = Flags {
+            create: true,
+            exclusive: true,
+            ..Flags::default()
+        };
+        let request = opening(path, flags, permissions & !self.umask);
+        let made = match host.fs(&request, &[], &mut []) {
+            Err(proto::Error::NotFound) => {
+                make_directories(host, path.rsplit_once('/').map_or("", |(to, _)| to));
+                host.fs(&request, &[], &mut [])
+            }
+            made => made,
+        };
+        let (ino, mode) = opened(made, path)?;
+        self.made.push((path.to_string(), ino));
+        Ok((ino, mode))
+    }
+
+    /// Removes those that were made.
+    pub(super) fn give_up(self, system: &mut System, host: &mut dyn Host) {
+        for (path, ino) in self.made {
+            let _ = host.fs(&Request::Unlink { path }, &[], &mut []);
+            system.forget_removed(host, ino);
+        }
+    }
+}
+
 /// Files of an image that are open again.
 #[derive(Default)]
 pub(super) struct Opened {
@@ -197,6 +252,8 @@ pub(super) struct Opened {
     open: Vec<u64>,
     /// The name that a file without one has until it is open often enough.
     name: Option<String>,
+    /// Those that had to be made.
+    pub(super) new: New,
 }
 
 impl Opened {
@@ -215,7 +272,11 @@ impl Opened {
         let kinds: Vec<_> = on_it[now].iter().map(|open| &open.kind).collect();
         let known = self.number(*old);
         let ino = match file {
-            SavedFile::Named(path) => self.open_named(host, path, &kinds, (names_only, known))?,
+            SavedFile::Named(path) => {
+                let is_fifo = on_it.iter().any(|open| open.kind.pipe().is_some());
+                let how = (names_only, is_fifo, known);
+                self.open_named(host, path, &kinds, how)?
+            }
             SavedFile::Carried {
                 path,
                 written,
@@ -226,7 +287,7 @@ impl Opened {
                 let hint = format!("{hint}-{}", self.files.len());
                 let about = (&*hint, *mode, *times);
                 let is_another = is_first && put_back(host, (path, *written), about, contents)?;
-                let ino = self.open_named(host, path, &kinds, (false, known))?;
+                let ino = self.open_named(host, path, &kinds, (false, false, known))?;
                 if is_another && !host.waits() {
                     host.log(&format!(
                         "{path}: is another file than when the process was saved"
@@ -265,7 +326,7 @@ impl Opened {
         host: &mut dyn Host,
         path: &str,
         kinds: &[&Kind],
-        (names_only, mut ino): (bool, Option<u64>),
+        (names_only, is_fifo, mut ino): (bool, bool, Option<u64>),
     ) -> Result<u64, String> {
         let flags = Flags {
             nofollow: names_only,
@@ -273,7 +334,10 @@ impl Opened {
             ..Flags::default()
         };
         for kind in kinds {
-            let (found, found_mode) = open_as(host, path, flags)?;
+            let (found, found_mode) = match is_fifo {
+                true => self.new.open(host, path, 0o666)?,
+                false => open_as(host, path, flags)?,
+            };
             self.open.push(found);
             let found_type = found_mode & mode::TYPE;
             let is_expected = match kind {
@@ -356,11 +420,12 @@ impl Opened {
     }
 
     /// Closes all of them.
-    pub(super) fn close(mut self, host: &mut dyn Host) {
+    pub(super) fn close(mut self, system: &mut System, host: &mut dyn Host) {
         let _ = self.remove_name(host);
         for ino in self.open {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
+        self.new.give_up(system, host);
     }
 }
 
@@ -381,7 +446,12 @@ fn open_as(host: &mut dyn Host, path: &str, flags: Flags) -> Result<(u64, u32), 
     if !is_path(path) {
         return Err(NONSENSE.to_string());
     }
-    match host.fs(&opening(path, flags, 0), &[], &mut []) {
+    opened(host.fs(&opening(path, flags, 0), &[], &mut []), path)
+}
+
+/// What a file system has answered to who opens this path.
+fn opened(answer: Result<(Reply, usize), proto::Error>, path: &str) -> Result<(u64, u32), String> {
+    match answer {
         Ok((Reply::Opened(attr), _)) => Ok((attr.ino, attr.mode)),
         Ok(_) => Err("the file system does not answer sensibly".to_string()),
         Err(error) => Err(format!("{path}: {}", error.text())),

@@ -11,6 +11,7 @@ use services::fs::ON_DISK;
 use services::process::Pid;
 
 use super::adopt::can_be_read;
+use super::bounds::{self, excess, Counts};
 use super::file::{SavedFile, MAX_CARRIED};
 use super::inotify;
 use super::{
@@ -30,6 +31,9 @@ use crate::pty::SavedPty;
 use crate::signal::Actions;
 use crate::socket::Name;
 use crate::system::{Process, System, Tid, Which};
+
+/// A pipe: identity, capacity, whether there has been a writer, and bytes.
+type SavedPipe = (u64, u32, bool, Vec<u8>);
 
 /// About how long a watch is, encoded.
 const WATCH: u64 = 40;
@@ -785,7 +789,7 @@ impl Things {
         gathered.go_on(all, system, host, left)
     }
 
-    fn pipes(&self) -> Vec<(u64, u32, bool, Vec<u8>)> {
+    fn pipes(&self) -> Vec<SavedPipe> {
         let mut pipes = BTreeMap::new();
         for number in &self.pipes {
             if let Kind::Pipe { id, pipe, .. } = &self.descriptions.all[*number].borrow().kind {
@@ -898,6 +902,11 @@ impl Things {
                 }
                 _ => None,
             };
+            // That can be said of any tree, however large.
+            if !socket.can_be_saved() {
+                let sentence = format!("the socket at {fd} is as no image can have one");
+                return Err(Refusal::Because(sentence));
+            }
             saved.push(SavedSocket {
                 id: *id,
                 socket,
@@ -907,6 +916,36 @@ impl Things {
             });
         }
         Ok(saved)
+    }
+
+    /// How many there are of what is counted.
+    fn counts(
+        &self,
+        pipes: &[SavedPipe],
+        epolls: &[(u64, Vec<SavedWatch>)],
+        sockets: &[SavedSocket],
+    ) -> Counts {
+        let tables = self.tables.all.iter();
+        let rights = sockets.iter().flat_map(|socket| &socket.rights);
+        Counts {
+            memories: self.memories.all.len(),
+            contexts: self.contexts.all.len(),
+            actions: self.actions.all.len(),
+            tables: self.tables.all.len(),
+            descriptors: tables
+                .map(|table| table.borrow().fds.len())
+                .max()
+                .unwrap_or(0),
+            descriptions: self.descriptions.all.len(),
+            pipes: pipes.len(),
+            epolls: epolls.len(),
+            watches: epolls.iter().map(|(_, watches)| watches.len()).sum(),
+            sockets: sockets.len(),
+            left: bounds::left_behind(sockets).len(),
+            rights: rights.map(|(_, descriptions)| descriptions.len()).sum(),
+            inotifies: self.inotifies.len(),
+            ..Counts::default()
+        }
     }
 
     /// About how long they are, encoded, or a little less than that.
@@ -1057,7 +1096,18 @@ pub fn save(
     tree.append(&mut things.encoded_tables);
     put(&mut tree, &count(things.descriptions.all.len()))?;
     tree.append(&mut things.encoded.1);
-    put(&mut tree, &things.pipes())?;
+    let pipes = things.pipes();
+    let mut counts = things.counts(&pipes, &epolls, &sockets);
+    (counts.processes, counts.tasks) = (processes.len(), tasks.len());
+    (counts.locks, counts.memfds) = (locks.len(), memfds.len());
+    (counts.objects, counts.ptys) = (objects.len(), ptys.len());
+    counts.ipc = ipc.map_or([0; 3], bounds::of_ipc);
+    counts.undo = processes.iter().map(|process| process.undo.len()).sum();
+    // What others have sent to it counts for them as long as it waits.
+    if let Some(sentence) = excess(&counts) {
+        return Err(Refusal::Because(sentence));
+    }
+    put(&mut tree, &pipes)?;
     put(&mut tree, &(epolls, sockets))?;
     put(&mut tree, &system.foregrounds.get(&root))?;
     put(&mut tree, &(locks, memfds, objects, ptys))?;

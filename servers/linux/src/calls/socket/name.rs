@@ -11,6 +11,8 @@ use linux_raw_sys::net;
 
 /// Longest path of a name.
 const MAX_PATH: usize = 108;
+/// Longest name of a socket within the machine: a family and a path.
+const MAX_UNIX: usize = 2 + MAX_PATH;
 
 /// A name as a program wrote it.
 pub(super) enum Written {
@@ -41,16 +43,13 @@ pub(super) fn read_name(c: &mut Caller, family: Family, at: u64, length: u32) ->
         field.fold(0u128, |value, byte| value << 8 | u128::from(*byte))
     };
     match (family, given) {
+        (Family::Unix, net::AF_UNIX) if raw.len() > MAX_UNIX => Err(EINVAL.into()),
         (Family::Unix, net::AF_UNIX) => Ok(match &raw[2..] {
             [] => Written::Nothing,
             [0, name @ ..] => Written::Abstract(name.to_vec()),
             path => {
                 let end = path.iter().position(|byte| *byte == 0);
-                let path = &path[..end.unwrap_or(path.len())];
-                if path.len() > MAX_PATH {
-                    return Err(EINVAL.into());
-                }
-                Written::Path(path.to_vec())
+                Written::Path(path[..end.unwrap_or(path.len())].to_vec())
             }
         }),
         (Family::Unix, net::AF_UNSPEC) => Ok(Written::NoFamily),
