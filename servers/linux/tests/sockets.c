@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -742,6 +743,65 @@ static void claims(void) {
     close(s[0]), close(s[1]);
 }
 
+/* Messages without a byte, long names, and files that are sent in messages. */
+static void lengths(void) {
+    static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+    struct iovec none = {buffer, 0};
+    puts("-- lengths");
+    int file = memfd_create("file", 0);
+    memset(buffer, 'f', 5000);
+    SHOW(write(file, buffer, 5000));
+    for (int n = 0; n < 3; n++) {
+        int p[2];
+        SHOW(socketpair(AF_UNIX, types[n] | SOCK_NONBLOCK, 0, p));
+        SHOW(read(p[0], buffer, 0));
+        SHOW(readv(p[0], &none, 1));
+        SHOW(writev(p[1], &none, 1));
+        SHOW(writev(p[1], 0, 0));
+        SHOW(read(p[0], buffer, 9));
+        SHOW(write(p[1], "abc", 3));
+        SHOW(read(p[0], buffer, 0));
+        SHOW(readv(p[0], 0, 0));
+        SHOW(read(p[0], buffer, 9));
+        SHOW(write(p[1], buffer, 0));
+        SHOW(read(p[0], buffer, 9));
+        off_t at = 0;
+        SHOW(sendfile(p[1], file, &at, 5000));
+        SHOW(read(p[0], buffer, 9999));
+        int alone = socket(AF_UNIX, types[n], 0);
+        at = 0;
+        SHOW(sendfile(alone, file, &at, 5000));
+        close(alone);
+        close(p[0]);
+        close(p[1]);
+    }
+    int alone = socket(AF_INET, SOCK_DGRAM, 0);
+    off_t at = 0;
+    SHOW(sendfile(alone, file, &at, 5000));
+    close(alone);
+    for (int length = 109; length < 114; length++) {
+        char name[128] = {AF_UNIX};
+        memset(name + 3, 'n', sizeof name - 3);
+        int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+        SHOW(bind(fd, (void *)name, length));
+        SHOW(connect(fd, (void *)name, length));
+        SHOW(sendto(fd, "x", 1, 0, (void *)name, length));
+        close(fd);
+    }
+    int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in address = here(0);
+    socklen_t length = sizeof address;
+    SHOW(bind(to, (void *)&address, length));
+    SHOW(getsockname(to, (void *)&address, &length));
+    SHOW(connect(from, (void *)&address, length));
+    SHOW(send(from, buffer, 65507, 0));
+    SHOW(recv(to, buffer, sizeof buffer, 0));
+    SHOW(send(from, buffer, 65508, 0));
+    close(to);
+    close(from);
+    close(file);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (count > 1 && !strcmp(arguments[1], "many")) {
@@ -753,6 +813,7 @@ int main(int count, char **arguments) {
         ports();
         listed();
         claims();
+        lengths();
     }
     fflush(stdout);
     return 0;

@@ -124,6 +124,8 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
     }
     let from = match from {
         Ok(from) => from,
+        // Who asks for nothing takes nothing, though a message may be there without a byte.
+        Err(Kind::Socket { .. }) if length_of(ranges) == 0 => return Ok(0),
         Err(Kind::Socket { .. }) => return super::socket::read(c, fd, ranges),
         Err(stream) => {
             // A console gives a line at a time, an `eventfd` its number: into the first range that is not empty.
@@ -367,11 +369,17 @@ fn blocked(flags: u32) -> Result {
 
 /// `write` and `pwrite64`.
 pub fn write(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>) -> Result {
-    write_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at)
+    write_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at, true)
 }
 
-/// Writes several ranges one after the other, as one write.
-fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) -> Result {
+/// Writes several ranges one after the other, as one write. A message without a byte is one if it `is_one` range.
+fn write_vector(
+    c: &mut Caller,
+    fd: u32,
+    ranges: &[(u64, u64)],
+    at: Option<u64>,
+    is_one: bool,
+) -> Result {
     let description = c.p.files.get(fd)?;
     if !description.writable() {
         return Err(EBADF.into());
@@ -393,6 +401,7 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
         }
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } => Err(EINVAL.into()),
+        Kind::Socket { .. } if total == 0 && !is_one => Ok(0),
         Kind::Socket { .. } => super::socket::write(c, fd, ranges, total),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Pty { number, id, master } => {
@@ -575,7 +584,7 @@ pub fn readv(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>)
 /// `writev` and `pwritev`.
 pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>) -> Result {
     let ranges = vector(c, address, count)?;
-    write_vector(c, fd, &ranges, at)
+    write_vector(c, fd, &ranges, at, false)
 }
 
 /// Waits until what was written is durable, if this descriptor is the last one of its description.
@@ -1034,7 +1043,8 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
                 super::pipe::put(c, (id, pipe), flags, &chunk[..got], 1).map(|n| n as u64)
             }
             Kind::Socket { id } => {
-                super::socket::put(c, id, flags, &chunk[..got]).map(|n| n as u64)
+                let sent = super::socket::put(c, id, flags, &chunk[..got], done > 0);
+                sent.map(|n| n as u64)
             }
             Kind::Pty { number, id, master } => {
                 let end = super::pty::End { number, id, master };

@@ -395,6 +395,8 @@ fn disconnect(c: &mut Caller, id: u64) -> Result {
     }
     (socket.state, socket.peer_name) = (State::Idle, None);
     c.s.set_peer(id, None);
+    // Who waits for room in whom it was connected to does not send there any more.
+    c.s.wake(Key::Socket(id));
     Ok(0)
 }
 

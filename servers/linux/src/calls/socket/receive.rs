@@ -3,7 +3,7 @@
 use super::name::{give_name, written};
 use super::send::{header, sendmsg};
 use super::{blocked, find, msg, of, CREDENTIALS, HEAD, MAX_NAME, RIGHTS};
-use crate::emulate::{Caller, Result, Stop};
+use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{Errno, EAGAIN, EFAULT, EINVAL, ENOTCONN, EPIPE};
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, release_dropped, Description, Fd, Shared};
@@ -36,9 +36,13 @@ fn copy_out(c: &mut Caller, ranges: &[(u64, u64)], done: u64, bytes: &[u8]) -> R
     Ok(())
 }
 
-/// Why nothing can be received: an error, the end (`Ok`), or that the call waits.
-fn nothing(c: &mut Caller, id: u64, nonblocking: bool) -> Result<()> {
+/// Why nothing, or (`is_more`) nothing more, can be received: an error, the end (`Ok`), or that the call waits. Who has
+/// received something returns that, and the next call is told of the error.
+fn nothing(c: &mut Caller, id: u64, nonblocking: bool, is_more: bool) -> Result<()> {
     let socket = c.s.socket(id)?;
+    if socket.error.is_some() && is_more {
+        return Ok(());
+    }
     if let Some(error) = socket.error.take() {
         if socket.style != Style::Datagram && socket.family != Family::Unix {
             socket.shut = (true, true);
@@ -83,7 +87,7 @@ fn receive(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], flags: u32) -> Result
         return receive_bytes(c, id, ranges, total, flags, nonblocking);
     }
     let Some(first) = socket.queue.front() else {
-        nothing(c, id, nonblocking)?;
+        nothing(c, id, nonblocking, false)?;
         return Ok(Incoming::default());
     };
     let bytes = first.rest();
@@ -124,7 +128,7 @@ fn receive_bytes(
             if done > 0 && (flags & msg::WAITALL == 0 || peeks) {
                 break;
             }
-            match nothing(c, id, nonblocking) {
+            match nothing(c, id, nonblocking, done > 0) {
                 Err(Stop::Park(wake)) => {
                     if done > 0 {
                         c.wait().progress = done;
@@ -363,14 +367,24 @@ fn moved(c: &mut Caller, one: u64, length: u64) -> Result<()> {
     c.write(one + 56, &(length as u32).to_le_bytes())
 }
 
-/// `sendmmsg`: as many messages as go at once. The first one is waited for.
+/// `sendmmsg`: as many messages as go at once. The first one is waited for. How many are sent is kept while it waits for
+/// the disk, where the name of the next one is looked for: only datagrams have one, and of those none is sent in parts.
 pub fn sendmmsg(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32) -> Result {
-    let mut done = 0;
+    let (id, _) = of(c, fd)?;
+    let is_whole = find(c, id)?.style == Style::Datagram;
+    let mut done = match &mut c.p.task.wait {
+        Some(wait) if is_whole => core::mem::take(&mut wait.progress),
+        _ => 0,
+    };
     while done < u64::from(count.min(AT_ONCE)) {
         let one = one_of(c, at, done)?;
         let further = if done > 0 { msg::DONTWAIT } else { 0 };
         match sendmsg(c, fd, one, flags | further) {
             Ok(length) => moved(c, one, length)?,
+            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 && c.h.waits() => {
+                c.wait().progress = done;
+                return Err(Stop::Park(Wake::firm()));
+            }
             Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
             Err(stop) => return Err(stop),
         }
@@ -422,7 +436,14 @@ fn receive_messages(
                 c.wait().progress = done;
                 return Err(Stop::Park(wake));
             }
-            Err(Stop::Errno(_)) if done > 0 => break,
+            // As in Linux, the next call is told of that.
+            Err(Stop::Errno(errno)) if done > 0 => {
+                let (id, _) = of(c, fd)?;
+                if errno != EAGAIN {
+                    c.s.socket(id)?.error = Some(errno.0);
+                }
+                break;
+            }
             Err(stop) => return Err(stop),
         }
         done += 1;

@@ -29,6 +29,8 @@ const MAX_UDP: usize = 65_507;
 /// What is to be sent.
 struct Outgoing<'a> {
     ranges: &'a [(u64, u64)],
+    /// These bytes of a file, if they are not in the memory of the program: as many of them as go into one message.
+    given: Option<&'a [u8]>,
     total: u64,
     flags: u32,
     to: Option<Written>,
@@ -65,19 +67,24 @@ fn copy_in(
     Ok(bytes)
 }
 
-/// The other end takes nothing any more. Only who writes to a stream gets a signal for that.
-fn broken(c: &mut Caller, style: Style, flags: u32) -> Stop {
-    if style == Style::Stream && flags & msg::NOSIGNAL == 0 {
+/// The other end takes nothing any more. Only who writes to a stream gets a signal for that, and only if nothing was
+/// sent.
+fn broken(c: &mut Caller, style: Style, flags: u32, are_sent: bool) -> Stop {
+    if style == Style::Stream && flags & msg::NOSIGNAL == 0 && !are_sent {
         crate::calls::signal::broken_pipe(c);
     }
     EPIPE.into()
 }
 
-/// The socket to which the bytes of a stream or the packets of a connection go.
-fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
+/// The socket to which the bytes of a stream or the packets of a connection go. If some `are_sent`, the call returns how
+/// many, and the next one is told of what went wrong.
+fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Option<u64>> {
     let socket = c.s.socket(id)?;
     let is_unix = socket.family == Family::Unix;
     if !is_unix {
+        if let (Some(error), true) = (socket.error, are_sent) {
+            return Err(Errno(error).into());
+        }
         if let Some(error) = socket.error.take() {
             socket.shut = (true, true);
             if error != EPIPE.0 {
@@ -100,10 +107,10 @@ fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
             c.s.wake(Key::Socket(id));
             return Ok(None);
         }
-        return Err(broken(c, style, flags));
+        return Err(broken(c, style, flags, are_sent));
     };
     match is_unix && find(c, peer)?.shut.0 {
-        true => Err(broken(c, style, flags)),
+        true => Err(broken(c, style, flags, are_sent)),
         false => Ok(Some(peer)),
     }
 }
@@ -130,10 +137,10 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
     let mut done = c.p.task.wait.map_or(0, |wait| wait.progress);
     let mut rights = if done == 0 { out.rights } else { Vec::new() };
     if out.total == 0 {
-        connected(c, id, out.flags)?;
+        connected(c, id, out.flags, false)?;
     }
     while done < out.total {
-        let sent = connected(c, id, out.flags).and_then(|peer| {
+        let sent = connected(c, id, out.flags, done > 0).and_then(|peer| {
             let length = (out.total - done).min(PIECE as u64) as usize;
             let bytes = copy_in(c, peer, out.ranges, done, length)?;
             let Some(peer) = peer else {
@@ -182,7 +189,7 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
             return Err(if is_connected { EISCONN } else { ENOTSUP }.into());
         }
         let name = socket.name.clone();
-        return Ok((connected(c, id, out.flags)?, name));
+        return Ok((connected(c, id, out.flags, false)?, name));
     }
     if let Some(error) = socket.error.take() {
         return Err(Errno(error).into());
@@ -212,9 +219,6 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
     if let Name::Port(address, _) = name {
         if is_outside(address) {
             reach(c, id, address)?;
-            if out.total > LONGEST as u64 {
-                return Err(EMSGSIZE.into());
-            }
             // There it says to whom it goes.
             return Ok((c.s.outbox(id), Some(name)));
         }
@@ -258,21 +262,35 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
 
 fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -> Result {
     let is_port = find(c, id)?.family != Family::Unix;
-    if is_port && out.total > MAX_UDP as u64 {
+    let mut longest = if is_port { MAX_UDP } else { usize::MAX };
+    if out.total > longest as u64 && out.given.is_none() {
         return Err(EMSGSIZE.into());
     }
     let (to, from) = receiver(c, id, &mut out)?;
+    if let Some(to) = to {
+        let is_outside = c.s.outbox(id) == Some(to);
+        longest = longest.min(find(c, to)?.longest());
+        longest = longest.min(if is_outside { LONGEST } else { usize::MAX });
+    }
+    if out.total > longest as u64 {
+        if out.given.is_none() {
+            return Err(EMSGSIZE.into());
+        }
+        out.total = longest as u64;
+    }
     let Some(to) = to else {
         return Ok(out.total);
     };
-    let other = find(c, to)?;
-    if out.total > other.longest() as u64 {
-        return Err(EMSGSIZE.into());
-    }
-    if other.shut.0 && !is_port {
+    if find(c, to)?.shut.0 && !is_port {
         return Err(EPIPE.into());
     }
-    let bytes = copy_in(c, Some(to), out.ranges, 0, out.total as usize)?;
+    let bytes = match out.given {
+        Some(bytes) => {
+            message_room(c, Some(to), bytes.len())?;
+            bytes[..bytes.len().min(longest)].to_vec()
+        }
+        None => copy_in(c, Some(to), out.ranges, 0, out.total as usize)?,
+    };
     let message = Message {
         bytes,
         from,
@@ -294,6 +312,7 @@ pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Resu
     let sender = sender(c);
     let out = Outgoing {
         ranges,
+        given: None,
         total,
         flags: 0,
         to: None,
@@ -303,12 +322,26 @@ pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Resu
     send(c, fd, out)
 }
 
-/// Sends these bytes of a file over a connection, as far as there is room.
-pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8]) -> Result<usize> {
-    let Some(peer) = connected(c, id, 0)? else {
+/// Sends these bytes of a file: over a connection as far as there is room, or as many as go into one message. Some
+/// `are_sent` already by the same call, or none.
+pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8], are_sent: bool) -> Result<usize> {
+    let sender = sender(c);
+    if find(c, id)?.style != Style::Stream {
+        let out = Outgoing {
+            ranges: &[],
+            given: Some(bytes),
+            total: bytes.len() as u64,
+            flags: 0,
+            to: None,
+            sender,
+            rights: Vec::new(),
+        };
+        let sent = send_message(c, id, flags & open_flags::NONBLOCK != 0, out)?;
+        return Ok(sent as usize);
+    }
+    let Some(peer) = connected(c, id, 0, are_sent)? else {
         return Ok(bytes.len());
     };
-    let sender = sender(c);
     message_room(c, Some(peer), bytes.len())?;
     let message = Message {
         bytes: bytes.to_vec(),
@@ -333,6 +366,7 @@ pub fn sendto(c: &mut Caller, [fd, at, length, flags, name, name_length]: [u64; 
     let sender = sender(c);
     let out = Outgoing {
         ranges: &[(at, length)],
+        given: None,
         total: length,
         flags: flags as u32,
         to,
@@ -388,6 +422,7 @@ pub fn sendmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
     let out = Outgoing {
         total: header.ranges.iter().map(|range| range.1).sum(),
         ranges: &header.ranges,
+        given: None,
         flags,
         to,
         sender,
