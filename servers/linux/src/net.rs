@@ -378,6 +378,7 @@ impl Net {
         let Request { link, payer, what } = request;
         let done = match what {
             Ask::Bind { style, port } => self.bind(link, payer, style, port),
+            Ask::Look => self.look(link),
             Ask::Connect(to) => self.connect(link, payer, to),
             Ask::Listen(backlog) => self.listen(link, backlog),
             Ask::Accept { next } => self.fetch(link, Fetch::Connection(next)),
@@ -411,6 +412,13 @@ impl Net {
         self.open(link, payer, style)?;
         let (client, socket) = self.find(link).ok_or(Error::Broken)?;
         client.bind(socket.number, port.into())?;
+        let here = here(client)?;
+        self.say(link, Said::Bound(here));
+        Ok(())
+    }
+
+    fn look(&mut self, link: Link) -> Result<(), Error> {
+        let (client, _) = self.find(link).ok_or(Error::Broken)?;
         let here = here(client)?;
         self.say(link, Said::Bound(here));
         Ok(())

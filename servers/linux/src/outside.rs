@@ -112,6 +112,8 @@ pub enum Ask {
     },
     /// A connection, from the port that the socket was bound to or from any.
     Connect(Place),
+    /// What the addresses of this machine are now, for a link that has a port.
+    Look,
     /// Connections are taken, so many at a time.
     Listen(u64),
     /// The next connection, which is the link `next` then.
@@ -202,7 +204,7 @@ pub struct Answer {
 /// What that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It has its port.
+    /// It has its port, and this machine these addresses.
     Bound(Here),
     /// A connection is being made, from this port; 0: the one that it has.
     Begun(u16, Here),
@@ -406,6 +408,14 @@ impl System {
         linked.far.filter(|_| linked.style == Style::Datagram)
     }
 
+    /// Whether a socket is nobody's, and stands for another machine.
+    #[must_use]
+    pub fn is_far(&self, id: u64) -> bool {
+        let link = self.sockets.find(id).and_then(|socket| socket.link);
+        let linked = link.and_then(|link| self.outside.all.get(&link));
+        linked.is_some_and(|linked| linked.near != id)
+    }
+
     /// The other machine to which a socket has a connection, or to which one is being made.
     #[must_use]
     pub fn other_machine(&self, id: u64) -> Option<Place> {
@@ -494,6 +504,18 @@ impl System {
         }
         self.outside.ask(link, Ask::Bind { style, port });
         Ok(())
+    }
+
+    /// What a socket knows of the addresses of this machine is asked for again, and waited for. It may have had its port for longer
+    /// than the machine has had an address.
+    pub fn look_again(&mut self, id: u64) {
+        let Some((link, Stage::Bound(_))) = self.link(id) else {
+            return;
+        };
+        if let Some(linked) = self.outside.all.get_mut(&link) {
+            linked.stage = Stage::Asked;
+        }
+        self.outside.ask(link, Ask::Look);
     }
 
     /// Begins to have this port outside, for a socket of the tree of process `root`, which there is not yet
@@ -772,7 +794,14 @@ impl System {
             return;
         };
         let stage = linked.stage.clone();
+        let is_late = match said {
+            Said::Bound(_) | Said::Listening => stage != Stage::Asked,
+            Said::Begun(..) => stage != Stage::Asked || linked.far.is_none(),
+            _ => false,
+        };
         match said {
+            // The link has failed since it was asked for, with the server that there was then. Nobody has what the thread has made.
+            _ if is_late => self.outside.ask(link, Ask::Close),
             Said::Bound(here) => self.set_stage(link, Stage::Bound(here)),
             Said::Listening => self.set_stage(link, Stage::Listening),
             Said::Begun(port, here) => self.begun(link, port, &here),

@@ -44,6 +44,7 @@ mod outside;
 mod parts;
 mod shares;
 mod signals;
+mod sockets;
 mod sysv;
 mod traces;
 mod trees;
@@ -1544,6 +1545,14 @@ fn wild_sockets_end() {
         let mut random = Rng::with_seed(seed);
         let mut host = Fake::new();
         let mut process = example(&mut host);
+        // A file that is longer than a message can be, and nobody is ended by what he writes.
+        add_executable(&mut host, "/tmp/long", &[7; 70_000]);
+        host.write_memory(0x10_0000, b"/tmp/long\0").unwrap();
+        assert_eq!(process.result(&mut host, nr::open, &[0x10_0000, 0]), 0);
+        let pipe = bit(sig::PIPE).to_le_bytes();
+        host.write_memory(0x10_0000, &pipe).unwrap();
+        let block = [0, 0x10_0000, 0, 8];
+        assert_eq!(process.result(&mut host, nr::rt_sigprocmask, &block), 0);
         // Names: two that are no paths, two paths, two ports, and one elsewhere.
         let names: [&[u8]; 7] = [
             b"\x01\0\0one",
@@ -1560,6 +1569,7 @@ fn wild_sockets_end() {
             let name = names[random.usize(..7)];
             host.write_memory(0x10_0000, name).unwrap();
             host.write_memory(0x10_0080, &[128, 0, 0, 0]).unwrap();
+            host.write_memory(0x10_0400, &[0; 8]).unwrap();
             // A message of 2,000 bytes with a descriptor.
             let words = [0u64, 0, 0x10_0200, 1, 0x10_0300, 24, 0];
             let header: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -1570,7 +1580,7 @@ fn wild_sockets_end() {
             host.write_memory(0x10_0300, &control).unwrap();
             let length = name.len() as u64;
             let (family, style) = (random.u64(1..3), random.u64(1..3) | 0o4000);
-            let (number, arguments): (u64, &[u64]) = match random.u32(..22) {
+            let (number, arguments): (u64, &[u64]) = match random.u32(..23) {
                 0 => (nr::socket, &[family, style, 0]),
                 1 => (nr::socketpair, &[1, style, 0, 0x10_0100]),
                 2 => (nr::socketpair, &[1, 5 | 0o4000, 0, 0x10_0100]),
@@ -1594,6 +1604,7 @@ fn wild_sockets_end() {
                 17 | 18 => (nr::sendmsg, &[fd, 0x10_0180, 0x4000]),
                 19 => (nr::recvmsg, &[fd, 0x10_0180, 0]),
                 20 => (nr::getsockname, &[fd, 0x10_0000, 0x10_0080]),
+                21 => (nr::sendfile, &[fd, 0, 0x10_0400, 70_000]),
                 _ => (nr::poll, &[0x10_0100, 1, 0]),
             };
             let outcome = process.call(&mut host, &registers(number, arguments));

@@ -727,7 +727,9 @@ fn wild_networks_leave_nothing() {
                     (2 | 5 | 6, Ask::Write(_) | Ask::Send(..)) => Said::Unsent(Error::Reset),
                     (2, _) => Said::Nowhere,
                     (3, _) => Said::Failed(Error::Reset),
-                    (_, Ask::Bind { .. }) => Said::Bound(here()),
+                    (4..8, Ask::Bind { .. }) => Said::Bound(Here::default()),
+                    (_, Ask::Look) if !thread.open.contains(&link) => Said::Failed(Error::Broken),
+                    (_, Ask::Bind { .. } | Ask::Look) => Said::Bound(here()),
                     (n, Ask::Connect(_)) if n % 2 == 0 => Said::Begun(50_000, here()),
                     (_, Ask::Connect(_)) => {
                         let begun = Said::Begun(50_000, here());

@@ -141,15 +141,19 @@ fn unix_line(out: &mut Vec<u8>, (id, socket): (u64, &Socket)) {
 /// A list, as it reads now.
 pub fn list(c: &mut Caller, which: List) -> Result<Vec<u8>> {
     let payer = c.process().payer;
-    let is_in = |(_, socket): &(u64, &Socket)| which.has(socket) && socket.payer() == payer;
-    let count = c.s.sockets.all().filter(is_in).count();
+    let system = &*c.s;
+    // What stands for another machine is nobody's.
+    let is_in = |(id, socket): &(u64, &Socket)| {
+        which.has(socket) && socket.payer() == payer && !system.is_far(*id)
+    };
+    let count = system.sockets.all().filter(is_in).count();
     c.h.room((LINE * (count + 1)) as u64)?;
     let mut out = Vec::with_capacity(LINE * (count + 1));
     out.extend_from_slice(which.head().as_bytes());
     out.push(b'\n');
     let mut text = String::with_capacity(LINE);
     let mut at = 0;
-    for (id, socket) in c.s.sockets.all().filter(is_in) {
+    for (id, socket) in system.sockets.all().filter(is_in) {
         if which == List::Unix {
             unix_line(&mut out, (id, socket));
             continue;

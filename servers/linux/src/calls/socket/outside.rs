@@ -85,6 +85,19 @@ pub(super) fn listen(c: &mut Caller, id: u64) -> Result<()> {
             c.s.begin_listen(id)?;
             asked(id)
         }
+        // One that has failed is begun anew, with the port that the socket has.
+        None => match find(c, id)?.name {
+            Some(Name::Port(own, port)) if !is_loopback(own) => {
+                let style = find(c, id)?.style;
+                if c.s.is_linked(style, port) {
+                    return Ok(());
+                }
+                c.s.socket(id)?.any_port = false;
+                c.s.begin_bind(id, port)?;
+                asked(id)
+            }
+            _ => Ok(()),
+        },
         Some(Stage::Asked) => asked(id),
         Some(Stage::Failed(_)) => failure(c, id),
         // It can be reached over the loopback only.
@@ -165,5 +178,13 @@ pub(super) fn reach(c: &mut Caller, id: u64, to: u128) -> Result<u128> {
         let port = c.s.link_port(id).unwrap_or(0);
         c.s.name_socket(id, Name::Port(any, port))?;
     }
-    here.way(to).ok_or_else(|| ENETUNREACH.into())
+    match here.way(to) {
+        Some(own) => Ok(own),
+        // The machine may have got its addresses since.
+        None if c.p.task.wait.is_none() => {
+            c.s.look_again(id);
+            asked(id)
+        }
+        None => Err(ENETUNREACH.into()),
+    }
 }
