@@ -34,8 +34,8 @@ pub fn run_but(name: &str, spared: Pid, seed: u64, kills: u64, pause: u64) {
     go(name, spared, seed, kills, pause, 0);
 }
 
-/// The same, but that before every second kill it waits until something was [`served`]: a driver that takes longer to begin than
-/// `pause` would be killed while it begins only, when its device does nothing yet.
+/// The same, but that before every second kill it waits until something was [`served`]: a driver that takes longer to begin
+/// than `pause` would be killed while it begins only, when its device does nothing yet.
 pub fn run_at_work(name: &str, seed: u64, kills: u64, pause: u64) {
     go(name, 0, seed, kills, pause, PATIENCE);
 }
