@@ -235,8 +235,8 @@ impl Honest {
         let ask = || {
             let mut card = SoundClient::open_known(&*rt::names::lookup("sound")?)?;
             let early = card.played();
-            match card.begin(8000, 1, Format::U8) {
-                Ok(()) => Ok((early, card.write(&[128; 64])? == 64)),
+            match card.begin(8000, 1, Format::S16) {
+                Ok(()) => Ok((early, card.write(&[0; 64])? == 64)),
                 Err(Error::Exists) => Ok((early, true)),
                 Err(error) => Err(error),
             }

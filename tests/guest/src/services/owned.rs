@@ -166,11 +166,11 @@ fn endless(service: &'static str) -> Result<bool, Error> {
         // It has the card from then on, and waits for the end of what it plays, over and over.
         "sound" => never(|| {
             let mut card = SoundClient::open_known(&*with_power("sound")?)?;
-            while card.begin(4000, 1, Format::U8) == Err(Error::Exists) {
+            while card.begin(4000, 1, Format::S16) == Err(Error::Exists) {
                 rt::time::sleep(LOOK);
             }
             loop {
-                while card.write(&[128; 4096])? > 0 {}
+                while card.write(&[0; 4096])? > 0 {}
                 card.drain()?;
             }
         }),
