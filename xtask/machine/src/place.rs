@@ -96,7 +96,7 @@ pub(crate) fn stray(line: &str) -> Option<(&str, u64)> {
     // A program is known by its command line.
     let who = who.strip_prefix("the machine panicked: ").unwrap_or(who);
     let program = who.split(' ').next()?.rsplit('/').next()?;
-    let inside = at >= START && at < USER_END;
+    let inside = (START..USER_END).contains(&at);
     let address = (at & (SIZE - 1)).checked_sub(PROGRAM_BASE)?;
     inside.then_some((program, address))
 }
