@@ -118,3 +118,20 @@ pub fn redirection(site: u64, entry: u64) -> Option<[u8; SITE_SIZE]> {
     let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
     Some([0xe8, a, b, c, d])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{clean_fpu, FPU_BYTES};
+
+    #[test]
+    fn what_the_layout_of_the_fpu_reserves_is_cleared() {
+        let mut fpu = [0xff; FPU_BYTES];
+        clean_fpu(&mut fpu, 0xffff);
+        assert_eq!(fpu[24..32], [0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0]);
+        let seen = (fpu[32], fpu[42], fpu[160], fpu[415], fpu[416], fpu[5]);
+        assert_eq!(seen, (255, 0, 255, 255, 0, 0));
+        let again = fpu;
+        clean_fpu(&mut fpu, 0xffff);
+        assert_eq!(fpu, again);
+    }
+}
