@@ -4,7 +4,7 @@ use super::counters::{Counters, Outcome};
 use super::error;
 use super::pending::{PendingCall, WAYS};
 use super::references::{SilentKeeper, SILENT_BYTES};
-use super::table::{Request, Service, Writer, SERVICES};
+use super::table::{place_of, Given, Kind, Request, Service, Writer, MOST_KINDS, SERVICES};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -17,8 +17,8 @@ use rt::sys::{self, IpcRegs};
 const MOST_STUCK: usize = 3;
 /// Most threads that a client loses for ever.
 const MOST_LOST: u32 = 6;
-/// Most references kept that one service has handed out.
-const MOST_GIVEN: usize = 12;
+/// Most references of a kind kept that one service has handed out.
+const MOST_GIVEN: usize = 6;
 
 /// A hostile client.
 pub struct Client {
@@ -33,6 +33,16 @@ pub struct Client {
     answer: Vec<u8>,
     pending: Vec<PendingCall>,
     lost: u32,
+}
+
+/// A request as it is sent.
+struct Sent {
+    to: Ref,
+    message: Vec<u8>,
+    /// How many references go with it.
+    refs: usize,
+    /// The place of its method, if nothing is wrong with it and it goes to where that is asked.
+    place: Option<usize>,
 }
 
 /// Calls that a server's port refuses, or that are about something else.
@@ -72,42 +82,55 @@ impl Client {
         let (service, ref port) = self.ports[self.writer.random.below(count) as usize];
         let port = **port;
         let request = (SERVICES[service].write)(&mut self.writer, service);
-        let waits = request.waits;
-        let Some((to, message, refs)) = self.spoil(service, port, request) else {
+        let (waits, gives) = (request.waits, request.gives);
+        let Some(Sent {
+            to,
+            message,
+            refs,
+            place,
+        }) = self.spoil(service, port, request)
+        else {
             return;
         };
         if waits {
+            if let Some(place) = place {
+                self.counters.answered(place);
+            }
             return self.hold(service, &to, &message, refs, true);
         }
         let again = if self.writer.chance(10) { 3 } else { 1 };
         for _ in 0..again {
-            match self.writer.random.below(100) {
-                0 => self.hold(service, &to, &message, refs, false),
-                1 => self.other_call(service, &to, &message),
-                _ => self.ask(service, &to, &message, refs),
+            let (code, came) = match self.writer.random.below(100) {
+                0 => {
+                    self.hold(service, &to, &message, refs, false);
+                    continue;
+                }
+                1 => (self.other_call(&to, &message), 0),
+                _ => self.ask(&to, &message, refs),
+            };
+            if let Some(place) = place.filter(|_| code == Code::Ok) {
+                self.counters.answered(place);
             }
+            self.look(service, code, came, gives);
         }
     }
 
-    /// To whom it goes, its bytes and how many references (in `out`), with something wrong at times.
-    fn spoil(
-        &mut self,
-        service: usize,
-        port: RefAt,
-        request: Request,
-    ) -> Option<(Ref, Vec<u8>, usize)> {
+    /// To whom it goes, its bytes and its references (in `out`), with something wrong at times.
+    fn spoil(&mut self, service: usize, port: RefAt, request: Request) -> Option<Sent> {
         let w = &mut self.writer;
         // By a name comes anybody's port: nobody knows whether it answers.
         let handed = match SERVICES[service].answers {
             true => w.given[service].len() as u64,
             false => 0,
         };
-        let to = if w.chance(3) {
-            *self.ports[w.random.below(self.ports.len() as u64) as usize].1
+        let (to, mut right) = if w.chance(3) {
+            let other = w.random.below(self.ports.len() as u64) as usize;
+            (*self.ports[other].1, false)
         } else if (request.given || w.chance(3)) && handed > 0 {
-            *w.given[service][w.random.below(handed) as usize]
+            let (port, kind) = w.given_of(service, request.kind)?;
+            (port, kind == request.kind)
         } else {
-            port
+            (port, !request.given)
         };
         let mut refs = request.refs.clone();
         if w.chance(10) {
@@ -117,6 +140,7 @@ impl Client {
             }
         }
         refs.truncate(MAX_LIST_REFS as usize);
+        right &= refs.len() == request.refs.len();
         let words = request.header.len() as u64;
         let mut message = request.message();
         let places = places(&message);
@@ -136,7 +160,8 @@ impl Client {
             4 => message.resize(w.random.below(SERVICES[service].most) as usize, 0xff),
             _ => {}
         }
-        if SERVICES[service].name == "console" && waits(&message) {
+        right &= message == request.message();
+        if SERVICES[service].name == "console" && waits(&message) && !request.waits {
             // Its own thread would wait for input that never comes: others do that.
             return None;
         }
@@ -150,7 +175,13 @@ impl Client {
                 let _ = self.out.get(n).clear();
             }
         }
-        Some((to.copy().ok()?, message, refs.len()))
+        let place = place_of(service, request.kind, request.method);
+        Some(Sent {
+            to: to.copy().ok()?,
+            message,
+            refs: refs.len(),
+            place: place.filter(|_| right),
+        })
     }
 
     /// The registers of a call that sends this, with so many references of the list `out`.
@@ -163,10 +194,10 @@ impl Client {
         })
     }
 
-    /// Asks as others do.
-    fn ask(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize) {
+    /// Asks as others do: the code of the call, and how many references came. The answer is kept.
+    fn ask(&mut self, to: &RefAt, message: &[u8], refs: usize) -> (Code, usize) {
         if refs == 0 && message.len() as u64 <= MAX_SHORT && self.writer.chance(50) {
-            return self.ask_short(service, to, message);
+            return (self.ask_short(to, message), 0);
         }
         let room = match self.writer.random.below(20) {
             0 => 0,
@@ -201,14 +232,11 @@ impl Client {
         // SAFETY: the kernel has written so many bytes.
         unsafe { self.answer.set_len(received) };
         let left = (regs.left().refs & MAX_LIST_REFS) as usize;
-        let refs = (MAX_LIST_REFS as usize).saturating_sub(left);
-        let answer = core::mem::take(&mut self.answer);
-        self.look(service, code, &answer, refs);
-        self.answer = answer;
+        (code, (MAX_LIST_REFS as usize).saturating_sub(left))
     }
 
     /// Asks by a register message.
-    fn ask_short(&mut self, service: usize, to: &RefAt, message: &[u8]) {
+    fn ask_short(&mut self, to: &RefAt, message: &[u8]) -> Code {
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(message.chunks(8)) {
             let mut eight = [0; 8];
@@ -218,16 +246,17 @@ impl Client {
         let mut regs = IpcRegs::to(to.handle()).sending_words(words, message.len());
         // SAFETY: a register message without references touches no memory.
         let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
-        let mut answer = Vec::with_capacity(64);
+        self.answer.clear();
         for word in regs.short_words() {
-            answer.extend_from_slice(&word.to_le_bytes());
+            self.answer.extend_from_slice(&word.to_le_bytes());
         }
-        answer.truncate(regs.short_len());
-        self.look(service, code, &answer, 0);
+        self.answer.truncate(regs.short_len());
+        code
     }
 
     /// Keeps the number of a file, if the answer is that of one that was opened.
-    fn learn(&mut self, service: usize, answer: &[u8]) {
+    fn learn(&mut self, service: usize) {
+        let answer = &self.answer;
         let Some(bytes) = answer.get(8..16).filter(|_| answer.len() >= 32) else {
             return;
         };
@@ -239,9 +268,9 @@ impl Client {
         opened.insert(at as usize, u64::from_le_bytes(number));
     }
 
-    /// What came back: counted, and kept to ask on.
-    fn look(&mut self, service: usize, code: Code, answer: &[u8], refs: usize) {
-        let outcome = match (code, answer) {
+    /// What came back: counted, and kept to ask on, as what it is meant to be.
+    fn look(&mut self, service: usize, code: Code, refs: usize, gives: [Kind; MOST_KINDS]) {
+        let outcome = match (code, &self.answer[..]) {
             (Code::Ok, [0, 0, 0, 0, 0, 0, 0, 0, ..]) => Outcome::Done,
             (Code::Ok, _) => Outcome::Refused,
             _ => Outcome::Code,
@@ -251,7 +280,7 @@ impl Client {
             return;
         }
         if SERVICES[service].place.is_some() {
-            self.learn(service, answer);
+            self.learn(service);
         }
         for n in 0..refs {
             let Ok(copy) = self.into.get(n).copy() else {
@@ -263,22 +292,33 @@ impl Client {
                     w.pool.keep(&mut w.random, copy);
                 }
             }
+            let one = Given {
+                port: copy,
+                kind: gives.get(n).copied().unwrap_or_default(),
+            };
+            // Those of a kind take the places of such: what comes rarely stays.
             let given = &mut w.given[service];
-            if given.len() < MOST_GIVEN {
-                given.push(copy);
-            } else {
-                given[w.random.below(MOST_GIVEN as u64) as usize] = copy;
+            let which = w.random.below(MOST_GIVEN as u64) as usize;
+            let such = given.iter().filter(|other| other.kind == one.kind);
+            if such.count() < MOST_GIVEN {
+                given.push(one);
+                continue;
+            }
+            let mut such = given.iter_mut().filter(|other| other.kind == one.kind);
+            if let Some(place) = such.nth(which) {
+                *place = one;
             }
         }
     }
 
     /// Another call than those that servers take.
-    fn other_call(&mut self, service: usize, to: &RefAt, message: &[u8]) {
+    fn other_call(&mut self, to: &RefAt, message: &[u8]) -> Code {
         let mut regs = self.regs(to, message, 0);
         let call = OTHER_CALLS[self.writer.random.below(OTHER_CALLS.len() as u64) as usize];
         // SAFETY: what is sent is only read.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        self.look(service, code, &[], 0);
+        self.answer.clear();
+        code
     }
 
     /// A request that a thread of its own makes: one that may be answered late, or one that it cannot end, or whose

@@ -1,6 +1,6 @@
 //! What hostile clients count, in memory that they share with the warden: whatever kills them, it is there.
 
-use super::table::SERVICES;
+use super::table::{REACHED_METHODS, SERVICES};
 use abi::access::{READ, WRITE};
 use abi::PAGE_SIZE;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,11 @@ const ROWS: usize = OTHER + 1;
 /// How many outcomes there are.
 pub const OUTCOMES: usize = 4;
 
-/// Counters, one for each row and outcome.
+/// Where the counters of methods begin.
+const METHODS: usize = ROWS * OUTCOMES;
+const _: () = assert!((METHODS + REACHED_METHODS) * 8 <= PAGE_SIZE as usize);
+
+/// Counters, one for each row and outcome, and one for each method.
 pub struct Counters {
     window: Window,
     segment: Option<Segment>,
@@ -68,9 +72,25 @@ impl Counters {
     }
 
     fn cell(&self, service: usize, outcome: Outcome) -> &AtomicU64 {
-        let index = (service % ROWS * OUTCOMES + outcome as usize) as u64;
+        self.at_index(service % ROWS * OUTCOMES + outcome as usize)
+    }
+
+    fn at_index(&self, index: usize) -> &AtomicU64 {
+        let index = (index % (METHODS + REACHED_METHODS)) as u64;
         // SAFETY: within the page of the window, aligned, and everybody uses it as an atomic.
         unsafe { &*((self.window.address() + index * 8) as *const AtomicU64) }
+    }
+
+    /// Counts one more request with nothing wrong of the method with this place ([`super::table::place_of`]) that was answered,
+    /// whatever the answer, or may be answered late.
+    pub fn answered(&self, method: usize) {
+        self.at_index(METHODS + method).fetch_add(1, Relaxed);
+    }
+
+    /// How many of these there were.
+    #[must_use]
+    pub fn answers(&self, method: usize) -> u64 {
+        self.at_index(METHODS + method).load(Relaxed)
     }
 
     /// Counts one more.

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use interface::wire::{self, Shape};
 use proto::Error;
+use rt::memory::Segment;
 use rt::obj::{Ref, RefAt};
 use services::block::BlockClient;
 use services::checkpoint::{self, CheckpointClient};
@@ -16,7 +17,9 @@ use services::device::DevicesClient;
 use services::entropy::EntropyClient;
 use services::fs::{self, FilesClient, Flags};
 use services::link::{self, LinkClient};
-use services::memory::{AccountClient, MemorySupervisorClient, SegmentClient};
+use services::memory::{
+    AccountClient, AccountControlClient, MemorySupervisorClient, SegmentClient, SupplierClient,
+};
 use services::names::{NamesClient, RESERVED};
 use services::net::{self, NetworkClient};
 use services::process::{
@@ -25,6 +28,35 @@ use services::process::{
 use services::random::RandomClient;
 use services::sound::SoundClient;
 use services::system::SystemClient;
+
+/// The number of a method of an interface, by its name.
+macro_rules! method {
+    ($interface:ident, $name:literal) => {
+        const { wire::numbered($interface::METHODS, $name) }
+    };
+}
+
+/// An interface, by its client.
+macro_rules! of {
+    ($client:ident) => {
+        Interface {
+            name: stringify!($client),
+            id: $client::ID,
+            methods: $client::METHODS,
+        }
+    };
+}
+
+/// An interface.
+#[derive(Clone, Copy)]
+pub struct Interface {
+    /// The name of its client.
+    pub name: &'static str,
+    /// Its id.
+    pub id: u64,
+    /// Its methods, in their order.
+    pub methods: &'static [Shape],
+}
 
 /// A service.
 pub struct Service {
@@ -63,27 +95,27 @@ pub const SERVICES: [Service; 15] = [
     service(
         "random",
         || lookup("random"),
-        |w, own| w.session(own, RandomClient::ID, RandomClient::METHODS),
+        |w, own| w.session(own, &of!(RandomClient)),
     ),
     service(
         "device",
         || lookup("device"),
-        |w, own| w.session(own, DevicesClient::ID, DevicesClient::METHODS),
+        |w, own| w.session(own, &of!(DevicesClient)),
     ),
     service(
         "net",
         || lookup("net"),
-        |w, own| w.session(own, NetworkClient::ID, NetworkClient::METHODS),
+        |w, own| w.session(own, &of!(NetworkClient)),
     ),
     service(
         "link",
         || with_power("link"),
-        |w, own| w.session(own, LinkClient::ID, LinkClient::METHODS),
+        |w, own| w.session(own, &of!(LinkClient)),
     ),
     service(
         "entropy",
         || with_power("entropy"),
-        |w, own| w.session(own, EntropyClient::ID, EntropyClient::METHODS),
+        |w, own| w.session(own, &of!(EntropyClient)),
     ),
     Service {
         place: Some(PLACE_ON_DISK),
@@ -92,30 +124,92 @@ pub const SERVICES: [Service; 15] = [
     service(
         "disk",
         || with_power("disk"),
-        |w, own| w.session(own, BlockClient::ID, BlockClient::METHODS),
+        |w, own| w.session(own, &of!(BlockClient)),
     ),
     service(
         "sound",
         || lookup("sound"),
-        |w, own| w.session(own, SoundClient::ID, SoundClient::METHODS),
+        |w, own| w.session(own, &of!(SoundClient)),
     ),
 ];
-
-/// The number of a method of an interface, by its name.
-macro_rules! method {
-    ($interface:ident, $name:literal) => {
-        const { wire::numbered($interface::METHODS, $name) }
-    };
-}
 
 /// What takes a segment as a reference.
 const COPY: u16 = wire::numbered(AccountClient::METHODS, "copy");
 
 /// Where some stand among them.
 const MEMORY: usize = 0;
+const NAMES: usize = 1;
 const NATIVE: usize = 2;
 const LINUX: usize = 3;
+const FS: usize = 4;
+const CONSOLE: usize = 5;
 const CHECKPOINT: usize = 6;
+const RANDOM: usize = 7;
+const NET: usize = 9;
+const LINK: usize = 10;
+const EXT4: usize = 12;
+const DISK: usize = 13;
+
+/// Interfaces that hostile clients of these services reach. No method of them may be left out: the warden says which were never answered.
+pub const REACHED: [(usize, Interface); 18] = [
+    (MEMORY, of!(AccountClient)),
+    (MEMORY, of!(SegmentClient)),
+    (NAMES, of!(NamesClient)),
+    (NATIVE, of!(ProcessesClient)),
+    (NATIVE, of!(ProcessClient)),
+    (NATIVE, of!(DebugClient)),
+    (NATIVE, of!(SupplierClient)),
+    (LINUX, of!(ProcessesClient)),
+    (LINUX, of!(ProcessClient)),
+    (LINUX, of!(DebugClient)),
+    (FS, of!(FilesClient)),
+    (CONSOLE, of!(ConsoleClient)),
+    (CHECKPOINT, of!(CheckpointClient)),
+    (RANDOM, of!(RandomClient)),
+    (NET, of!(NetworkClient)),
+    (LINK, of!(LinkClient)),
+    (EXT4, of!(FilesClient)),
+    (DISK, of!(BlockClient)),
+];
+
+/// How many methods all of these have.
+pub const REACHED_METHODS: usize = before(REACHED.len());
+
+/// How many methods those before this one have.
+const fn before(which: usize) -> usize {
+    let (mut at, mut methods) = (0, 0);
+    while at < which {
+        methods += REACHED[at].1.methods.len();
+        at += 1;
+    }
+    methods
+}
+
+/// The place of a method of an interface of this service among all that are reached.
+#[must_use]
+pub fn place_of(service: usize, kind: u64, method: u16) -> Option<usize> {
+    let is_it = |(of, interface): &(usize, Interface)| *of == service && interface.id == kind;
+    let which = REACHED.iter().position(is_it)?;
+    let method = usize::from(method).checked_sub(1)?;
+    (method < REACHED[which].1.methods.len()).then(|| before(which) + method)
+}
+
+/// The names of the methods of a service for which this is so, by their places.
+#[must_use]
+pub fn methods_of(service: usize, is: impl Fn(usize) -> bool) -> Vec<String> {
+    let mut names = Vec::new();
+    for (which, (_, interface)) in REACHED.iter().enumerate() {
+        if REACHED[which].0 != service {
+            continue;
+        }
+        for (n, shape) in interface.methods.iter().enumerate() {
+            if is(before(which) + n) {
+                names.push(format!("{}::{}", interface.name, shape.name));
+            }
+        }
+    }
+    names
+}
 
 /// The service with this name.
 #[must_use]
@@ -162,6 +256,30 @@ const fn service(
     }
 }
 
+/// What the first references of an answer are.
+fn gives(kinds: &[Kind]) -> [Kind; MOST_KINDS] {
+    let mut all = [ANY; MOST_KINDS];
+    all[..kinds.len()].copy_from_slice(kinds);
+    all
+}
+
+/// Whether requests of this interface have its id in place of a number.
+fn is_shared(id: Kind) -> bool {
+    matches!(
+        id,
+        NamesClient::ID
+            | SegmentClient::ID
+            | SupplierClient::ID
+            | SupervisorClient::ID
+            | MemorySupervisorClient::ID
+    )
+}
+
+/// Where this chunk of a segment begins.
+const fn offset_of_chunk(number: u64) -> u64 {
+    number << 16
+}
+
 fn copy(reference: RefAt) -> Result<Ref, Error> {
     reference.copy().map_err(rt::error_of)
 }
@@ -175,10 +293,34 @@ pub const PROGRAM: &str = "/test/services";
 /// Its argument.
 pub const IDLE: &str = "idle";
 
+/// What a reference is that a service has handed out: the id of the interface that is asked there, or one of these.
+pub type Kind = u64;
+/// Nothing is known of it.
+const ANY: Kind = 0;
+/// The control port of a process.
+const CONTROL_PORT: Kind = 1;
+
+/// Most references of which it is said what they are.
+pub const MOST_KINDS: usize = 5;
+
+/// A reference that a service has handed out.
+pub struct Given {
+    /// The reference.
+    pub port: Ref,
+    /// What it is.
+    pub kind: Kind,
+}
+
 /// A request before it is spoilt.
 pub struct Request {
     /// To a port that the service has handed out, if there is one.
     pub given: bool,
+    /// What it is meant to go to.
+    pub kind: Kind,
+    /// Its method; 0 at a door.
+    pub method: u16,
+    /// What the references are that come with an answer.
+    pub gives: [Kind; MOST_KINDS],
     /// It may be answered late or never, and is for a thread of its own.
     pub waits: bool,
     /// Its words.
@@ -203,9 +345,20 @@ pub struct Writer {
     /// References of every kind.
     pub pool: ReferencePool,
     /// References that each service has handed out.
-    pub given: [Vec<Ref>; SERVICES.len()],
+    pub given: [Vec<Given>; SERVICES.len()],
     /// Numbers of what each service has opened for it.
     pub opened: [Vec<u64>; SERVICES.len()],
+    /// A segment whose pages are all there, and its number, as far as there is memory.
+    source: Option<(Segment, u32)>,
+}
+
+/// The first chunk of a segment, from which chunks are supplied.
+fn source() -> Result<(Segment, u32), Error> {
+    const CHUNK: u64 = 1 << 16;
+    let segment = rt::memory::create(CHUNK)?;
+    let number = SegmentClient::at(*segment.control).number()?;
+    segment.populate(0, CHUNK)?;
+    Ok((segment, number))
 }
 
 impl Writer {
@@ -216,6 +369,7 @@ impl Writer {
             pool: ReferencePool::new(silent)?,
             given: Default::default(),
             opened: Default::default(),
+            source: source().ok(),
         })
     }
 
@@ -274,13 +428,33 @@ impl Writer {
         }
     }
 
-    /// A reference that the service with this index has handed out, or another.
-    fn handed(&mut self, service: usize) -> RefAt {
-        let count = self.given[service].len() as u64;
-        if count == 0 || self.chance(10) {
+    /// A reference of this kind that the service with this index has handed out, or another.
+    fn handed(&mut self, service: usize, kind: Kind) -> RefAt {
+        if self.chance(10) {
             return self.pool.any(&mut self.random);
         }
-        *self.given[service][self.random.below(count) as usize]
+        match self.given_of(service, kind) {
+            Some((port, _)) => port,
+            None => self.pool.any(&mut self.random),
+        }
+    }
+
+    /// One of the references that this service has handed out, mostly of this kind if there is one, and its kind.
+    pub fn given_of(&mut self, service: usize, kind: Kind) -> Option<(RefAt, Kind)> {
+        let only = self.chance(85) && self.has(service, kind);
+        let fits = |given: &&Given| !only || given.kind == kind;
+        let count = self.given[service].iter().filter(fits).count() as u64;
+        let which = match count {
+            0 => return None,
+            count => self.random.below(count) as usize,
+        };
+        let given = self.given[service].iter().filter(fits).nth(which)?;
+        Some((*given.port, given.kind))
+    }
+
+    /// Whether the service has handed out something of this kind.
+    fn has(&self, service: usize, kind: Kind) -> bool {
+        self.given[service].iter().any(|given| given.kind == kind)
     }
 
     fn text(&mut self, most: u64) -> String {
@@ -289,68 +463,128 @@ impl Writer {
     }
 
     fn memory(&mut self) -> Request {
-        let (offset, size) = (self.number(), self.number());
-        let segment = self.handed(MEMORY);
-        let (account, method, arguments): (bool, u16, &[u64]) = match self.random.below(22) {
-            0..=2 => (
-                true,
-                method!(AccountClient, "create"),
-                &[size & !4095 & 0xf_ffff],
-            ),
-            3 => (true, method!(AccountClient, "create"), &[size]),
-            4 => (true, COPY, &[]),
+        match self.random.below(23) {
+            // What the port of the process must not be able to ask.
+            0 => Request {
+                given: false,
+                ..self.any(MEMORY, &of!(MemorySupervisorClient))
+            },
+            1..=8 => self.account(),
+            _ => Request {
+                given: true,
+                ..self.segment(MEMORY)
+            },
+        }
+    }
+
+    fn account(&mut self) -> Request {
+        let size = self.number();
+        let segment = self.handed(MEMORY, SegmentClient::ID);
+        let (method, arguments): (u16, &[u64]) = match self.random.below(8) {
+            0..=2 => (method!(AccountClient, "create"), &[size & !4095 & 0xf_ffff]),
+            3 => (method!(AccountClient, "create"), &[size]),
+            4 => (COPY, &[]),
             5 if self.chance(50) => {
                 let size = (1 + self.random.below(64)) << 20;
-                (true, method!(AccountClient, "reserve"), &[size])
+                (method!(AccountClient, "reserve"), &[size])
             }
-            5 => (true, method!(AccountClient, "reserve"), &[size]),
-            6 => (true, method!(AccountClient, "usage"), &[]),
-            7 => (false, method!(SegmentClient, "number"), &[]),
-            8 => (false, method!(SegmentClient, "copy_on"), &[]),
-            9 => (false, method!(SegmentClient, "release"), &[]),
-            10 => (false, method!(SegmentClient, "is_intact"), &[]),
-            11 => (false, method!(SegmentClient, "present_from"), &[offset]),
-            12 => (false, method!(SegmentClient, "objects_from"), &[offset]),
-            13 => (
-                false,
-                method!(SegmentClient, "discard"),
-                &[offset & !4095, size & !4095],
-            ),
-            14 => (false, method!(SegmentClient, "discard"), &[offset, size]),
-            15 | 16 => (
-                false,
-                method!(SegmentClient, "populate"),
-                &[offset & 0xffff, size & 0xfff],
-            ),
-            17 => (false, method!(SegmentClient, "populate"), &[offset, size]),
-            18 => (false, method!(SegmentClient, "usage"), &[]),
-            19 | 20 => (false, method!(SegmentClient, "destroy"), &[]),
-            // What the port of the process must not be able to ask.
+            5 => (method!(AccountClient, "reserve"), &[size]),
+            6 => (method!(AccountClient, "usage"), &[]),
             _ => {
-                let method = method!(MemorySupervisorClient, "create_account");
-                let head = wire::head(method, MemorySupervisorClient::ID);
                 return Request {
                     given: false,
-                    ..self.asked_with(head, &[offset, size, 5], None)
-                };
+                    ..self.own_account(&of!(AccountClient))
+                }
             }
         };
-        if !account {
-            return Request {
-                given: true,
-                ..self.shared(SegmentClient::ID, method, arguments, None)
-            };
-        }
         // Its own requests have other numbers: this program goes on with its account.
         let number = self.number() | 1 << 47;
+        let head = wire::head(method, number);
         let mut request = Request {
             given: false,
-            ..self.asked_with(wire::head(method, number), arguments, None)
+            gives: gives(&[ANY, SegmentClient::ID]),
+            ..self.asked_with((AccountClient::ID, method), head, arguments, None)
         };
         if method == COPY {
             request.refs.push(segment);
         }
         request
+    }
+
+    /// Any request to an account that this program goes on to use.
+    fn own_account(&mut self, of: &Interface) -> Request {
+        let mut request = self.any(MEMORY, of);
+        request.header[7] |= 0x80;
+        request
+    }
+
+    /// To a segment that this service has handed out.
+    fn segment(&mut self, service: usize) -> Request {
+        let (offset, size) = (self.number(), self.number());
+        let (method, arguments): (u16, &[u64]) = match self.random.below(15) {
+            0 => (method!(SegmentClient, "number"), &[]),
+            1 => (method!(SegmentClient, "copy_on"), &[]),
+            2 => (method!(SegmentClient, "release"), &[]),
+            3 => (method!(SegmentClient, "is_intact"), &[]),
+            4 => (method!(SegmentClient, "present_from"), &[offset]),
+            5 => (method!(SegmentClient, "objects_from"), &[offset]),
+            6 => (
+                method!(SegmentClient, "discard"),
+                &[offset & !4095, size & !4095],
+            ),
+            7 => (method!(SegmentClient, "discard"), &[offset, size]),
+            8 | 9 => (
+                method!(SegmentClient, "populate"),
+                &[offset & 0xffff, size & 0xfff],
+            ),
+            10 => (method!(SegmentClient, "populate"), &[offset, size]),
+            11 => (method!(SegmentClient, "usage"), &[]),
+            12 | 13 => (method!(SegmentClient, "destroy"), &[]),
+            _ => return self.any(service, &of!(SegmentClient)),
+        };
+        self.shared(SegmentClient::ID, method, arguments, None)
+    }
+
+    /// To the supplier of a segment that this manager has handed out.
+    fn supplier(&mut self, service: usize) -> Request {
+        let chunk = (offset_of_chunk(self.random.below(64)), 1 << 16);
+        let (offset, size) = match self.chance(80) {
+            true => chunk,
+            false => (self.number(), self.number()),
+        };
+        let number = match &self.source {
+            Some((_, number)) if self.random.below(100) < 80 => u64::from(*number),
+            _ => self.number(),
+        };
+        let control = self.source.as_ref().map(|(source, _)| *source.control);
+        let control = control.unwrap_or(rt::start::memory());
+        match self.random.below(8) {
+            0..=2 => {
+                let most = offset_of_chunk(1 + self.random.below(8));
+                let owed = [offset, if size == 1 << 16 { most } else { size }];
+                self.shared(
+                    SupplierClient::ID,
+                    method!(SupplierClient, "owe"),
+                    &owed,
+                    None,
+                )
+            }
+            3..=5 => {
+                let pages = [0, 4096, 1 << 16][self.random.below(3) as usize];
+                let come = [offset, if size == 1 << 16 { pages } else { size }, number];
+                let method = method!(SupplierClient, "supply");
+                let mut request = self.shared(SupplierClient::ID, method, &come, None);
+                request.refs.push(self.reference(control));
+                request
+            }
+            6 => self.shared(
+                SupplierClient::ID,
+                method!(SupplierClient, "left"),
+                &[],
+                None,
+            ),
+            _ => self.any(service, &of!(SupplierClient)),
+        }
     }
 
     fn names(&mut self) -> Request {
@@ -361,20 +595,25 @@ impl Writer {
         };
         let port = self.reference(rt::start::memory());
         let control = self.reference(rt::start::memory());
-        // In the order of the trait.
-        let (method, status, refs): (u16, Option<u64>, &[RefAt]) = match self.random.below(200) {
-            0 => (1, Some(self.random.below(256)), &[]),
-            1..=19 => return self.door(&[SystemClient::ID]),
-            20..=29 => (5, None, &[port]),
-            30..=110 => (2, None, &[]),
-            111..=130 => (4, None, &[port, control]),
-            131..=135 => (6, None, &[]),
-            136..=145 => (7, None, &[]),
-            _ => (3, None, &[port]),
+        let status = [self.random.below(256)];
+        let (method, status, refs): (u16, &[u64], &[RefAt]) = match self.random.below(200) {
+            0 => (method!(NamesClient, "exit"), &status, &[]),
+            1..=16 => return self.door(&[SystemClient::ID]),
+            17..=19 => return self.any(NAMES, &of!(NamesClient)),
+            20..=29 => (method!(NamesClient, "job"), &[], &[port]),
+            30..=110 => (method!(NamesClient, "lookup"), &[], &[]),
+            111..=130 => (method!(NamesClient, "register_with"), &[], &[port, control]),
+            131..=135 => (method!(NamesClient, "date"), &[], &[]),
+            136..=145 => (method!(NamesClient, "control"), &[], &[]),
+            _ => (method!(NamesClient, "register"), &[], &[port]),
         };
-        let bytes = matches!(method, 2..=4 | 7).then(|| name.into());
-        let mut request = self.shared(NamesClient::ID, method, status.as_slice(), bytes);
+        let has_name = NamesClient::METHODS[usize::from(method) - 1]
+            .bytes
+            .is_some();
+        let bytes = has_name.then(|| name.into());
+        let mut request = self.shared(NamesClient::ID, method, status, bytes);
         request.refs = refs.to_vec();
+        request.waits = method == method!(NamesClient, "exit");
         request
     }
 
@@ -386,10 +625,13 @@ impl Writer {
         arguments: &[u64],
         bytes: Option<Vec<u8>>,
     ) -> Request {
-        let id = if self.chance(97) { id } else { self.number() };
+        let (id, kind) = match self.chance(97) {
+            true => (id, id),
+            false => (self.number(), ANY),
+        };
         Request {
             given: false,
-            ..self.asked_with(wire::head(method, id), arguments, bytes)
+            ..self.asked_with((kind, method), wire::head(method, id), arguments, bytes)
         }
     }
 
@@ -417,7 +659,7 @@ impl Writer {
     }
 
     /// What one can ask about a process, in a session.
-    fn control(&mut self) -> Request {
+    fn control(&mut self, service: usize) -> Request {
         let (offset, size) = (self.number(), self.number());
         let room = if self.chance(90) {
             ROOM as u64
@@ -427,10 +669,10 @@ impl Writer {
         let control = u64::from(self.chance(50));
         let (member, flag) = (self.random.below(3), u64::from(self.chance(50)));
         if self.chance(25) {
-            return self.debug();
+            return self.debug(service);
         }
         // What waits is for other threads.
-        let (method, arguments): (u16, Vec<u64>) = match self.random.below(32) {
+        let (method, arguments): (u16, Vec<u64>) = match self.random.below(34) {
             0 => (method!(ProcessClient, "status"), [].into()),
             1 => (method!(ProcessClient, "reap"), [].into()),
             2 => (method!(ProcessClient, "kill"), [].into()),
@@ -455,23 +697,36 @@ impl Writer {
                 method!(ProcessClient, "populate"),
                 [0, control, offset & 0xf_f000, size & 0xf000].into(),
             ),
-            27 => (method!(ProcessClient, "supplier"), [member].into()),
+            27 => (method!(ProcessClient, "supplier"), [0].into()),
+            28 => (method!(ProcessClient, "supplier"), [member].into()),
+            29 => return self.any(service, &of!(ProcessClient)),
             _ => {
                 let place = if self.chance(70) { 0 } else { offset };
                 let bytes = self.bytes(60_000);
                 let arguments = [place, size & 0x3_ffff, offset];
-                return self.asked(method!(ProcessClient, "rebuild"), &arguments, Some(bytes));
+                let method = method!(ProcessClient, "rebuild");
+                return self.asked((ProcessClient::ID, method), &arguments, Some(bytes));
             }
         };
-        self.asked(method, &arguments, None)
+        let gives = match method {
+            method if method == method!(ProcessClient, "copy") => {
+                gives(&[ANY, SegmentClient::ID, AccountControlClient::ID])
+            }
+            method if method == method!(ProcessClient, "supplier") => gives(&[SupplierClient::ID]),
+            _ => gives(&[]),
+        };
+        Request {
+            gives,
+            ..self.asked((ProcessClient::ID, method), &arguments, None)
+        }
     }
 
     /// What a debugger can ask.
-    fn debug(&mut self) -> Request {
+    fn debug(&mut self, service: usize) -> Request {
         let (offset, size) = (self.number(), self.number());
         let flag = u64::from(self.chance(50));
         let spot = self.one(&[0x10, u64::MAX, offset]);
-        let (method, arguments): (u16, Vec<u64>) = match self.random.below(16) {
+        let (method, arguments): (u16, Vec<u64>) = match self.random.below(17) {
             0 => (method!(DebugClient, "regions"), [].into()),
             1..=3 => (method!(DebugClient, "hold"), [].into()),
             4..=6 => (method!(DebugClient, "let_run"), [spot].into()),
@@ -489,18 +744,42 @@ impl Writer {
                 method!(DebugClient, "make_present"),
                 [offset & 0xf_f000, size & 0xf000].into(),
             ),
-            _ => (method!(DebugClient, "leave"), [].into()),
+            15 => (method!(DebugClient, "leave"), [].into()),
+            _ => return self.any(service, &of!(DebugClient)),
         };
-        self.asked(method, &arguments, None)
+        self.asked((DebugClient::ID, method), &arguments, None)
+    }
+
+    /// To what the memory server has given by this manager, if there is something.
+    fn of_memory(&mut self, service: usize) -> Option<Request> {
+        let kind = self.one(&[
+            SupplierClient::ID,
+            SupplierClient::ID,
+            SegmentClient::ID,
+            AccountControlClient::ID,
+            AccountClient::ID,
+        ]);
+        if !self.has(service, kind) {
+            return None;
+        }
+        let request = match kind {
+            SupplierClient::ID => self.supplier(service),
+            SegmentClient::ID => self.segment(service),
+            AccountClient::ID => self.any(service, &of!(AccountClient)),
+            _ => self.any(service, &of!(AccountControlClient)),
+        };
+        Some(Request {
+            given: true,
+            ..request
+        })
     }
 
     fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
         let own = self.reference(rt::start::names());
         let passed = self.pool.any(&mut self.random);
-        let knock = if self.given[service].is_empty() {
-            60
-        } else {
-            15
+        let knock = match self.has(service, ProcessesClient::ID) {
+            true => 15,
+            false => 60,
         };
         if self.chance(knock) {
             return self.door(&[ProcessesClient::ID]);
@@ -509,11 +788,17 @@ impl Writer {
             // A control port is a door too.
             return Request {
                 given: true,
+                kind: CONTROL_PORT,
                 ..self.door(&[ProcessClient::ID, DebugClient::ID])
             };
         }
+        if self.chance(15) {
+            if let Some(request) = self.of_memory(service) {
+                return request;
+            }
+        }
         // Starting a program is much work.
-        match self.random.below(60) {
+        let (method, refs, kinds): (u16, &[RefAt], &[Kind]) = match self.random.below(60) {
             0..=2 => {
                 let path = if self.chance(70) {
                     path.to_string()
@@ -522,26 +807,36 @@ impl Writer {
                 };
                 let program = Program { path, start };
                 let bytes = postcard::to_allocvec(&program).unwrap_or_default();
-                let mut request = self.asked(method!(ProcessesClient, "spawn"), &[], Some(bytes));
-                request.refs = [own, passed].to_vec();
-                request
+                let of = (ProcessesClient::ID, method!(ProcessesClient, "spawn"));
+                return Request {
+                    refs: [own, passed].to_vec(),
+                    gives: gives(&[CONTROL_PORT]),
+                    ..self.asked(of, &[], Some(bytes))
+                };
             }
-            3..=6 => Request {
-                refs: [own].to_vec(),
-                ..self.asked(method!(ProcessesClient, "adopt"), &[], None)
-            },
-            7 | 8 => {
-                let refs = [self.handed(service)].to_vec();
-                Request {
-                    refs,
-                    ..self.asked(method!(ProcessesClient, "verify"), &[], None)
+            3..=6 => (
+                method!(ProcessesClient, "adopt"),
+                &[own],
+                &[CONTROL_PORT, ANY, ANY, ANY, AccountClient::ID],
+            ),
+            7 => {
+                let control = self.handed(service, CONTROL_PORT);
+                (method!(ProcessesClient, "verify"), &[control], &[])
+            }
+            8 => (method!(ProcessesClient, "count_as_one"), &[], &[]),
+            9 => return self.any(service, &of!(ProcessesClient)),
+            10..=12 => {
+                return Request {
+                    given: false,
+                    ..self.any(service, &of!(SupervisorClient))
                 }
             }
-            9..=12 => {
-                let (method, number) = (self.one(&[1, 2]), self.random.below(20));
-                self.shared(SupervisorClient::ID, method, &[number, ROOM as u64], None)
-            }
-            _ => self.control(),
+            _ => return self.control(service),
+        };
+        Request {
+            refs: refs.to_vec(),
+            gives: gives(kinds),
+            ..self.asked((ProcessesClient::ID, method), &[], None)
         }
     }
 
@@ -591,27 +886,33 @@ impl Writer {
     /// Knocks at a door where there are sessions for this interface, if there is none yet, and at times.
     fn knock(&mut self, service: usize, id: u64) -> Option<Request> {
         // Most that can be asked is asked in a session.
-        let knock = match self.given[service].is_empty() {
-            true => 90,
-            false => 5,
+        let knock = match self.has(service, id) {
+            true => 5,
+            false => 90,
         };
         self.chance(knock).then(|| self.door(&[id]))
     }
 
     /// Any method of this interface, in a session with this service.
-    fn session(&mut self, service: usize, id: u64, methods: &[Shape]) -> Request {
-        if let Some(door) = self.knock(service, id) {
-            return door;
+    fn session(&mut self, service: usize, of: &Interface) -> Request {
+        match self.knock(service, of.id) {
+            Some(door) => door,
+            None => self.any(service, of),
         }
-        let method = self.random.below(methods.len() as u64) as usize;
-        let shape = &methods[method];
+    }
+
+    /// Any method of this interface, in the shape in which it is declared: so those come that nobody has thought of here.
+    fn any(&mut self, service: usize, of: &Interface) -> Request {
+        let method = self.random.below(of.methods.len() as u64) as usize;
+        let shape = &of.methods[method];
         let mut arguments: Vec<u64> = Vec::new();
         for word in shape.words {
-            arguments.push(self.word(word));
+            arguments.push(self.word(service, word));
         }
         if shape.room {
             arguments.push(if self.chance(90) { 4096 } else { self.number() });
         }
+        let most = SERVICES[service].most.min(60_000);
         let bytes = shape.bytes.map(|name| match (name, self.chance(70)) {
             // Sectors.
             ("data", true) => alloc::vec![0x5a; 512 * (1 + self.random.below(16)) as usize],
@@ -629,18 +930,31 @@ impl Writer {
             ("name", true) => self
                 .one(&["localhost", "10.0.3.1", "nobody.example", "..", ""])
                 .into(),
-            _ => self.bytes(60_000),
+            ("path" | "paths", _) => {
+                let place = SERVICES[service].place.unwrap_or(PLACE);
+                let one = self.path_in(place);
+                (one + &self.path_in(place)).into()
+            }
+            _ => self.bytes(most),
         });
         let refs = (0..shape.refs).map(|_| self.pool.any(&mut self.random));
+        let refs = refs.collect();
+        let method = 1 + method as u16;
+        // Those of a shared interface have its id in place of a number.
+        let number = match is_shared(of.id) {
+            true => of.id,
+            false => self.number(),
+        };
+        let head = wire::head(method, number);
         Request {
-            refs: refs.collect(),
+            refs,
             waits: shape.waits,
-            ..self.asked(1 + method as u16, &arguments, bytes)
+            ..self.asked_with((of.id, method), head, &arguments, bytes)
         }
     }
 
     /// An argument of this name: mostly one that could be meant.
-    fn word(&mut self, name: &str) -> u64 {
+    fn word(&mut self, service: usize, name: &str) -> u64 {
         if self.chance(15) {
             return self.number();
         }
@@ -659,6 +973,10 @@ impl Writer {
             "rate" => self.one(&[4000, 8000, 44_100]),
             "channels" => 1 + self.random.below(2),
             "format" => self.random.below(2),
+            "file" => self.file(service),
+            "follow" | "suspend" | "shared" | "control" | "set" | "lazy" => self.random.below(2),
+            "part" | "member" | "number" | "how" => self.random.below(4),
+            "status" => self.random.below(256),
             _ => self.number(),
         }
     }
@@ -696,43 +1014,113 @@ impl Writer {
         };
         let mode = self.one(&[0o755, 0o644, number]);
         let follow = u64::from(self.chance(50));
-        // In the order of the trait.
         let (method, arguments, bytes): (u16, Vec<u64>, Option<Vec<u8>>) =
-            match self.random.below(32) {
-                0..=5 => (1, [flags.bits().into(), mode].into(), Some(path.into())),
-                6 | 7 => (2, [ino].into(), None),
-                8 => (3, [follow, room].into(), Some(look.into())),
-                9 => (4, [ino, room].into(), None),
-                10 | 11 => (5, [ino, start, room].into(), None),
-                12..=14 => (6, [ino, at].into(), Some(self.bytes(60_000))),
-                15 => (7, [ino].into(), Some(self.bytes(60_000))),
-                16 => (8, [ino, offset].into(), None),
-                17 => (9, [ino, offset, room].into(), None),
-                18 | 19 => (10, [mode].into(), Some(path.into())),
-                20 => (11, Vec::new(), Some(path.into())),
-                21 => (12, Vec::new(), Some(path.into())),
-                22 => (13, [first].into(), Some(both.into())),
-                23 => (14, [first].into(), Some(both.into())),
-                24 => (15, [first].into(), Some(both.into())),
-                25 => (16, [room].into(), Some(path.into())),
-                26 => (17, [ino, room].into(), None),
-                27 => (18, [ino, number].into(), None),
-                28 => (20, [ino, offset, offset].into(), None),
-                29 => (19, [ino, number, number >> 32].into(), None),
-                30 => (22, [ino].into(), None),
-                _ => (21, Vec::new(), None),
+            match self.random.below(40) {
+                0..=5 => (
+                    method!(FilesClient, "open_file"),
+                    [flags.bits().into(), mode].into(),
+                    Some(path.into()),
+                ),
+                6 | 7 => (method!(FilesClient, "close"), [ino].into(), None),
+                8 => {
+                    let count = self.random.below(1 + fs::MAX_CLOSED as u64);
+                    let files: Vec<u64> = (0..count).map(|_| self.file(service)).collect();
+                    let bytes = files.iter().flat_map(|file| file.to_le_bytes());
+                    let bytes = bytes.collect();
+                    (method!(FilesClient, "close_all"), Vec::new(), Some(bytes))
+                }
+                9 | 10 => {
+                    let look = Some(look.into());
+                    (method!(FilesClient, "stat"), [follow, room].into(), look)
+                }
+                11 => (method!(FilesClient, "attributes"), [ino, room].into(), None),
+                12 | 13 => {
+                    let arguments = [ino, start, room].into();
+                    (method!(FilesClient, "read"), arguments, None)
+                }
+                14..=16 => {
+                    let bytes = Some(self.bytes(60_000));
+                    (method!(FilesClient, "write"), [ino, at].into(), bytes)
+                }
+                17 => {
+                    let bytes = Some(self.bytes(60_000));
+                    (method!(FilesClient, "append"), [ino].into(), bytes)
+                }
+                18 => (method!(FilesClient, "truncate"), [ino, offset].into(), None),
+                19 => (
+                    method!(FilesClient, "read_dir"),
+                    [ino, start, if room == 4096 { 4 * room } else { room }].into(),
+                    None,
+                ),
+                20 | 21 => (
+                    method!(FilesClient, "mkdir"),
+                    [mode].into(),
+                    Some(path.into()),
+                ),
+                22 => (
+                    method!(FilesClient, "unlink"),
+                    Vec::new(),
+                    Some(path.into()),
+                ),
+                23 => (method!(FilesClient, "rmdir"), Vec::new(), Some(path.into())),
+                24 => (
+                    method!(FilesClient, "rename"),
+                    [first].into(),
+                    Some(both.into()),
+                ),
+                25 => (
+                    method!(FilesClient, "link"),
+                    [first].into(),
+                    Some(both.into()),
+                ),
+                26 => (
+                    method!(FilesClient, "symlink"),
+                    [first].into(),
+                    Some(both.into()),
+                ),
+                27 => (
+                    method!(FilesClient, "readlink"),
+                    [room].into(),
+                    Some(path.into()),
+                ),
+                28 => (method!(FilesClient, "path_of"), [ino, room].into(), None),
+                29 => (method!(FilesClient, "chmod"), [ino, mode].into(), None),
+                30 => {
+                    let owners = [ino, number, number >> 32].into();
+                    (method!(FilesClient, "chown"), owners, None)
+                }
+                31 => {
+                    let times = [ino, offset, number].into();
+                    (method!(FilesClient, "utimens"), times, None)
+                }
+                32 => (method!(FilesClient, "usage"), Vec::new(), None),
+                33 => (method!(FilesClient, "sync"), [ino].into(), None),
+                34 => (method!(FilesClient, "memory"), [number % 4].into(), None),
+                35 | 36 => (method!(FilesClient, "place"), [ino, start].into(), None),
+                _ => return self.any(service, &of!(FilesClient)),
             };
-        self.asked(method, &arguments, bytes)
+        self.asked((FilesClient::ID, method), &arguments, bytes)
     }
 
     /// A request of a session: a method with arguments in words and, if it takes any, bytes.
-    fn asked(&mut self, method: u16, arguments: &[u64], bytes: Option<Vec<u8>>) -> Request {
+    fn asked(
+        &mut self,
+        (kind, method): (Kind, u16),
+        arguments: &[u64],
+        bytes: Option<Vec<u8>>,
+    ) -> Request {
         let head = wire::head(method, self.number());
-        self.asked_with(head, arguments, bytes)
+        self.asked_with((kind, method), head, arguments, bytes)
     }
 
     /// As [`Writer::asked`], with this for a first word.
-    fn asked_with(&self, head: u64, arguments: &[u64], bytes: Option<Vec<u8>>) -> Request {
+    fn asked_with(
+        &self,
+        (kind, method): (Kind, u16),
+        head: u64,
+        arguments: &[u64],
+        bytes: Option<Vec<u8>>,
+    ) -> Request {
         let mut words = [head, 0, 0, 0, 0, 0, 0, 0];
         words[1..=arguments.len()].copy_from_slice(arguments);
         // Those with bytes have all words.
@@ -742,6 +1130,9 @@ impl Writer {
         };
         Request {
             given: true,
+            kind,
+            method,
+            gives: gives(&[]),
             waits: false,
             header: words[..count]
                 .iter()
@@ -760,8 +1151,10 @@ impl Writer {
         for word in &mut words[1..] {
             *word = self.number();
         }
+        let mut opens = ANY;
         if self.chance(80) {
-            words[1] = self.one(interfaces);
+            opens = self.one(interfaces);
+            words[1] = opens;
         }
         let mut header: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         if self.chance(20) {
@@ -769,6 +1162,9 @@ impl Writer {
         }
         Request {
             given: false,
+            kind: ANY,
+            method: 0,
+            gives: gives(&[opens]),
             waits: false,
             header,
             // What an image says that came with a reply.
@@ -787,27 +1183,22 @@ impl Writer {
         if self.chance(43) {
             return self.door(&interfaces);
         }
-        let method = self.one(&[wire::QUERY, 1, 4, 5]);
-        let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
-        for word in &mut words[1..] {
-            *word = self.number();
-        }
-        if self.chance(80) {
-            words[1] = self.one(&interfaces);
-        }
-        let mut header: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let mut bulk = Vec::new();
-        if method == 1 {
-            bulk = self.text(8).into_bytes();
-        } else {
-            header.truncate(8 * (1 + self.random.below(8)) as usize);
-        }
-        Request {
-            given: true,
-            waits: false,
-            header,
-            bulk,
-            refs: Vec::new(),
+        match self.random.below(12) {
+            // Somebody reads what it is sent.
+            0..=2 => {
+                let text = self.text(8).into_bytes();
+                let of = (ConsoleClient::ID, method!(ConsoleClient, "write"));
+                self.asked(of, &[], Some(text))
+            }
+            // Whoever has control of it only can ask that.
+            3..=5 => self.any(CONSOLE, &of!(ConsoleControlClient)),
+            // Whether it has other interfaces, too.
+            6..=8 => Request {
+                given: true,
+                kind: ConsoleClient::ID,
+                ..self.door(&interfaces)
+            },
+            _ => self.any(CONSOLE, &of!(ConsoleClient)),
         }
     }
 
@@ -825,24 +1216,24 @@ impl Writer {
         } else {
             self.number()
         };
+        if self.chance(5) {
+            return self.any(CHECKPOINT, &of!(CheckpointClient));
+        }
         if self.chance(70) {
             let lazy = u64::from(self.chance(50));
-            return self.asked(
-                method!(CheckpointClient, "restore"),
-                &[lazy, room],
-                Some(path.into()),
-            );
+            let of = (CheckpointClient::ID, method!(CheckpointClient, "restore"));
+            return Request {
+                gives: gives(&[CONTROL_PORT]),
+                ..self.asked(of, &[lazy, room], Some(path.into()))
+            };
         }
         let how = [self.chance(10), self.chance(20)].map(u64::from);
         let arguments = [how[0], how[1], room];
-        let mut request = self.asked(
-            method!(CheckpointClient, "save"),
-            &arguments,
-            Some(path.into()),
-        );
+        let of = (CheckpointClient::ID, method!(CheckpointClient, "save"));
+        let mut request = self.asked(of, &arguments, Some(path.into()));
         for _ in 0..1 + self.random.below(3) {
             let manager = self.one(&[NATIVE, LINUX]);
-            let process = self.handed(manager);
+            let process = self.handed(manager, CONTROL_PORT);
             request.refs.push(process);
         }
         request

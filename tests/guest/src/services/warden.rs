@@ -5,7 +5,7 @@ use super::ceiling;
 use super::counters::{Counters, IMAGES, OTHER, ROOM};
 use super::held;
 use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS, NETWORK_REQUESTS};
-use super::table::{is_there, PLACE, PROGRAM, SERVICES};
+use super::table::{is_there, methods_of, PLACE, PROGRAM, SERVICES};
 use super::Sentence;
 use crate::harness::Random;
 use alloc::format;
@@ -45,7 +45,9 @@ const LINUX_CALLS: u64 = 5;
 /// The program that makes them, `servers/linux/tests/hostile.c`, where it could be built.
 const LINUX: &str = "/bin/hostile";
 /// What it can do.
-const LINUX_WAYS: [&str; 6] = ["calls", "vectors", "calls", "memory", "files", "signals"];
+const LINUX_WAYS: [&str; 7] = [
+    "calls", "vectors", "calls", "memory", "files", "signals", "moves",
+];
 
 /// The name of the program, and of its own port, for whose job hostile clients count: what they use up is not the
 /// warden's, which is another job.
@@ -432,6 +434,14 @@ impl Warden {
                  worst {worst}",
                 service.name
             );
+            let never = methods_of(index, |method| self.counters.answers(method) == 0);
+            if !never.is_empty() {
+                println!(
+                    "services: {}: never asked: {}",
+                    service.name,
+                    never.join(" ")
+                );
+            }
         }
         let Measured { asked, worst } = self.programs;
         println!(
