@@ -66,7 +66,8 @@ pub(crate) enum News {
     Ended(Status),
 }
 
-/// Changes the state of a stopped thread and leaves its space and connections as they are.
+/// How long is waited for a page of others that was there a moment ago, in nanoseconds.
+const A_WHILE: u64 = 100_000_000;
 /// How often is asked for a page that is still to come, and how long is waited before each time but the first, in nanoseconds.
 const ATTEMPTS: u32 = 10_000;
 const A_MOMENT: u64 = 1_000_000;
@@ -262,14 +263,16 @@ impl Held {
         self.pieces(address, into.len(), |region, offset, piece| match region {
             None => self.memory_window.read(offset, &mut into[piece]),
             Some(region) => {
-                // Its keeper may be anybody, and need not answer. If the page goes after this look it is waited for
-                // nevertheless (`CAVEATS.md`).
+                // Its keeper may be anybody, and need not answer: a page that is absent is not asked for, and one that goes after
+                // this look not waited for.
                 let page = offset & !(PAGE_SIZE - 1);
                 if region.search(page, page + PAGE_SIZE, 1).is_err() {
                     return Err(Error::NotFound);
                 }
                 let window = Window::map(region, page, PAGE_SIZE, READ)?;
-                window.read(offset - page, &mut into[piece])
+                let bytes = window.read_within(offset - page, piece.len(), A_WHILE)?;
+                into[piece].copy_from_slice(&bytes);
+                Ok(())
             }
         })
     }

@@ -1,10 +1,13 @@
 //! Windows: regions of others, mapped into one's own space.
 use crate::guard::{self, Gone};
-use crate::obj::{Mapping, RefAt};
+use crate::obj::{Mapping, RefAt, ThreadAt};
 use crate::sync::Mutex;
-use abi::state::MappingState;
-use abi::{collocated, PAGE_SIZE};
+use crate::{thread, time};
+use abi::state::{MappingState, ThreadState};
+use abi::{collocated, Code, Exception, PAGE_SIZE};
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use proto::layout::{COLLOCATED_WINDOWS, WINDOWS};
 use proto::Error;
 
@@ -151,6 +154,38 @@ impl Window {
         unsafe { guard::copy(self.address + offset, place, to.len()) }.map_err(ended)
     }
 
+    /// As [`Window::read`], of memory whose keeper may be anybody and need not answer: what has not come in so many nanoseconds
+    /// is not waited for any longer, and is [`Error::WouldBlock`]. A thread of its own reads, and goes on behind its guarded
+    /// access when it is given up.
+    pub fn read_within(&self, offset: u64, length: usize, ns: u64) -> Result<Vec<u8>, Error> {
+        self.check(offset, length)?;
+        let from = self.address + offset;
+        let came = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&came);
+        let read = move || {
+            let mut bytes = alloc::vec![0; length];
+            // SAFETY: within the window, which is no Rust object's memory, and which stays until this is over; the bytes are ours.
+            let copied = unsafe { guard::copy(from, bytes.as_mut_ptr() as u64, length) };
+            *place.lock() = Some(copied.map(|()| bytes));
+        };
+        let reader = thread::spawn(read).map_err(crate::error_of)?;
+        let end = time::now().saturating_add(ns);
+        let mut given_up = false;
+        loop {
+            time::sleep(A_MOMENT);
+            match came.lock().take() {
+                Some(Err(Gone)) if given_up => return Err(Error::WouldBlock),
+                Some(result) => return result.map_err(ended),
+                None => {}
+            }
+            // Again, if it had not begun the time before.
+            if time::now() >= end {
+                given_up = true;
+                let _ = reader.with(give_up);
+            }
+        }
+    }
+
     /// The CRC-32C of a range, in whole pages, of memory that nobody else can take away.
     pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, Error> {
         self.bytes(offset, length).map(crate::sum::crc32c)
@@ -200,6 +235,32 @@ impl Window {
             _ => Err(Error::Invalid),
         }
     }
+}
+
+/// How often it is looked whether something has been read, in nanoseconds.
+const A_MOMENT: u64 = 50_000;
+
+/// A thread that is in a guarded access goes on as if that was bad, whoever it waits for.
+fn give_up(thread: ThreadAt) -> Result<(), Code> {
+    thread.stop()?;
+    let given_up = thread.get_state(0, 0, 0).and_then(|state| {
+        match guard::goes_on(Exception::Memory as u64, &state.registers) {
+            // Without the connection to whoever was asked for the page.
+            Some(registers) => thread.set_state(
+                &ThreadState {
+                    registers,
+                    client_stage: 0,
+                    ..state
+                },
+                0,
+                0,
+                0,
+            ),
+            None => Ok(()),
+        }
+    });
+    thread.resume()?;
+    given_up
 }
 
 /// What others have taken away.

@@ -1,15 +1,16 @@
 //! The memory server's segments, and how native programs end that make mistakes.
 
-use abi::access::ALL;
+use abi::access::{ALL, READ};
+use abi::state::{port_flags, PortState};
 use abi::{RefKind, OBJECT_SIZE, PAGE_SIZE};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
-use guest_tests::harness::{eventually, Failure, Must, Outcome};
+use guest_tests::harness::{eventually, Absent, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use interface::{query_interface, Session};
 use rt::memory::Segment;
-use rt::obj::{MutexAt, RefAt};
+use rt::obj::{MutexAt, Port, Portset, Ref, RefAt};
 use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
@@ -383,6 +384,45 @@ fn what_is_gone_is_told() -> Outcome {
     check_eq!(there.read(6, &mut bytes), Ok(()));
     check_eq!(bytes, [3, 4], "what is there is reached as before");
     Ok(())
+}
+
+guest_test!(SEGMENT0009, what_never_comes_is_not_waited_for);
+/// Who reads memory whose keeper never answers, and says for how long, goes on then; what is there is read, also if it comes meanwhile.
+fn what_never_comes_is_not_waited_for() -> Outcome {
+    const WHILE: u64 = 2_000_000;
+    let (port, _set) = silent_port().must("a port that takes faults and never answers")?;
+    let mut absent = Absent::new(2 * PAGE_SIZE, port.handle())?;
+    let window = Window::map(&absent.region_ref, 0, 2 * PAGE_SIZE, READ).must("a window")?;
+    let part = |length| window.read_within(PAGE_SIZE - 4, length, WHILE);
+    // More often than there is room for threads that stay.
+    for round in 0..40 {
+        let before = rt::time::now();
+        check_eq!(part(8), Err(Error::WouldBlock), "{round}");
+        let took = rt::time::now() - before;
+        check!(took >= WHILE, "round {round} took {took}");
+        check!(took < 100 * WHILE, "round {round} took {took}");
+    }
+    absent.supply(0)?;
+    check_eq!(part(4), Ok(vec![0; 4]), "what is there");
+    check_eq!(part(8), Err(Error::WouldBlock), "one byte is absent");
+    absent.supply(PAGE_SIZE)?;
+    check_eq!(part(8), Ok(vec![0; 8]), "all is there");
+    check_eq!(
+        window.read_within(PAGE_SIZE, 4097, WHILE),
+        Err(Error::Invalid)
+    );
+    Ok(())
+}
+
+/// A port whose faults nobody answers, with its set.
+fn silent_port() -> Result<(Ref, (Port, Portset)), rt::Code> {
+    let (set, port) = (Portset::new()?, Port::new()?);
+    let state = PortState {
+        alias: 0,
+        flags: port_flags::CALLS_ONLY,
+    };
+    port.set_state(&state, set.reference()?.handle())?;
+    Ok((port.reference()?, (port, set)))
 }
 
 guest_test!(PROCESS0001, programs_that_do_wrong_are_ended);
