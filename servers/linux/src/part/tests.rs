@@ -279,6 +279,27 @@ pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
     part
 }
 
+/// The same with another tree, whose length is right: nothing if that cannot be read, unless it `may` be so.
+pub(crate) fn with_tree(
+    part: &[u8],
+    may: bool,
+    change: impl FnOnce(&[u8]) -> Vec<u8>,
+) -> Option<Vec<u8>> {
+    type Read<'a> = (u32, &'a [u8], Vec<(u64, SavedFile)>);
+    let (version, tree, files): Read = postcard::from_bytes(part).ok()?;
+    let tree = change(tree);
+    if !may && postcard::from_bytes::<Saved>(&tree).is_err() {
+        return None;
+    }
+    let tree = Bytes(&tree);
+    let part = Part {
+        version,
+        tree,
+        files,
+    };
+    Some(postcard::to_allocvec(&part).unwrap())
+}
+
 fn of_ipc(saved: &mut Saved) -> &mut crate::ipc::Ipc {
     saved.ipc.as_mut().unwrap()
 }

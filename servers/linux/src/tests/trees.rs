@@ -1,8 +1,9 @@
 //! Trees of processes that are saved together: true ones come back as they were, forged ones are refused or sound.
 
 use super::*;
-use crate::part::tests::{forge, forge_many, Forged};
+use crate::part::tests::{forge, forge_many, with_tree, Forged};
 use crate::part::Adopted;
+use alloc::collections::BTreeMap;
 use alloc::format;
 
 /// A root with two children that live, one of which is in its memory, one that has ended, and a thread; with descriptors,
@@ -146,6 +147,15 @@ impl Family {
 }
 
 fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adopted), String> {
+    adopt_as_far(saved, memories, host).0
+}
+
+/// And how many things got an identity before it was refused, or taken.
+fn adopt_as_far(
+    saved: &[u8],
+    memories: usize,
+    host: &mut Fake,
+) -> (Result<(System, Adopted), String>, u64) {
     let mut system = System::new();
     // So that nobody has the number that he had.
     for _ in 0..20 {
@@ -156,13 +166,15 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
         system.new_identity();
     }
     let root = system.create(None).unwrap();
+    let before = system.new_identity();
     let adopted = part::adopt(saved, (memories, OBJECTS), 0, root, &mut system, host);
+    let made = system.new_identity() - before;
     if adopted.is_err() {
         // Nothing was made, and the root is still there to be given up.
         assert_eq!(system.count(), 21);
         nothing_is_left(&system);
     }
-    adopted.map(|adopted| (system, adopted))
+    (adopted.map(|adopted| (system, adopted)), made)
 }
 
 fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
@@ -416,6 +428,60 @@ fn read_about_itself(task: &mut Task, system: &mut System, host: &mut Fake) {
     }
 }
 
+/// One more way in which bytes of a part are others, besides [`altered`]: what is encoded is of any length, so that one byte more or
+/// less moves all behind it, and numbers are as large as they can be.
+fn altered_more(saved: &[u8], random: &mut Rng) -> Vec<u8> {
+    let mut bytes = altered(saved, random);
+    let at = random.usize(..bytes.len());
+    match random.u32(..6) {
+        0 => {
+            bytes.remove(at);
+        }
+        1 => bytes.insert(at, random.u8(..)),
+        2 => bytes[at] = bytes[at].wrapping_add([1, 255, 2, 254][random.usize(..4)]),
+        3 => {
+            // A number of almost any size.
+            let huge = [0xff, 0xff, 0xff, 0xff, [0x0f, 0xff][random.usize(..2)], 1];
+            bytes.splice(at..=at, huge);
+        }
+        4 => {
+            // What is somewhere is elsewhere, too.
+            let from = random.usize(..bytes.len());
+            let length = random.usize(..32).min(bytes.len() - from);
+            let piece = bytes[from..from + length].to_vec();
+            let end = bytes.len().min(at + random.usize(..2) * length);
+            bytes.splice(at..end, piece);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// A sentence without its numbers and without the names of files.
+fn without_numbers(text: &str) -> String {
+    let plain = |word: &str| match word.starts_with('/') {
+        true => String::from("/"),
+        false => word.chars().filter(|c| !c.is_ascii_digit()).collect(),
+    };
+    let words: Vec<String> = text.split(' ').map(plain).collect();
+    words.join(" ")
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => usual,
+    }
+}
+
+/// So many ways to be refused, and to be taken, are reached by every seed that was tried.
+const LEAST_OUTCOMES: usize = 30;
+
+/// Altered trees, and those that are forged, each of which leads to further ones if what it comes to is rare: refusals guide what is
+/// tried, and how far
+/// each came, so that it gets behind the first of them. `FERMATA_SEED` plays others, `FERMATA_IMAGES` more.
 #[test]
 fn altered_trees_are_refused_or_sound() {
     let mut host = Fake::new();
@@ -424,28 +490,77 @@ fn altered_trees_are_refused_or_sound() {
     for length in (0..saved.len()).step_by(3) {
         assert!(adopt(&saved[..length], 2, &mut host).is_err());
     }
-    let mut random = Rng::with_seed(5);
-    let mut taken = 0;
-    for _ in 0..10_000 {
-        let altered = altered(&saved, &mut random);
-        let Ok((mut system, mut adopted)) = adopt(&altered, 2, &mut host) else {
+    let (seed, images) = (number("FERMATA_SEED", 5), number("FERMATA_IMAGES", 100_000));
+    let mut random = Rng::with_seed(seed);
+    let mut corpus = vec![saved.clone()];
+    corpus.extend(Forged::ALL.map(|forged| forge(&saved, forged)));
+    corpus.retain(|part| with_tree(part, false, <[u8]>::to_vec).is_some());
+    let begin = corpus.len();
+    let mut reached: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..images {
+        let from = match random.u32(..3) {
+            0 => &saved,
+            _ => &corpus[random.usize(..corpus.len())],
+        };
+        // Mostly such as can be read: what is looked at behind that is more.
+        let may = random.u32(..20) == 0;
+        let mut tries = (0..200).map(|_| match random.u32(..50) {
+            0 => Some(altered_more(from, &mut random)),
+            _ => with_tree(from, may, |tree| altered_more(tree, &mut random)),
+        });
+        let Some(altered) = tries.find_map(|altered| altered) else {
             continue;
         };
-        taken += 1;
-        for seated in &mut adopted.tasks {
-            for number in [nr::read, nr::getppid, nr::wait4, nr::close, nr::getsid] {
-                let call_of = registers(number, &[4, 0x10_0000, 1]);
-                let _ = emulate::call(&mut seated.task, &mut system, &mut host, &call_of);
+        let (adopted, far) = adopt_as_far(&altered, 2, &mut host);
+        let outcome = match adopted {
+            Ok((mut system, adopted)) => {
+                let outcome = format!("taken, {} threads", adopted.tasks.len());
+                use_and_end(adopted, &mut system, &mut host);
+                outcome
             }
-            read_about_itself(&mut seated.task, &mut system, &mut host);
+            Err(sentence) => without_numbers(&sentence),
+        };
+        let outcome = format!("{outcome}; {far} things were made");
+        // What one tree has given a name is not the next one's.
+        host.objects.clear();
+        let times = reached.entry(outcome).or_insert(0);
+        *times += 1;
+        if (*times == 1 || *times < 40 && random.u32(..8) == 0) && altered.len() < 2 * saved.len() {
+            corpus.push(altered);
         }
-        for member in &adopted.members {
-            assert!(system.find(member.pid).is_some());
-        }
-        end_all(adopted, &mut system, &mut host);
     }
-    assert!(taken > 0);
+    for (outcome, times) in &reached {
+        std::println!("{times:>8}  {outcome}");
+    }
+    std::println!(
+        "{} outcomes, {begin} parts became {}, seed {seed}",
+        reached.len(),
+        corpus.len()
+    );
+    assert!(reached.keys().any(|outcome| outcome.starts_with("taken")));
+    if images >= 100_000 {
+        assert!(
+            reached.len() >= LEAST_OUTCOMES,
+            "only {} outcomes",
+            reached.len()
+        );
+    }
     family.end(&mut host);
+}
+
+/// Whatever came through, calls on it are well behaved, and nothing of it is left.
+fn use_and_end(mut adopted: Adopted, system: &mut System, host: &mut Fake) {
+    for seated in &mut adopted.tasks {
+        for number in [nr::read, nr::getppid, nr::wait4, nr::close, nr::getsid] {
+            let call_of = registers(number, &[4, 0x10_0000, 1]);
+            let _ = emulate::call(&mut seated.task, system, host, &call_of);
+        }
+        read_about_itself(&mut seated.task, system, host);
+    }
+    for member in &adopted.members {
+        assert!(system.find(member.pid).is_some());
+    }
+    end_all(adopted, system, host);
 }
 
 /// Files that are written are what they were, those that are read are there, and no name is half a file.
