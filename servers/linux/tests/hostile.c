@@ -360,6 +360,22 @@ static void lines(void) {
     }
 }
 
+/* Half of all memory that it gets, moved to and fro: each time all of it is copied in one step. */
+static void moves(void) {
+    uint64_t size = 1ull << 36;
+    char *at, *other;
+    while ((at = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED && size > 4096) size /= 2;
+    munmap(at, size), size /= 2;
+    at = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    other = mmap(0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || other == MAP_FAILED) exit(13);
+    for (uint64_t n = 0; n < size; n += 4096) at[n] = 1;
+    for (char *from = at;;) {
+        char *to = from == at ? other : at;
+        if (mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to) from = to;
+    }
+}
+
 /* As important as it can be, and at work: by every call that there is for that. */
 static void priorities(void) {
     struct sched_param most = {99};
@@ -408,7 +424,7 @@ int main(int count, char **args) {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
         {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
         {"texts", texts}, {"datagrams", datagrams}, {"alarms", alarms}, {"timers", timers}, {"herd", herd}, {"holes", holes}, {"hydra", hydra},
-        {"lines", lines}, {"priorities", priorities}, {"ipc", ipc}};
+        {"lines", lines}, {"moves", moves}, {"priorities", priorities}, {"ipc", ipc}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {
