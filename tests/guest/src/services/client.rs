@@ -79,7 +79,11 @@ impl Client {
     /// One request, perhaps several times.
     pub fn step(&mut self) {
         let count = self.ports.len() as u64;
-        let (service, ref port) = self.ports[self.writer.random.below(count) as usize];
+        let mut which = self.writer.random.below(count) as usize;
+        if SERVICES[self.ports[which].0].is_much_work && self.writer.chance(75) {
+            which = self.writer.random.below(count) as usize;
+        }
+        let (service, ref port) = self.ports[which];
         let port = **port;
         let request = (SERVICES[service].write)(&mut self.writer, service);
         let (waits, gives) = (request.waits, request.gives);

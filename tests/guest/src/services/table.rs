@@ -70,6 +70,8 @@ pub struct Service {
     pub answers: bool,
     /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
     pub most: u64,
+    /// What it does for one request takes as long as very many of others.
+    pub is_much_work: bool,
     /// Where hostile clients have their files, if it has files: what they remove there harms nobody.
     pub place: Option<&'static str>,
 }
@@ -91,7 +93,10 @@ pub const SERVICES: [Service; 15] = [
         most: 40,
         ..service("console", || lookup("console"), |w, _| w.console())
     },
-    service("checkpoint", || lookup("checkpoint"), |w, _| w.checkpoint()),
+    Service {
+        is_much_work: true,
+        ..service("checkpoint", || lookup("checkpoint"), |w, _| w.checkpoint())
+    },
     service(
         "random",
         || lookup("random"),
@@ -252,6 +257,7 @@ const fn service(
         write,
         answers: true,
         most: 50_000,
+        is_much_work: false,
         place: None,
     }
 }

@@ -30,7 +30,7 @@ const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM + 1;
 /// Nanoseconds between two health checks, at most.
 const PAUSE: u64 = 1_000_000;
 /// A client is killed once in so many health checks.
-const KILLS: u64 = 12;
+const KILLS: u64 = 40;
 /// A program is started and a process is saved about once in so many health checks.
 const LONG: u64 = 100;
 
@@ -45,9 +45,7 @@ const LINUX_CALLS: u64 = 5;
 /// The program that makes them, `servers/linux/tests/hostile.c`, where it could be built.
 const LINUX: &str = "/bin/hostile";
 /// What it can do.
-const LINUX_WAYS: [&str; 7] = [
-    "calls", "vectors", "calls", "memory", "files", "signals", "moves",
-];
+const LINUX_WAYS: [&str; 6] = ["calls", "vectors", "calls", "memory", "files", "signals"];
 
 /// The name of the program, and of its own port, for whose job hostile clients count: what they use up is not the
 /// warden's, which is another job.
