@@ -954,7 +954,9 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
         let program = std::fs::read(&program).map_err(|error| error.to_string())?;
         run = run.add_program("/bin/hostile", program);
     }
-    let run = times.iter().fold(run, |run, time| run.get(&format!("/tmp/{time}")));
+    let run = times
+        .iter()
+        .fold(run, |run, time| run.get(&format!("/tmp/{time}")));
     let output = ctx.run(run)?;
     ctx.note(format!("seed {seed}"));
     let text = output.text();

@@ -460,6 +460,9 @@ fn any_order_of_changes_leaves_nothing_behind() {
     assert_eq!(left, 0, "clear leaves tables");
 }
 
+/// A way to remove translations, and its name.
+type Operation<'a> = (&'a str, &'a dyn Fn(&PageTable));
+
 /// However many tables there are, a removal looks at so many entries and no more; and the tables that it cuts off are there
 /// again for who needs some.
 #[test]
@@ -477,7 +480,7 @@ fn the_work_of_a_removal_is_bounded() {
         }
         assert_eq!(table.pages(), TABLES, "two for each, and two above");
     };
-    let all: [(&str, &dyn Fn(&PageTable)); 3] = [
+    let all: [Operation; 3] = [
         ("a range", &|table| {
             table.remove(PAGE_SIZE, page(PAGES) + PAGE_SIZE);
         }),
