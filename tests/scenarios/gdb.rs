@@ -22,8 +22,8 @@ const INT3: u8 = 0xcc;
 /// The flag of a single step.
 const SINGLE_STEP: u32 = 1 << 8;
 
-/// Bytes that a long answer tells of, each by two digits: such an answer alone is more than the server keeps. And how many are
-/// asked for at once.
+/// Bytes that a long answer tells of, each by two digits: such an answer alone is more than the server keeps. And how
+/// many are asked for at once.
 const LONG: usize = 48_000;
 const QUESTIONS: usize = 4;
 

@@ -84,8 +84,8 @@ impl Ranges {
     }
 }
 
-/// Where users' RAM ends at the latest, with a pool of this size: the kernel keeps [`BYTES_OF_FRAME`] of the pool for each frame
-/// below that, and the other half of the pool has to do for all else.
+/// Where users' RAM ends at the latest, with a pool of this size: the kernel keeps [`BYTES_OF_FRAME`] of the pool for
+/// each frame below that, and the other half of the pool has to do for all else.
 pub(super) const fn reach(pool: u64) -> u64 {
     pool / 2 / BYTES_OF_FRAME * PAGE_SIZE
 }

@@ -347,8 +347,8 @@ impl Held {
         Ok(Some(News::Exception { thread, code }))
     }
 
-    /// How it has ended, if it has. Whoever has started it may have reaped it already, so that its manager knows nothing
-    /// of it any more; who waits for its end says that then, now or soon.
+    /// How it has ended, if it has. Whoever has started it may have reaped it already, so that its manager knows
+    /// nothing of it any more; who waits for its end says that then, now or soon.
     fn end(&self) -> Result<Option<Status>, Error> {
         match (self.process.status(), *self.end.lock()) {
             (Ok(status), _) => Ok(status.has_ended().then_some(status)),

@@ -163,8 +163,8 @@ fn serve() -> Result<Infallible, Error> {
             at = Some(stub(&line, &mut machine)?);
         }
         line.borrow_mut().pump();
-        // There may be more, of which the device does not tell again; nor does it tell that some of what is to be sent has
-        // gone, as its line is up already for what has arrived.
+        // There may be more, of which the device does not tell again; nor does it tell that some of what is to be sent
+        // has gone, as its line is up already for what has arrived.
         match left == 0 || is_full {
             true => time::sleep(PAUSE),
             false => {

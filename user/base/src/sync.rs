@@ -132,8 +132,8 @@ impl RawLock {
 }
 
 impl Drop for RawLock {
-    /// Whoever holds the lock, waits for it, or is still leaving it borrows it: there is nobody. One that was never contended has
-    /// nothing.
+    /// Whoever holds the lock, waits for it, or is still leaving it borrows it: there is nobody. One that was never
+    /// contended has nothing.
     fn drop(&mut self) {
         let handle = core::mem::take(self.mutex.get_mut());
         if handle != 0 {

@@ -346,8 +346,8 @@ pub trait Debug {
     /// not be repeated.
     #[once]
     fn taken(&self) -> Result<(u64, u64, u64), Error>;
-    /// Waits until more exceptions than this many were taken, or the process has ended: how many, and how it has ended or
-    /// [`Status::Running`]. Who waits is told that also if it is reaped at once. For a further session, which debugs
+    /// Waits until more exceptions than this many were taken, or the process has ended: how many, and how it has ended
+    /// or [`Status::Running`]. Who waits is told that also if it is reaped at once. For a further session, which debugs
     /// nothing and can be opened at any time. Errors: none of its own. May be repeated.
     async fn more_taken(&self, seen: u64) -> Result<(u64, Status), Error>;
     /// What was taken of the thread at this spot is met by the process after all, as if it was not debugged. Errors:

@@ -15,8 +15,8 @@ use services::process::{Pid, Spotted, Status, EVERY, MAX_POPULATE};
 /// A thread that stands still for the debugger.
 struct Standing {
     thread: ThreadAt,
-    /// It itself: the program can destroy it, and what it makes in its place does not stand still. `None` if there was no
-    /// memory for that; then it is known by its place alone.
+    /// It itself: the program can destroy it, and what it makes in its place does not stand still. `None` if there was
+    /// no memory for that; then it is known by its place alone.
     itself: Option<Ref>,
 }
 
