@@ -1,8 +1,8 @@
 //! Scenarios: whole machines that boot, run a script and are looked at from outside.
 //!
 //! Each is a function over [`Ctx`] that returns an error, or panics, when something is not as it
-//! should be. It runs in each configuration that is tested, or, if it is made by `once`, in one of them
-//! (`--all`: in each). What is made by `daily` is also run with all servers and drivers in the kernel, as `placed/CONFIG/NAME`, in one of them;
+//! should be. It runs in each configuration that is tested, or, if it is made by `once`, in one of them (`--all`: in one of
+//! each way to be preempted). What is made by `daily` is also run with all servers and drivers in the kernel, as `placed/CONFIG/NAME`, in one of them;
 //! with `--all` so is all that does not say itself where they are (`itself`). They are compiled into xtask; `xtask/test/src/scenario.rs` is what they are written with. A new one goes into a file here and a line into [`ALL`].
 
 mod attack;

@@ -922,6 +922,18 @@ fn machine_own_tests(
     Ok(())
 }
 
+/// Whether a scenario that is `once` runs in this configuration: in one of the tested ones, and if there are several of a way to
+/// be preempted (`--all`) in one of each. The number is the scenario's.
+fn is_its(config: Config, number: usize, tested: &[Config]) -> bool {
+    let way = |config: &Config| config.model.name().rsplit('-').next().map(str::to_owned);
+    let all = tested.len() > Config::tested().len();
+    let among: Vec<&Config> = tested
+        .iter()
+        .filter(|other| !all || way(other) == way(&config))
+        .collect();
+    among.get(number % among.len().max(1)) == Some(&&config)
+}
+
 /// Guest tests, benchmarks and scenarios of all configurations that are left to do, a few machines
 /// at a time, one configuration after the other.
 fn machine_tests(
@@ -1048,8 +1060,7 @@ fn machine_tests(
             jobs.push((run, Box::new(job)));
         }
         for (number, scenario) in scenarios::ALL.iter().enumerate() {
-            let its = tested[number % tested.len()];
-            if scenario.once && !options.choice.is_all() && its != config {
+            if scenario.once && !is_its(config, number, &tested) {
                 continue;
             }
             let name = format!("scenario/{}/{}", config.name(), scenario.name);
@@ -1546,6 +1557,24 @@ mod tests {
         assert_eq!(wrong(&["test a ... FAILED x", "tests done"], 1, 1), None);
         // A filter may be about no test of these.
         assert_eq!(wrong(&["tests done"], 0, 0), None);
+    }
+
+    #[test]
+    fn a_scenario_that_is_once_runs_in_one_configuration_or_one_of_each_way_to_be_preempted() {
+        let runs = |configs: &[Config], number: usize| -> Vec<&'static str> {
+            let its = configs
+                .iter()
+                .filter(|config| is_its(**config, number, configs));
+            its.map(|config| config.model.name()).collect()
+        };
+        let tested = Config::tested();
+        let all = Config::all(xtask_build::config::Which::Both);
+        for number in 0..tested.len() * all.len() {
+            assert_eq!(runs(&tested, number).len(), 1, "{number}");
+            let ways = runs(&all, number);
+            let of = |way: &str| ways.iter().filter(|name| name.ends_with(way)).count();
+            assert_eq!((of("-np"), of("-pp"), of("-fp")), (1, 1, 1), "{ways:?}");
+        }
     }
 
     #[test]

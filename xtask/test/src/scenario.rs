@@ -50,7 +50,7 @@ pub struct Scenario {
     pub run: fn(&mut Ctx) -> Result<(), Failure>,
     /// Why it is not run at present, if it is not.
     pub ignored: Option<&'static str>,
-    /// Of a run of a few models it is in one of them, with others in turn: it is about what programs and servers do, whatever the
+    /// It runs in one of a few models, with `--all` in one of each way to be preempted, with others in turn: it is about what programs and servers do, whatever the
     /// kernel's model is.
     pub once: bool,
     /// When it is run with all servers and drivers in the kernel.
