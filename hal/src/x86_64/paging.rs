@@ -189,13 +189,19 @@ impl Table {
         Some(table)
     }
 
-    /// Gives it back with all that is in it and below it, for [`Table::take`] to empty.
-    fn cut_off(self, level: u32) {
+    /// Gives a table of `level` back with all that is in it and below it, for [`Table::take`] to empty. Returns the number of
+    /// tables.
+    #[inline(always)]
+    fn cut_off(self, level: u32) -> u32 {
+        let below = self.tables_below();
+        let tables = below.get() + 1;
         if self.count().get() == 0 {
-            return self.give_back();
+            self.give_back();
+        } else {
+            let next = BUDGET.0.cut.replace(self.index() + 1);
+            below.set(level << LEVEL_SHIFT | next);
         }
-        let next = BUDGET.0.cut.replace(self.index() + 1);
-        self.tables_below().set(level << LEVEL_SHIFT | next);
+        tables
     }
 
     /// Gives it back. All its entries are zero.
@@ -375,24 +381,13 @@ impl PageTable {
         Some(table)
     }
 
-    fn give_back(&self, table: Table) {
-        self.forget_leaves();
-        table.give_back();
-        self.pages.set(self.pages.get() - 1);
-    }
-
-    /// Gives a table of `level` back with all that is in it and below it. Returns the number of tables.
-    fn cut_off(&self, table: Table, level: u32) -> u32 {
-        self.forget_leaves();
-        let tables = table.tables_below().get() + 1;
-        table.cut_off(level);
-        self.pages.set(self.pages.get() - tables);
-        tables
-    }
-
-    fn forget_leaves(&self) {
-        for leaf in &self.leaves {
-            leaf.range.set(NO_RANGE);
+    /// It has so many tables less: those that it remembers may be among them.
+    fn has_given(&self, tables: u32) {
+        if tables > 0 {
+            for leaf in &self.leaves {
+                leaf.range.set(NO_RANGE);
+            }
+            self.pages.set(self.pages.get() - tables);
         }
     }
 
@@ -587,7 +582,6 @@ impl PageTable {
         }
         let loaded = self.loaded();
         let mut removal = Removal {
-            table: self,
             flush_singly: loaded,
             removed: 0,
             freed: 0,
@@ -603,6 +597,7 @@ impl PageTable {
             removal.remove(top, level, at, end.min(next));
             at = next;
         }
+        self.has_given(removal.freed);
         let loads = self.loaded();
         if loaded || loads {
             // Who has preempted this (full preemption) may have loaded the table meanwhile, and seen what was still there.
@@ -632,7 +627,6 @@ impl PageTable {
             activate_none();
         }
         let mut removal = Removal {
-            table: self,
             flush_singly: false,
             removed: 0,
             freed: 0,
@@ -643,7 +637,8 @@ impl PageTable {
         for i in KERNEL_ENTRIES {
             root.entry(i).set(0);
         }
-        self.give_back(root);
+        root.give_back();
+        self.has_given(removal.freed + 1);
     }
 
     /// The number of table pages that it holds.
@@ -695,8 +690,7 @@ fn load(root: u64) {
 }
 
 /// A removal under way.
-struct Removal<'a> {
-    table: &'a PageTable,
+struct Removal {
     /// Whether to flush the first [`FLUSH_SINGLY`] pages one by one.
     flush_singly: bool,
     /// Translations removed so far.
@@ -709,7 +703,7 @@ struct Removal<'a> {
     most: u32,
 }
 
-impl Removal<'_> {
+impl Removal {
     /// Removes the translations of the range, which begins at a page, from `table`, which is not of the lowest
     /// level, and from the tables below. Tables that become empty are given back, and when enough was looked at all
     /// whose range goes; the processor may still know the way to them, and the caller must make it forget that before any
@@ -719,15 +713,17 @@ impl Removal<'_> {
         let first = start & !((reach << 9) - 1);
         let freed_before = self.freed;
         let count = table.count();
-        for i in index(start, level)..=index(end - 1, level) {
-            if count.get() == 0 || self.freed >= self.most {
-                break;
-            }
-            self.looked += 1;
+        if count.get() == 0 || self.freed >= self.most {
+            return;
+        }
+        let mut looked = index(start, level);
+        for i in looked..=index(end - 1, level) {
             let entry = table.entry(i);
             if entry.get() == 0 {
                 continue;
             }
+            self.looked += (i + 1 - looked) as u32;
+            looked = i + 1;
             let below = Table::of(entry.get());
             let its = first + i as u64 * reach;
             let (from, to) = (start.max(its), end.min(its + reach));
@@ -736,20 +732,23 @@ impl Removal<'_> {
             if enough && to - from == reach {
                 entry.set(0);
                 count.set(count.get() - 1);
-                self.freed += self.table.cut_off(below, level - 1);
+                self.freed += below.cut_off(level - 1);
                 self.removed = self.removed.max(FLUSH_SINGLY + 1);
-                continue;
-            }
-            if level == 2 {
-                self.remove_entries(below, from, to);
             } else {
-                self.remove(below, level - 1, from, to);
+                if level == 2 {
+                    self.remove_entries(below, from, to);
+                } else {
+                    self.remove(below, level - 1, from, to);
+                }
+                if below.count().get() == 0 {
+                    entry.set(0);
+                    count.set(count.get() - 1);
+                    below.give_back();
+                    self.freed += 1;
+                }
             }
-            if below.count().get() == 0 {
-                entry.set(0);
-                count.set(count.get() - 1);
-                self.table.give_back(below);
-                self.freed += 1;
+            if count.get() == 0 || self.freed >= self.most {
+                break;
             }
         }
         let below = table.tables_below();
