@@ -783,9 +783,9 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// KB that servers may keep of a first play, however long: the file system and the checkpointer 4 MB of free blocks each.
 const SERVICES_KEPT: u64 = 8192;
-/// KB that servers may keep of a play that is as long as the one before it. What they keep for what comes next is there by then: more is lost
-/// with each further play.
-const SERVICES_LOST: u64 = 256;
+/// KB that servers may keep of a play that is as long as the one before it. What they keep for what comes next is mostly there by then; the
+/// 4 MB of free blocks of one server come and go.
+const SERVICES_LOST: u64 = 4096 + 256;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
 /// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not
@@ -990,12 +990,10 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
     ctx.note(format!("kernel objects and KB free: {totals_at:?}"));
     // With a disk one more server has reason to.
     let kept = SERVICES_KEPT + u64::from(machine.disk.is_some()) * SERVICES_KEPT / 2;
-    // There the play is another one each time, and may be the first that has 4 MB of free blocks left in a server.
-    let again = SERVICES_LOST + u64::from(machine.disk.is_some()) * SERVICES_KEPT / 2;
     let lost = |before: (u64, u64), after: (u64, u64), most| {
         after.0 > before.0 + SERVICES_OBJECTS || after.1 + most < before.1
     };
-    if lost(totals_at[0], totals_at[1], kept) || lost(totals_at[1], totals_at[2], again) {
+    if lost(totals_at[0], totals_at[1], kept) || lost(totals_at[1], totals_at[2], SERVICES_LOST) {
         let mut why = format!("seed {seed}: {totals_at:?}\n");
         for time in times {
             why += &String::from_utf8_lossy(output.file(&format!("/tmp/{time}"))?);

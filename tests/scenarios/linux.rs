@@ -702,8 +702,6 @@ ls -l /tmp/image
         let longest: u64 = longest.parse().map_err(|_| line.to_string())?;
         let most = match name {
             "watch" => MOST + SLICES,
-            // 6 MB in one step (`CAVEATS.md`).
-            "mremap" => 3 * MOST,
             _ => MOST,
         };
         if moved.starts_with('-') || longest > most {
@@ -711,7 +709,7 @@ ls -l /tmp/image
         }
         calls.push(format!("{name} {longest}"));
     }
-    if calls.len() != 18 || !text.contains("/tmp/image\n") {
+    if calls.len() != 17 || !text.contains("/tmp/image\n") {
         return Err(text.to_string());
     }
     ctx.note(calls.join(", "));

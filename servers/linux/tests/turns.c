@@ -57,15 +57,6 @@ static int64_t calls_mmap(void) {
     char *at = mmap(0, SIZE, PROT_READ, MAP_PRIVATE, sparse, 0);
     return at == MAP_FAILED ? -1 : munmap(at, SIZE);
 }
-/* Copied in one step, so that others wait in proportion. */
-static int64_t calls_mremap(void) {
-    char *at = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return -1;
-    memset(at, 1, SIZE);
-    longest = 0;
-    char *to = mremap(at, SIZE, SIZE + MB, MREMAP_MAYMOVE | MREMAP_FIXED, (char *)(1l << 36));
-    return to == MAP_FAILED ? -1 : munmap(to, SIZE + MB);
-}
 static int64_t calls_null(void) {
     for (int n = 0; n < 1024; n++) ranges[n] = (struct iovec){buffer, SIZE};
     return writev(null, ranges, 1024);
@@ -173,7 +164,7 @@ int main(int count, char **arguments) {
     static const struct { const char *name; int64_t (*run)(void); } ways[] = {
         {"read", calls_read}, {"pread", calls_pread}, {"write", calls_write}, {"zero", calls_zero},
         {"random", calls_random}, {"sendfile", calls_sendfile}, {"readv", calls_readv}, {"null", calls_null},
-        {"mmap", calls_mmap}, {"mremap", calls_mremap},
+        {"mmap", calls_mmap},
         {"munmap", calls_munmap}, {"mprotect", calls_mprotect}, {"msync", calls_msync}, {"unmap", calls_unmap},
         {"start", calls_start}, {"kill", calls_kill}};
     pthread_t watcher;
