@@ -44,7 +44,6 @@ pub mod object;
 pub mod state;
 pub mod wait;
 
-use abi::ipc::Plan;
 use abi::{access, Call, Code, Exception, Type};
 use memory::Missing;
 use object::{Account, Body, Object, Phase, Thread};
@@ -219,17 +218,13 @@ impl System {
             return Ok(Outcome::Wait);
         }
         // What a peer met belongs to the exchange: another call does not meet it.
-        let first = abi::ipc::plan_of_number(r.call() as u8).first();
-        match met.filter(|_| first.is_some()) {
-            Some(Meets::Page(address, need)) => {
-                self.translate(space, address, need)?;
-            }
-            // Its reply would meet the page, and the request be sent again.
-            Some(Meets::Refused(address, Some(need))) if first == Some(Plan::CALL) => {
+        let exchanges = abi::ipc::plan_of_number(r.call() as u8).first().is_some();
+        match met.filter(|_| exchanges) {
+            Some(Meets::Page(address, need) | Meets::Refused(address, Some(need))) => {
                 self.translate(space, address, need)?;
             }
             Some(Meets::Wrong(code, address)) => return Err(Stop::Exception(code, address)),
-            Some(Meets::Refused(..)) | None => {}
+            Some(Meets::Refused(_, None)) | None => {}
         }
         match Call::from_number(r.call() as u8) {
             None => Err(Stop::Exception(Exception::NoCall, r.call())),

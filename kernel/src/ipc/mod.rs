@@ -67,14 +67,12 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
             return Err(Stop::Exception(exception, address.0))
         }
         // Who waits for a reply looks for its page here, not when it is to be written: else its request would be
-        // delivered again for ever, and its keeper asked again. Other stages meet the page where it is needed, and
-        // know the byte.
-        None if plan(call).first() == Some(Plan::CALL) => {
+        // delivered again for ever, and its keeper asked again.
+        None => {
             if let Some(refused) = t.refused_in_call() {
                 memory::translate(k, space(t)?, refused.page(), refused.access())?;
             }
         }
-        None => {}
     }
     loop {
         let stages = plan(call);

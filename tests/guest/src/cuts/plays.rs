@@ -915,7 +915,8 @@ fn service(call: Call, general: bool) -> Play {
         false,
     );
     play.again[SERVER] = Some(1);
-    play.twice = idempotent;
+    // Of reliable ones as well: after a cut the general path moves, and counts, what the fast path had in registers.
+    play.twice = true;
     play.general = general;
     play.acts = vec![Act::Start(SERVER), Act::Start(CLIENT)];
     play.named(if general {
