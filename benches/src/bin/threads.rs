@@ -24,7 +24,7 @@ use rt::obj::{Cond, Mutex, ThreadAt};
 rt::entry!(main);
 
 /// How many threads are weighed.
-const THREADS: u64 = 1000;
+const THREADS: u64 = 77 * WAYS;
 /// The kernel memory that is asked for first, and the steps in which less is asked for until it is
 /// given.
 const MOST: u64 = 200 << 20;

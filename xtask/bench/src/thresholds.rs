@@ -38,7 +38,7 @@ pub(super) const BUDGETS: [(&str, [u64; 3]); 16] = [
     ("stretch_body", [100_000, 10_000, 10_000]),
     ("stretch_importers", [70_000, 70_000, 70_000]),
     ("stretch_regions", [80_000, 80_000, 80_000]),
-    ("stretch_tables", [40_000, 40_000, 40_000]),
+    ("stretch_tables", [100_000, 100_000, 100_000]),
     ("stretch_clients", [150_000, 10_000, 10_000]),
     ("stretch_sleepers", [6_000, 6_000, 6_000]),
     ("stretch_timed_waits", [11_000, 11_000, 11_000]),
