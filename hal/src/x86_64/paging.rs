@@ -716,8 +716,9 @@ impl Removal {
         if count.get() == 0 || self.freed >= self.most {
             return;
         }
-        let mut looked = index(start, level);
-        for i in looked..=index(end - 1, level) {
+        let all = index(start, level)..=index(end - 1, level);
+        let mut looked = *all.start();
+        for i in all {
             let entry = table.entry(i);
             if entry.get() == 0 {
                 continue;
