@@ -108,6 +108,14 @@ fn names_are_as_long_as_an_image_can_have_them() {
     One::adopt(&saved, 0, &mut host).expect("A6: and restored");
 }
 
+/// A socket with the name that stands at [`NAME`] from then on.
+fn named(one: &mut One, host: &mut Fake, kind: u64) -> u64 {
+    host.write_memory(NAME, b"\x01\0\0server").unwrap();
+    let bound = one.result(host, nr::socket, &[1, kind, 0]) as u64;
+    assert_eq!(one.result(host, nr::bind, &[bound, NAME, 9]), 0);
+    bound
+}
+
 /// Who connects pays for that until it is accepted, so a server may have more connections that wait than sockets are
 /// its share. They are in the image, and what it may have of them is restored, those that came first.
 #[test]
@@ -115,9 +123,7 @@ fn connections_that_strangers_left_are_no_reason_to_refuse_an_image() {
     let mut host = Fake::new();
     let mut server = example(&mut host);
     let mut other = stranger(&mut server);
-    host.write_memory(NAME, b"\x01\0\0server").unwrap();
-    let bound = server.result(&mut host, nr::socket, &[1, STREAM, 0]) as u64;
-    assert_eq!(server.result(&mut host, nr::bind, &[bound, NAME, 9]), 0);
+    let bound = named(&mut server, &mut host, STREAM);
     assert_eq!(server.result(&mut host, nr::listen, &[bound, 128]), 0);
     let own = 200;
     for _ in 1..own {
@@ -166,9 +172,7 @@ fn connections_that_strangers_left_are_no_reason_to_refuse_an_image() {
 fn what_is_too_much_for_an_image_is_refused_when_a_large_tree_is_saved() {
     let mut host = Fake::new();
     let mut server = example(&mut host);
-    host.write_memory(NAME, b"\x01\0\0server").unwrap();
-    let bound = server.result(&mut host, nr::socket, &[1, DATAGRAM, 0]) as u64;
-    assert_eq!(server.result(&mut host, nr::bind, &[bound, NAME, 9]), 0);
+    named(&mut server, &mut host, DATAGRAM);
     // More than is read again at once.
     for _ in 0..2 {
         let [one, _] = socket_pair(&mut server, &mut host, STREAM);
@@ -220,9 +224,7 @@ fn what_is_too_much_for_an_image_is_refused_when_a_large_tree_is_saved() {
 fn restored_sockets_are_not_larger_than_others() {
     let mut host = Fake::new();
     let mut server = example(&mut host);
-    host.write_memory(NAME, b"\x01\0\0server").unwrap();
-    let bound = server.result(&mut host, nr::socket, &[1, STREAM, 0]) as u64;
-    assert_eq!(server.result(&mut host, nr::bind, &[bound, NAME, 9]), 0);
+    let bound = named(&mut server, &mut host, STREAM);
     assert_eq!(server.result(&mut host, nr::listen, &[bound, 128]), 0);
     let mut last = 0;
     for _ in 0..4 {
