@@ -783,9 +783,12 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// KB that servers may keep of a first play, however long: the file system and the checkpointer 4 MB of free blocks each.
 const SERVICES_KEPT: u64 = 8192;
-/// KB that servers may keep of a play that is as long as the one before it. What they keep for what comes next is mostly there by then; the
-/// 4 MB of free blocks of one server come and go.
-const SERVICES_LOST: u64 = 4096 + 256;
+/// KB that servers may keep of a play that is as long as the one before it without suspicion. What they keep for what
+/// comes next is mostly there by then, but free blocks come and go.
+const SERVICES_LOST: u64 = 2048;
+/// How often who is suspected of losing memory in each play plays: what servers may keep of all but the first is then
+/// less than twice what they may keep of one.
+const SERVICES_PLAYS: usize = 8;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
 /// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not
@@ -942,21 +945,56 @@ fn hostile_disk(directory: &Path, content: &[u8]) -> Result<PathBuf, Failure> {
 const NURSERY: &str = "/test/services nursery &\nsleep 0.1\n";
 
 fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Failure> {
-    let Hostile { length, powers, .. } = machine;
     // In the first play servers set up what they keep.
-    let times = ["before", "between", "after"];
-    let look = |time| format!("sleep 0.2\nps > /tmp/{time}\n");
+    let twice = play_hostile(ctx, seed, machine, 2)?;
+    // With a disk one more server has reason to.
+    let kept = SERVICES_KEPT + u64::from(machine.disk.is_some()) * SERVICES_KEPT / 2;
+    let lost = |plays: &Plays, from: usize, to: usize, most| {
+        let (before, after) = (plays.totals[from], plays.totals[to]);
+        match after.0 > before.0 + SERVICES_OBJECTS || after.1 + most < before.1 {
+            true => Err(format!("seed {seed}: {:?}\n{}", plays.totals, plays.looks)),
+            false => Ok(()),
+        }
+    };
+    lost(&twice, 0, 1, kept)?;
+    if lost(&twice, 1, 2, SERVICES_LOST).is_ok() {
+        return Ok(());
+    }
+    // Who leaks loses in each play; what comes and goes is no more after many.
+    let often = play_hostile(ctx, seed, machine, SERVICES_PLAYS)?;
+    Ok(lost(&often, 1, SERVICES_PLAYS, kept)?)
+}
+
+/// What the plays of hostile clients on one machine left.
+struct Plays {
+    /// Kernel objects and KB free before the first play and after each.
+    totals: Vec<(u64, u64)>,
+    /// What `ps` showed at those times.
+    looks: String,
+}
+
+/// Hostile clients play so often on a machine, each time the same.
+fn play_hostile(
+    ctx: &mut Ctx,
+    seed: u64,
+    machine: &Hostile,
+    plays: usize,
+) -> Result<Plays, Failure> {
+    let Hostile { length, powers, .. } = machine;
+    let times: Vec<String> = (0..=plays)
+        .map(|play| format!("/tmp/after{play}"))
+        .collect();
+    let look = |time: &String| format!("sleep 0.2\nps > {time}\n");
     let play = format!("trust /test/services watch {seed} {length} {powers}\n");
-    let script = [NURSERY.to_string(), times.map(look).join(&play)].concat();
+    let looks: Vec<_> = times.iter().map(look).collect();
+    let script = [NURSERY.to_string(), looks.join(&play)].concat();
     let scratch = temp_dir().map_err(|error| error.message)?;
     let mut run = machine.run(script, scratch.path())?;
     if let Some(program) = linux_program(ctx, scratch.path(), "hostile") {
         let program = std::fs::read(&program).map_err(|error| error.to_string())?;
         run = run.add_program("/bin/hostile", program);
     }
-    let run = times
-        .iter()
-        .fold(run, |run, time| run.get(&format!("/tmp/{time}")));
+    let run = times.iter().fold(run, |run, time| run.get(time));
     let output = ctx.run(run)?;
     ctx.note(format!("seed {seed}"));
     let text = output.text();
@@ -980,27 +1018,21 @@ fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Fa
     }
     output.expect_status(0)?;
     let enough = done.values().filter(|count| **count >= SERVICES_DONE);
-    if text.matches("services: all is well\n").count() != 2 || enough.count() != machine.services {
+    if text.matches("services: all is well\n").count() != plays
+        || enough.count() != machine.services
+    {
         return Err(format!("seed {seed}: {done:?} done\n{}", output.stderr));
     }
-    let mut totals_at = Vec::new();
-    for time in times {
-        totals_at.push(totals(&output, &format!("/tmp/{time}"))?);
-    }
-    ctx.note(format!("kernel objects and KB free: {totals_at:?}"));
-    // With a disk one more server has reason to.
-    let kept = SERVICES_KEPT + u64::from(machine.disk.is_some()) * SERVICES_KEPT / 2;
-    let lost = |before: (u64, u64), after: (u64, u64), most| {
-        after.0 > before.0 + SERVICES_OBJECTS || after.1 + most < before.1
+    let mut of = Plays {
+        totals: Vec::new(),
+        looks: String::new(),
     };
-    if lost(totals_at[0], totals_at[1], kept) || lost(totals_at[1], totals_at[2], SERVICES_LOST) {
-        let mut why = format!("seed {seed}: {totals_at:?}\n");
-        for time in times {
-            why += &String::from_utf8_lossy(output.file(&format!("/tmp/{time}"))?);
-        }
-        return Err(why);
+    for time in &times {
+        of.totals.push(totals(&output, time)?);
+        of.looks += &String::from_utf8_lossy(output.file(time)?);
     }
-    Ok(())
+    ctx.note(format!("kernel objects and KB free: {:?}", of.totals));
+    Ok(of)
 }
 
 /// By what a service is not held, in whatever state the thread is: with all its memory there it is answered, the kernel
