@@ -390,6 +390,7 @@ pub(crate) mod points {
         static EVERY: Cell<u64> = const { Cell::new(0) };
         static PASSED: Cell<u64> = const { Cell::new(0) };
         static PROGRESS: Cell<bool> = const { Cell::new(false) };
+        static REFUSALS: Cell<Option<u32>> = const { Cell::new(None) };
     }
 
     /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
@@ -401,6 +402,16 @@ pub(crate) mod points {
     /// Whether calls stop at some points.
     pub(crate) fn are_on() -> bool {
         EVERY.get() != 0
+    }
+
+    /// A call makes a pause after so many of the other side were sent away.
+    pub(crate) fn note_refusals(count: u32) {
+        REFUSALS.set(Some(count));
+    }
+
+    /// After how many refusals the last call made a pause, if that was why. Asked once, it is forgotten.
+    pub(crate) fn take_refusals() -> Option<u32> {
+        REFUSALS.take()
     }
 
     pub(super) fn enter() {

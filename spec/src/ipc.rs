@@ -419,7 +419,12 @@ impl System {
             self.thread_mut(t).registers.set_parameter(0, alias);
             return Ok(Step::Done(Code::Unreferenced));
         }
+        let mut refused = 0;
         while let Some((client, port)) = self.waiting_client(set) {
+            if self.seen.refused == Some(refused) {
+                return Err(Stop::Again);
+            }
+            refused += 1;
             let wants = self.stages(client).and_then(Plan::first);
             match wants.filter(|_| !self.thread(client).tells) {
                 Some(Plan::CONNECT) => {
@@ -600,7 +605,13 @@ impl System {
         }
         // The reply should not meet an absent page.
         Side::receiver(self, t, stages, false).probe(self)?;
-        while let Some(s) = self.waiting_server(port) {
+        let mut refused = 0;
+        while self.seen.refused != Some(refused) {
+            let Some(s) = self.waiting_server(port) else {
+                self.wait_for_server(t, port, false);
+                return Ok(Outcome::Wait);
+            };
+            refused += 1;
             match self.deliver(s, port, source, Code::Call) {
                 Moved::All => {
                     self.wake(s);
@@ -613,8 +624,7 @@ impl System {
                 Moved::Receiver(stop) => self.settle_for(s, stop),
             }
         }
-        self.wait_for_server(t, port, false);
-        Ok(Outcome::Wait)
+        Err(Stop::Again)
     }
 
     /// What the kernel says of the exception that begins with these words: to a server that receives in

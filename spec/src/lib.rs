@@ -104,6 +104,9 @@ pub struct Seen {
     /// The frames of all threads, if the call of the running one has made a pause: it is not complete, and does not
     /// wait. Otherwise empty.
     pub pause: BTreeMap<Id, abi::Registers>,
+    /// The call of the running thread has made a pause after it sent away so many clients, or servers, that waited: their
+    /// own memory, or their call, was not as it has to be.
+    pub refused: Option<u64>,
 }
 
 /// What the machine is like.

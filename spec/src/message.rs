@@ -358,9 +358,14 @@ impl System {
         entries >= ENTRIES_PER_TURN || self.has_paused(from, to, ends)
     }
 
-    /// Whether the message has made a pause here, as the frames of both show.
+    /// Whether the message has made a pause here, as the frames of both show: they are in the same stages as now. A
+    /// call that sends to one and then receives from another may have made its pause in the second.
     fn has_paused(&self, from: &Side, to: &Side, ends: [Id; 2]) -> bool {
-        let [sent, received] = ends.map(|end| self.seen.pause.get(&end));
+        let same_stage = |&end: &Id, frame: &abi::Registers| {
+            frame.call() as u8 == self.thread(end).registers.call() as u8
+        };
+        let [sent, received] =
+            ends.map(|end| self.seen.pause.get(&end).filter(|f| same_stage(&end, f)));
         let (Some(sent), Some(received)) = (sent, received) else {
             return false;
         };

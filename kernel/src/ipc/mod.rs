@@ -42,8 +42,13 @@ const REFUSALS_PER_POINT: u32 = 2;
 fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
     let before = *refused;
     *refused += 1;
-    before == REFUSALS_PER_TURN
-        || before > 0 && before.is_multiple_of(REFUSALS_PER_POINT) && k.preempts(t)
+    let is_over = before == REFUSALS_PER_TURN
+        || before > 0 && before.is_multiple_of(REFUSALS_PER_POINT) && k.preempts(t);
+    #[cfg(test)]
+    if is_over {
+        crate::probe::points::note_refusals(before);
+    }
+    is_over
 }
 
 /// The result of a stage that was not stopped.

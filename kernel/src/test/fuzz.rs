@@ -31,11 +31,6 @@ use std::sync::Mutex;
 use std::vec;
 use std::vec::Vec;
 
-/// Whether calls are not stopped at preemption points. [`fuzz`] stops them only if `FERMATA_POINTS` is set: a server that has
-/// answered, waits and receives in one call is stopped by the specification before it receives, and by the kernel after
-/// its first page (seed 20292835), which is to be settled first. The fixed sequences do.
-static WITHOUT_POINTS: AtomicBool = AtomicBool::new(false);
-
 /// The address at which states are written and read.
 const STATES: u64 = DATA;
 /// The address at which the states of objects that are cut are kept.
@@ -129,9 +124,7 @@ impl Generator {
             return match self.random.below(8) {
                 0 => Op::Line(self.random.below(4) as u8),
                 1 if points::are_on() => Op::Points(0),
-                1 | 2 if !WITHOUT_POINTS.load(Ordering::Relaxed) => {
-                    Op::Points(1 + self.random.below(3))
-                }
+                1 | 2 => Op::Points(1 + self.random.below(3)),
                 _ => Op::Tick(self.random.below(4) * TURN + 1),
             };
         }
@@ -1232,7 +1225,6 @@ fn fuzz() {
     let first = variable("FERMATA_SEED").unwrap_or(0);
     let start = std::time::Instant::now();
     let over = || start.elapsed().as_secs() >= seconds;
-    WITHOUT_POINTS.store(variable("FERMATA_POINTS").is_none(), Ordering::Relaxed);
     let directory = std::env::var_os("FERMATA_CORPUS").map(Into::into);
     let corpus = Mutex::new(Corpus::open(directory));
     let kept = corpus.lock().unwrap().programs.len() as u64;

@@ -8,6 +8,7 @@ use crate::object::port::Port;
 use crate::object::region::Source;
 use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};
 use crate::object::{self, Header, Link, Object, Phase, Target};
+use crate::probe::points;
 use crate::queue;
 use crate::K;
 use abi::ipc::Plan;
@@ -391,8 +392,10 @@ impl<'w> Lockstep<'w> {
         } else {
             BTreeMap::new()
         };
+        let refused = points::take_refusals().map(u64::from);
         let seen = |order| Seen {
             order,
+            refused,
             no_memory,
             pause: pause.clone(),
             told: told.clone(),

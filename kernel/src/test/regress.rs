@@ -657,6 +657,24 @@ const PROGRAMS: &[(&str, &str)] = &[
          b thread_set_state a0=td a1=data+0x1000 a2=r_s1 a3=0x0 a4=r_client
          b thread_get_state a0=ta a1=data+0x2000 a2=0x0 a3=0x0 a4=0x0",
     ),
+    (
+        "a pause in the second message of a call, when the first has come to its end with the same frames",
+        "points 2\n\
+         b server_wait_receive a0=q1 a6=data+0x3094 a7=0x20400\n\
+         c client_connect_send a0=r_p0 a1=data+0x23be a2=0x1d85\n\
+         d client_connect_send_over_receive a0=r_p1 a1=data+0x22c3 a2=0x128 a6=data+0x320e a7=0x118\n\
+         b server_ack_send_wait_receive a0=q0 a1=data+0x217c a2=0x4",
+    ),
+    (
+        "a pause after two clients were sent away, of which one waits again",
+        "d bad 3\n\
+         a call a7=0x14b2\n\
+         b server_wait_receive_short a0=q0\n\
+         c call a0=r_p1 a2=0x30\n\
+         b mapping_set_state a0=k1 a1=data a3=r_s2\n\
+         points 1\n\
+         b reply_wait_receive a0=q1 a2=0x20",
+    ),
 ];
 
 #[test]
