@@ -194,14 +194,8 @@ impl Table {
     #[inline(always)]
     fn cut_off(self, level: u32) -> u32 {
         let below = self.tables_below();
-        let tables = below.get() + 1;
-        if self.count().get() == 0 {
-            self.give_back();
-        } else {
-            let next = BUDGET.0.cut.replace(self.index() + 1);
-            below.set(level << LEVEL_SHIFT | next);
-        }
-        tables
+        let next = BUDGET.0.cut.replace(self.index() + 1);
+        below.replace(level << LEVEL_SHIFT | next) + 1
     }
 
     /// Gives it back. All its entries are zero.
@@ -716,44 +710,57 @@ impl Removal {
         if count.get() == 0 || self.freed >= self.most {
             return;
         }
-        let all = index(start, level)..=index(end - 1, level);
-        let mut looked = *all.start();
-        for i in all {
+        let (mut next, last) = (index(start, level), index(end - 1, level));
+        while next <= last && count.get() > 0 && self.freed < self.most {
+            let i = next;
+            next += 1;
+            self.looked += 1;
             let entry = table.entry(i);
             if entry.get() == 0 {
                 continue;
             }
-            self.looked += (i + 1 - looked) as u32;
-            looked = i + 1;
             let below = Table::of(entry.get());
             let its = first + i as u64 * reach;
             let (from, to) = (start.max(its), end.min(its + reach));
             // Who wants a certain number of tables wants no more.
             let enough = self.looked > MOST_LOOKED && self.most == u32::MAX;
             if enough && to - from == reach {
+                // And all behind it whose range goes.
+                next = i + ((end - its) / reach) as usize;
+                self.cut_off(table, level, i..next);
+                continue;
+            }
+            if level == 2 {
+                self.remove_entries(below, from, to);
+            } else {
+                self.remove(below, level - 1, from, to);
+            }
+            if below.count().get() == 0 {
                 entry.set(0);
                 count.set(count.get() - 1);
-                self.freed += below.cut_off(level - 1);
-                self.removed = self.removed.max(FLUSH_SINGLY + 1);
-            } else {
-                if level == 2 {
-                    self.remove_entries(below, from, to);
-                } else {
-                    self.remove(below, level - 1, from, to);
-                }
-                if below.count().get() == 0 {
-                    entry.set(0);
-                    count.set(count.get() - 1);
-                    below.give_back();
-                    self.freed += 1;
-                }
-            }
-            if count.get() == 0 || self.freed >= self.most {
-                break;
+                below.give_back();
+                self.freed += 1;
             }
         }
         let below = table.tables_below();
         below.set(below.get() - (self.freed - freed_before));
+    }
+
+    /// Cuts off the tables below these entries of a table of `level`.
+    fn cut_off(&mut self, table: Table, level: u32, entries: core::ops::Range<usize>) {
+        let mut left = table.count().get();
+        for i in entries {
+            let entry = table.entry(i).replace(0);
+            if entry != 0 {
+                self.freed += Table::of(entry).cut_off(level - 1);
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        table.count().set(left);
+        self.removed = self.removed.max(FLUSH_SINGLY + 1);
     }
 
     /// Removes the translations of the range from a table of the lowest level.
