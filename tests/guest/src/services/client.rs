@@ -4,7 +4,9 @@ use super::counters::{Counters, Outcome};
 use super::error;
 use super::pending::{PendingCall, WAYS};
 use super::references::{SilentKeeper, SILENT_BYTES};
-use super::table::{place_of, Given, Kind, Request, Service, Writer, MOST_KINDS, SERVICES};
+use super::table::{
+    place_of, Given, Kind, Request, Service, Writer, ADOPTED, MOST_KINDS, SERVICES,
+};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -12,6 +14,8 @@ use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
 use rt::obj::{Ref, RefAt, RefBlock};
 use rt::sys::{self, IpcRegs};
+use services::memory::SupplierClient;
+use services::process::{DebugClient, ProcessClient, ProcessesClient};
 
 /// Most threads that are held in the middle of a request.
 const MOST_STUCK: usize = 3;
@@ -58,13 +62,20 @@ impl Client {
     pub fn new(seed: u64, counters: Counters) -> Result<Self, Error> {
         let silent = SilentKeeper::new()?;
         let port = |(n, service): (usize, &Service)| Some((n, (service.port)().ok()?));
-        let ports = SERVICES.iter().enumerate().filter_map(port).collect();
+        let ports: Vec<(usize, Ref)> = SERVICES.iter().enumerate().filter_map(port).collect();
         let mut answer = Vec::new();
         answer
             .try_reserve_exact(4096 + MAX_BULK)
             .map_err(|_| Error::NoMemory)?;
+        let mut writer = Writer::new(seed, &silent)?;
+        for (service, port) in &ports {
+            if SERVICES[*service].is_manager {
+                // Others of its job may have all that there can be.
+                writer.given[*service] = process_of(port).unwrap_or_default();
+            }
+        }
         Ok(Client {
-            writer: Writer::new(seed, &silent)?,
+            writer,
             silent,
             ports,
             counters,
@@ -414,6 +425,33 @@ impl Client {
             core::mem::forget(pending);
         }
     }
+}
+
+/// A process of this manager and what can be asked about it, so that a client that lives for few requests asks that, too.
+fn process_of(manager: &RefAt) -> Result<Vec<Given>, Error> {
+    let mut all = Vec::new();
+    let mut give = |kind: Kind, port: &RefAt| {
+        let port = port.copy().map_err(error)?;
+        all.push(Given { port, kind });
+        Ok::<_, Error>(())
+    };
+    let mut processes = ProcessesClient::open_known(manager)?;
+    give(ProcessesClient::ID, &processes.session().kept().0)?;
+    let (_, refs) = processes.adopt(&rt::start::names())?;
+    for (kind, port) in ADOPTED.iter().zip(&refs) {
+        give(*kind, port)?;
+    }
+    let control = refs.first().ok_or(Error::Broken)?;
+    let mut process = ProcessClient::open_known(control)?;
+    give(ProcessClient::ID, &process.session().kept().0)?;
+    // Without a debugger's session there is one thing less to ask.
+    if let Ok(debug) = DebugClient::open_known(control) {
+        give(DebugClient::ID, &debug.session().kept().0)?;
+    }
+    if let Ok(supplier) = process.supplier(0) {
+        give(SupplierClient::ID, &supplier)?;
+    }
+    Ok(all)
 }
 
 /// Whether this is a request of the console that waits, for room or for input.

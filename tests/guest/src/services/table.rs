@@ -72,6 +72,8 @@ pub struct Service {
     pub most: u64,
     /// What it does for one request takes as long as very many of others.
     pub is_much_work: bool,
+    /// It manages processes, of which each client has one from its beginning.
+    pub is_manager: bool,
     /// Where hostile clients have their files, if it has files: what they remove there harms nobody.
     pub place: Option<&'static str>,
 }
@@ -83,8 +85,14 @@ pub const SERVICES: [Service; 15] = [
         answers: false,
         ..service("names", || copy(rt::start::names()), |w, _| w.names())
     },
-    service("native", || lookup("native"), |w, _| w.native()),
-    service("linux", || lookup("linux"), |w, _| w.linux()),
+    Service {
+        is_manager: true,
+        ..service("native", || lookup("native"), |w, _| w.native())
+    },
+    Service {
+        is_manager: true,
+        ..service("linux", || lookup("linux"), |w, _| w.linux())
+    },
     Service {
         place: Some(PLACE),
         ..service("fs", || lookup("fs"), Writer::fs)
@@ -260,6 +268,7 @@ const fn service(
         answers: true,
         most: 50_000,
         is_much_work: false,
+        is_manager: false,
         place: None,
     }
 }
@@ -307,6 +316,9 @@ pub type Kind = u64;
 const ANY: Kind = 0;
 /// The control port of a process.
 const CONTROL_PORT: Kind = 1;
+
+/// What comes with a process that is adopted.
+pub const ADOPTED: [Kind; 5] = [CONTROL_PORT, ANY, ANY, ANY, AccountClient::ID];
 
 /// Most references of which it is said what they are.
 pub const MOST_KINDS: usize = 5;
@@ -822,11 +834,7 @@ impl Writer {
                     ..self.asked(of, &[], Some(bytes))
                 };
             }
-            3..=6 => (
-                method!(ProcessesClient, "adopt"),
-                &[own],
-                &[CONTROL_PORT, ANY, ANY, ANY, AccountClient::ID],
-            ),
+            3..=6 => (method!(ProcessesClient, "adopt"), &[own], &ADOPTED),
             7 => {
                 let control = self.handed(service, CONTROL_PORT);
                 (method!(ProcessesClient, "verify"), &[control], &[])
