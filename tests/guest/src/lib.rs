@@ -9,7 +9,7 @@
 //! * [`killer`] kills drivers at seeded instants.
 //! * [`redirected`] holds what the test of the call gate and its program say to each other.
 //! * [`services`] holds random hostile clients of every service.
-//! * [`demo`] holds what the programs that get checkpointed share.
+//! * [`demo`] and [`tally`] hold what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
 #![no_std]
@@ -24,3 +24,4 @@ pub mod holds;
 pub mod killer;
 pub mod redirected;
 pub mod services;
+pub mod tally;

@@ -80,6 +80,19 @@ const PROGRAMS: &[Program] = &[
             "/test/gone",
         ],
     },
+    Program {
+        name: "CHECKPOINT0005_what_is_done_once_with_both_saved",
+        args: &[
+            "/test/cutter",
+            "seed=15",
+            "cuts=100",
+            "native",
+            "/test/tally_client",
+            "+",
+            "native",
+            "/test/tally_server",
+        ],
+    },
 ];
 
 fn main() -> u8 {
