@@ -391,6 +391,7 @@ pub(crate) mod points {
         static PASSED: Cell<u64> = const { Cell::new(0) };
         static PROGRESS: Cell<bool> = const { Cell::new(false) };
         static REFUSALS: Cell<Option<u32>> = const { Cell::new(None) };
+        static KEEPERS: Cell<bool> = const { Cell::new(false) };
     }
 
     /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
@@ -409,9 +410,16 @@ pub(crate) mod points {
         REFUSALS.set(Some(count));
     }
 
-    /// After how many refusals the last call made a pause, if that was why. Asked once, it is forgotten.
-    pub(crate) fn take_refusals() -> Option<u32> {
-        REFUSALS.take()
+    /// Those were servers that did not take what the kernel had to say of the thread.
+    pub(crate) fn they_were_keepers() {
+        KEEPERS.set(true);
+    }
+
+    /// After how many refusals the last call made a pause, if that was why, and whether by keepers. Asked once, it is
+    /// forgotten.
+    pub(crate) fn take_refusals() -> Option<(u32, bool)> {
+        let by_keepers = KEEPERS.take();
+        REFUSALS.take().map(|count| (count, by_keepers))
     }
 
     pub(super) fn enter() {

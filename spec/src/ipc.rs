@@ -18,6 +18,10 @@ use abi::registers::DEADLINE;
 use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Call, Code, Exception, RefKind, Registers, Type, MAX_IDEMPOTENT};
 
+/// Most servers that the kernel sends away because they cannot take what it has to say of a thread that does not run:
+/// that thread then meets its fault by itself.
+const KEEPERS_FOR_ANOTHER: u64 = 2;
+
 /// How a stage ended.
 enum Step {
     /// It is done; with another result than `Ok` so is the call.
@@ -157,6 +161,9 @@ impl System {
 
     /// The peer must settle something by itself: it does its call again, and meets this first.
     fn leave_to(&mut self, p: Id, stop: Stop) {
+        if let Stop::Vacant(met) = stop {
+            return self.wait(p, Waiting::Vacant, Some(met));
+        }
         self.wake(p);
         self.thread_mut(p).meets = match stop {
             Stop::Fault(fault) => Some(Meets::Page(fault.address, fault.access)),
@@ -649,7 +656,14 @@ impl System {
             Some(_) => (Code::Fault, Stage::Fault),
             None => (Code::Exception, Stage::Exception),
         };
+        // On behalf of another than the running thread few are looked at.
+        let most = if t == self.running { self.seen.keepers } else { Some(KEEPERS_FOR_ANOTHER) };
+        let mut refused = 0;
         while let Some(s) = self.waiting_server(port) {
+            if most == Some(refused) {
+                return self.wake(t);
+            }
+            refused += 1;
             let words = match missing {
                 Some(_) => words.to_vec(),
                 None => self.exception_message(t, s, words),

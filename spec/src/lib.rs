@@ -107,6 +107,9 @@ pub struct Seen {
     /// The call of the running thread has made a pause after it sent away so many clients, or servers, that waited: their
     /// own memory, or their call, was not as it has to be.
     pub refused: Option<u64>,
+    /// The running thread goes on to meet its fault or exception again, after so many servers that waited for such were
+    /// sent away.
+    pub keepers: Option<u64>,
 }
 
 /// What the machine is like.

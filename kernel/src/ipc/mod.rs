@@ -20,7 +20,7 @@ use crate::object::connection::{is_of_connection, End};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
 use crate::object::space::Space;
-use crate::object::thread::{Hint, Missing, PendingFault, PortWait, Thread, Word};
+use crate::object::thread::{Hint, Missing, PendingFault, PortWait, Run, Thread, Word};
 use crate::object::{Link, Object};
 use crate::stop::{Access, Fault, Handled, Outcome, Stop};
 use crate::{counters, K};
@@ -47,6 +47,21 @@ fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
     #[cfg(test)]
     if is_over {
         crate::probe::points::note_refusals(before);
+    }
+    is_over
+}
+
+/// As [`is_turn_over`], of servers that wait for what the kernel has to say of `t`. On behalf of another thread than the
+/// running one few are looked at.
+fn is_telling_over(k: K, t: &'static Thread, refused: &mut u32) -> bool {
+    if t.run.get() != Run::Running {
+        *refused += 1;
+        return *refused > REFUSALS_PER_POINT;
+    }
+    let is_over = is_turn_over(k, t, refused);
+    #[cfg(test)]
+    if is_over {
+        crate::probe::points::they_were_keepers();
     }
     is_over
 }
@@ -195,6 +210,12 @@ fn wait_for_peer(t: &'static Thread) -> Step {
 /// server to which the kernel has a message, also if the obstacle is a page: a chain of keepers whose buffers
 /// are all absent would otherwise be asked in one trap.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
+    if let Stop::Vacant(met) = *stop {
+        // It would only come back here, without a look at its memory, and others would send it away again.
+        p.quit(k);
+        p.hint.set(Hint::None);
+        return p.wait_vacant(k, met);
+    }
     p.wake(k);
     match *stop {
         Stop::Fault(Fault {
@@ -757,14 +778,22 @@ fn tell(
 }
 
 /// Sends a message of the kernel to a port, on behalf of a thread that faulted or met an exception. The thread
-/// waits for the reply, or for a server.
+/// waits for the reply, or for a server; or goes on to meet the same again, when so many servers were sent away that
+/// others have to have a turn.
 pub(crate) fn send_from_kernel(
     k: K,
     t: &'static Thread,
     port: &'static Port,
     content: &KernelMessage,
 ) {
+    let mut refused = 0;
     while let Some(s) = waiting_server(port) {
+        if is_telling_over(k, t, &mut refused) {
+            if t.run.get() != Run::Running {
+                t.make_ready(k);
+            }
+            return;
+        }
         match tell(k, t, s, port, content) {
             Ok(Ok(())) => {
                 s.wake(k);
@@ -788,7 +817,6 @@ pub(crate) fn send_from_kernel(
             Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
             Err(Trouble::Source(_)) => s.wake(k),
         }
-        k.look_at_interrupts();
     }
     wait_for_server(t, port, PortWait::Trap);
 }

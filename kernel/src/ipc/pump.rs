@@ -421,10 +421,7 @@ impl<'a> Source<'a> {
             first.get_or_insert(part);
         })?;
         // Of one that has many more entries, all empty, nobody reads the rest.
-        end.settle(k, self.space).map_err(|stop| match stop {
-            Stop::Again => Stop::Code(abi::Code::Invalid),
-            other => other,
-        })?;
+        settle_few(k, self.space, &mut end)?;
         if end.length != 0 || self.brings_refs() {
             return Err(Stop::Code(abi::Code::Invalid));
         }
@@ -463,6 +460,15 @@ fn message_bytes(words: &[u64; Message::WORDS]) -> [u8; 8 * Message::WORDS] {
     bytes
 }
 
+/// Settles where what is left is not kept, so that it could not go on behind very many empty entries.
+#[inline(always)]
+fn settle_few(k: K, space: &'static Space, scatter: &mut Scatter) -> Result<(), Stop> {
+    scatter.settle(k, space).map_err(|stop| match stop {
+        Stop::Again => Stop::Code(abi::Code::Invalid),
+        other => other,
+    })
+}
+
 /// Walks along `length` bytes, which must be there. Calls `f` for each piece within one physical frame, with
 /// the frame, the offset in it, the length, and the number of bytes before the piece.
 #[inline(always)]
@@ -476,7 +482,7 @@ fn parts(
     let mut done = 0;
     let entries = scatter.entries();
     while done < length {
-        scatter.settle(k, space)?;
+        settle_few(k, space, scatter)?;
         if entries - scatter.entries() > MAX_ENTRIES {
             return Err(Stop::Code(abi::Code::Invalid));
         }

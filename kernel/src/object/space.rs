@@ -147,6 +147,8 @@ impl Forget {
             if space.table.remove(from, to) > 0 {
                 space.epoch.set(k.next_epoch());
             }
+            // Interrupts change neither lists nor ranges. A space may have no regions, and many such may import the range.
+            k.look_at_interrupts();
             let mut at = space.regions.get();
             while let Some(r) = at {
                 let start = r.start.get();
@@ -155,7 +157,6 @@ impl Forget {
                     r.forget(k, &self, from - start, to - from);
                 }
                 at = r.next.get();
-                // Interrupts change neither lists nor ranges.
                 k.look_at_interrupts();
             }
         }

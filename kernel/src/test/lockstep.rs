@@ -392,10 +392,13 @@ impl<'w> Lockstep<'w> {
         } else {
             BTreeMap::new()
         };
-        let refused = points::take_refusals().map(u64::from);
+        let refused = points::take_refusals();
+        let of = |keepers| refused.filter(|r| r.1 == keepers).map(|r| u64::from(r.0));
+        let (refused, keepers) = (of(false), of(true));
         let seen = |order| Seen {
             order,
             refused,
+            keepers,
             no_memory,
             pause: pause.clone(),
             told: told.clone(),

@@ -1457,3 +1457,94 @@ fn a_request_that_writes_over_its_lists() {
         w.ok(Call::ThreadDestroy, &[server, 0]);
     }
 }
+
+/// A thread with an exception, in a space of its own whose keeper has this port.
+fn victim(w: &World, port: u64, priority: u64) -> u64 {
+    let (_, s) = w.space(0, 0, port);
+    w.thread(s, Program::new().push(Instr::Bad(6)).end(), priority)
+}
+
+/// The answer to an exception began with more empty entries than are looked at in one go, and was begun again for ever.
+#[test]
+fn an_answer_behind_empty_entries_is_refused() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let excepted = victim(&w, port, 5);
+    let (buffer, out, list) = (w.page(), w.page(), w.pages(2));
+    let wait = [(A0, set), (A6, buffer), (A7, PAGE_SIZE), (A9, 0), (A10, 0)];
+    let send = [(A1, 0), (A2, 0), (A3, list), (A4, 400), (A5, 0)];
+    let p = Program::new()
+        .call(Call::ServerWaitReceive, &wait)
+        .call(Call::Reply, &send)
+        .keep(out, RESULT);
+    w.thread(0, p.end(), 6);
+    w.run();
+    assert_eq!(Code::from_word(w.peek(out)), Code::Invalid);
+    assert!(w.thread_at(excepted).exception_delivered());
+}
+
+/// A keeper whose buffer lay in a mapping without a body was woken for what the kernel had to say, waited again without a
+/// look at it, and woke who had the exception: the two went on for ever, at their priorities.
+#[test]
+fn a_keeper_waits_for_its_buffers_mapping() {
+    const BUFFER: u64 = 0x50_0000;
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (into, out) = (w.page(), w.page());
+    let (_, region) = w.region(0, into, PAGE_SIZE, 0);
+    let mapping = w.map(0, BUFFER, PAGE_SIZE, region, 0);
+    let receive = [(A0, set), (A6, BUFFER), (A7, PAGE_SIZE), (A9, 0), (A10, 0)];
+    let p = Program::new().call(Call::ServerWaitReceive, &receive);
+    let keeper = w.thread(0, p.keep(out, RESULT).end(), 6);
+    w.run();
+    let identity = w.create(Call::ReferenceCreate);
+    w.ok(Call::MappingDestroy, &[mapping, identity]);
+    let excepted = victim(&w, port, 5);
+    w.run();
+    assert_eq!(w.thread_at(keeper).waiting(), Waiting::Vacant);
+    assert!(!w.thread_at(excepted).exception_delivered());
+    let state = w.page();
+    w.words(state, &[BUFFER, PAGE_SIZE, 0, access::ALL]);
+    w.ok(Call::MappingCreate, &[mapping, identity]);
+    w.ok(Call::MappingSetState, &[mapping, state, region, 0]);
+    w.run();
+    assert_eq!(Code::from_word(w.peek(out)), Code::Exception);
+    assert!(w.thread_at(excepted).exception_delivered());
+}
+
+/// Who met an exception where very many keepers waited that could not take it sent all of them away in one trap.
+#[test]
+fn keepers_are_sent_away_in_turns() {
+    const KEEPERS: u64 = 80;
+    let w = World::with_frames(512);
+    let (set, port) = service(&w);
+    let buffer = w.page();
+    let receive = [(A0, set), (A6, buffer), (A7, 8), (A9, 0), (A10, 0)];
+    let keepers: std::vec::Vec<_> = (0..KEEPERS)
+        .map(|_| {
+            let p = Program::new().call(Call::ServerWaitReceive, &receive);
+            w.thread_at(w.thread(0, p.end(), 3))
+        })
+        .collect();
+    w.run();
+    let excepted = victim(&w, port, 9);
+    w.release();
+    let waiting = || {
+        keepers
+            .iter()
+            .filter(|t| t.waits_for(Waiting::Portset))
+            .count()
+    };
+    let mut left = std::vec![waiting()];
+    while w.step() != Met::Idle {
+        left.push(waiting());
+    }
+    w.call_manager();
+    let most = left
+        .windows(2)
+        .map(|two| two[0].saturating_sub(two[1]))
+        .max();
+    assert_eq!((left[0], left.last()), (KEEPERS as usize, Some(&0)));
+    assert_eq!(most, Some(64), "A9: {left:?}");
+    assert_eq!(w.thread_at(excepted).waiting(), Waiting::Port);
+}
