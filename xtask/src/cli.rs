@@ -2,6 +2,7 @@
 //! completions and the manual page are made.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -279,6 +280,36 @@ pub(crate) fn declaration() -> clap::Command {
     Cli::command()
 }
 
+/// The script that completes these commands in a shell.
+pub(crate) fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut declaration(), "fermata", &mut script);
+    script
+}
+
+/// The manual page: one for all commands.
+pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let mut declaration = declaration();
+    declaration.build();
+    clap_mangen::Man::new(declaration.clone()).render(&mut page)?;
+    for command in declaration.get_subcommands() {
+        if command.get_name() == "help" {
+            continue;
+        }
+        writeln!(
+            page,
+            ".SH \"COMMAND {}\"",
+            command.get_name().to_uppercase()
+        )?;
+        let man = clap_mangen::Man::new(command.clone());
+        man.render_synopsis_section(&mut page)?;
+        man.render_description_section(&mut page)?;
+        man.render_options_section(&mut page)?;
+    }
+    Ok(page)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +322,30 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         declaration().debug_assert();
+    }
+
+    #[test]
+    fn the_manual_page_and_the_completions_name_all_commands_and_options() {
+        use clap::ValueEnum as _;
+        let mut texts = vec![("the manual page".to_string(), manual().expect("a page"))];
+        for shell in Shell::value_variants() {
+            texts.push((shell.to_string(), completions(*shell)));
+        }
+        for (of, text) in &texts {
+            // A hyphen is written as an escape in a manual page, and without its two hyphens in fish.
+            let text = String::from_utf8_lossy(text).replace('\\', "");
+            for command in declaration().get_subcommands().filter(|c| !c.is_hide_set()) {
+                let name = command.get_name();
+                let section = name.to_uppercase();
+                assert!(
+                    text.contains(name) || text.contains(&section),
+                    "{of}: {name}"
+                );
+                for option in command.get_opts().filter_map(|o| o.get_long()) {
+                    assert!(text.contains(option), "{of}: {name} --{option}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -111,14 +111,9 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             build: (build, config),
             arguments,
         } => Err(Project::find()?.exec_cargo(build, config, &arguments)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut cli::declaration(), "fermata", &mut script);
-            print(&script)
-        }
+        Command::Completions { shell } => print(&cli::completions(shell)),
         Command::Man => {
-            let mut page = Vec::new();
-            manual(&mut page).map_err(|error| Error::new(error.to_string()))?;
+            let page = cli::manual().map_err(|error| Error::new(error.to_string()))?;
             print(&page)
         }
     }
@@ -132,28 +127,6 @@ fn look_at_images(project: &Project, arguments: &[OsString]) -> Result<Error, Er
         "cannot run the program that looks at images: {}",
         program.exec()
     )))
-}
-
-/// The manual page: one for all commands.
-fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
-    let mut declaration = cli::declaration();
-    declaration.build();
-    clap_mangen::Man::new(declaration.clone()).render(page)?;
-    for command in declaration.get_subcommands() {
-        if command.get_name() == "help" {
-            continue;
-        }
-        writeln!(
-            page,
-            ".SH \"COMMAND {}\"",
-            command.get_name().to_uppercase()
-        )?;
-        let man = clap_mangen::Man::new(command.clone());
-        man.render_synopsis_section(page)?;
-        man.render_description_section(page)?;
-        man.render_options_section(page)?;
-    }
-    Ok(())
 }
 
 /// Prints. A reader that has closed its end is no failure.
