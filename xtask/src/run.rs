@@ -298,6 +298,12 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
     if file.is_empty() {
         return Err("it is not FILE or FILE:SIZE");
     }
+    // With a place behind it all of it would be the name of a file.
+    let before = text.rsplit_once(":/");
+    let before = before.and_then(|(disk, _)| disk.rsplit_once(':'));
+    if before.is_some_and(|(_, size)| bytes(size).is_ok()) {
+        return Err("a disk has no place of its own, it is always at /disk: say FILE:SIZE");
+    }
     let size = size.map(bytes).transpose()?;
     if size.is_some_and(|size| size < LEAST_DISK) {
         return Err("a disk has at least 20M");
@@ -891,6 +897,11 @@ mod tests {
         ] {
             assert!(disk(wrong).is_err(), "{wrong}");
         }
+        for place in ["d:64M:/mnt", "a/b:1G:/", "d:64M:/disk/a"] {
+            let refused = disk(place).expect_err(place);
+            assert!(refused.contains("/disk"), "{place}: {refused}");
+        }
+        assert_eq!(read("a:/b"), Ok(("a:/b".into(), None)));
     }
 
     #[test]
