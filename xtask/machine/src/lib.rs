@@ -477,7 +477,7 @@ fn qemu(
     let file = options
         .disk
         .as_ref()
-        .map(|disk| format!("file={},format=raw", quoted(disk)));
+        .map(|disk| format!("file={},format=raw", quoted(&disk_path(disk))));
     let null = options
         .null_disk
         .map(|size| format!("driver=null-co,size={size},read-zeroes=on"));
@@ -555,6 +555,12 @@ fn of_plugin(plugin: &Plugin) -> String {
         }
     }
     options
+}
+
+/// A disk as QEMU finds it: what stands before the first colon of a relative path it takes for a protocol.
+fn disk_path(path: &Path) -> PathBuf {
+    // That fails only for a path of no bytes, and where nobody knows what it is relative to.
+    std::path::absolute(path).unwrap_or_else(|_| Path::new(".").join(path))
 }
 
 /// A path in a value of QEMU's, where commas are doubled.

@@ -105,6 +105,28 @@ fn run_with(
     (end, recorder)
 }
 
+/// A name with a colon is that of a file, and not of a protocol of QEMU's.
+#[test]
+fn a_disk_is_a_file_whatever_its_name() {
+    let here = std::env::current_dir().unwrap();
+    for (name, expected) in [
+        ("a:b", format!("{}/a:b", here.display())),
+        ("nbd:c,d", format!("{}/nbd:c,,d", here.display())),
+        ("/tmp/a:b", "/tmp/a:b".into()),
+    ] {
+        let mut options = Options::new(Config::DEFAULT);
+        options.disk = Some(name.into());
+        let file = Path::new("/file");
+        let command = qemu(&options, file, file, file, None);
+        let drive = format!("file={expected},format=raw,if=none,id=disk");
+        let mut arguments = command.get_args();
+        assert!(
+            arguments.any(|argument| argument == drive.as_str()),
+            "{drive}"
+        );
+    }
+}
+
 #[test]
 fn console_and_status_come_through() {
     for deterministic in [false, true] {
