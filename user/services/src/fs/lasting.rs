@@ -5,8 +5,9 @@
 //! written again, in the same order: until then it is kept, at most [`MOST`] bytes of it. The caller sees a slow call.
 //!
 //! **A request that was lost** with the server may have been done, and what it did to names is durable then. So it is
-//! asked again, and what says that it was done (the directory is there, the file is not) is no error. Who else did just
-//! that at the same moment is not told apart.
+//! asked again, and what says that it was done (the directory is there, the file is not) is no error if it was not so
+//! before: of a service that is durable it is looked before each change of names. Who else did just that between that
+//! look and the server's death is not told apart.
 use super::server::two;
 use super::{mode, Attr, FilesClient, Flags, Ino, ATTR_ROOM, PATH_ROOM};
 use alloc::collections::BTreeMap;
@@ -204,6 +205,30 @@ impl<S: Servers> Lasting<S> {
         self.ask(request)
     }
 
+    /// As `ask_once`, for what changes names. Of a lost request nothing on the disk says whether it was done: a lock
+    /// that somebody made long ago would be taken for the one that was to be made. So it is looked first what is at a
+    /// path, and the request is told so if one before it may have been done.
+    fn ask_of<T>(
+        &mut self,
+        (follow, path): (bool, &str),
+        mut request: impl FnMut(&mut S::Session, Option<Before>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let before = match self.servers.is_durable() {
+            true => self.ask(|session, _| match attr(session, follow, path) {
+                Ok(attr) => Ok(Before::There(attr.ino)),
+                Err(Error::NotFound) => Ok(Before::Absent),
+                // The request would meet that, too, and nobody would know what was there before.
+                Err(error @ (Error::Broken | Error::NoMemory)) => Err(error),
+                // It is the request that says what is wrong.
+                Err(_) => Ok(Before::Unknown),
+            })?,
+            // Such a server ends with the machine. A session is lost when this program is restored, for which each
+            // change is not worth a second request.
+            false => Before::Either,
+        };
+        self.ask_once(|session, again| request(session, again.then_some(before)))
+    }
+
     /// Asks, again if the session is lost. The request is told whether one before it may have been done.
     fn ask<T>(
         &mut self,
@@ -337,34 +362,63 @@ fn reopen(
     Ok(Reopened::Whole)
 }
 
-/// The result of a request, or that it was done before.
-fn settle(result: Result<(), Error>, again: bool, done: Error) -> Result<(), Error> {
-    match result {
-        Err(error) if again && error == done => Ok(()),
-        result => result,
+/// What was at a path before a request was asked for the first time.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    There(Ino),
+    Absent,
+    /// Nothing was found out: what is there says nothing about the request.
+    Unknown,
+    /// Nobody looked: what is there is taken for what the request did.
+    Either,
+}
+
+impl Before {
+    /// Whether what is there now may have been made since.
+    fn was_absent(&self) -> bool {
+        matches!(self, Before::Absent | Before::Either)
+    }
+
+    /// Whether what is absent now may have been removed since.
+    fn was_there(&self) -> bool {
+        matches!(self, Before::There(_) | Before::Either)
     }
 }
 
-/// Whether what is there says that the request was done before. It is not known if the session is lost meanwhile.
+/// The result of a request that is asked for again, or that it was done before: so says an error, if what was there
+/// before agrees.
+fn settle(
+    result: Result<(), Error>,
+    before: Option<Before>,
+    done: Error,
+    agrees: impl FnOnce(&Before) -> bool,
+) -> Result<(), Error> {
+    match (result, before) {
+        (Err(error), Some(before)) if error == done && agrees(&before) => Ok(()),
+        (result, _) => result,
+    }
+}
+
+/// As `settle`, if what is there now agrees, too. It is not known if the session is lost meanwhile.
 fn settle_by(
     result: Result<(), Error>,
-    again: bool,
-    refused: Error,
-    is_done: impl FnOnce() -> Result<bool, Error>,
+    before: Option<Before>,
+    done: Error,
+    agrees: impl FnOnce(&Before) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    if !again || result != Err(refused) {
+    let Some(before) = before.filter(|_| result == Err(done)) else {
         return result;
-    }
-    match is_done() {
+    };
+    match agrees(&before) {
         Ok(true) => Ok(()),
         Err(Error::Broken) => Err(Error::Broken),
         _ => result,
     }
 }
 
-fn attr(session: &mut impl Session, path: &str) -> Result<Attr, Error> {
+fn attr(session: &mut impl Session, follow: bool, path: &str) -> Result<Attr, Error> {
     let mut bytes = [0; ATTR_ROOM];
-    let length = session.stat(false, path, &mut bytes)?;
+    let length = session.stat(follow, path, &mut bytes)?;
     super::attr(bytes.get(..length).ok_or(Error::Invalid)?)
 }
 
@@ -382,10 +436,12 @@ impl<S: Servers> Lasting<S> {
             exclusive: false,
             ..wanted
         };
-        let opened = self.ask_once(|session, again| {
+        let follow = !wanted.nofollow && !wanted.symlink;
+        let may_exist = !(wanted.create && wanted.exclusive);
+        let open = |session: &mut S::Session, before: Option<Before>| {
             match session.open_file(flags, mode, path) {
                 // Made by the request that was lost: it is empty.
-                Err(Error::Exists) if again => {
+                Err(Error::Exists) if before.is_some_and(|before| before.was_absent()) => {
                     let opened = session.open_file(made.bits(), mode, path)?;
                     if opened.2 > 0 {
                         session.close(opened.0)?;
@@ -395,7 +451,11 @@ impl<S: Servers> Lasting<S> {
                 }
                 result => result,
             }
-        })?;
+        };
+        let opened = match may_exist {
+            true => self.ask_once(|session, _| open(session, None)),
+            false => self.ask_of((follow, path), open),
+        }?;
         let (file, kind, end) = opened;
         if !self.servers.is_durable() {
             return Ok(opened);
@@ -496,23 +556,38 @@ impl<S: Servers> Lasting<S> {
     }
 
     pub fn mkdir(&mut self, mode: u32, path: &str) -> Result<(), Error> {
-        self.ask_once(|session, again| settle(session.mkdir(mode, path), again, Error::Exists))
+        self.ask_of((false, path), |session, before| {
+            let made = session.mkdir(mode, path);
+            settle(made, before, Error::Exists, Before::was_absent)
+        })
     }
 
     pub fn unlink(&mut self, path: &str) -> Result<(), Error> {
-        self.ask_once(|session, again| settle(session.unlink(path), again, Error::NotFound))
+        self.ask_of((false, path), |session, before| {
+            let removed = session.unlink(path);
+            settle(removed, before, Error::NotFound, Before::was_there)
+        })
     }
 
     pub fn rmdir(&mut self, path: &str) -> Result<(), Error> {
-        self.ask_once(|session, again| settle(session.rmdir(path), again, Error::NotFound))
+        self.ask_of((false, path), |session, before| {
+            let removed = session.rmdir(path);
+            settle(removed, before, Error::NotFound, Before::was_there)
+        })
     }
 
     pub fn rename(&mut self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
-        self.ask_once(|session, again| {
+        self.ask_of((false, from), |session, before| {
             let renamed = session.rename(first, paths);
-            let is_done = || attr(session, to).map(|_| true);
-            settle_by(renamed, again, Error::NotFound, is_done)
+            let agrees = |before: &Before| {
+                let there = attr(session, false, to)?;
+                Ok(match before {
+                    Before::There(ino) => there.ino == *ino,
+                    before => before.was_there(),
+                })
+            };
+            settle_by(renamed, before, Error::NotFound, agrees)
         })?;
         let below = format!("{from}/");
         for held in self.open.values_mut() {
@@ -527,23 +602,26 @@ impl<S: Servers> Lasting<S> {
 
     pub fn link(&mut self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
-        self.ask_once(|session, again| {
+        self.ask_of((false, to), |session, before| {
             let linked = session.link(first, paths);
-            let is_done = || Ok(attr(session, from)?.ino == attr(session, to)?.ino);
-            settle_by(linked, again, Error::Exists, is_done)
+            let agrees = |before: &Before| {
+                let (one, other) = (attr(session, false, from)?, attr(session, false, to)?);
+                Ok(before.was_absent() && one.ino == other.ino)
+            };
+            settle_by(linked, before, Error::Exists, agrees)
         })
     }
 
     pub fn symlink(&mut self, first: u32, paths: &str) -> Result<(), Error> {
         let (target, path) = two(first, paths)?;
-        self.ask_once(|session, again| {
+        self.ask_of((false, path), |session, before| {
             let made = session.symlink(first, paths);
-            let is_done = || {
+            let agrees = |before: &Before| {
                 let mut there = vec![0; PATH_ROOM];
                 let length = session.readlink(path, &mut there)?;
-                Ok(there.get(..length) == Some(target.as_bytes()))
+                Ok(before.was_absent() && there.get(..length) == Some(target.as_bytes()))
             };
-            settle_by(made, again, Error::Exists, is_done)
+            settle_by(made, before, Error::Exists, agrees)
         })
     }
 
