@@ -32,6 +32,8 @@ use services::fs::{Files, FilesLater, FilesLaterStub, Flags, Ino};
 
 /// Memory that a request takes while it waits, beside its bytes.
 const ROOM: u64 = 16 << 10;
+/// How long a disk that could not be read is left alone before it is mounted again, in nanoseconds.
+const PAUSE: u64 = 1_000_000_000;
 
 /// What is to be done with a session.
 type Act<D> = Box<dyn FnOnce(&Session<D>) + Send>;
@@ -410,28 +412,38 @@ impl<D: BlockIo> Service for Gate<D> {
 pub struct Worker<D: BlockIo> {
     desk: Arc<Desk<D>>,
     volume: Shared<D>,
-    /// Mounts, when there was no memory for it.
+    /// Mounts, when there was no memory for it, or no disk that could be read.
     mount: Option<Mount<D>>,
+    /// Before that a disk that could not be read is not mounted again.
+    mount_from: u64,
+    clock: Clock,
     sessions: BTreeMap<u64, Session<D>>,
 }
+
+/// What tells the time, in nanoseconds.
+pub type Clock = fn() -> u64;
 
 /// How the file system is mounted.
 type Mount<D> = Box<dyn FnMut() -> Result<Volume<D>, Error>>;
 
 impl<D: BlockIo + 'static> Worker<D> {
     /// With what is mounted, or why nothing is.
-    pub fn new(desk: Arc<Desk<D>>, volume: Result<Volume<D>, Error>) -> Self {
+    pub fn new(desk: Arc<Desk<D>>, volume: Result<Volume<D>, Error>, clock: Clock) -> Self {
         Worker {
             desk,
             volume: Rc::new(RefCell::new(volume)),
             mount: None,
+            mount_from: 0,
+            clock,
             sessions: BTreeMap::new(),
         }
     }
 
-    /// And if there was no memory to mount it, that is tried again before each request.
+    /// And if there was no memory to mount it, that is tried again before each request; if the disk could not be read,
+    /// before a request each second. What is no file system, or a wrong one, will be none the next time.
     #[must_use]
     pub fn or_later(mut self, mount: impl FnMut() -> Result<Volume<D>, Error> + 'static) -> Self {
+        self.mount_from = (self.clock)().saturating_add(PAUSE);
         self.mount = Some(Box::new(mount));
         self
     }
@@ -482,9 +494,15 @@ impl<D: BlockIo + 'static> Worker<D> {
     }
 
     fn mount_again(&mut self) {
-        let failed = matches!(*self.volume.borrow(), Err(Error::NoMemory));
-        if let (true, Some(mount)) = (failed, &mut self.mount) {
+        let passes = match &*self.volume.borrow() {
+            Err(Error::NoMemory) => true,
+            Err(Error::Broken) => (self.clock)() >= self.mount_from,
+            _ => false,
+        };
+        if let (true, Some(mount)) = (passes, &mut self.mount) {
             let volume = mount();
+            // It may have taken long.
+            self.mount_from = (self.clock)().saturating_add(PAUSE);
             *self.volume.borrow_mut() = volume;
         }
     }

@@ -114,8 +114,9 @@ fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
 fn work() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
     rt::heap::want(0)?;
-    // If it cannot be mounted every request says why, and for want of memory it is tried again. There is no service
-    // before, for nothing could be answered; and while a file system is made its disk is neither blank nor whole.
+    // If it cannot be mounted every request says why, and for want of memory or of a disk it is tried again. There is
+    // no service before, for nothing could be answered; and while a file system is made its disk is neither blank nor
+    // whole.
     let volume = mount();
     let desk = Arc::new(Desk::new());
     desk.tell(rt::thread::current().map_err(rt::error_of)?);
@@ -126,7 +127,9 @@ fn work() -> Result<Infallible, Error> {
         rt::process::exit(1);
     });
     served.map_err(rt::error_of)?;
-    Worker::new(desk, volume).or_later(mount).run()
+    Worker::new(desk, volume, rt::time::now)
+        .or_later(mount)
+        .run()
 }
 
 fn failed(error: Error) {

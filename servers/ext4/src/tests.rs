@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use proto::Error;
 use rsext4::{
-    BlockIo, Clock, DeviceCapabilities, DeviceGeometry, Ext4Result, Ext4Timestamp, SectorId,
+    BlockIo, Clock, DeviceCapabilities, DeviceGeometry, Ext4Error, Ext4ErrorKind, Ext4Result,
+    Ext4Timestamp, SectorId,
 };
 use services::fs::{is_on_disk, on_disk, Flags, ON_DISK};
 use std::process::Command;
@@ -46,6 +47,8 @@ pub(crate) struct Memory {
     recording: Rc<Cell<bool>>,
     flushes: Rc<Cell<usize>>,
     reads: Rc<Cell<usize>>,
+    /// The read with this number fails.
+    fails: Rc<Cell<Option<usize>>>,
 }
 
 impl Memory {
@@ -56,6 +59,7 @@ impl Memory {
             recording: Rc::default(),
             flushes: Rc::default(),
             reads: Rc::default(),
+            fails: Rc::default(),
         }
     }
 
@@ -72,6 +76,11 @@ impl Memory {
     /// How often it was read.
     pub(crate) fn reads(&self) -> usize {
         self.reads.get()
+    }
+
+    /// Has one read fail, the first one from here on or a later one.
+    pub(crate) fn fail(&self, later: usize) {
+        self.fails.set(Some(self.reads() + 1 + later));
     }
 
     fn event(&self, event: Event) {
@@ -92,6 +101,9 @@ impl BlockIo for Memory {
     fn read(&mut self, buffer: &mut [u8], sector: SectorId, count: u32) -> Ext4Result<()> {
         assert_eq!(buffer.len(), count as usize * SECTOR);
         self.reads.set(self.reads.get() + 1);
+        if self.fails.get() == Some(self.reads.get()) {
+            return Err(Ext4Error::new(Ext4ErrorKind::Io));
+        }
         let at = sector.raw() as usize * SECTOR;
         buffer.copy_from_slice(&self.content.borrow()[at..at + buffer.len()]);
         Ok(())

@@ -7,6 +7,7 @@ use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -27,6 +28,19 @@ const CREATE: u32 = Flags {
 }
 .bits();
 
+std::thread_local! {
+    /// The time of a test, in milliseconds.
+    static TIME: Cell<u64> = const { Cell::new(0) };
+}
+
+fn clock() -> u64 {
+    TIME.get() * 1_000_000
+}
+
+fn pass(milliseconds: u64) {
+    TIME.set(TIME.get() + milliseconds);
+}
+
 type Later<T> = Pin<Box<dyn Future<Output = Result<T, Error>>>>;
 
 struct Machine {
@@ -39,7 +53,7 @@ impl Machine {
     fn new() -> Self {
         let (disk, volume) = fresh();
         let desk = Arc::new(Desk::new());
-        let worker = Worker::new(Arc::clone(&desk), Ok(volume));
+        let worker = Worker::new(Arc::clone(&desk), Ok(volume), clock);
         Machine { disk, desk, worker }
     }
 
@@ -84,7 +98,7 @@ fn want_of_memory_is_not_for_ever() {
     drop(volume);
     let desk = Arc::new(Desk::new());
     let (again, mut tries) = (disk.clone(), 0);
-    let worker = Worker::new(Arc::clone(&desk), Err(Error::NoMemory)).or_later(move || {
+    let worker = Worker::new(Arc::clone(&desk), Err(Error::NoMemory), clock).or_later(move || {
         tries += 1;
         match tries {
             1 => Err(Error::NoMemory),
@@ -98,6 +112,55 @@ fn want_of_memory_is_not_for_ever() {
             c.stat(true, "/disk".into(), ATTR_ROOM).await
         });
         assert_eq!(machine.wait(asked).map(drop), expected);
+    }
+}
+
+/// A disk that could not be read is mounted when it can be, and tried once a second at most until then; one with
+/// something else on it is not tried again.
+#[test]
+fn a_disk_that_is_silent_at_first_is_not_so_for_ever() {
+    let (disk, volume) = fresh();
+    drop(volume);
+    // Whichever read of a mount fails: it may be a good one.
+    let before = disk.reads();
+    mount(&disk).expect("a volume");
+    for read in 0..disk.reads() - before {
+        disk.fail(read);
+        assert_eq!(mount(&disk).err(), Some(Error::Broken), "read {read}");
+    }
+    for (why, tries) in [(Error::Broken, 3), (Error::BadFormat, 0)] {
+        let desk = Arc::new(Desk::new());
+        let again = disk.clone();
+        let count = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&count);
+        let worker = Worker::new(Arc::clone(&desk), Err(why), clock).or_later(move || {
+            counted.set(counted.get() + 1);
+            match counted.get() {
+                1 | 2 => Err(why),
+                _ => mount(&again),
+            }
+        });
+        let mut machine = Machine {
+            disk: disk.clone(),
+            desk,
+            worker,
+        };
+        let client = machine.client();
+        let ask = |machine: &mut Machine| {
+            let asked = later(&client, |c| async move {
+                c.stat(true, "/disk".into(), ATTR_ROOM).await
+            });
+            machine.wait(asked).map(drop)
+        };
+        for second in 1..=3 {
+            for _ in 0..5 {
+                assert_eq!(ask(&mut machine), Err(why), "{why:?}, {second}");
+            }
+            pass(1000);
+        }
+        let last = if tries == 0 { Err(why) } else { Ok(()) };
+        assert_eq!(ask(&mut machine), last);
+        assert_eq!(count.get(), tries, "{why:?}");
     }
 }
 
@@ -236,7 +299,7 @@ fn many_clients_and_one_sync() {
     // The power goes: nothing was closed.
     let desk = Arc::new(Desk::new());
     let mut next = Machine {
-        worker: Worker::new(Arc::clone(&desk), mount(&machine.disk)),
+        worker: Worker::new(Arc::clone(&desk), mount(&machine.disk), clock),
         disk: machine.disk.clone(),
         desk,
     };
@@ -275,7 +338,7 @@ fn a_sync_comes_after_what_was_written() {
     assert_eq!(machine.wait(sync), Ok(()));
     // No file system: each is told so.
     let desk = Arc::new(Desk::new());
-    let worker = Worker::new(Arc::clone(&desk), Err(Error::BadFormat));
+    let worker = Worker::new(Arc::clone(&desk), Err(Error::BadFormat), clock);
     let mut none = Machine {
         disk: machine.disk.clone(),
         desk,
