@@ -18,7 +18,7 @@ use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use linux_raw_sys::general as linux;
 use services::console::Mode;
-use services::fs::{Files, Flags};
+use services::fs::{Files, Flags, ON_DISK};
 use services::process::Status;
 
 use crate::emulate::{self, Outcome};
@@ -85,6 +85,9 @@ struct Fake {
     calls: u32,
     /// What is written does not become durable.
     cannot_sync: bool,
+    /// Whether what is below `/disk` is on one, and how often that was made durable.
+    disk: bool,
+    syncs: u32,
     /// How the console was to treat input, one after the other.
     modes: Vec<Mode>,
 }
@@ -117,6 +120,8 @@ impl Fake {
             caller: None,
             calls: 0,
             cannot_sync: false,
+            disk: false,
+            syncs: 0,
             modes: Vec::new(),
         }
     }
@@ -147,6 +152,29 @@ impl Fake {
         assert_eq!(expected, self.slots);
         assert!(areas.is_sound());
     }
+}
+
+/// Asks for something below `/disk`, whose inodes have other numbers.
+fn ask_disk(
+    session: &Session,
+    request: &Request,
+    bulk: &[u8],
+) -> Result<(Reply, Vec<u8>), proto::Error> {
+    let mut request = request.clone();
+    match &mut request {
+        Request::Close { ino }
+        | Request::StatIno { ino }
+        | Request::PathOf { ino }
+        | Request::Sync { ino } => *ino &= !ON_DISK,
+        _ => {}
+    }
+    let (mut reply, bytes) = files::ask(session, &request, bulk)?;
+    match &mut reply {
+        Reply::Opened(opened) => opened.ino |= ON_DISK,
+        Reply::Attr(attr) => attr.ino |= ON_DISK,
+        _ => {}
+    }
+    Ok((reply, bytes))
 }
 
 impl Host for Fake {
@@ -262,6 +290,10 @@ impl Host for Fake {
         if self.cannot_sync && matches!(request, Request::Sync { .. }) {
             return Err(proto::Error::Broken);
         }
+        let ask = match self.disk && request.is_on_disk() == Some(true) {
+            true => ask_disk,
+            false => files::ask,
+        };
         let (reply, bytes) = match &mut self.late {
             Some(_) if matches!(request, Request::Close { .. }) => {
                 self.closes.push(request.clone());
@@ -275,12 +307,16 @@ impl Host for Fake {
                 }
                 Told::Wait => return Err(proto::Error::WouldBlock),
                 Told::Ask(number) => {
-                    let answer = files::ask(&self.session, request, bulk);
+                    let answer = ask(&self.session, request, bulk);
+                    self.syncs += u32::from(matches!(request, Request::Sync { .. }));
                     late.answered(number, answer).unwrap();
                     return Err(proto::Error::WouldBlock);
                 }
             },
-            _ => files::ask(&self.session, request, bulk)?,
+            _ => {
+                self.syncs += u32::from(matches!(request, Request::Sync { .. }));
+                ask(&self.session, request, bulk)?
+            }
         };
         match (request, &reply) {
             (_, Reply::Opened(_)) => self.opens += 1,
@@ -314,7 +350,7 @@ impl Host for Fake {
         let waits = self.waits();
         for close in core::mem::take(&mut self.closes) {
             if !waits {
-                files::ask(&self.session, &close, &[]).unwrap();
+                ask_disk(&self.session, &close, &[]).unwrap();
             }
         }
         if let Some(late) = &mut self.late {

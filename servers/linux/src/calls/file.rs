@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
@@ -1147,6 +1148,31 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
         super::memory::write_back(c, [id].into(), true)?;
     }
     c.fs(&Request::Sync { ino })?;
+    Ok(0)
+}
+
+/// Makes durable what was written to the disk, to whatever file: one that is asked for one file does it for all. The directory that
+/// is asked for is always there, and comes after all that others have closed and nobody waits for.
+fn sync_disk(c: &mut Caller) -> Result<()> {
+    c.with_open(String::from(services::fs::MOUNT), true, |c, opened| {
+        c.fs(&Request::Sync { ino: opened.ino }).map(drop)
+    })
+}
+
+/// `sync`, which says nothing of what cannot be done.
+pub fn sync(c: &mut Caller) -> Result {
+    match sync_disk(c) {
+        Err(stop) if c.h.waits() => Err(stop),
+        _ => Ok(0),
+    }
+}
+
+/// `syncfs`. What is in memory is as durable as it gets.
+pub fn syncfs(c: &mut Caller, fd: u32) -> Result {
+    let ino = c.p.files.get(fd)?.ino();
+    if ino.is_some_and(|ino| ino & services::fs::ON_DISK != 0) {
+        sync_disk(c)?;
+    }
     Ok(0)
 }
 

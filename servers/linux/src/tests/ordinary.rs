@@ -554,3 +554,73 @@ fn a_longer_queue_wakes_who_waits_to_connect() {
         matches!(process.call(&mut host, &connect), Outcome::Go { registers, .. } if registers.rax == 0)
     );
 }
+
+/// A host with a disk, also one that answers late, and a file there that is open.
+fn with_disk(late: bool) -> (Fake, One, u64) {
+    let mut host = Fake::new();
+    (host.disk, host.late) = (true, late.then(Late::new));
+    let mut process = example(&mut host);
+    host.session.mkdir(0o755, "/disk").unwrap();
+    let made = u64::from(open_flags::RDWR | open_flags::CREAT);
+    let fd = until_done(
+        &mut process,
+        &mut host,
+        nr::open,
+        "/disk/log",
+        &[made, 0o600],
+    );
+    assert!(fd > 1, "{fd}");
+    (host, process, fd as u64)
+}
+
+/// A call on a path that may wait for the disk.
+fn until_done(one: &mut One, host: &mut Fake, number: u64, path: &str, further: &[u64]) -> i64 {
+    host.write_memory(TEXT, format!("{path}\0").as_bytes())
+        .unwrap();
+    let arguments: Vec<u64> = [TEXT].iter().chain(further).copied().collect();
+    until_answered(one, host, number, &arguments)
+}
+
+fn until_answered(one: &mut One, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
+    for _ in 0..20 {
+        match one.call(host, &registers(number, arguments)) {
+            Outcome::Go { registers, .. } => return registers.rax as i64,
+            Outcome::Park(_) => assert!(host.late.is_some()),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it waits for ever");
+}
+
+/// A logger has its file open, and `sync` is asked for by somebody else who has none.
+#[test]
+fn sync_makes_durable_what_is_open_on_the_disk() {
+    for late in [false, true] {
+        let (mut host, mut process, fd) = with_disk(late);
+        let opens = host.opens;
+        assert_eq!(until_answered(&mut process, &mut host, nr::sync, &[]), 0);
+        assert_eq!(host.syncs, 1);
+        assert_eq!(
+            until_answered(&mut process, &mut host, nr::syncfs, &[fd]),
+            0
+        );
+        assert_eq!(host.syncs, 2);
+        // What is in memory needs none.
+        assert_eq!(until_answered(&mut process, &mut host, nr::syncfs, &[0]), 0);
+        let none = until_answered(&mut process, &mut host, nr::syncfs, &[999]);
+        assert_eq!((none, host.syncs), (EBADF.rax() as i64, 2));
+        assert_eq!(host.opens, opens, "the directory is closed again");
+    }
+    // Only `syncfs` can say that it was not done; and without a disk there is nothing to do.
+    let (mut host, mut process, fd) = with_disk(false);
+    host.cannot_sync = true;
+    assert_eq!(process.result(&mut host, nr::sync, &[]), 0);
+    assert_eq!(
+        process.result(&mut host, nr::syncfs, &[fd]),
+        EIO.rax() as i64
+    );
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::sync, &[]), 0);
+    assert_eq!(host.syncs, 0);
+}
