@@ -352,7 +352,7 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
             .await
     }
 
-    async fn usage(&self) -> Result<(u64, u64), Error> {
+    async fn usage(&self) -> Result<(u64, u64, u64, u64), Error> {
         self.ask(false, Session::usage).await
     }
 

@@ -215,8 +215,10 @@ impl<D: BlockIo + 'static> Files for Session<D> {
         self.with(file)?.utimens(file, atime_ns, mtime_ns)
     }
 
-    fn usage(&self) -> Result<(u64, u64), Error> {
-        Ok(self.volume()?.usage())
+    fn usage(&self) -> Result<(u64, u64, u64, u64), Error> {
+        let volume = self.volume()?;
+        let ((bytes, files), (most_bytes, most_files)) = (volume.usage(), volume.most());
+        Ok((bytes, files, most_bytes, most_files))
     }
 
     fn sync(&self, file: u64) -> Result<(), Error> {

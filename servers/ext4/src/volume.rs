@@ -1095,6 +1095,14 @@ impl<D: BlockIo> Volume<D> {
         let inodes = stats.total_inodes.saturating_sub(stats.free_inodes);
         (blocks.saturating_mul(stats.block_size), u64::from(inodes))
     }
+
+    /// How many bytes and inodes there can be.
+    #[must_use]
+    pub fn most(&self) -> (u64, u64) {
+        let stats = self.ext4.statfs();
+        let bytes = stats.total_blocks.saturating_mul(stats.block_size);
+        (bytes, u64::from(stats.total_inodes))
+    }
 }
 
 /// The place that a cookie says. One of a directory that had no index then, and has one now, begins anew: what comes

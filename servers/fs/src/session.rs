@@ -304,9 +304,9 @@ impl Files for Session {
         self.changing(file)?.utimens(file, atime_ns, mtime_ns)
     }
 
-    fn usage(&self) -> Result<(u64, u64), Error> {
+    fn usage(&self) -> Result<(u64, u64, u64, u64), Error> {
         let mut files = self.shared.files();
-        Ok((files.budget().used(), files.files()))
+        Ok((files.budget().used(), files.files(), 0, 0))
     }
 
     fn sync(&self, file: u64) -> Result<(), Error> {

@@ -92,8 +92,10 @@ pub enum Request {
         atime_ns: u64,
         mtime_ns: u64,
     },
-    /// Bytes stored and files. Reply: `Usage`.
-    Usage,
+    /// What is stored, in memory or on the disk. Reply: `Usage`.
+    Usage {
+        on_disk: bool,
+    },
     Sync {
         ino: Ino,
     },
@@ -123,7 +125,7 @@ impl Request {
             | Request::Chmod { .. }
             | Request::Chown { .. }
             | Request::Utimens { .. }
-            | Request::Usage
+            | Request::Usage { .. }
             | Request::Sync { .. } => false,
         }
     }
@@ -155,7 +157,7 @@ impl Request {
             | Request::Chown { ino, .. }
             | Request::Utimens { ino, .. }
             | Request::Sync { ino } => Some(ino & ON_DISK != 0),
-            Request::Usage => Some(false),
+            Request::Usage { on_disk } => Some(*on_disk),
         }
     }
 }
@@ -173,8 +175,11 @@ pub enum Reply {
         offset: u64,
     },
     Path(String),
+    /// How many there are, and can be; 0 where that depends on what memory is left.
     Usage {
         bytes: u64,
         files: u64,
+        most_bytes: u64,
+        most_files: u64,
     },
 }

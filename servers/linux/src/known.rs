@@ -97,7 +97,7 @@ fn about(request: &Request) -> About {
         | Request::StatIno { .. }
         | Request::Readlink { .. }
         | Request::PathOf { .. }
-        | Request::Usage
+        | Request::Usage { .. }
         | Request::Sync { .. } => About::Nothing,
     }
 }

@@ -154,7 +154,7 @@ impl Fake {
     }
 }
 
-/// Asks for something below `/disk`, whose inodes have other numbers.
+/// Asks for something below `/disk`, whose inodes have other numbers; it has 100 MB and 1,000 files.
 fn ask_disk(
     session: &Session,
     request: &Request,
@@ -172,6 +172,11 @@ fn ask_disk(
     match &mut reply {
         Reply::Opened(opened) => opened.ino |= ON_DISK,
         Reply::Attr(attr) => attr.ino |= ON_DISK,
+        Reply::Usage {
+            most_bytes,
+            most_files,
+            ..
+        } => (*most_bytes, *most_files) = (100 << 20, 1000),
         _ => {}
     }
     Ok((reply, bytes))

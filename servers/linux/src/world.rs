@@ -704,9 +704,14 @@ pub(crate) fn ask(
             atime_ns,
             mtime_ns,
         } => files.utimens(ino, atime_ns, mtime_ns).map(done)?,
-        Request::Usage => {
-            let (bytes, files) = files.usage()?;
-            Reply::Usage { bytes, files }
+        Request::Usage { .. } => {
+            let (bytes, files, most_bytes, most_files) = files.usage()?;
+            Reply::Usage {
+                bytes,
+                files,
+                most_bytes,
+                most_files,
+            }
         }
         Request::Sync { ino } => files.sync(ino).map(done)?,
     };

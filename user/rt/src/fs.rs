@@ -374,7 +374,8 @@ pub fn utimens(file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
 
 /// Bytes stored, and files.
 pub fn usage() -> Result<(u64, u64), Error> {
-    MEMORY.lock().usage()
+    let (bytes, files, _, _) = MEMORY.lock().usage()?;
+    Ok((bytes, files))
 }
 
 /// Returns when what was written survives a loss of power, if files there do.

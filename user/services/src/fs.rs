@@ -411,8 +411,9 @@ pub trait Files {
     /// Changes the times. Errors: `NotFound`. Must not be repeated, as `chmod`.
     #[once]
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
-    /// Bytes stored, and files. Errors: none of its own. May be repeated.
-    fn usage(&self) -> Result<(u64, u64), Error>;
+    /// Bytes stored and files, and how many of both there can be: 0 where that depends on what memory is left. Errors:
+    /// none of its own. May be repeated.
+    fn usage(&self) -> Result<(u64, u64, u64, u64), Error>;
     /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
     /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;

@@ -384,20 +384,41 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
     Ok(0)
 }
 
-fn struct_statfs(c: &mut Caller) -> Result<Vec<u8>> {
-    let Reply::Usage { bytes, files } = c.fs(&Request::Usage)? else {
+/// The kind of the file system on the disk, and of that in memory.
+const EXT4_MAGIC: u64 = 0xef53;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+fn struct_statfs(c: &mut Caller, on_disk: bool) -> Result<Vec<u8>> {
+    let Reply::Usage {
+        bytes,
+        files,
+        most_bytes,
+        most_files,
+    } = c.fs(&Request::Usage { on_disk })?
+    else {
         return Err(EIO.into());
     };
-    let free = c.h.memory_usage().free / 4096;
     let used = bytes.div_ceil(4096);
+    // In memory there can be what memory is left for.
+    let (kind, free, free_files) = match on_disk {
+        true => (
+            EXT4_MAGIC,
+            most_bytes.saturating_sub(bytes) / 4096,
+            most_files.saturating_sub(files),
+        ),
+        false => {
+            let free = c.h.memory_usage().free / 4096;
+            (TMPFS_MAGIC, free, free)
+        }
+    };
     Ok(Writer::new()
-        .u64(0x0102_1994)
+        .u64(kind)
         .u64(4096)
         .u64(used + free)
         .u64(free)
         .u64(free)
-        .u64(files + free)
-        .u64(free)
+        .u64(files + free_files)
+        .u64(free_files)
         .u64(0)
         .u64(255)
         .u64(4096)
@@ -408,16 +429,17 @@ fn struct_statfs(c: &mut Caller) -> Result<Vec<u8>> {
 
 /// `statfs`.
 pub fn statfs(c: &mut Caller, address: u64, into: u64) -> Result {
-    look(c, AT_FDCWD, address, 0)?;
-    let out = struct_statfs(c)?;
+    let on_disk = look(c, AT_FDCWD, address, 0)?.identity().0 == DISK;
+    let out = struct_statfs(c, on_disk)?;
     c.write(into, &out)?;
     Ok(0)
 }
 
 /// `fstatfs`.
 pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
-    c.p.files.get(fd)?;
-    let out = struct_statfs(c)?;
+    let ino = c.p.files.get(fd)?.ino();
+    let on_disk = ino.is_some_and(|ino| ino & services::fs::ON_DISK != 0);
+    let out = struct_statfs(c, on_disk)?;
     c.write(into, &out)?;
     Ok(0)
 }

@@ -624,3 +624,32 @@ fn sync_makes_durable_what_is_open_on_the_disk() {
     assert_eq!(process.result(&mut host, nr::sync, &[]), 0);
     assert_eq!(host.syncs, 0);
 }
+
+/// Programs look whether there is room for what they want to write.
+#[test]
+fn room_on_the_disk_is_told_of_the_disk() {
+    let (mut host, mut process, fd) = with_disk(false);
+    let told = |host: &mut Fake| {
+        let mut words = [0; 56];
+        host.read_memory(INTO, &mut words).unwrap();
+        let words: Vec<u64> = (0..7)
+            .map(|at| crate::wire::u64_at(&words, 8 * at))
+            .collect();
+        words
+    };
+    for path in ["/disk", "/disk/log"] {
+        let done = on_path(&mut process, &mut host, nr::statfs, path, &[INTO]);
+        assert_eq!(done, 0, "{path}");
+        let words = told(&mut host);
+        assert_eq!((words[0], words[1], words[5]), (0xef53, 4096, 1000));
+        assert!((25_500..=25_600).contains(&words[2]), "{words:?}");
+        assert!(words[3] <= words[2] && words[3] > 20_000 && words[6] < 1000);
+    }
+    assert_eq!(process.result(&mut host, nr::fstatfs, &[fd, INTO]), 0);
+    assert_eq!(told(&mut host)[0], 0xef53);
+    assert_eq!(
+        on_path(&mut process, &mut host, nr::statfs, "/", &[INTO]),
+        0
+    );
+    assert_eq!(told(&mut host)[0], 0x0102_1994);
+}

@@ -92,7 +92,7 @@ macro_rules! file_requests {
                 sync(file: u64) -> ();
             }
             words {
-                usage() -> (u64, u64);
+                usage() -> (u64, u64, u64, u64);
                 place(file: u64, offset: u64) -> (u64, u32, u64);
             }
             bytes {
