@@ -9,6 +9,8 @@
 //! something was written finds it there, and synced by any `sync` that comes afterwards. Those that ask to `sync` while
 //! the worker is busy with something else are all answered by one.
 //!
+//! **Time.** What was written and nobody has synced is synced by the worker some seconds later.
+//!
 //! **Death.** A request whose client has ended or has given it up is not done, unless the worker is about it already. The session
 //! of a client that has ended is forgotten here at once, whatever the worker waits for; what it had open is closed before the next request.
 
@@ -25,6 +27,7 @@ use interface::server::{Event, Reply, Request};
 use interface::{Answer, Service};
 use proto::Error;
 use rsext4::BlockIo;
+use rt::heap::Hold;
 use rt::obj::Ref;
 use rt::sync::Mutex;
 use services::fs::server::two;
@@ -32,6 +35,10 @@ use services::fs::{Files, FilesLater, FilesLaterStub, Flags, Ino};
 
 /// Memory that a request takes while it waits, beside its bytes.
 const ROOM: u64 = 16 << 10;
+/// Memory to write back what was written.
+const ROOM_BACK: u64 = 1 << 20;
+/// How long after it was written something reaches the disk, whatever its writer asks for, in nanoseconds.
+const LATEST: u64 = 5_000_000_000;
 /// How long a disk that could not be read is left alone before it is mounted again, in nanoseconds.
 const PAUSE: u64 = 1_000_000_000;
 
@@ -416,6 +423,8 @@ pub struct Worker<D: BlockIo> {
     mount: Option<Mount<D>>,
     /// Before that a disk that could not be read is not mounted again.
     mount_from: u64,
+    /// When what was written is to be written back; `None` while everything is on the disk.
+    due: Option<u64>,
     clock: Clock,
     sessions: BTreeMap<u64, Session<D>>,
 }
@@ -434,6 +443,7 @@ impl<D: BlockIo + 'static> Worker<D> {
             volume: Rc::new(RefCell::new(volume)),
             mount: None,
             mount_from: 0,
+            due: None,
             clock,
             sessions: BTreeMap::new(),
         }
@@ -452,7 +462,7 @@ impl<D: BlockIo + 'static> Worker<D> {
     pub fn run(mut self) -> ! {
         loop {
             if !self.turn() {
-                rt::sys::thread_wait_interrupt();
+                let _ = rt::sys::thread_wait_interrupt_until(self.due.unwrap_or(u64::MAX));
             }
         }
     }
@@ -490,6 +500,7 @@ impl<D: BlockIo + 'static> Worker<D> {
             Ok(volume) => volume.tend(),
             Err(_) => false,
         };
+        self.write_back();
         worked || stepped
     }
 
@@ -504,6 +515,26 @@ impl<D: BlockIo + 'static> Worker<D> {
             // It may have taken long.
             self.mount_from = (self.clock)().saturating_add(PAUSE);
             *self.volume.borrow_mut() = volume;
+        }
+    }
+
+    /// Has what was written reach the disk in time: who keeps a file open, and never asks for that, loses no more than
+    /// the last seconds when the power goes. While there is nothing to write nobody looks at the clock.
+    fn write_back(&mut self) {
+        let mut volume = self.volume.borrow_mut();
+        let volume = volume.as_mut().ok().filter(|volume| volume.is_dirty());
+        let Some(volume) = volume else {
+            self.due = None;
+            return;
+        };
+        let now = (self.clock)();
+        let due = *self.due.get_or_insert(now.saturating_add(LATEST));
+        if now >= due {
+            // What fails is tried again, and told to who asks for it.
+            let _ = Hold::new(ROOM_BACK).and_then(|_room| volume.sync());
+            // That may have taken long.
+            let next = || (self.clock)().saturating_add(LATEST);
+            self.due = volume.is_dirty().then(next);
         }
     }
 

@@ -141,6 +141,8 @@ pub struct Volume<D: BlockIo> {
     /// Files that nobody has open and that have no name: they are let go step by step, or when there is memory for it.
     leaving: VecDeque<InodeNumber>,
     salt: u32,
+    /// Something of any file, also of one that was closed when that could not be written, may not be on the disk.
+    dirty: bool,
     /// While several ask for the same `sync`: whether it was done.
     group: Option<bool>,
 }
@@ -272,6 +274,7 @@ impl<D: BlockIo> Volume<D> {
             open: BTreeMap::new(),
             leaving: VecDeque::new(),
             salt,
+            dirty: false,
             group: None,
         })
     }
@@ -290,7 +293,13 @@ impl<D: BlockIo> Volume<D> {
         self.ext4.sync().map_err(error)?;
         self.group = self.group.map(|_| true);
         self.open.values_mut().for_each(|open| open.dirty = false);
+        self.dirty = false;
         Ok(())
+    }
+
+    /// Whether something was written that may not survive a loss of power.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
     }
 
     fn child(&mut self, directory: InodeNumber, name: &str) -> Result<Option<InodeInfo>> {
@@ -826,6 +835,7 @@ impl<D: BlockIo> Volume<D> {
         // What is overwritten takes no room, but what takes none is not known before.
         self.check_room(bytes.len() as u64)?;
         self.opened(file)?.dirty = true;
+        self.dirty = true;
         let written = self.ext4.write_inode(info.number, offset, bytes);
         written.map_err(error)?;
         Ok((bytes.len() as u32, offset))
@@ -1052,6 +1062,7 @@ impl<D: BlockIo> Volume<D> {
         let open = self.opened(file)?;
         open.dirty = true;
         let inode = open.inode;
+        self.dirty = true;
         let updated = self.ext4.update_inode_metadata(inode, update);
         updated.map(drop).map_err(error)
     }

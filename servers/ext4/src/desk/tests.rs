@@ -164,6 +164,52 @@ fn a_disk_that_is_silent_at_first_is_not_so_for_ever() {
     }
 }
 
+/// What was written to a file that stays open, and that nobody syncs, survives a loss of power some seconds later.
+/// While there is nothing to write back the worker waits without an end.
+#[test]
+fn what_is_written_is_durable_some_seconds_later() {
+    let mut machine = Machine::new();
+    let one = machine.client();
+    let file = machine.open(&one, "/disk/log");
+    assert!(!machine.worker.turn());
+    assert_eq!(machine.worker.due, None, "a name is durable at once");
+    let kept = |machine: &Machine| {
+        let mut volume = mount(&Memory::new(machine.disk.content())).expect("a volume");
+        crate::tests::read(&mut volume, "/disk/log")
+            .expect("a file")
+            .len()
+    };
+    let write = |machine: &mut Machine, at: u64| {
+        let asked = later(&one, move |c| async move {
+            c.write(file, at, vec![1; 100]).await
+        });
+        assert_eq!(machine.wait(asked), Ok(100));
+    };
+    // Written again and again: the first of it is not put off by the others.
+    for n in 0..5 {
+        write(&mut machine, n * 100);
+        assert_eq!(kept(&machine), 0, "not at once");
+        let due = machine.worker.due.expect("something to write back");
+        assert!(due <= clock() + 5_000_000_000);
+        pass(1000);
+    }
+    let flushes = machine.disk.flushes();
+    // Nobody asks for anything: the worker's wait has ended.
+    assert!(clock() >= machine.worker.due.expect("a deadline"));
+    assert!(!machine.worker.turn());
+    assert!(machine.disk.flushes() > flushes);
+    assert_eq!((machine.worker.due, kept(&machine)), (None, 500));
+    // Closed or synced before that it is not written a second time.
+    write(&mut machine, 500);
+    let sync = later(&one, move |c| async move { c.sync(file).await });
+    assert_eq!(machine.wait(sync), Ok(()));
+    assert_eq!(machine.worker.due, None);
+    let flushes = machine.disk.flushes();
+    pass(60_000);
+    assert!(!machine.worker.turn());
+    assert_eq!(machine.disk.flushes(), flushes, "there is nothing to write");
+}
+
 /// While the worker waits for the disk the other thread refuses, opens and ends sessions; what it asks for waits.
 #[test]
 fn nobody_waits_but_who_asked() {
