@@ -28,7 +28,7 @@ use crate::object::{SavedObject, Use};
 use crate::outside::{Link, Stage};
 use crate::proc::Seen;
 use crate::process::{
-    release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task,
+    release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task, PIPE_BUF,
 };
 use crate::socket::{is_loopback, Name, State, Style};
 use crate::system::{Again, Payer, System, Thing};
@@ -912,19 +912,26 @@ fn give_up_ptys(made: &Terminals, system: &mut System) {
     }
 }
 
-/// Makes the pipes. Upon an error there are none.
+/// Makes the pipes. Each is as large as it was if the payer may have so many large ones, whatever an image says, and
+/// else has room for what is in it. Upon an error there are none.
 fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<(), String> {
     let mut made = BTreeMap::new();
-    for (old, capacity, had_writer, bytes) in core::mem::take(&mut saved.pipes) {
-        let Ok((id, _)) = system.new_pipe(payer) else {
+    let mut all = core::mem::take(&mut saved.pipes);
+    // The first ones of a payer may be large. Those that are come first, whichever were made first.
+    all.sort_by_key(|(id, capacity, ..)| (*capacity as usize == PIPE_BUF, *id));
+    for (old, capacity, had_writer, bytes) in all {
+        let Ok((id, large)) = system.new_pipe(payer) else {
             for _ in 0..made.len() {
                 system.uncount_thing(Thing::Pipe, payer);
             }
             return Err("there are too many pipes".to_string());
         };
         let pipe = shared(Pipe {
+            capacity: match large {
+                true => capacity as usize,
+                false => bytes.len().max(1).next_multiple_of(PIPE_BUF),
+            },
             bytes: bytes.into(),
-            capacity: capacity as usize,
             had_writer,
             payer,
             ..Pipe::default()

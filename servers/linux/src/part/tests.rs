@@ -783,6 +783,19 @@ pub(crate) fn forge_many(part: &[u8], count: u32) -> Vec<u8> {
     .unwrap()
 }
 
+/// A true part whose pipes are all as large as one can be, with so many bytes in each.
+pub(crate) fn forge_pipes(part: &[u8], bytes: usize) -> Vec<u8> {
+    let forged = with_tree(part, true, |tree| {
+        let mut saved: Saved = postcard::from_bytes(tree).unwrap();
+        for (_, capacity, _, within) in &mut saved.pipes {
+            *capacity = crate::process::PIPE_CAPACITY as u32;
+            *within = vec![b'x'; bytes];
+        }
+        postcard::to_allocvec(&saved).unwrap()
+    });
+    forged.unwrap()
+}
+
 fn rename(files: &mut [(u64, SavedFile)], to: &str) {
     if let SavedFile::Carried { path, .. } = &mut files[0].1 {
         *path = to.to_string();

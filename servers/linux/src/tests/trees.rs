@@ -1,7 +1,7 @@
 //! Trees of processes that are saved together: true ones come back as they were, forged ones are refused or sound.
 
 use super::*;
-use crate::part::tests::{forge, forge_many, with_tree, Forged};
+use crate::part::tests::{forge, forge_many, forge_pipes, with_tree, Forged};
 use crate::part::Adopted;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -340,6 +340,55 @@ fn a_tree_with_endless_lists_is_refused_for_their_length() {
 }
 
 /// What is said of a part to people is what is in it; of one that is refused nothing is said.
+/// However many large pipes an image has: those that are restored are as large as others would be, with all that is
+/// in them, and those that were large stay so.
+#[test]
+fn restored_pipes_are_not_larger_than_others() {
+    let mut host = Fake::new();
+    let mut program = example(&mut host);
+    let mut ends = Vec::new();
+    for _ in 0..40 {
+        assert_eq!(program.result(&mut host, nr::pipe, &[0x10_0000]), 0);
+        let mut fds = [0; 4];
+        host.read_memory(0x10_0000, &mut fds).unwrap();
+        ends.push(u64::from(u32::from_le_bytes(fds)));
+    }
+    let large = |one: &mut One, host: &mut Fake| {
+        let sizes = ends.iter().map(|fd| {
+            let ask = [*fd, u64::from(linux::F_GETPIPE_SZ)];
+            one.result(host, nr::fcntl, &ask)
+        });
+        sizes.filter(|size| *size > 0x3000).count()
+    };
+    assert_eq!(large(&mut program, &mut host), 32);
+    let saved = program.save(&mut host).unwrap();
+    program.close_all(&mut host);
+    let mut same = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(large(&mut same, &mut host), 32);
+    same.close_all(&mut host);
+    let forged = forge_pipes(&saved, 0x2345);
+    let mut again = One::adopt(&forged, 0, &mut host).unwrap();
+    assert_eq!(
+        large(&mut again, &mut host),
+        32,
+        "S2: an image has no more than its share"
+    );
+    // Those that are not large hold what they held, and can be saved once more.
+    let saved = again.save(&mut host).unwrap();
+    again.close_all(&mut host);
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    for fd in &ends {
+        let mut read = 0;
+        while read < 0x2345 {
+            let got = again.result(&mut host, nr::read, &[*fd, 0x10_0000, 0x1000]);
+            assert!(got > 0, "A6: nothing is lost");
+            read += got;
+        }
+    }
+    again.close_all(&mut host);
+    nothing_is_left(&again.system);
+}
+
 #[test]
 fn what_is_shown_of_a_tree_is_what_it_has() {
     let mut host = Fake::new();
