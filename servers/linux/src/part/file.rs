@@ -250,7 +250,8 @@ pub(super) struct Opened {
     files: BTreeMap<u64, u64>,
     /// Each as often as it is open.
     open: Vec<u64>,
-    /// The name that a file without one has until it is open often enough.
+    /// A name that is not to stay: that of a file without one until it is open often enough, or of one that is put back
+    /// until it is complete and has its own.
     name: Option<String>,
     /// Those that had to be made.
     pub(super) new: New,
@@ -286,7 +287,8 @@ impl Opened {
             } => {
                 let hint = format!("{hint}-{}", self.files.len());
                 let about = (&*hint, *mode, *times);
-                let is_another = is_first && put_back(host, (path, *written), about, contents)?;
+                let file = (&**path, *written);
+                let is_another = is_first && put_back(host, file, about, contents, &mut self.name)?;
                 let ino = self.open_named(host, path, &kinds, (false, false, known))?;
                 if is_another && !host.waits() {
                     host.log(&format!(
@@ -459,12 +461,14 @@ fn opened(answer: Result<(Reply, usize), proto::Error>, path: &str) -> Result<(u
 }
 
 /// Sees to it that a file is what it was. One that was only read and is there is left as it is; any other takes the place of
-/// what is there when it is complete, so that there never is half of one. Whether what is there is another one, and stays.
+/// what is there when it is complete, so that there never is half of one. Until then `name` is how it is called, for
+/// who gives up meanwhile. Whether what is there is another one, and stays.
 fn put_back(
     host: &mut dyn Host,
     (path, written): (&str, bool),
     (hint, mode, times): (&str, u32, Times),
     contents: &[u8],
+    name: &mut Option<String>,
 ) -> Result<bool, String> {
     if let Ok((ino, found)) = open(host, path) {
         let is_file = found & mode::TYPE == mode::FILE;
@@ -487,6 +491,7 @@ fn put_back(
         made => made,
     };
     let (from, ino) = made.map_err(failed)?;
+    *name = Some(from.clone());
     let written = write(host, ino, contents);
     set_times(host, ino, times);
     // What is on a disk may not be durable yet, and never become so. Then what had the name keeps it. Nobody is told
@@ -499,10 +504,13 @@ fn put_back(
         to,
     };
     let moved = synced.and_then(|_| host.fs(&renaming, &[], &mut []).map(|_| ()));
-    moved.map(|()| false).map_err(|error| {
+    if moved.is_err() {
         let _ = host.fs(&Request::Unlink { path: from }, &[], &mut []);
-        failed(error)
-    })
+    }
+    if !host.waits() {
+        *name = None;
+    }
+    moved.map(|()| false).map_err(failed)
 }
 
 /// Makes a directory, and those in which it is, as far as they are not there.

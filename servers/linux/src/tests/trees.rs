@@ -646,6 +646,43 @@ fn files_come_with_the_tree() {
     assert!(One::adopt(&saved, 0, &mut host).is_err());
 }
 
+/// Whenever a restore is given up that waits for a disk, nothing is left of a file that it puts back.
+#[test]
+fn who_is_killed_while_a_file_is_put_back_leaves_nothing() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"as it was").unwrap();
+    assert_eq!(process.result(&mut host, nr::write, &[4, 0x10_0000, 9]), 9);
+    let saved = process.save(&mut host).unwrap();
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[4, 2]), 0);
+    let name = std::format!("/tmp/.restored-{}-0-0", process.task.number);
+    let (mut made, mut left) = (0, 0);
+    for rounds in 0.. {
+        let mut rebuilding = part::Rebuilding::new(&saved, (1, 0), &mut host).unwrap();
+        host.late = Some(Late::new());
+        let mut is_open = false;
+        for _ in 0..rounds {
+            host.begin_call(1);
+            is_open = rebuilding.open(&mut host).is_ok();
+            host.end_call();
+        }
+        host.late = None;
+        let exists = |host: &Fake| host.session.stat(true, &name, 100).is_ok();
+        made += u32::from(exists(&host));
+        rebuilding.give_up(&mut process.system, &mut host);
+        if exists(&host) {
+            left += 1;
+            host.session.unlink(&name).unwrap();
+        }
+        if is_open {
+            break;
+        }
+    }
+    assert!(made > 2, "it is waited for again and again");
+    // Its name is known when it has been made.
+    assert!(left <= 1, "A6: a restore that is killed leaves nothing");
+}
+
 /// Locks are their owners' again: a table's, a description's, and that of a whole file. While somebody else has one the tree is refused.
 #[test]
 fn locks_come_with_the_tree() {
