@@ -143,6 +143,8 @@ pub struct Rebuilding {
     ports: Option<Vec<Port>>,
     /// What is open of the programs that are executed, as far as they were looked for.
     programs: Vec<Option<u64>>,
+    /// How many working directories were looked for.
+    entered: usize,
     /// What is open of what is watched.
     watched: inotify::Watched,
 }
@@ -187,6 +189,7 @@ impl Rebuilding {
             opened,
             ports: None,
             programs: Vec::new(),
+            entered: 0,
             watched: inotify::Watched::default(),
         })
     }
@@ -288,6 +291,25 @@ impl Rebuilding {
             let ino = found.map(|(ino, _)| ino);
             self.programs.push(ino);
             if ino.is_some_and(|ino| ino & ON_DISK != 0) {
+                return Err(Refusal::Later);
+            }
+        }
+        while let Some(context) = self.saved.contexts.get(self.entered) {
+            let path = &context.cwd;
+            // One that had been removed before the tree was saved is nowhere again.
+            let was_there = self.saved.directories.get(self.entered) == Some(&true);
+            let before = &self.saved.contexts[..self.entered];
+            let mut is_on_disk = false;
+            if was_there && !before.iter().any(|other| other.cwd == *path) {
+                let found = file::is_directory(host, path);
+                if host.waits() {
+                    return Err(Refusal::Later);
+                }
+                found?;
+                is_on_disk = services::fs::is_on_disk(path);
+            }
+            self.entered += 1;
+            if is_on_disk {
                 return Err(Refusal::Later);
             }
         }

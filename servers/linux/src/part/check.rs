@@ -50,6 +50,7 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
     let mut contexts = contexts.map(|c| path::is_sound(&c.cwd) && c.umask <= 0o777);
     let things = memories
         && contexts.all(|sound| sound)
+        && saved.directories.len() == saved.contexts.len()
         && saved.actions.iter().all(crate::signal::Actions::is_sound);
     let sound = processes
         && things

@@ -444,6 +444,21 @@ pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String
     open_as(host, path, Flags::default())
 }
 
+/// Fails if there is no directory of this name, in which a process is to be.
+pub(super) fn is_directory(host: &mut dyn Host, path: &str) -> Result<(), String> {
+    let request = Request::Stat {
+        path: path.to_string(),
+        follow: true,
+    };
+    match host.fs(&request, &[], &mut []) {
+        Ok((Reply::Attr(attr), _)) if attr.mode & mode::TYPE == mode::DIRECTORY => Ok(()),
+        Ok(_) => Err(format!(
+            "{path}: is not what it was when the process was saved"
+        )),
+        Err(error) => Err(format!("{path}: {}", error.text())),
+    }
+}
+
 fn open_as(host: &mut dyn Host, path: &str, flags: Flags) -> Result<(u64, u32), String> {
     if !is_path(path) {
         return Err(NONSENSE.to_string());

@@ -53,7 +53,7 @@ use crate::work::Spent;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 23;
+const VERSION: u32 = 24;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -129,6 +129,8 @@ struct Saved {
     places: Vec<inotify::SavedPlace>,
     /// System V IPC, if there was some.
     ipc: Option<Ipc>,
+    /// Of each place in the file system, whether its directory was there.
+    directories: Vec<bool>,
 }
 
 /// A process: what the table of all does not find out by itself.

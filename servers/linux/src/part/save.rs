@@ -12,7 +12,7 @@ use services::process::Pid;
 
 use super::adopt::can_be_read;
 use super::bounds::{self, excess, Counts};
-use super::file::{SavedFile, MAX_CARRIED};
+use super::file::{self, SavedFile, MAX_CARRIED};
 use super::inotify;
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
@@ -87,7 +87,9 @@ pub struct Gathered {
     carried: u64,
     /// The paths of files that are executed, if they have one.
     programs: BTreeMap<u64, Option<String>>,
-    /// Those of files that are watched.
+    /// Working directories, and whether they are there.
+    directories: BTreeMap<String, bool>,
+    /// Paths of files that are watched.
     watched: inotify::Paths,
     /// What is still to be gathered: what is open as which file, and whether it is written. The last one comes first.
     order: Vec<(u64, (Kind, bool))>,
@@ -113,8 +115,9 @@ impl Gathered {
     /// That of the paths.
     fn size_of_programs(&self) -> u64 {
         let paths = self.programs.values().chain(self.watched.values());
-        let count = self.programs.len() + self.watched.len();
-        (64 * count + paths.flatten().map(String::len).sum::<usize>()) as u64
+        let paths = paths.flatten().chain(self.directories.keys());
+        let count = self.programs.len() + self.watched.len() + self.directories.len();
+        (64 * count + paths.map(String::len).sum::<usize>()) as u64
     }
 
     /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be
@@ -195,6 +198,40 @@ impl Gathered {
             }
         }
         Ok(())
+    }
+
+    /// Finds out which working directories are there: one that was removed, or is another server's, is not looked for
+    /// at the restore.
+    fn find_directories(
+        &mut self,
+        contexts: &List<Context>,
+        host: &mut dyn Host,
+    ) -> Result<(), Refusal> {
+        for context in &contexts.all {
+            let path = context.borrow().cwd.clone();
+            if self.directories.contains_key(&path) {
+                continue;
+            }
+            let is_there = file::is_directory(host, &path).is_ok();
+            if host.waits() {
+                return Err(Refusal::Later);
+            }
+            let is_on_disk = services::fs::is_on_disk(&path);
+            self.directories.insert(path, is_there);
+            if is_on_disk {
+                return Err(Refusal::Later);
+            }
+        }
+        Ok(())
+    }
+
+    /// Of each of these whether its directory is there.
+    fn directories(&self, contexts: &List<Context>) -> Vec<bool> {
+        let is_there = |context: &Shared<Context>| {
+            let known = self.directories.get(&context.borrow().cwd);
+            known == Some(&true)
+        };
+        contexts.all.iter().map(is_there).collect()
     }
 
     /// The paths, each once, and which one each of these memories executes.
@@ -1023,6 +1060,7 @@ pub fn save(
     let found = looked
         .and_then(|()| things.gather(files, gathered, system, host, left))
         .and_then(|()| gathered.find_programs(&things.memories, host))
+        .and_then(|()| gathered.find_directories(&things.contexts, host))
         .and_then(|()| {
             let ids = &things.inotifies;
             inotify::find_paths(ids, &mut gathered.watched, system, host, left)
@@ -1118,6 +1156,7 @@ pub fn save(
     let places = inotify::saved_places(&things.inotifies, &things.descriptions.all, system);
     put(&mut tree, &(inotifies, places))?;
     put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
+    put(&mut tree, &gathered.directories(&things.contexts))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))

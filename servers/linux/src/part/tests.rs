@@ -114,6 +114,7 @@ pub(crate) enum Forged {
     ProgramTwice,
     ProgramPath,
     ProgramsOfFew,
+    DirectoriesOfFew,
     SharedNowhere,
     SharedOfNobody,
     SharedTwice,
@@ -136,7 +137,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 117] = [
+    pub(crate) const ALL: [Forged; 118] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -235,6 +236,7 @@ impl Forged {
         Forged::ProgramTwice,
         Forged::ProgramPath,
         Forged::ProgramsOfFew,
+        Forged::DirectoriesOfFew,
         Forged::SharedNowhere,
         Forged::SharedOfNobody,
         Forged::SharedTwice,
@@ -420,6 +422,9 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::ProgramsOfFew => {
             saved.executed.pop();
+        }
+        Forged::DirectoriesOfFew => {
+            saved.directories.pop();
         }
         Forged::ParentBehind => saved.processes[1].parent = Some(3),
         Forged::ParentOfItself => saved.processes[1].parent = Some(1),

@@ -646,6 +646,43 @@ fn files_come_with_the_tree() {
     assert!(One::adopt(&saved, 0, &mut host).is_err());
 }
 
+/// A process is where it was, or it is said that this is not there. Where it was in a directory that had been removed
+/// it is so again.
+#[test]
+fn a_working_directory_is_there_or_was_not() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.session.mkdir(0o755, "/tmp/within").unwrap();
+    host.write_memory(0x10_0000, b"/tmp/within\0").unwrap();
+    assert_eq!(process.result(&mut host, nr::chdir, &[0x10_0000]), 0);
+    let saved = process.save(&mut host).unwrap();
+    One::adopt(&saved, 0, &mut host)
+        .unwrap()
+        .close_all(&mut host);
+    host.session.rmdir("/tmp/within").unwrap();
+    let gone = process.save(&mut host).unwrap();
+    let refused = One::adopt(&saved, 0, &mut host).err();
+    assert_eq!(
+        refused.as_deref(),
+        Some("/tmp/within: no such file or directory")
+    );
+    let mut again = One::adopt(&gone, 0, &mut host).unwrap();
+    let cwd = again.task.shares.context.borrow().cwd.clone();
+    assert_eq!(cwd, "/tmp/within", "A6: it was removed before");
+    again.close_all(&mut host);
+    // What has the name is no directory any more.
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let file = host.session.open_file(flags.bits(), 0o600, "/tmp/within");
+    file.unwrap();
+    let refused = One::adopt(&saved, 0, &mut host).err();
+    let sentence = "/tmp/within: is not what it was when the process was saved";
+    assert_eq!(refused.as_deref(), Some(sentence));
+    process.close_all(&mut host);
+}
+
 /// Whenever a restore is given up that waits for a disk, nothing is left of a file that it puts back.
 #[test]
 fn who_is_killed_while_a_file_is_put_back_leaves_nothing() {
