@@ -480,7 +480,7 @@ pub fn adopt(
             Err(Refusal::Later | Refusal::Turn) => {}
             Err(refusal) => {
                 rebuilding.give_up(system, host);
-                return Err(refusal.sentence(""));
+                return Err(refusal.sentence("", false));
             }
         }
     }

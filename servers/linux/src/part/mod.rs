@@ -292,12 +292,16 @@ impl From<&str> for Refusal {
 }
 
 impl Refusal {
-    /// The sentence for people. `name` says name and number of the other process, if it is known.
+    /// The sentence for people. `name` says name and number of the other process, if it is known, and `is_elsewhere`
+    /// that it is in another tree: whoever names both has them in one image, each by itself.
     #[must_use]
-    pub fn sentence(&self, name: &str) -> String {
+    pub fn sentence(&self, name: &str, is_elsewhere: bool) -> String {
         match self {
             Refusal::Because(sentence) => sentence.clone(),
             Refusal::Parent(_) => format!("its parent, {name}, is not saved with it"),
+            Refusal::Shared(what) if is_elsewhere => format!(
+                "it shares {what} with {name}, in another tree, which cannot be saved together with it"
+            ),
             Refusal::Shared(what) => {
                 format!("it shares {what} with {name}, which is not saved with it")
             }

@@ -174,8 +174,8 @@ impl Table {
             }
         };
         let (part, memories, objects) = made.map_err(|refusal| {
-            let other = self.other(pid, &tree, &refusal);
-            let sentence = refusal.sentence(&other);
+            let (other, is_elsewhere) = self.other(pid, &tree, &refusal);
+            let sentence = refusal.sentence(&other, is_elsewhere);
             rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
             Error::Unsupported
         })?;
@@ -483,8 +483,8 @@ impl Table {
         Ok(group)
     }
 
-    /// The process because of which a tree cannot be saved, for people.
-    fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> String {
+    /// The process because of which a tree cannot be saved, for people, and whether it is of another tree.
+    fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> (String, bool) {
         let other = match refusal {
             Refusal::Parent(other) => Some(*other),
             Refusal::Because(_) | Refusal::Later | Refusal::Turn => None,
@@ -498,7 +498,9 @@ impl Table {
             }
         };
         let other = other.filter(|other| *other != root);
-        match other.and_then(|pid| Some((pid, self.entries.get(&pid)?))) {
+        let of = |pid: Pid| self.system.find(pid).map(|process| process.root);
+        let is_elsewhere = other.is_some_and(|other| of(other) != of(root));
+        let name = match other.and_then(|pid| Some((pid, self.entries.get(&pid)?))) {
             Some((pid, Entry::Living(_))) => {
                 let name = self.one_of(pid).map(|living| short(&living.task.name()));
                 format!("{} ({pid})", name.unwrap_or_default())
@@ -507,7 +509,8 @@ impl Table {
                 format!("{} ({pid}), which has ended", short(name))
             }
             _ => String::from("another process"),
-        }
+        };
+        (name, is_elsewhere)
     }
 
     /// Lets a process go that was rebuilt.
@@ -906,7 +909,7 @@ impl Table {
                     self.saving.push(pid);
                     return Ok(None);
                 }
-                Err(refusal) => return Err(refusal.sentence("")),
+                Err(refusal) => return Err(refusal.sentence("", false)),
             }
         }
         if !rebuilding.bind(pid, &mut self.system, &mut view)? {

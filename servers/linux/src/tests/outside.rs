@@ -400,7 +400,7 @@ fn who_listens_is_reached_from_both_sides() {
     let refused = process
         .save(&mut host)
         .err()
-        .map(|refusal| refusal.sentence(""));
+        .map(|refusal| refusal.sentence("", false));
     let sentence = refused.unwrap_or_default();
     assert!(
         sentence.contains("has a connection to another machine, 10.0.3.2:500"),

@@ -230,7 +230,7 @@ fn what_a_part_cannot_leave_is_refused() {
     };
     let refused = |parent: &One, child: &Task, host: &mut Fake| {
         let refused = save(parent, child, host).unwrap_err();
-        refused.sentence("thing (2)")
+        refused.sentence("thing (2)", false)
     };
     assert_eq!(
         refused(&parent, &child, &mut host),

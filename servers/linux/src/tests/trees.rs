@@ -837,7 +837,7 @@ fn files_of_memory_come_with_the_tree() {
     );
     let large = part::MAX_UNLINKED + 1;
     assert_eq!(process.result(&mut host, nr::ftruncate, &[0, large]), 0);
-    let refused = process.save(&mut host).unwrap_err().sentence("");
+    let refused = process.save(&mut host).unwrap_err().sentence("", false);
     assert!(
         refused.starts_with("an open file without a name has"),
         "{refused}"
@@ -1153,12 +1153,16 @@ fn a_terminal_that_others_have_is_refused() {
     process.system.open_pty(number, false);
     other.files().install(0, slave, false);
     let refused = process.save(&mut host).unwrap_err();
-    let sentence = refused.sentence("other (2)");
+    let sentence = refused.sentence("other (2)", false);
     let process_number = process.task.number;
     assert_eq!(
         sentence,
         std::format!("it shares the terminal at descriptor 0 of process {process_number} with other (2), which is not saved with it")
     );
+    // Who names both is not told that one of them is missing.
+    let sentence = refused.sentence("other (2)", true);
+    let end = "with other (2), in another tree, which cannot be saved together with it";
+    assert!(sentence.ends_with(end), "{sentence}");
     let common = part::Common::of([&process.task].into_iter(), &process.system);
     assert!(common.has(&other.task, &process.system));
 }
