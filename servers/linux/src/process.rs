@@ -218,6 +218,8 @@ pub enum Counter {
         next: Option<u64>,
         /// After how many nanoseconds again; 0 for never.
         interval: u64,
+        /// It was set to a date: see [`Counter::keep_date`].
+        by_date: bool,
     },
 }
 

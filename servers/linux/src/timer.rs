@@ -68,6 +68,8 @@ pub struct Timer {
     pub notice: Option<Notice>,
     /// When; `None` if it is not set.
     alarm: Option<Alarm>,
+    /// It was set to a date.
+    by_date: bool,
     /// Times that have passed since the signal that was sent last.
     missed: u64,
     /// The same of the one before, which is the last one delivered while the other is pending.
@@ -150,6 +152,7 @@ impl Timers {
             clock,
             notice: what(id),
             alarm: None,
+            by_date: false,
             missed: 0,
             missed_before: 0,
         };
@@ -163,11 +166,21 @@ impl Timers {
         self.own.get(&id)
     }
 
-    /// Sets one, or stops it.
-    pub fn set(&mut self, id: u32, alarm: Option<Alarm>) {
+    /// Sets one, maybe to a date, or stops it.
+    pub fn set(&mut self, id: u32, alarm: Option<Alarm>, by_date: bool) {
         if let Some(timer) = self.own.get_mut(&id) {
-            timer.alarm = alarm;
+            (timer.alarm, timer.by_date) = (alarm, by_date);
             (timer.missed, timer.missed_before) = (0, 0);
+        }
+    }
+
+    /// The date is later by so much than the process's clock than it was, since that has stood still: what was set to a
+    /// date goes off at that.
+    pub fn keep_dates(&mut self, later: i64) {
+        for timer in self.own.values_mut().filter(|timer| timer.by_date) {
+            if let Some(alarm) = &mut timer.alarm {
+                alarm.deadline = sooner(alarm.deadline, later, alarm.interval);
+            }
         }
     }
 
@@ -292,6 +305,17 @@ impl Timer {
     }
 }
 
+/// So much before a time of a process's clock, or behind it if it is less than nothing. What would be before that clock
+/// began is at its beginning, or at the first time there that keeps the rhythm.
+pub(crate) fn sooner(time: u64, by: i64, interval: u64) -> u64 {
+    let time = i128::from(time) - i128::from(by);
+    let time = match interval {
+        1.. if time < 0 => time.rem_euclid(i128::from(interval)),
+        _ => time.max(0),
+    };
+    u64::try_from(time).unwrap_or(u64::MAX)
+}
+
 /// As programs are told (`DELAYTIMER_MAX`).
 fn overrun(missed: u64) -> i32 {
     i32::try_from(missed).unwrap_or(i32::MAX)
@@ -311,7 +335,7 @@ mod tests {
         let mut timers = Timers::default();
         let id = timers.create(linux::CLOCK_MONOTONIC, |_| notice);
         let id = id.expect("it is the first one");
-        timers.set(id, Some(alarm));
+        timers.set(id, Some(alarm), false);
         (timers, id)
     }
 
@@ -379,9 +403,19 @@ mod tests {
             interval: 0,
             ..alarm
         };
-        timers.set(id, Some(once));
+        timers.set(id, Some(once), false);
         assert_eq!(timers.get(id).unwrap().left(99), (1, 0));
         assert_eq!(timers.get(id).unwrap().left(100), (0, 0));
+    }
+
+    #[test]
+    fn what_was_due_before_the_clock_began_keeps_its_rhythm() {
+        assert_eq!(sooner(100, 30, 60), 70);
+        assert_eq!(sooner(100, -30, 60), 130);
+        assert_eq!(sooner(100, 130, 60), 30);
+        assert_eq!(sooner(100, 130, 0), 0);
+        assert_eq!(sooner(u64::MAX, i64::MIN, 0), u64::MAX);
+        assert_eq!(sooner(0, i64::MAX, u64::MAX), u64::MAX - i64::MAX as u64);
     }
 
     #[test]

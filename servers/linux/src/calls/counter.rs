@@ -5,6 +5,7 @@ use crate::errno::{EAGAIN, EFAULT, EINVAL};
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Counter, Description, Kind};
 use crate::system::Key;
+use crate::timer::sooner;
 use crate::wire::{u64_at, Writer};
 use linux_raw_sys::general as linux;
 
@@ -53,6 +54,7 @@ pub fn timerfd_create(c: &mut Caller, clock: u32, flags: u32) -> Result {
         clock,
         next: None,
         interval: 0,
+        by_date: false,
     };
     install(c, counter, flags)
 }
@@ -81,6 +83,7 @@ fn timer(c: &Caller, fd: u32) -> Result<(u64, u32, Option<u64>, u64)> {
                     clock,
                     next,
                     interval,
+                    ..
                 },
         } => Ok((*id, *clock, *next, *interval)),
         _ => Err(EINVAL.into()),
@@ -118,6 +121,7 @@ pub fn timerfd_settime(c: &mut Caller, fd: u32, flags: u32, new: u64, old: u64) 
             clock,
             next,
             interval,
+            by_date: flags & linux::TFD_TIMER_ABSTIME != 0 && super::time::is_date(clock),
         };
     }
     c.s.wake(Key::Counter(id));
@@ -212,6 +216,20 @@ impl Counter {
         }
     }
 
+    /// The date is later by so much than the process's clock than it was, since that has stood still: what was set to a
+    /// date goes off at that.
+    pub fn keep_date(&mut self, later: i64) {
+        if let Counter::Timer {
+            next: Some(next),
+            interval,
+            by_date: true,
+            ..
+        } = self
+        {
+            *next = sooner(*next, later, *interval);
+        }
+    }
+
     /// Whether it can be read, and whether it can be written, without waiting.
     #[must_use]
     pub fn ready(&self, now: u64) -> (bool, bool) {
@@ -255,6 +273,7 @@ mod tests {
             clock: linux::CLOCK_MONOTONIC,
             next: Some(0),
             interval: 1,
+            by_date: false,
         };
         assert_eq!(timer.take(u64::MAX), u64::MAX);
         assert_eq!(timer.goes_off(), Some(u64::MAX));

@@ -67,10 +67,7 @@ fn join(seconds: u64, rest: u64) -> Result<u64> {
 fn clock(c: &mut Caller, which: u32) -> Result<u64> {
     let now = c.now();
     match which {
-        linux::CLOCK_REALTIME
-        | linux::CLOCK_REALTIME_COARSE
-        | linux::CLOCK_REALTIME_ALARM
-        | linux::CLOCK_TAI => Ok(c.date()),
+        which if is_date(which) => Ok(c.date()),
         linux::CLOCK_MONOTONIC
         | linux::CLOCK_MONOTONIC_RAW
         | linux::CLOCK_MONOTONIC_COARSE
@@ -81,6 +78,17 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
         which if which & OF_ANOTHER != 0 => spent_by(c, which),
         _ => Err(EINVAL.into()),
     }
+}
+
+/// Whether this clock shows the date.
+pub const fn is_date(which: u32) -> bool {
+    matches!(
+        which,
+        linux::CLOCK_REALTIME
+            | linux::CLOCK_REALTIME_COARSE
+            | linux::CLOCK_REALTIME_ALARM
+            | linux::CLOCK_TAI
+    )
 }
 
 /// Of the number of a clock: that it is the processor time of a process, or of a thread if it has [`OF_THREAD`]. The

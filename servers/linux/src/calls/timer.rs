@@ -1,6 +1,6 @@
 //! Timers that send signals: `timer_create` and the calls that go with it.
 
-use super::time::{deadline_at, read_timespec, timespec};
+use super::time::{deadline_at, is_date, read_timespec, timespec};
 use crate::emulate::{Caller, Result};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOTSUP};
 use crate::memory::{READ, WRITE};
@@ -101,7 +101,8 @@ pub fn timer_settime(c: &mut Caller, id: u32, flags: u32, new: u64, old: u64) ->
     c.write_optional(old, &before)?;
     let alarm = (value != 0).then_some(Alarm { deadline, interval });
     let pid = c.p.task.pid;
-    c.s.set_timers(pid).set(id, alarm);
+    let by_date = flags & linux::TIMER_ABSTIME != 0 && is_date(clock);
+    c.s.set_timers(pid).set(id, alarm, by_date);
     Ok(0)
 }
 

@@ -53,7 +53,7 @@ use crate::work::Spent;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 24;
+const VERSION: u32 = 25;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -131,6 +131,8 @@ struct Saved {
     ipc: Option<Ipc>,
     /// Of each place in the file system, whether its directory was there.
     directories: Vec<bool>,
+    /// By how much the date was later than the processes' clock, which stands still until they are restored.
+    date: u64,
 }
 
 /// A process: what the table of all does not find out by itself.

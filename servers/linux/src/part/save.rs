@@ -1157,6 +1157,9 @@ pub fn save(
     put(&mut tree, &(inotifies, places))?;
     put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
     put(&mut tree, &gathered.directories(&things.contexts))?;
+    // The root's task is the first one, and all have one clock.
+    let now = tasks.first().map_or(0, |(_, task)| task.now(host));
+    put(&mut tree, &host.date().wrapping_sub(now))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
     let files: Vec<_> = files
         .filter(|(ino, _)| things.files.contains_key(ino))

@@ -683,6 +683,66 @@ fn a_working_directory_is_there_or_was_not() {
     process.close_all(&mut host);
 }
 
+/// What was set to a date goes off at that, however long the image lay, also if that was long ago; what was set to a
+/// time of the process's clock waits as long as it would have waited.
+#[test]
+fn dates_are_kept() {
+    const SECOND: u64 = 1_000_000_000;
+    const MINUTE: u64 = 60 * SECOND;
+    let mut host = Fake::new();
+    host.now += 20 * MINUTE;
+    let mut process = example(&mut host);
+    let mut all = Vec::new();
+    for (clock, by) in [(linux::CLOCK_REALTIME, DATE), (linux::CLOCK_MONOTONIC, 0)] {
+        let at = (host.now + by + 10 * MINUTE) / SECOND;
+        let setting = [60, 0, at, 0].map(u64::to_le_bytes).concat();
+        host.write_memory(0x10_0000, &setting).unwrap();
+        let clock = u64::from(clock);
+        let fd = process.result(&mut host, nr::timerfd_create, &[clock, 0]) as u64;
+        let set = [fd, u64::from(linux::TFD_TIMER_ABSTIME), 0x10_0000, 0];
+        assert_eq!(process.result(&mut host, nr::timerfd_settime, &set), 0);
+        let create = [clock, 0, 0x10_0040];
+        assert_eq!(process.result(&mut host, nr::timer_create, &create), 0);
+        let mut id = [0; 4];
+        host.read_memory(0x10_0040, &mut id).unwrap();
+        let id = u64::from(u32::from_le_bytes(id));
+        let set = [id, u64::from(linux::TIMER_ABSTIME), 0x10_0000, 0];
+        assert_eq!(process.result(&mut host, nr::timer_settime, &set), 0);
+        all.push((fd, id));
+    }
+    let saved = process.save(&mut host).unwrap();
+    let left = |one: &mut One, host: &mut Fake, call, of| {
+        assert_eq!(one.result(host, call, &[of, 0x10_0000]), 0);
+        let mut left = [0; 8];
+        host.read_memory(0x10_0010, &mut left).unwrap();
+        // As one that has just begun to wait for the next second.
+        u64::from_le_bytes(left) + 1
+    };
+    for (lay, date) in [(7 * MINUTE, 180), (0, 600)] {
+        host.now += lay;
+        let stood = 0u64.wrapping_sub(lay);
+        let mut again = One::adopt(&saved, stood, &mut host).unwrap();
+        for ((fd, id), seconds) in all.iter().zip([date, 600]) {
+            let of_file = left(&mut again, &mut host, nr::timerfd_gettime, *fd);
+            let of_signal = left(&mut again, &mut host, nr::timer_gettime, *id);
+            assert_eq!((of_file, of_signal), (seconds, seconds), "A6: {lay}");
+        }
+        again.close_all(&mut host);
+        host.now -= lay;
+    }
+    // It was eight minutes ago, and each minute since.
+    host.now += 18 * MINUTE;
+    let stood = 0u64.wrapping_sub(18 * MINUTE);
+    let mut again = One::adopt(&saved, stood, &mut host).unwrap();
+    let read = [all[0].0, 0x10_0000, 8];
+    assert_eq!(again.result(&mut host, nr::read, &read), 8);
+    let mut count = [0; 8];
+    host.read_memory(0x10_0000, &mut count).unwrap();
+    assert_eq!(u64::from_le_bytes(count), 9, "A6: no time is missed");
+    again.close_all(&mut host);
+    process.close_all(&mut host);
+}
+
 /// Whenever a restore is given up that waits for a disk, nothing is left of a file that it puts back.
 #[test]
 fn who_is_killed_while_a_file_is_put_back_leaves_nothing() {
