@@ -12,6 +12,12 @@
 //! does. `out` is where the undisturbed output stays. With `any` the programs may end with any status, if it is always the same, and
 //! before they have been cut so often. With `leave` there is one cut, at an instant of the seed, after which the image stays in this
 //! file and the programs are gone.
+//!
+//! The programs stand still from the instant of the image until they are killed (`stop`). In the default way of saving
+//! they would go on while it is written, and do what the image does not know: the output of a native program would be
+//! there twice, since its files are not in the image, and so would be what a Linux program does to names (a `mkdir`
+//! that is done again fails), to files that it opens later, and to whoever is not saved with it. A difference would
+//! then be no fault. `writer` and `savers` save programs that go on.
 #![no_std]
 #![no_main]
 
