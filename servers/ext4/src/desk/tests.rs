@@ -282,7 +282,7 @@ fn clients_end_while_their_requests_wait() {
     assert_eq!(machine.wait(gone), Err(Error::NotFound));
     // What was open without a name is gone: the last round has left nothing.
     let usage = later(&other, |c| async move { c.usage().await });
-    let (_, files) = machine.wait(usage).expect("usage");
+    let (_, files, ..) = machine.wait(usage).expect("usage");
     let mut again = Machine::new();
     let client = again.client();
     let usage = later(&client, |c| async move { c.usage().await });
