@@ -1151,8 +1151,8 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     Ok(0)
 }
 
-/// Makes durable what was written to the disk, to whatever file: one that is asked for one file does it for all. The directory that
-/// is asked for is always there, and comes after all that others have closed and nobody waits for.
+/// Makes durable what was written to the disk, to whatever file: who syncs one file there syncs all. The directory is
+/// always there, and its turn comes after that of files which others have closed without waiting.
 fn sync_disk(c: &mut Caller) -> Result<()> {
     c.with_open(String::from(services::fs::MOUNT), true, |c, opened| {
         c.fs(&Request::Sync { ino: opened.ino }).map(drop)
