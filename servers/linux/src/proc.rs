@@ -891,8 +891,10 @@ fn stat(known: &Known, each: u64) -> String {
         [process.spent.get().total(each), process.spent_by_children].map(|time| time / TICK);
     let resident = (sizes.data + sizes.program) / memory::PAGE;
     let exit_signal = process.exit_signal;
+    let nice = i32::from(process.chosen.nice);
+    let priority = 20 + nice;
     format!(
-        "{} ({}) {} {} {} {} {} {} 4194304 0 0 0 0 {spent} 0 {by_children} 0 20 0 {} 0 {started} {} {resident} 18446744073709551615 \
+        "{} ({}) {} {} {} {} {} {} 4194304 0 0 0 0 {spent} 0 {by_children} 0 {priority} {nice} {} 0 {started} {} {resident} 18446744073709551615 \
          0 0 {} 0 0 {} 0 {} {} 0 0 0 {exit_signal} 0 0 0 0 0 0 0 0 {} {} {} 0 0 0\n",
         known.number,
         known.name,

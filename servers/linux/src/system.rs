@@ -218,8 +218,8 @@ pub struct Process {
     pub terminal: Option<(u32, u64)>,
     /// What it has set with `personality`.
     pub persona: u32,
-    /// The signal that it gets when who started it ends (`PR_SET_PDEATHSIG`); 0 for none.
-    pub death_signal: u32,
+    /// What it has chosen for itself.
+    pub chosen: Chosen,
     /// What it has set to happen later.
     pub timers: Timers,
     /// What its tasks have had of the processor.
@@ -271,6 +271,57 @@ pub struct Process {
     /// Its tasks that live.
     #[serde(skip)]
     pub tasks: BTreeSet<Tid>,
+}
+
+/// What a process chooses for itself, by `prctl` and `setpriority`. An image has it as one number: the signal once had
+/// that for itself, so what stands above it is 0 in images of that time, and they are read as ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u32", into = "u32")]
+pub struct Chosen {
+    /// The signal that it gets when who started it ends (`PR_SET_PDEATHSIG`); 0 for none.
+    pub death_signal: u32,
+    /// How nice it is. Nothing depends on it: all programs have one priority.
+    pub nice: i8,
+    /// It is the parent of what its descendants leave behind (`PR_SET_CHILD_SUBREAPER`).
+    pub adopts: bool,
+}
+
+impl Chosen {
+    const NICE: u32 = 8;
+    const ADOPTS: u32 = 1 << 16;
+
+    /// Whether one from an image makes sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.death_signal <= crate::signal::SIGNALS && (-20..=19).contains(&self.nice)
+    }
+}
+
+impl From<u32> for Chosen {
+    fn from(word: u32) -> Self {
+        match word < 2 * Self::ADOPTS {
+            true => Chosen {
+                death_signal: word & 0xff,
+                nice: (word >> Self::NICE) as u8 as i8,
+                adopts: word & Self::ADOPTS != 0,
+            },
+            // It makes no sense, and is to be found out.
+            false => Chosen {
+                death_signal: word,
+                ..Chosen::default()
+            },
+        }
+    }
+}
+
+impl From<Chosen> for u32 {
+    fn from(chosen: Chosen) -> u32 {
+        let adopts = match chosen.adopts {
+            true => Chosen::ADOPTS,
+            false => 0,
+        };
+        chosen.death_signal | u32::from(chosen.nice as u8) << Chosen::NICE | adopts
+    }
 }
 
 impl Process {
@@ -476,6 +527,10 @@ impl System {
         let (payer, namespace) = (of.payer, of.namespace);
         let pid = self.free_pid(Some(payer), namespace)?;
         let of = self.process(parent);
+        let chosen = Chosen {
+            nice: of.chosen.nice,
+            ..Chosen::default()
+        };
         let child = Process {
             parent: Some(parent),
             exit_signal,
@@ -483,7 +538,7 @@ impl System {
             timers: Timers::default(),
             spent: Common::default(),
             spent_by_children: 0,
-            death_signal: 0,
+            chosen,
             reported: BTreeSet::new(),
             children: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -1143,8 +1198,8 @@ impl System {
         for child in &children {
             let process = self.process(*child);
             process.parent = None;
-            if process.death_signal != 0 {
-                let signal = process.death_signal;
+            if process.chosen.death_signal != 0 {
+                let signal = process.chosen.death_signal;
                 let origin = Origin {
                     pid: number,
                     uid,

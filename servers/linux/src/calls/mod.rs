@@ -418,9 +418,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::sched_setaffinity => Ok(0),
         nr::sched_getscheduler | nr::sched_get_priority_max | nr::sched_get_priority_min => Ok(0),
         nr::sched_getparam => c.write(b, &[0; 4]).map(|()| 0),
-        // What the call returns is 20 minus the nice value.
-        nr::getpriority => Ok(20),
-        nr::setpriority => Ok(0),
+        nr::getpriority => system::getpriority(c, a as u32, b as u32),
+        nr::setpriority => system::setpriority(c, a as u32, b as u32, d as i32),
         nr::ioprio_get | nr::ioprio_set => Ok(0),
         nr::getcpu => system::getcpu(c, a, b),
         nr::sethostname

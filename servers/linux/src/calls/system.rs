@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
@@ -9,7 +10,7 @@ use crate::calls::memory;
 use crate::calls::name::AT_EMPTY_PATH;
 use crate::calls::stat::AT_SYMLINK_NOFOLLOW;
 use crate::emulate::{Caller, Keys, Result, Stop, Target, Wake, AT_FDCWD};
-use crate::errno::{EACCES, EINVAL, ELOOP, ENOENT, EPERM};
+use crate::errno::{EACCES, EINVAL, ELOOP, ENOENT, EPERM, ESRCH};
 use crate::exec::{self, Staged};
 use crate::files::Request;
 use crate::loading::{self, Strings};
@@ -17,9 +18,10 @@ use crate::native;
 use crate::process::{Kind, MAX_FDS};
 use crate::signal::SIGNALS;
 use crate::special::{self, Special};
-use crate::system::Key;
+use crate::system::{Key, Which};
 use crate::wire::{u64_at, Writer};
 use services::fs::mode;
+use services::process::Pid;
 
 /// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
 pub const RELEASE: &str = "6.1.0-fermata";
@@ -208,9 +210,9 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
         }
         prctl::PR_GET_DUMPABLE => return Ok(1),
         prctl::PR_SET_PDEATHSIG if argument > u64::from(SIGNALS) => return Err(EINVAL.into()),
-        prctl::PR_SET_PDEATHSIG => c.process().death_signal = argument as u32,
+        prctl::PR_SET_PDEATHSIG => c.process().chosen.death_signal = argument as u32,
         prctl::PR_GET_PDEATHSIG => {
-            let signal = c.process().death_signal;
+            let signal = c.process().chosen.death_signal;
             c.write(argument, &signal.to_le_bytes())?;
         }
         // Nothing here depends on these.
@@ -331,9 +333,12 @@ pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
 }
 
 /// A limit of a process, soft and hard.
-pub fn limit(c: &Caller, pid: services::process::Pid, which: u32) -> (u64, u64) {
-    use linux::{RLIMIT_CORE as CORE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK};
+pub fn limit(c: &Caller, pid: Pid, which: u32) -> (u64, u64) {
+    use linux::{
+        RLIMIT_CORE as CORE, RLIMIT_NICE as NICE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK,
+    };
     let preset = match which {
+        NICE => (0, 0),
         STACK => (crate::memory::STACK_SIZE, u64::MAX),
         CORE => (0, u64::MAX),
         NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
@@ -341,6 +346,67 @@ pub fn limit(c: &Caller, pid: services::process::Pid, which: u32) -> (u64, u64) 
     };
     let set = c.s.find(pid).and_then(|process| process.limits.get(&which));
     set.copied().unwrap_or(preset)
+}
+
+/// Whom `getpriority` and `setpriority` mean. Errors: `EINVAL`; `ESRCH` if there are none.
+fn those_with_priority(c: &mut Caller, which: u32, who: u32) -> Result<Vec<Pid>> {
+    let own = c.p.task.pid;
+    let (root, group, uid) = {
+        let process = c.process();
+        (process.root, process.group, process.ids.uid[0])
+    };
+    let means = match (which, who) {
+        (linux::PRIO_PROCESS, 0) => return Ok(alloc::vec![own]),
+        (linux::PRIO_PROCESS, number) => Which::Number(number),
+        (linux::PRIO_PGRP, 0) => Which::Group(group),
+        (linux::PRIO_PGRP, group) => Which::Group(group),
+        (linux::PRIO_USER, _) => Which::All,
+        _ => return Err(EINVAL.into()),
+    };
+    let user = match who {
+        0 => uid,
+        user => user,
+    };
+    let is_meant = |pid: &Pid| {
+        let process = c.s.find(*pid);
+        process.is_some_and(|process| {
+            process.root == root && (means != Which::All || process.ids.uid[0] == user)
+        })
+    };
+    let those: Vec<Pid> = c.s.those(own, means).into_iter().filter(is_meant).collect();
+    match those.is_empty() {
+        true => Err(ESRCH.into()),
+        false => Ok(those),
+    }
+}
+
+/// `getpriority`: that of who has most, as 20 minus how nice it is.
+pub fn getpriority(c: &mut Caller, which: u32, who: u32) -> Result {
+    let those = those_with_priority(c, which, who)?;
+    let priorities = those.iter().filter_map(|pid| c.s.find(*pid));
+    let priorities = priorities.map(|process| 20 - i64::from(process.chosen.nice));
+    Ok(priorities.max().unwrap_or(20) as u64)
+}
+
+/// `setpriority`. As in Linux, those for whom it is allowed have it when others are refused.
+pub fn setpriority(c: &mut Caller, which: u32, who: u32, nice: i32) -> Result {
+    let nice = nice.clamp(-20, 19) as i8;
+    let euid = c.process().ids.uid[1];
+    let mut result = Ok(0);
+    for pid in those_with_priority(c, which, who)? {
+        let most = limit(c, pid, linux::RLIMIT_NICE).0;
+        let process = c.s.process(pid);
+        let is_own = process.ids.uid[..2].contains(&euid);
+        let may_raise = euid == 0 || (20 - i64::from(nice)) as u64 <= most;
+        if euid != 0 && !is_own {
+            result = Err(EPERM.into());
+        } else if nice < process.chosen.nice && !may_raise {
+            result = Err(EACCES.into());
+        } else {
+            process.chosen.nice = nice;
+        }
+    }
+    result
 }
 
 /// `prlimit64`, `getrlimit` and `setrlimit`.

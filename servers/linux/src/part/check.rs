@@ -111,7 +111,7 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
     is_number(p.number)
         && is_number(p.group)
         && is_number(p.session)
-        && p.death_signal <= SIGNALS
+        && p.chosen.is_sound()
         && p.limits.keys().all(|k| *k < 16)
         && p.reported.len() <= MAX_REPORTED
         && p.pending.is_sound()

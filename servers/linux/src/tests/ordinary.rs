@@ -653,3 +653,98 @@ fn room_on_the_disk_is_told_of_the_disk() {
     );
     assert_eq!(told(&mut host)[0], 0x0102_1994);
 }
+
+/// What a program has set it is told again, its children have it, and an image.
+#[test]
+fn how_nice_a_process_is_is_kept() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let [one, group, user] =
+        [linux::PRIO_PROCESS, linux::PRIO_PGRP, linux::PRIO_USER].map(u64::from);
+    let set = |process: &mut One, host: &mut Fake, which: u64, who: u64, nice: i64| {
+        process.result(host, nr::setpriority, &[which, who, nice as u64])
+    };
+    let get = |process: &mut One, host: &mut Fake, which: u64, who: u64| {
+        20 - process.result(host, nr::getpriority, &[which, who])
+    };
+    assert_eq!(get(&mut process, &mut host, one, 0), 0);
+    for (nice, kept) in [(5, 5), (100, 19), (-100, -20), (7, 7)] {
+        assert_eq!(set(&mut process, &mut host, one, 0, nice), 0);
+        assert_eq!(get(&mut process, &mut host, one, 0), kept);
+    }
+    // One of its own, which begins as nice.
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+    let child = child_of(&mut process, &mut host);
+    let number = u64::from(child.number);
+    assert_eq!(get(&mut process, &mut host, one, number), 7);
+    assert_eq!(set(&mut process, &mut host, one, number, 3), 0);
+    assert_eq!(get(&mut process, &mut host, one, 0), 7);
+    // Of several it is that of who has most.
+    for which in [group, user] {
+        assert_eq!(get(&mut process, &mut host, which, 0), 3);
+    }
+    assert_eq!(set(&mut process, &mut host, group, 0, 9), 0);
+    assert_eq!(get(&mut process, &mut host, one, number), 9);
+    let path = format!("/proc/{number}/stat");
+    let fd = on_path(&mut process, &mut host, nr::open, &path, &[0]);
+    let length = process.result(&mut host, nr::read, &[fd as u64, INTO, 4096]);
+    let mut text = vec![0; length as usize];
+    host.read_memory(INTO, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let words: Vec<&str> = text.split(' ').collect();
+    assert_eq!(words[17..19], ["29", "9"], "{text}");
+    process.result(&mut host, nr::close, &[fd as u64]);
+    // Nobody is there, and no such kind.
+    let none = ESRCH.rax() as i64;
+    assert_eq!(set(&mut process, &mut host, one, 4711, 0), none);
+    for (which, result) in [
+        (one, none),
+        (group, none),
+        (user, none),
+        (3, EINVAL.rax() as i64),
+    ] {
+        let got = process.result(&mut host, nr::getpriority, &[which, 4711]);
+        assert_eq!(got, result, "{which}");
+    }
+    // Who is not root does not get nicer to itself, and not to others.
+    process.system.process(process.task.pid).ids.uid = [1000; 3];
+    let refused = EACCES.rax() as i64;
+    assert_eq!(set(&mut process, &mut host, one, 0, 8), refused);
+    assert_eq!(set(&mut process, &mut host, one, 0, 10), 0);
+    let others = EPERM.rax() as i64;
+    assert_eq!(set(&mut process, &mut host, one, number, 10), others);
+    let mut host = Fake::new();
+    let mut only = example(&mut host);
+    assert_eq!(set(&mut only, &mut host, one, 0, -4), 0);
+    let saved = only.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(get(&mut again, &mut host, one, 0), -4);
+}
+
+/// In an image there was only the signal once.
+#[test]
+fn what_a_process_chooses_is_read_from_old_images() {
+    use crate::system::Chosen;
+    let old = postcard::to_allocvec(&15u32).unwrap();
+    let read: Chosen = postcard::from_bytes(&old).unwrap();
+    let expected = Chosen {
+        death_signal: 15,
+        ..Chosen::default()
+    };
+    assert_eq!(read, expected);
+    assert_eq!(postcard::to_allocvec(&read).unwrap(), old);
+    let (mut wrong, sound) = (0, [-20, -1, 0, 19]);
+    for nice in sound {
+        let chosen = Chosen {
+            death_signal: 64,
+            nice,
+            adopts: true,
+        };
+        assert!(chosen.is_sound());
+        assert_eq!(Chosen::from(u32::from(chosen)), chosen);
+    }
+    for word in [65, 20 << 8, 1 << 17, u32::MAX] {
+        wrong += u32::from(!Chosen::from(word).is_sound());
+    }
+    assert_eq!(wrong, 4);
+}
