@@ -645,6 +645,10 @@ pub fn chdir(c: &mut Caller, address: u64) -> Result {
             c.p.context.cwd = folder.path();
             return Ok(0);
         }
+        Target::Special(Special::Descriptor(fd)) => {
+            c.p.files.get(fd).map_err(|_| ENOENT)?;
+            return fchdir(c, fd);
+        }
         Target::Special(_) => return Err(ENOTDIR.into()),
     };
     c.with_open(path, true, |c, opened| enter(c, opened.ino, opened.mode))

@@ -748,3 +748,36 @@ fn what_a_process_chooses_is_read_from_old_images() {
     }
     assert_eq!(wrong, 4);
 }
+
+/// `/proc/self/fd/N` of an open directory is entered, as it is by its descriptor.
+#[test]
+fn a_directory_is_entered_by_its_descriptor_s_name() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.session.mkdir(0o755, "/tmp/below").unwrap();
+    let fd = on_path(&mut process, &mut host, nr::open, "/tmp/below", &[0]);
+    assert!(fd >= 0);
+    let name = format!("/proc/self/fd/{fd}");
+    assert_eq!(on_path(&mut process, &mut host, nr::chdir, &name, &[]), 0);
+    assert_eq!(process.result(&mut host, nr::getcwd, &[INTO, 100]), 11);
+    let mut cwd = [0; 11];
+    host.read_memory(INTO, &mut cwd).unwrap();
+    assert_eq!(&cwd, b"/tmp/below\0");
+    let directory = [u64::from(open_flags::DIRECTORY)];
+    assert!(on_path(&mut process, &mut host, nr::open, &name, &directory) >= 0);
+    let refused = |number: i64, path: &str, one: &mut One, host: &mut Fake| {
+        assert_eq!(on_path(one, host, nr::chdir, path, &[]), number, "{path}");
+    };
+    refused(
+        ENOTDIR.rax() as i64,
+        "/proc/self/fd/4",
+        &mut process,
+        &mut host,
+    );
+    refused(
+        ENOENT.rax() as i64,
+        "/proc/self/fd/99",
+        &mut process,
+        &mut host,
+    );
+}
