@@ -1174,7 +1174,41 @@ impl System {
         }
     }
 
-    /// A process has ended. Its children have no parent any more; its own parent is told.
+    /// Who becomes the parent of what a child of this process leaves behind: the process or the nearest one above it
+    /// that has chosen that.
+    fn adopter(&self, parent: Option<Pid>) -> Option<Pid> {
+        let above = |pid: &Pid| self.find(*pid)?.parent;
+        let adopts = |pid: &Pid| self.find(*pid).is_some_and(|p| p.chosen.adopts);
+        core::iter::successors(parent, above).find(adopts)
+    }
+
+    /// A process that has ended has this parent, which is told. It is forgotten at once if the parent wants to know
+    /// nothing of children.
+    fn tell_parent(&mut self, pid: Pid, parent: Pid, told_by: u32, status: Status) {
+        let of = self.process(parent);
+        of.children.remove(&pid);
+        let forgets = told_by == sig::CHLD && of.actions.borrow().forgets_children();
+        if forgets {
+            self.process(pid).parent = None;
+            self.gone.push(pid);
+        } else {
+            of.ended.insert(pid);
+            self.process(pid).parent = Some(parent);
+        }
+        let process = self.process(pid);
+        let (code, status) = code_and_status(status);
+        let origin = Origin {
+            code,
+            pid: process.number,
+            uid: process.ids.uid[0],
+            status,
+            ..Origin::default()
+        };
+        self.send(To::Process(parent), told_by, origin);
+        self.wake(Key::Children(parent));
+    }
+
+    /// A process has ended. Its children have another parent, or none any more; its own parent is told.
     pub fn end(&mut self, pid: Pid, status: Status) {
         self.leave_memory(pid);
         self.leave_terminal(pid);
@@ -1195,9 +1229,13 @@ impl System {
         self.end_tracer(pid);
         let process = self.process(pid);
         let children: Vec<Pid> = take(&mut process.children).into_iter().collect();
+        let adopter = self.adopter(parent);
         for child in &children {
             let process = self.process(*child);
-            process.parent = None;
+            process.parent = adopter;
+            if adopter.is_some() {
+                process.exit_signal = sig::CHLD;
+            }
             if process.chosen.death_signal != 0 {
                 let signal = process.chosen.death_signal;
                 let origin = Origin {
@@ -1208,10 +1246,22 @@ impl System {
                 self.send(To::Process(*child), signal, origin);
             }
         }
+        if let Some(adopter) = adopter {
+            self.process(adopter).children.extend(&children);
+        }
         self.leave_stopped(&children);
         for child in take(&mut self.process(pid).ended) {
-            self.process(child).parent = None;
-            self.gone.push(child);
+            let process = self.process(child);
+            match (adopter, process.status) {
+                (Some(adopter), Some(status)) => {
+                    process.exit_signal = sig::CHLD;
+                    self.tell_parent(child, adopter, sig::CHLD, status);
+                }
+                _ => {
+                    process.parent = None;
+                    self.gone.push(child);
+                }
+            }
         }
         let Some(parent) = parent else {
             if self.find(pid).is_some_and(|p| p.root != pid) {
@@ -1219,25 +1269,7 @@ impl System {
             }
             return;
         };
-        let of = self.process(parent);
-        of.children.remove(&pid);
-        let forgets = signal == sig::CHLD && of.actions.borrow().forgets_children();
-        if forgets {
-            self.process(pid).parent = None;
-            self.gone.push(pid);
-        } else {
-            of.ended.insert(pid);
-        }
-        let (code, status) = code_and_status(status);
-        let origin = Origin {
-            code,
-            pid: number,
-            uid,
-            status,
-            ..Origin::default()
-        };
-        self.send(To::Process(parent), signal, origin);
-        self.wake(Key::Children(parent));
+        self.tell_parent(pid, parent, signal, status);
     }
 
     /// A child of `of` that has ended, if one of `which` has; `None` if none has yet. Errors: `ECHILD` if it has no such

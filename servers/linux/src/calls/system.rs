@@ -215,6 +215,11 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
             let signal = c.process().chosen.death_signal;
             c.write(argument, &signal.to_le_bytes())?;
         }
+        prctl::PR_SET_CHILD_SUBREAPER => c.process().chosen.adopts = argument != 0,
+        prctl::PR_GET_CHILD_SUBREAPER => {
+            let adopts = u32::from(c.process().chosen.adopts);
+            c.write(argument, &adopts.to_le_bytes())?;
+        }
         // Nothing here depends on these.
         prctl::PR_SET_DUMPABLE
         | prctl::PR_SET_KEEPCAPS

@@ -749,6 +749,75 @@ fn what_a_process_chooses_is_read_from_old_images() {
     assert_eq!(wrong, 4);
 }
 
+/// What a service manager needs: it is the parent of what its descendants leave behind, living or not.
+#[test]
+fn orphans_come_to_who_has_chosen_that() {
+    let option = u64::from(linux_raw_sys::prctl::PR_SET_CHILD_SUBREAPER);
+    let asks = u64::from(linux_raw_sys::prctl::PR_GET_CHILD_SUBREAPER);
+    for adopts in [true, false] {
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        let set = [option, u64::from(adopts)];
+        assert_eq!(process.result(&mut host, nr::prctl, &set), 0);
+        assert_eq!(process.result(&mut host, nr::prctl, &[asks, INTO]), 0);
+        let mut told = [0; 4];
+        host.read_memory(INTO, &mut told).unwrap();
+        assert_eq!(told, [u8::from(adopts), 0, 0, 0]);
+        // A child, and of it one that lives and one that has ended.
+        assert!(process.result(&mut host, nr::fork, &[]) > 0);
+        let mut child = child_of(&mut process, &mut host);
+        assert!(!process.system.find(child.pid).unwrap().chosen.adopts);
+        let mut below = || {
+            let made = call(
+                &mut child,
+                &mut process.system,
+                &mut host,
+                &registers(nr::fork, &[]),
+            );
+            assert!(matches!(made, Outcome::Go { .. }));
+            host.born.pop().unwrap().task
+        };
+        let (mut living, mut ended) = (below(), below());
+        let exit = registers(nr::exit_group, &[7]);
+        for task in [&mut ended, &mut child] {
+            let over = call(task, &mut process.system, &mut host, &exit);
+            assert!(matches!(over, Outcome::End(_)));
+        }
+        let own = process.task.pid;
+        let system = &mut process.system;
+        let expected = adopts.then_some(own);
+        assert_eq!(system.find(living.pid).unwrap().parent, expected);
+        let number = if adopts { process.task.number } else { 1 };
+        assert_eq!(system.parent_number(living.pid), number);
+        assert_eq!(system.take_gone().contains(&ended.pid), !adopts);
+        // Who was adopted is waited for as any other child.
+        let over = call(&mut living, system, &mut host, &exit);
+        assert!(matches!(over, Outcome::End(_)));
+        let mut waited = Vec::new();
+        while let Ok(number) =
+            u32::try_from(process.result(&mut host, nr::wait4, &[u64::MAX, 0, 0, 0]))
+        {
+            waited.push(number);
+        }
+        waited.sort_unstable();
+        let mut all = vec![child.number];
+        if adopts {
+            all.extend([living.number, ended.number]);
+        }
+        all.sort_unstable();
+        assert_eq!(waited, all);
+        if adopts {
+            for pid in process.system.take_gone() {
+                process.system.forget(pid);
+            }
+            let saved = process.save(&mut host).unwrap();
+            let again = One::adopt(&saved, 0, &mut host).unwrap();
+            let pid = again.task.pid;
+            assert!(again.system.find(pid).unwrap().chosen.adopts);
+        }
+    }
+}
+
 /// `/proc/self/fd/N` of an open directory is entered, as it is by its descriptor.
 #[test]
 fn a_directory_is_entered_by_its_descriptor_s_name() {
