@@ -817,6 +817,7 @@ pub(crate) fn send_from_kernel(
             Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
             Err(Trouble::Source(_)) => s.wake(k),
         }
+        k.look_at_interrupts();
     }
     wait_for_server(t, port, PortWait::Trap);
 }

@@ -41,6 +41,9 @@ const ROOM_BACK: u64 = 1 << 20;
 const LATEST: u64 = 5_000_000_000;
 /// How long a disk that could not be read is left alone before it is mounted again, in nanoseconds.
 const PAUSE: u64 = 1_000_000_000;
+/// How often at most what fails again and again is tried, in nanoseconds: each time takes twice as long as the time
+/// before it. A disk that is made to harm can make a mount long, and who has no driver any more makes all wait for it.
+const RARELY: u64 = 128_000_000_000;
 
 /// What is to be done with a session.
 type Act<D> = Box<dyn FnOnce(&Session<D>) + Send>;
@@ -423,8 +426,12 @@ pub struct Worker<D: BlockIo> {
     mount: Option<Mount<D>>,
     /// Before that a disk that could not be read is not mounted again.
     mount_from: u64,
+    /// How long after a mount that fails there is none.
+    mount_pause: u64,
     /// When what was written is to be written back; `None` while everything is on the disk.
     due: Option<u64>,
+    /// How long after that writing it back is due that was not possible.
+    late: u64,
     clock: Clock,
     sessions: BTreeMap<u64, Session<D>>,
 }
@@ -443,7 +450,9 @@ impl<D: BlockIo + 'static> Worker<D> {
             volume: Rc::new(RefCell::new(volume)),
             mount: None,
             mount_from: 0,
+            mount_pause: PAUSE,
             due: None,
+            late: LATEST,
             clock,
             sessions: BTreeMap::new(),
         }
@@ -513,7 +522,8 @@ impl<D: BlockIo + 'static> Worker<D> {
         if let (true, Some(mount)) = (passes, &mut self.mount) {
             let volume = mount();
             // It may have taken long.
-            self.mount_from = (self.clock)().saturating_add(PAUSE);
+            self.mount_from = (self.clock)().saturating_add(self.mount_pause);
+            self.mount_pause = (2 * self.mount_pause).min(RARELY);
             *self.volume.borrow_mut() = volume;
         }
     }
@@ -531,9 +541,13 @@ impl<D: BlockIo + 'static> Worker<D> {
         let due = *self.due.get_or_insert(now.saturating_add(LATEST));
         if now >= due {
             // What fails is tried again, and told to who asks for it.
-            let _ = Hold::new(ROOM_BACK).and_then(|_room| volume.sync());
+            let written = Hold::new(ROOM_BACK).and_then(|_room| volume.sync());
+            self.late = match written {
+                Ok(()) => LATEST,
+                Err(_) => (2 * self.late).min(RARELY),
+            };
             // That may have taken long.
-            let next = || (self.clock)().saturating_add(LATEST);
+            let next = || (self.clock)().saturating_add(self.late);
             self.due = volume.is_dirty().then(next);
         }
     }

@@ -216,9 +216,9 @@ impl Counter {
         }
     }
 
-    /// The date is later by so much than the process's clock than it was, since that has stood still: what was set to a
-    /// date goes off at that.
-    pub fn keep_date(&mut self, later: i64) {
+    /// The date is later by so much than the process's clock, which is `now`, than it was, since that has stood still:
+    /// what was set to a date goes off at that. What has gone off has done so, also where it is earlier.
+    pub fn keep_date(&mut self, now: u64, later: i64) {
         if let Counter::Timer {
             next: Some(next),
             interval,
@@ -226,7 +226,9 @@ impl Counter {
             ..
         } = self
         {
-            *next = sooner(*next, later, *interval);
+            if later > 0 || *next > now {
+                *next = sooner(*next, later, *interval);
+            }
         }
     }
 
@@ -277,5 +279,20 @@ mod tests {
         };
         assert_eq!(timer.take(u64::MAX), u64::MAX);
         assert_eq!(timer.goes_off(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_has_gone_off_stays_so_where_it_is_earlier() {
+        let timer = |next| Counter::Timer {
+            clock: linux::CLOCK_REALTIME,
+            next: Some(next),
+            interval: 0,
+            by_date: true,
+        };
+        for (next, later, wanted) in [(70, -50, 70), (130, -50, 180), (130, 50, 80), (70, 50, 20)] {
+            let mut counter = timer(next);
+            counter.keep_date(100, later);
+            assert_eq!(counter.goes_off(), Some(wanted), "A6: {next} and {later}");
+        }
     }
 }

@@ -372,7 +372,7 @@ impl Rebuilding {
         } = self;
         let ports = ports.unwrap_or_default();
         let now = host.now().wrapping_add(clock_offset);
-        keep_dates(&mut saved, host.date().wrapping_sub(now));
+        keep_dates(&mut saved, now, host.date().wrapping_sub(now));
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
                 // All that are named were opened.
@@ -436,14 +436,14 @@ impl Rebuilding {
 }
 
 /// The date is later by so much than the clock of the processes: what was to be at a date still is.
-fn keep_dates(saved: &mut Saved, date: u64) {
+fn keep_dates(saved: &mut Saved, now: u64, date: u64) {
     let later = date.wrapping_sub(saved.date).cast_signed();
     for process in &mut saved.processes {
         process.process.timers.keep_dates(later);
     }
     for description in &mut saved.descriptions {
         if let Kind::Counter { counter, .. } = &mut description.kind {
-            counter.keep_date(later);
+            counter.keep_date(now, later);
         }
     }
 }
