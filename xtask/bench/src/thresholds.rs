@@ -33,7 +33,7 @@ pub(super) const BUDGETS: [(&str, [u64; 3]); 16] = [
     ("stretch_broadcast", [100_000, 10_000, 10_000]),
     ("stretch_port_end", [100_000, 10_000, 10_000]),
     ("stretch_space_end", [550_000, 550_000, 650_000]),
-    ("stretch_space_body", [470_000, 470_000, 470_000]),
+    ("stretch_space_body", [480_000, 480_000, 480_000]),
     ("stretch_clock", [470_000, 25_000, 25_000]),
     ("stretch_body", [100_000, 10_000, 10_000]),
     ("stretch_importers", [70_000, 70_000, 70_000]),
