@@ -12,7 +12,7 @@ use crate::object::port::Port;
 use crate::object::region::Region;
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Missing, Thread};
-use crate::object::Object;
+use crate::object::{Header, Object};
 use crate::stop::{Access, Fault, Stop};
 use crate::{Kernel, K};
 use abi::message::FAULT_WORDS;
@@ -167,9 +167,14 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
 
 fn send(k: K, t: &'static Thread, port: &'static Port, content: &KernelMessage) {
     if !port.head().is_open() {
-        return t.wait_vacant(k, port.head());
+        return await_body(k, t, port.head());
     }
     super::send_from_kernel(k, t, port, content);
+}
+
+/// A thread waits for the body of an identity on its way to a message, whoever found that there is none.
+pub(super) fn await_body(k: K, t: &'static Thread, met: &'static Header) {
+    t.wait_vacant(k, met);
 }
 
 /// Handles an exception of the processor. Returns the thread to resume.

@@ -214,7 +214,7 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
         // It would only come back here, without a look at its memory, and others would send it away again.
         p.quit(k);
         p.hint.set(Hint::None);
-        return p.wait_vacant(k, met);
+        return keeper::await_body(k, p, met);
     }
     p.wake(k);
     match *stop {
