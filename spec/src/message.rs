@@ -423,6 +423,8 @@ impl System {
     /// Reads a message that must have exactly this length.
     pub(crate) fn read_exactly(&self, mut from: Side, length: u64) -> Result<Vec<u8>, Stop> {
         let wrong = Stop::Code(Code::Invalid);
+        // Of one with many more entries, all empty, nobody reads the rest.
+        let few = |stop| if stop == Stop::Again { wrong } else { stop };
         if let Bytes::Held { bytes, end, .. } = from.bytes {
             let fits = end as u64 == length && from.refs & MAX_LIST_REFS == 0;
             return if fits { Ok(bytes[..end].to_vec()) } else { Err(wrong) };
@@ -433,8 +435,7 @@ impl System {
             let Bytes::Memory { .. } = from.bytes else {
                 return Err(wrong);
             };
-            // Nobody reads that many empty entries.
-            from.settle(self).map_err(|stop| if stop == Stop::Again { wrong } else { stop })?;
+            from.settle(self).map_err(few)?;
             if entries - from.entries() > MAX_ENTRIES {
                 return Err(wrong);
             }
@@ -447,8 +448,7 @@ impl System {
             }
             from.advance(n);
         }
-        // Of one with many more entries, all empty, nobody reads the rest.
-        from.settle(self).map_err(|stop| if stop == Stop::Again { wrong } else { stop })?;
+        from.settle(self).map_err(few)?;
         if from.known_length() == 0 && from.refs & MAX_LIST_REFS == 0 {
             Ok(all)
         } else {
