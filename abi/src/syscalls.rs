@@ -1015,7 +1015,7 @@ calls! {
     /// Gives the space a place among those of collocated spaces (`abi::collocated`), until it ends: its addresses are
     /// those of the place, and its threads run in ring 1, where they can reach all that the kernel has and are trusted as it
     /// is. `InUse`: another space has the place, or the space has a place, a mapping or a thread already. `Invalid`: there is no
-    /// such place, or the processor does not keep ring 1 away from the memory of programs.
+    /// such place, the processor does not keep ring 1 away from the memory of programs, or there is no memory for the place's page tables.
     137 DeviceCollocate device_collocate Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), place: Word) [Ok Denied Dead InUse Invalid Vacant];
 
     /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread

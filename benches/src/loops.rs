@@ -4,7 +4,7 @@
 //! of a wrapper. A loop has what its work needs and one addition that sums up the result codes and
 //! lengths, so that a call that failed in the middle is noticed.
 //!
-//! A loop finds its parameters in [`Block`] (at [`block`]), which it can reach from every space,
+//! A loop finds its parameters in [`Block`] (at [`block()`]), which it can reach from every space,
 //! runs the given number of passes, each of which begins and ends with a marker and a time stamp,
 //! then interrupts the thread that waits for it, and parks. A server's loop has no end.
 use abi::Call;

@@ -239,12 +239,33 @@ fn walk_for(k: K, space: &'static Space, address: u64, need: Access) -> Result<P
 
 /// [`translate`], for a page that is not among the space's latest translations: looks into the page table.
 fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
-    match space.table.lookup(address) {
-        Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => {
-            space.note_near(address, pfn, rights);
-            Ok(pfn)
-        }
-        _ => walk_for(k, space, address, need),
+    match in_table(space, address, need) {
+        Some(pfn) => Ok(pfn),
+        None => walk_for(k, space, address, need),
+    }
+}
+
+/// The frame of a page that is in the page table with this right.
+#[inline(always)]
+fn in_table(space: &'static Space, address: u64, need: Access) -> Option<Pfn> {
+    let (pfn, rights) = space.table.lookup(address)?;
+    let here = rights & need.0 == need.0 && hal::user_frame(pfn);
+    here.then(|| {
+        space.note_near(address, pfn, rights);
+        pfn
+    })
+}
+
+/// As [`translate`], of a page that is there for the asking: no walk along the hierarchy, and nothing that stops a call.
+#[inline(always)]
+pub(crate) fn present(space: &'static Space, address: u64, need: Access) -> Option<Pfn> {
+    #[inline(never)]
+    fn farther(space: &'static Space, address: u64, need: Access) -> Option<Pfn> {
+        in_table(space, address, need)
+    }
+    match space.near(address, need) {
+        Some(pfn) => Some(pfn),
+        None => farther(space, address, need),
     }
 }
 

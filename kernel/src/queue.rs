@@ -2,7 +2,7 @@
 //!
 //! A queue is in order of priority, first come first served within one. A thread is in at most one queue, ready
 //! queues included, and stopped threads are in none. How a thread begins and ends a wait is in
-//! [`crate::object::wait`].
+//! `object/wait.rs`.
 
 use crate::object::thread::Thread;
 use hal::NarrowCell;

@@ -335,6 +335,17 @@ impl PageTable {
         Some(())
     }
 
+    /// Whether what a place translates is there in every table already: another table was the place's before. What is no
+    /// place nothing leads to.
+    #[must_use]
+    pub fn leads_to(place: u64) -> bool {
+        place < collocated::COUNT && {
+            let (start, end) = collocated::range(place);
+            let mut entries = index(start, 4)..=index(end - 1, 4);
+            entries.all(|i| memory::kernel_root_entry(i) != 0)
+        }
+    }
+
     /// Whether it is that of a place.
     #[inline(always)]
     pub fn is_collocated(&self) -> bool {

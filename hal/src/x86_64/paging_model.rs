@@ -616,7 +616,10 @@ fn a_place_is_the_same_in_all_tables() {
         inner.collocate(collocated::COUNT).is_none(),
         "no such place"
     );
+    let lead = || [1, 2, collocated::COUNT].map(PageTable::leads_to);
+    assert_eq!(lead(), [false; 3], "nobody has had a place");
     inner.collocate(2).expect("a place");
+    assert_eq!(lead(), [false, true, false], "what tables lead to");
     fill(&other, AT, 3);
     assert!(inner.collocate(3).is_none(), "a second place");
     assert!(other.collocate(3).is_none(), "a table in use");
@@ -648,6 +651,7 @@ fn a_place_is_the_same_in_all_tables() {
         (0, 0),
         "a place that is left is empty"
     );
+    assert!(PageTable::leads_to(2), "the upper tables stay");
     step(|| other.clear());
 }
 

@@ -1,12 +1,13 @@
-//! The fast path of an RPC whose message fits into registers, or lies on one page, and of faults and exceptions
-//! that go to a keeper in such a message.
+//! The fast path of an RPC whose message fits into registers, lies on one page, or has few pieces, and of faults and
+//! exceptions that go to a keeper in such a message.
 //!
 //! It does the same as the general path in `ipc`, for the case of nearly every call: no references, a message
-//! in one piece, the other end waits for just this, and no more important thread is ready. Everything is
+//! all of which is present, the other end waits for just this, and no more important thread is ready. Everything is
 //! checked before anything is changed; in all other cases the result is `None` and the general path does the
 //! same thing from the same frame. The receiver does not restart its call: the call is completed in its frame
 //! and the processor handed off to it (Draves et al., Continuations, section 2.4: recognition and handoff).
 
+use super::pump::Way;
 use super::{call, keeper, KernelMessage, Message};
 use crate::exec;
 use crate::memory;
@@ -30,9 +31,10 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
         Call::ServerAckSendWaitReceiveShort => by_length!(ack_short),
         Call::CallShort => by_length!(call_short),
         Call::ReplyWaitReceiveShort => by_length!(reply_short),
-        Call::ClientConnectSendOverReceive => |k, t| or_else(k, t, request::<OnAPage, false>(k, t)),
-        Call::ServerAckSendWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, false>(k, t)),
-        Call::Call => |k, t| or_else(k, t, request::<OnAPage, true>(k, t)),
+        Call::ClientConnectSendOverReceive => request_in_memory::<false>,
+        Call::ServerAckSendWaitReceive => answer_in_memory::<false>,
+        Call::Call => request_in_memory::<true>,
+        Call::Reply => reply_alone,
         Call::ReplyWaitReceive => reply_in_memory,
         _ => return None,
     })
@@ -89,8 +91,40 @@ fn reply_in_memory(k: K, t: &'static Thread) -> &'static Thread {
             answer_exception_by_control(k, t)
         }
         Stage::Exception => answer_exception_whole(k, t),
-        _ => or_else(k, t, answer::<OnAPage, true>(k, t)),
+        _ => answer_in_memory::<true>(k, t),
     }
+}
+
+#[inline(always)]
+fn request_in_memory<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> &'static Thread {
+    match request::<OnAPage, IDEMPOTENT>(k, t) {
+        Some(next) => next,
+        None => request_otherwise::<IDEMPOTENT>(k, t),
+    }
+}
+
+// Functions of their own, so that a message on a page needs no room for pieces.
+#[inline(never)]
+fn request_otherwise<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> &'static Thread {
+    if IDEMPOTENT {
+        if let Some(next) = request::<IntoRegisters, true>(k, t) {
+            return next;
+        }
+    }
+    or_else(k, t, request::<InPieces, IDEMPOTENT>(k, t))
+}
+
+#[inline(always)]
+fn answer_in_memory<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> &'static Thread {
+    match answer::<OnAPage, IDEMPOTENT>(k, t) {
+        Some(next) => next,
+        None => answer_in_pieces::<IDEMPOTENT>(k, t),
+    }
+}
+
+#[inline(never)]
+fn answer_in_pieces<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> &'static Thread {
+    or_else(k, t, answer::<InPieces, IDEMPOTENT>(k, t))
 }
 
 #[inline(always)]
@@ -102,26 +136,29 @@ fn or_else(k: K, t: &'static Thread, done: Option<&'static Thread>) -> &'static 
     }
 }
 
-/// The form in which a message travels: in registers or on a page.
+/// The form in which a message travels: in registers, on a page or in pieces.
 trait Form: Copy {
     /// The calls in which the other end waits for a message of this form.
     const RECEIVES: Call;
     const WAITS: Call;
     const CALLS: Call;
-    /// The byte count of a register message, as it stands beside the result code.
-    const COUNT: u64 = 0;
     /// The running thread's message, if it has this form.
     fn of(t: &Thread) -> Option<Self>;
+    /// The byte count of a message that arrives in registers, as it stands beside the result code.
+    #[inline(always)]
+    fn count(self) -> u64 {
+        0
+    }
     /// The places between which the message moves.
     type Route: Copy;
     /// The places between which the message moves to that thread, if it can.
-    fn route(self, t: &Thread, to: &Thread) -> Option<Self::Route>;
+    fn route(self, k: K, t: &'static Thread, to: &'static Thread) -> Option<Self::Route>;
     /// Whether the running thread can receive a reply of this form.
     fn can_be_answered(t: &Thread) -> bool;
     /// Takes the message's length from the receiver's room.
-    fn fill(self, to: &Thread);
+    fn fill(self, route: &Self::Route, to: &Thread);
     /// Takes the message from what the sender's frame has still to send.
-    fn consume(self, t: &Thread);
+    fn consume(self, route: &Self::Route, t: &Thread);
     /// Moves the message, in a tail position. Returns the receiver.
     fn transfer(
         self,
@@ -139,17 +176,21 @@ impl<const N: usize> Form for InRegisters<N> {
     const RECEIVES: Call = Call::ClientReceiveShort;
     const WAITS: Call = Call::ServerWaitReceiveShort;
     const CALLS: Call = Call::CallShort;
-    const COUNT: u64 = (8 * N as u64) << 8;
 
     #[inline(always)]
     fn of(t: &Thread) -> Option<Self> {
         brings_nothing(t).then_some(InRegisters)
     }
 
+    #[inline(always)]
+    fn count(self) -> u64 {
+        (8 * N as u64) << 8
+    }
+
     type Route = ();
 
     #[inline(always)]
-    fn route(self, _: &Thread, _: &Thread) -> Option<()> {
+    fn route(self, _: K, _: &'static Thread, _: &'static Thread) -> Option<()> {
         Some(())
     }
 
@@ -159,10 +200,10 @@ impl<const N: usize> Form for InRegisters<N> {
     }
 
     #[inline(always)]
-    fn fill(self, _: &Thread) {}
+    fn fill(self, (): &(), _: &Thread) {}
 
     #[inline(always)]
-    fn consume(self, _: &Thread) {}
+    fn consume(self, (): &(), _: &Thread) {}
 
     #[inline(always)]
     fn transfer(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
@@ -201,6 +242,14 @@ impl OnAPage {
         }
         t.space_or_nowhere().near(address, Access::WRITE)
     }
+
+    /// Notes in the sender's frame that it has been sent.
+    #[inline(always)]
+    fn take_from(self, t: &Thread) {
+        let sent = t.ctx.send();
+        sent.address.set(sent.address.get().wrapping_add(self.0));
+        sent.length.set(0);
+    }
 }
 
 impl Form for OnAPage {
@@ -224,7 +273,7 @@ impl Form for OnAPage {
     type Route = [(Pfn, u64); 2];
 
     #[inline(always)]
-    fn route(self, t: &Thread, to: &Thread) -> Option<Self::Route> {
+    fn route(self, _: K, t: &'static Thread, to: &'static Thread) -> Option<Self::Route> {
         let (from, into) = (t.ctx.send().address.get(), to.ctx.receive().address.get());
         let here = t.straight().near(from, Access::READ)?;
         let there = OnAPage::room(to, self.0)?;
@@ -238,17 +287,15 @@ impl Form for OnAPage {
     }
 
     #[inline(always)]
-    fn fill(self, to: &Thread) {
+    fn fill(self, _: &Self::Route, to: &Thread) {
         let into = to.ctx.receive();
         into.address.set(into.address.get().wrapping_add(self.0));
         into.length.set(into.length.get().wrapping_sub(self.0));
     }
 
     #[inline(always)]
-    fn consume(self, t: &Thread) {
-        let sent = t.ctx.send();
-        sent.address.set(sent.address.get().wrapping_add(self.0));
-        sent.length.set(0);
+    fn consume(self, _: &Self::Route, t: &Thread) {
+        self.take_from(t);
     }
 
     #[inline(always)]
@@ -259,6 +306,108 @@ impl Form for OnAPage {
         to: &'static Thread,
     ) -> &'static Thread {
         copy(route[0], route[1], self.0, to)
+    }
+}
+
+/// So many whole words on one page, to a server that waits for a register message: a request whose reply will be bytes.
+#[derive(Clone, Copy)]
+struct IntoRegisters(u64);
+
+impl Form for IntoRegisters {
+    const RECEIVES: Call = Call::ClientReceive;
+    const WAITS: Call = Call::ServerWaitReceiveShort;
+    const CALLS: Call = Call::Call;
+
+    #[inline(always)]
+    fn of(t: &Thread) -> Option<Self> {
+        let OnAPage(length) = OnAPage::of(t)?;
+        let aligned = (length | t.ctx.send().address.get()).is_multiple_of(8);
+        (aligned && length <= MAX_SHORT).then_some(IntoRegisters(length / 8))
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.0 << 11
+    }
+
+    /// The frame on the sender's side.
+    type Route = Pfn;
+
+    #[inline(always)]
+    fn route(self, _: K, t: &'static Thread, _: &'static Thread) -> Option<Pfn> {
+        memory::present(t.straight(), t.ctx.send().address.get(), Access::READ)
+    }
+
+    #[inline(always)]
+    fn can_be_answered(t: &Thread) -> bool {
+        InPieces::can_be_answered(t)
+    }
+
+    #[inline(always)]
+    fn fill(self, _: &Pfn, _: &Thread) {}
+
+    #[inline(always)]
+    fn consume(self, _: &Pfn, t: &Thread) {
+        OnAPage(8 * self.0).take_from(t);
+    }
+
+    #[inline(always)]
+    fn transfer(self, pfn: Pfn, t: &'static Thread, to: &'static Thread) -> &'static Thread {
+        let from = t.ctx.send().address.get() % PAGE_SIZE;
+        for (n, register) in (0..self.0).zip(to.ctx.words()) {
+            register.set(hal::read_word(pfn, from + 8 * n));
+        }
+        to
+    }
+}
+
+/// At most two segments, in few pieces ([`Way`]).
+#[derive(Clone, Copy)]
+struct InPieces;
+
+impl Form for InPieces {
+    const RECEIVES: Call = Call::ClientReceive;
+    const WAITS: Call = Call::ServerWaitReceive;
+    const CALLS: Call = Call::Call;
+
+    #[inline(always)]
+    fn of(t: &Thread) -> Option<Self> {
+        (Way::may_be(t) && probe::fast_paths()).then_some(InPieces)
+    }
+
+    type Route = Way;
+
+    #[inline(always)]
+    fn route(self, k: K, t: &'static Thread, to: &'static Thread) -> Option<Way> {
+        Way::of(k, t, t.straight(), to)
+    }
+
+    /// As in the general path, of the first segment only: it is the one that all replies need.
+    #[inline(always)]
+    fn can_be_answered(t: &Thread) -> bool {
+        let (address, room) = (t.ctx.receive().address.get(), t.ctx.receive().length.get());
+        let is_there = |address| {
+            let space = t.space_or_nowhere();
+            memory::present(space, address, Access::WRITE).is_some()
+        };
+        room == 0
+            || room <= PAGE_SIZE && is_there(address) && is_there(address.wrapping_add(room - 1))
+    }
+
+    #[inline(always)]
+    fn fill(self, route: &Way, to: &Thread) {
+        route.save_received(to);
+    }
+
+    #[inline(always)]
+    fn consume(self, route: &Way, t: &Thread) {
+        route.save_sent(t);
+    }
+
+    #[inline(always)]
+    fn transfer(self, route: Way, _: &'static Thread, to: &'static Thread) -> &'static Thread {
+        route.go();
+        to
     }
 }
 
@@ -286,7 +435,7 @@ fn hand_off<F: Form>(
     message: F,
     route: F::Route,
 ) -> &'static Thread {
-    to.finish_with(code as u64 | F::COUNT);
+    to.finish_with(code as u64 | message.count());
     switch_to(k, t, why, to, message, route)
 }
 
@@ -338,9 +487,9 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     if !ready {
         return None;
     }
-    let route = message.route(t, s)?;
+    let route = message.route(k, t, s)?;
     set.servers.pop(s);
-    message.fill(s);
+    message.fill(&route, s);
     s.ctx.parameter(0).set(port.alias.get());
     Some(if IDEMPOTENT {
         s.server().set(Stage::Call, Link::to_active(t));
@@ -349,7 +498,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     } else {
         s.server().set(Stage::Ack, Link::to_active(t));
         t.client().set(Stage::Over, Link::to_active(s));
-        message.consume(t);
+        message.consume(&route, t);
         t.become_call(F::RECEIVES);
         hand_off(k, t, Waiting::Peer, s, Code::Ok, message, route)
     })
@@ -365,6 +514,40 @@ fn to_answer(k: K, s: &'static Thread) -> Option<(&'static Portset, &'static Thr
     Some((set, s.server().peer().active()?))
 }
 
+/// Whether the thread waits for this server's reply to the request that it has made by this call.
+#[inline(always)]
+fn awaits_reply(c: &Thread, s: &'static Thread, by: Call) -> bool {
+    s.server().stage.get() == Stage::Call
+        && c.run.get() == Run::Waiting(Waiting::Reply)
+        && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
+        && c.ctx.call().get() as u8 == by as u8
+}
+
+/// `reply` to a request, with a message in memory: the client is ready, and the server goes on.
+fn reply_alone(k: K, s: &'static Thread) -> &'static Thread {
+    match try_reply_alone(k, s) {
+        Some(()) => k.exit_trap(s),
+        None => or_else(k, s, None),
+    }
+}
+
+/// `None`: nothing has changed.
+#[inline(always)]
+fn try_reply_alone(k: K, s: &'static Thread) -> Option<()> {
+    let message = InPieces::of(s)?;
+    let c = s.server().peer().active()?;
+    if !awaits_reply(c, s, InPieces::CALLS) {
+        return None;
+    }
+    let route = message.route(k, s, c)?;
+    message.fill(&route, c);
+    route.go();
+    c.complete(k, Code::Ok);
+    s.server().clear();
+    s.finish(Code::Ok);
+    Some(())
+}
+
 /// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for a
 /// reply of the same form, while no other client waits. `None`: nothing has changed.
 #[inline(always)]
@@ -372,10 +555,7 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     let message = F::of(s)?;
     let (set, c) = to_answer(k, s)?;
     let awaited = if IDEMPOTENT {
-        s.server().stage.get() == Stage::Call
-            && c.run.get() == Run::Waiting(Waiting::Reply)
-            && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
-            && c.ctx.call().get() as u8 == F::CALLS as u8
+        awaits_reply(c, s, F::CALLS)
     } else {
         s.server().stage.get() == Stage::Ack
             && c.run.get() == Run::Waiting(Waiting::Peer)
@@ -386,11 +566,11 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     if !awaited {
         return None;
     }
-    let route = message.route(s, c)?;
+    let route = message.route(k, s, c)?;
     wait_again(k, s, set, c, F::WAITS)?;
-    message.fill(c);
+    message.fill(&route, c);
     if !IDEMPOTENT {
-        message.consume(s);
+        message.consume(&route, s);
         c.client().clear();
     }
     Some(hand_off(

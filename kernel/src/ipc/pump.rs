@@ -198,6 +198,52 @@ impl Side for Scatter {
     }
 }
 
+/// A [`Scatter`] along which only what is present is found: an absent page ends the walk, and so does an empty entry, or a
+/// second one. With the frame and the offset from which the entry was read.
+#[derive(Clone, Copy)]
+struct Present(Scatter, Option<(Pfn, u64)>);
+
+impl Side for Present {
+    #[inline(always)]
+    fn between_segments(&self) -> bool {
+        self.0.between_segments()
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> u64 {
+        self.0.entries()
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, _: K, space: &'static Space) -> Result<(), Stop> {
+        let (list, offset) = (self.0.list, self.0.list % PAGE_SIZE);
+        let simple = list.is_multiple_of(8) && offset <= PAGE_SIZE - 16 && self.1.is_none();
+        let pfn = memory::present(space, list, Access::READ).filter(|_| simple);
+        self.1 = pfn.map(|pfn| (pfn, offset));
+        let entry = self.1.map(|(pfn, offset)| hal::read_array(pfn, offset));
+        [self.0.address, self.0.length] = entry.ok_or(Stop::Again)?;
+        self.0.list = list.wrapping_add(16);
+        self.0.left -= 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn run(&self) -> u64 {
+        self.0.run()
+    }
+
+    #[inline(always)]
+    fn find(&self, _: K, space: &'static Space, need: Access) -> Result<Piece, Stop> {
+        let pfn = memory::present(space, self.0.address, need).ok_or(Stop::Again)?;
+        Ok(Piece::Frame(pfn, self.0.address % PAGE_SIZE))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, n: u64) {
+        self.0.advance(n);
+    }
+}
+
 impl Side for Held {
     #[inline(always)]
     fn between_segments(&self) -> bool {
@@ -237,6 +283,26 @@ impl Cursor {
             Cursor::Memory(scatter) => scatter.length,
             Cursor::Held(held) => held.run(),
         }
+    }
+
+    /// Whether one of these pieces goes to a page from which it has read entries since `begin`, or that cannot be said.
+    #[inline(always)]
+    fn read_from(&self, begin: Self, space: &'static Space, pieces: &[Moved]) -> bool {
+        let (Cursor::Memory(now), Cursor::Memory(begin)) = (self, begin) else {
+            return false;
+        };
+        let (first, bytes) = (begin.list, now.list.wrapping_sub(begin.list));
+        let here = bytes.min(PAGE_SIZE - first % PAGE_SIZE);
+        let is_met = |at: u64, n| match memory::present(space, at, Access::READ) {
+            Some(pfn) => pieces
+                .iter()
+                .any(|piece| piece.goes_to((pfn, at % PAGE_SIZE, n))),
+            None => true,
+        };
+        let rest = bytes - here;
+        bytes > PAGE_SIZE
+            || bytes > 0 && is_met(first, here)
+            || rest > 0 && is_met(first.wrapping_add(here), rest)
     }
 }
 
@@ -703,6 +769,7 @@ fn pump_found(
     let looking = Looking {
         entries: 0,
         count: 0,
+        listed: 0,
         last: None,
         kept,
     };
@@ -714,12 +781,20 @@ fn pump_found(
     if !part && !all {
         return Ok(false);
     }
+    // What writes over its own lists goes elsewhere once it has: entries are read when their turn has come.
+    let over_lists = |pieces: &[Moved]| {
+        !pieces.is_empty()
+            && (source.cursor.read_from(begin.0, spaces.0, pieces)
+                || sink.cursor.read_from(begin.1, spaces.1, pieces))
+    };
     match seen.last {
         None => {}
         Some((from, into, n)) if seen.count == 1 => {
             copies.piece(from, into, n);
         }
-        Some((Piece::Frame(..), Piece::Frame(..), _)) if seen.count <= seen.kept.len() => {
+        Some((Piece::Frame(..), Piece::Frame(..), _))
+            if seen.count <= seen.kept.len() && !over_lists(&seen.kept[..seen.listed]) =>
+        {
             for piece in &seen.kept[..seen.count] {
                 let (from, into, n) = piece.to_frames();
                 copies.piece(from, into, n);
@@ -759,6 +834,26 @@ impl Moved {
         length: 0,
     };
 
+    /// So many bytes that go from one place to another, if both are in frames.
+    #[inline(always)]
+    fn between(from: Piece, into: Piece, n: u64) -> Option<Self> {
+        let (Piece::Frame(a, at), Piece::Frame(b, to)) = (from, into) else {
+            return None;
+        };
+        Some(Moved {
+            frames: (a, b),
+            offsets: (at as u16, to as u16),
+            length: n as u16,
+        })
+    }
+
+    /// Whether it writes over one of so many bytes at an offset in a frame.
+    #[inline(always)]
+    fn goes_to(&self, (pfn, at, n): (Pfn, u64, u64)) -> bool {
+        let (to, length) = (u64::from(self.offsets.1), u64::from(self.length));
+        self.frames.1 == pfn && to < at + n && at < to + length
+    }
+
     #[inline(always)]
     fn to_frames(self) -> (Piece, Piece, u64) {
         let from = Piece::Frame(self.frames.0, self.offsets.0.into());
@@ -789,6 +884,8 @@ fn are_few(entries: &mut u64, n: u64) -> bool {
 struct Looking<'a> {
     entries: u64,
     count: usize,
+    /// How many pieces there were when an entry was read last: only these can write over one that is read behind them.
+    listed: usize,
     last: Option<(Piece, Piece, u64)>,
     kept: &'a mut [Moved],
 }
@@ -796,13 +893,9 @@ struct Looking<'a> {
 impl Visit for Looking<'_> {
     #[inline(always)]
     fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
-        if let (Piece::Frame(a, at), Piece::Frame(b, to)) = (from, into) {
+        if let Some(moved) = Moved::between(from, into, n) {
             if let Some(place) = self.kept.get_mut(self.count) {
-                *place = Moved {
-                    frames: (a, b),
-                    offsets: (at as u16, to as u16),
-                    length: n as u16,
-                };
+                *place = moved;
             }
         }
         self.count += 1;
@@ -812,7 +905,107 @@ impl Visit for Looking<'_> {
 
     #[inline(always)]
     fn entries(&mut self, n: u64) -> bool {
+        self.listed = self.count;
         are_few(&mut self.entries, n)
+    }
+
+    const RESUMES: bool = false;
+}
+
+/// Most pieces of a message that is moved at once: two segments, each of which crosses a page at one side.
+const FEW: usize = 4;
+
+/// A message from memory to memory, without references, all of which is present: its pieces, and what is left of both
+/// sides behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pieces: [Moved; FEW],
+    count: usize,
+    sent: Scatter,
+    room: Scatter,
+}
+
+impl Way {
+    /// Whether it may be that short.
+    #[inline(always)]
+    pub(super) fn may_be(t: &Thread) -> bool {
+        let sent = t.ctx.send();
+        sent.length.get() <= 2 * PAGE_SIZE
+            && sent.entries.get() <= 1
+            && sent.refs.get() & MAX_LIST_REFS == 0
+    }
+
+    /// Finds the way of what `t`, in this space, has to send to where `to` receives. `None`: it has too many pieces or
+    /// none, no room, an absent page, or lists in pages that it is written to, and nothing has changed.
+    #[inline(always)]
+    pub(super) fn of(
+        k: K,
+        t: &'static Thread,
+        here: &'static Space,
+        to: &'static Thread,
+    ) -> Option<Self> {
+        let mut way = Way {
+            pieces: [Moved::NOTHING; FEW],
+            count: 0,
+            sent: Scatter::sent(t),
+            room: Scatter::received(to),
+        };
+        let (mut from, mut into) = (Present(way.sent, None), Present(way.room, None));
+        let spaces = (here, to.space_or_nowhere());
+        let limit = Some(2 * PAGE_SIZE);
+        let found = pieces(k, spaces, &mut from, &mut into, limit, &mut way);
+        (way.sent, way.room) = (from.0, into.0);
+        // What writes over its own lists goes elsewhere once it has: entries are read when their turn has come.
+        let lists = [from.1, into.1].into_iter().flatten();
+        let mut lists = lists.map(|(pfn, at)| (pfn, at, 16));
+        let goes = |list| {
+            way.pieces[..way.count]
+                .iter()
+                .any(|piece| piece.goes_to(list))
+        };
+        let whole = matches!(found, Ok(Pumped::Exhausted)) && way.count > 0;
+        (whole && !lists.any(goes)).then_some(way)
+    }
+
+    /// Moves the message.
+    #[inline(always)]
+    pub(super) fn go(&self) {
+        for piece in &self.pieces[..self.count] {
+            let ((from, into), (at, to)) = (piece.frames, piece.offsets);
+            hal::copy_bytes((into, to.into()), (from, at.into()), piece.length.into());
+        }
+    }
+
+    /// Notes in the sender's frame that all has been sent.
+    #[inline(always)]
+    pub(super) fn save_sent(&self, t: &Thread) {
+        self.sent.save_sent(t);
+    }
+
+    /// Notes in the receiver's frame what is left of its room.
+    #[inline(always)]
+    pub(super) fn save_received(&self, to: &Thread) {
+        self.room.save_received(to);
+    }
+}
+
+impl Visit for Way {
+    #[inline(always)]
+    fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
+        let Some(moved) = Moved::between(from, into, n) else {
+            return false;
+        };
+        let Some(place) = self.pieces.get_mut(self.count) else {
+            return false;
+        };
+        *place = moved;
+        self.count += 1;
+        true
+    }
+
+    #[inline(always)]
+    fn entries(&mut self, _: u64) -> bool {
+        true
     }
 
     const RESUMES: bool = false;

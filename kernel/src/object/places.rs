@@ -30,10 +30,13 @@ impl Places {
         if at.get().is_some() || !empty || space.table.is_collocated() {
             return Code::InUse;
         }
-        // Tables that are there already do not lead to the place.
-        for other in (0..k.spaces.slots()).filter_map(|i| k.spaces.get(i)) {
-            if other.table.pages() > 0 {
-                other.empty_table(k);
+        // Tables that are there already do not lead to a place that nobody has had yet.
+        if !hal::PageTable::leads_to(place) {
+            for other in (0..k.spaces.slots()).filter_map(|i| k.spaces.get(i)) {
+                if other.table.pages() > 0 {
+                    other.empty_table(k);
+                    k.look_at_interrupts();
+                }
             }
         }
         if space.table.collocate(place).is_none() {

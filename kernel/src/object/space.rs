@@ -401,8 +401,10 @@ impl Object for Space {
         }
     }
     fn end(&'static self, k: K) {
+        // Those that are not stopped wait for a body of this space. Who ends it wakes them, and they stop with an
+        // exception, until their manager puts them into another space.
         while let Some(t) = self.threads.get() {
-            t.leave_space(k);
+            t.attach(k, None);
             k.look_at_interrupts();
         }
         self.forget_exports(k);

@@ -171,7 +171,7 @@ pub struct Thread {
     /// The kind of wait in which it was stopped. Only for people who look at its state.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
-    /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`](crate::deadlines::DEADLINE_IN_QUEUE).
+    /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`].
     pub(crate) flags: Cell<u8>,
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
@@ -536,17 +536,11 @@ impl Thread {
         self.run.get() == Run::Waiting(why)
     }
 
-    /// Ends its wait because its space has lost its body or its identity; it cannot run for now.
+    /// Ends its wait because its space has lost its body: it begins to wait for that.
     pub(crate) fn suspend_for_space(&'static self, k: K) {
         if self.run.get() != Run::Stopped {
             self.wake(k);
         }
-    }
-
-    /// Detaches it from its space, which ends. It cannot run until its manager puts it into another.
-    pub(super) fn leave_space(&'static self, k: K) {
-        self.attach(k, None);
-        self.suspend_for_space(k);
     }
 
     /// Notes that the page for which it waited is there. An instruction that faulted is tried again from the

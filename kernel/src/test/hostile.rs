@@ -44,7 +44,7 @@ impl Random {
 pub(super) fn most_accesses(call: Option<Call>) -> u64 {
     match call {
         Some(call) if plan(call).is_ipc() => 16 * abi::ENTRIES_PER_TURN,
-        _ => 4_000,
+        _ => 2_000,
     }
 }
 

@@ -192,6 +192,21 @@ fn waiters_in_vacant_spaces() {
     assert_eq!(w.thread_at(t).run.get(), Run::Stopped);
 }
 
+/// A thread that waits when its space ends waits no more: it stops with an exception.
+#[test]
+fn who_waits_stops_when_its_space_ends() {
+    let w = World::with_frames(64);
+    let (space, s) = w.space(0, 0, 0);
+    let p = Program::new().call(Call::ThreadWaitInterrupt, &[]).end();
+    let t = w.thread_at(w.thread(s, p, 5));
+    w.run();
+    let waits = t.run.get();
+    assert!(matches!(waits, Run::Waiting(_)), "{waits:?}");
+    w.ok(Call::SpaceDestroy, &[space, 0]);
+    w.run();
+    assert_eq!(t.run.get(), Run::Stopped, "A6: it has no space to go on in");
+}
+
 /// A server thread whose state was set so that it owed a reply to a call, when it owed one to a fault, could
 /// write into the frame and memory of the thread that faulted.
 #[test]
@@ -1406,8 +1421,17 @@ fn references_of_a_request_that_does_not_arrive() {
 /// bounded how much of a list was read that its own bytes had made longer.
 #[test]
 fn a_request_that_writes_over_its_lists() {
-    // Entries of the list that are empty behind the one that the message makes empty, and whether there is room behind them.
-    for (empty, room) in [(0, false), (100, true)] {
+    // Entries of the list that are empty behind the one that the message makes empty, whether there is room behind them,
+    // and how many references come: without any, the fast path finds room, and leaves it to the general one. With a
+    // length of the first part, the message has two, which are found before they are moved.
+    for (empty, room, refs, first) in [
+        (0, false, 1, 32),
+        (100, true, 1, 32),
+        (0, false, 0, 32),
+        (100, true, 0, 32),
+        (0, false, 1, 16),
+        (0, false, 0, 8),
+    ] {
         let w = World::with_frames(64);
         let (set, port) = service(&w);
         let (message, lists, buffer, result) = (w.page(), w.page(), w.page(), w.page());
@@ -1425,6 +1449,9 @@ fn a_request_that_writes_over_its_lists() {
         ] {
             w.poke(lists + 8 * word, value);
         }
+        let parts = w.page();
+        w.poke(parts, message + first);
+        w.poke(parts + 8, 32 - first);
         let entries = if room { empty + 2 } else { 1 };
         let receive = [(A0, set), (A6, lists), (A7, 16), (A8, lists), (A9, entries)];
         let p = Program::new().call(
@@ -1437,9 +1464,10 @@ fn a_request_that_writes_over_its_lists() {
         let send = [
             (A0, port),
             (A1, message),
-            (A2, 32),
-            (A4, 0),
-            (A5, ref_list(from, 1)),
+            (A2, first),
+            (A3, parts),
+            (A4, u64::from(first < 32)),
+            (A5, ref_list(from, refs)),
         ];
         let p = Program::new().call(
             Call::Call,

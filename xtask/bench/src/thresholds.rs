@@ -16,6 +16,10 @@ use xtask_build::project::Project;
 pub(super) const THRESHOLDS: &str = "benches/thresholds.json";
 /// How much worse a count may get, in percent, where the file does not say.
 const TOLERANCE: u64 = 2;
+/// How much better a count may be than its threshold, in percent, before that has to follow: a threshold far above what
+/// is measured would let the count get worse again unseen. Requests to devices, in which the host has a say,
+/// are not held to it.
+const SLACK: u64 = 10;
 /// The same of what servers do for a program, which depends on where their memory lies, and of devices, whose answers
 /// come when the emulator's other threads get to them.
 const TOLERANCE_OF_SERVICES: u64 = 5;
@@ -112,10 +116,10 @@ impl Thresholds {
         counts.chain(budgets).chain(added).collect()
     }
 
-    /// The most that a count may be.
-    fn limit(&self, model: Config, name: &str) -> Option<u64> {
+    /// The least and the most that a count may be.
+    fn limits(&self, model: Config, name: &str) -> Option<(u64, u64)> {
         if let Some((_, budgets)) = BUDGETS.iter().find(|(budgeted, _)| *budgeted == name) {
-            return Some(budget(model, *budgets));
+            return Some((0, budget(model, *budgets)));
         }
         let count = *self.counts.get(model.name())?.get(name)?;
         let percent = match is_of_services(name) || devices::is_key(name) {
@@ -125,7 +129,12 @@ impl Thresholds {
             false => self.tolerance,
         };
         // At least one more, because counts per operation are rounded.
-        Some(count + (count * percent / 100).max(1))
+        let most = count + (count * percent / 100).max(1);
+        let least = match devices::is_key(name) {
+            true => 0,
+            false => count.saturating_sub((count * SLACK / 100).max(1)),
+        };
+        Some((least, most))
     }
 
     /// Puts what was measured into the file; what was not stays.
@@ -220,14 +229,19 @@ impl Thresholds {
             };
         }
         let count = count(name)?;
-        match self.limit(model, name) {
-            Some(limit) if count > limit && name.starts_with("stretch_") => {
-                Err(format!("{count}, which is more than its budget, {limit}"))
+        let update = format!(
+            "./fermata bench --config {} --update-thresholds",
+            model.name()
+        );
+        match self.limits(model, name) {
+            Some((_, most)) if count > most && name.starts_with("stretch_") => {
+                Err(format!("{count}, which is more than its budget, {most}"))
             }
-            Some(limit) if count > limit => Err(format!(
-                "{count}, which is more than {limit}; if that is meant to be: \
-                 ./fermata bench --config {} --update-thresholds",
-                model.name()
+            Some((_, most)) if count > most => Err(format!(
+                "{count}, which is more than {most}; if that is meant to be: {update}"
+            )),
+            Some((least, _)) if count < least => Err(format!(
+                "{count}, which is less than {least}: its threshold is far above it and holds nothing; {update}"
             )),
             _ => Ok(()),
         }
@@ -246,9 +260,18 @@ mod tests {
             tolerance: 1,
             counts: BTreeMap::from([(Config::DEFAULT.name().to_string(), of_model)]),
         };
-        assert_eq!(thresholds.limit(Config::DEFAULT, "rpc_0"), Some(505));
-        assert_eq!(thresholds.limit(Config::DEFAULT, "null_call"), Some(61));
-        assert_eq!(thresholds.limit(Config::DEFAULT, "other"), None);
+        let limits = |name| thresholds.limits(Config::DEFAULT, name);
+        assert_eq!(limits("rpc_0"), Some((450, 505)));
+        assert_eq!(limits("null_call"), Some((54, 61)));
+        assert_eq!(limits("other"), None);
+        let verdict = |count| {
+            let found = Found::from([("rpc_0".to_string(), Ok(count))]);
+            thresholds.verdict(Config::DEFAULT, "rpc_0", &found)
+        };
+        assert_eq!(verdict(505).and(verdict(450)), Ok(()));
+        assert!(verdict(506).unwrap_err().contains("more than 505"));
+        // What has become much better is held from then on.
+        assert!(verdict(449).unwrap_err().contains("less than 450"));
     }
 
     #[test]
