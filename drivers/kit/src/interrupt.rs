@@ -1,11 +1,12 @@
 //! Interrupts: a thread for each line that a driver has asked for (section 4.5).
-use crate::set::{acknowledge, ask, interrupt, outside, Gate, LOCK, THREADS};
+use crate::set::{acknowledge, ask, interrupt, outside, Gate, Set, LOCK, THREADS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use interface::Error;
 use rt::obj::Ref;
 use rt::sync::Lazy;
 use rt::thread;
+use services::device::Function;
 
 /// Lines that there can be.
 const LINES: usize = 16;
@@ -113,8 +114,21 @@ impl Line {
     }
 }
 
+/// Offset of the pin by which a PCI function interrupts: 0 for none.
+const PIN: u64 = 0x3d;
+
+/// This driver's function, if that has a pin: one that has none, as a controller of disks at the ports of old, pulls a
+/// line that is the driver's by the manifest.
+fn function(set: &mut Set) -> Result<Option<Function>, Error> {
+    let Some(&function) = set.functions.first() else {
+        return Ok(None);
+    };
+    let pin = set.devices.config_read(function, PIN, 1)?;
+    Ok((pin != 0).then_some(function))
+}
+
 /// Gives a thread to the line: it gets the interrupts of this driver's function, whatever number that has noted, or of
-/// the line if there is no function.
+/// the line if there is no function that has one.
 fn attach(irq: c_int) -> Result<(), Error> {
     let number = usize::try_from(irq).map_err(|_| Error::Invalid)?;
     let line = LINE.get(number).ok_or(Error::Invalid)?;
@@ -126,9 +140,9 @@ fn attach(irq: c_int) -> Result<(), Error> {
     };
     let server = SERVERS.iter().find(free).ok_or(Error::Limit)?;
     let attached = server.thread().and_then(|thread| {
-        ask(|set| match set.functions.first() {
+        ask(|set| match function(set)? {
             Some(function) => {
-                set.line = Some(virtio::Line::attach(&mut set.devices, *function, thread)?);
+                set.line = Some(virtio::Line::attach(&mut set.devices, function, thread)?);
                 Ok(())
             }
             None => set.devices.attach_line(number as u64, thread),
@@ -142,7 +156,7 @@ fn attach(irq: c_int) -> Result<(), Error> {
 
 /// Gives a line back, if it is not that of a function: others may share that one, which stays as long as this driver has the function.
 fn detach(irq: c_int, line: &Line) {
-    let detached = ask(|set| match set.functions.first() {
+    let detached = ask(|set| match function(set)? {
         Some(_) => Err(Error::Unsupported),
         None => set.devices.detach_line(irq as u64),
     });
@@ -241,4 +255,57 @@ extern "C" fn osenv_intr_enable() {
 #[no_mangle]
 extern "C" fn osenv_intr_enabled() -> c_int {
     LOCK.is_enabled().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_disabled_and_pending_is_told() {
+        const IRQ: c_int = 5;
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn handler(_: *mut c_void) {
+            assert_eq!(osenv_intr_enabled(), 0, "in a handler they are not");
+            CALLS.fetch_add(1, Ordering::Relaxed);
+        }
+        let _alone = crate::set::ALONE.lock();
+        assert_eq!(osenv_intr_enabled(), 1);
+        osenv_intr_disable();
+        assert_eq!(osenv_intr_enabled(), 0);
+        osenv_intr_disable();
+        osenv_intr_enable();
+        assert_eq!(osenv_intr_enabled(), 1, "they are not counted");
+
+        for none in [-1, LINES as c_int, c_int::MAX, c_int::MIN] {
+            assert_eq!(osenv_irq_pending(none), 0, "there is no such line");
+        }
+        let line = line(IRQ).unwrap();
+        line.attached.store(true, Ordering::Release);
+        line.handler
+            .store(handler as Handler as usize, Ordering::Release);
+        assert!(!line.rings());
+        assert_eq!(
+            (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
+            (1, 0)
+        );
+        osenv_irq_disable(IRQ);
+        assert_eq!(osenv_irq_pending(IRQ), 0, "it has not rung");
+        assert!(line.rings(), "its thread waits");
+        assert_eq!(
+            (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
+            (1, 1)
+        );
+        assert_eq!(osenv_irq_pending(IRQ - 1), 0, "another line");
+        // Nobody waits at the gate here: it is let through by hand.
+        line.pending.store(false, Ordering::Release);
+        osenv_irq_enable(IRQ);
+        assert!(!line.rings());
+        assert_eq!(
+            (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
+            (2, 0)
+        );
+        line.attached.store(false, Ordering::Release);
+        line.handler.store(0, Ordering::Release);
+    }
 }

@@ -11,6 +11,11 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+/// What the locks are made of.
+use core::sync::atomic;
 
 pub mod buddy;
 pub mod lock;
@@ -24,5 +29,10 @@ mod pci;
 mod set;
 pub mod sleep;
 mod timer;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod threads;
 
 pub use set::{inside, later, outside, run, Set};

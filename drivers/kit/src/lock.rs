@@ -7,8 +7,9 @@
 //! memory (Stodolsky, Chen and Bershad, *Fast interrupt priority management in operating system kernels*).
 //!
 //! Whether interrupts are disabled is asked when the thread is stopped, so that it cannot change its mind: nothing
-//! relies on priorities or on the number of processors.
-use core::sync::atomic::{AtomicU32, Ordering};
+//! relies on priorities or on the number of processors. All orders of its steps are tried, with what processors may see of
+//! each other's writes, by a model checker (`model.rs`), for which `atomic` is another one.
+use super::atomic::{AtomicU32, Ordering};
 
 /// The process-level thread is in the driver.
 const INSIDE: u32 = 1;
@@ -39,17 +40,11 @@ pub trait Threads {
 #[derive(Debug)]
 pub struct Lock(AtomicU32);
 
-impl Default for Lock {
-    fn default() -> Self {
-        Lock::new()
-    }
-}
-
 impl Lock {
-    /// Nobody is in the driver.
+    /// Nobody is in the driver. The word is 0.
     #[must_use]
-    pub const fn new() -> Self {
-        Lock(AtomicU32::new(0))
+    pub const fn of(word: AtomicU32) -> Self {
+        Lock(word)
     }
 
     /// The process-level thread comes in, when no handler runs.
@@ -133,167 +128,5 @@ impl Lock {
             }
         }
         threads.unlock();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use super::{Lock, Threads};
-    use core::cell::UnsafeCell;
-    use std::sync::{Condvar, Mutex};
-    use std::thread::scope;
-
-    /// Threads of the host. The process-level thread looks whether it is to stop at every step that it takes.
-    #[derive(Default)]
-    struct Host {
-        state: Mutex<State>,
-        change: Condvar,
-    }
-
-    #[derive(Default)]
-    struct State {
-        stop: bool,
-        stopped: bool,
-        /// The process-level thread waits or is outside, where stopping it is immediate.
-        away: bool,
-        locked: bool,
-        enabled: bool,
-        waits: u32,
-    }
-
-    impl Host {
-        /// Waits until `f` has something, and tells everybody.
-        fn until<T>(&self, mut f: impl FnMut(&mut State) -> Option<T>) -> T {
-            let mut state = self.state.lock().expect("no panic");
-            loop {
-                if let Some(value) = f(&mut state) {
-                    self.change.notify_all();
-                    return value;
-                }
-                state = self.change.wait(state).expect("no panic");
-            }
-        }
-
-        fn set(&self, f: impl FnOnce(&mut State)) {
-            f(&mut self.state.lock().expect("no panic"));
-            self.change.notify_all();
-        }
-
-        /// A point between two instructions of the process-level thread.
-        fn step(&self) {
-            // Who stops it hears of it, and then it waits.
-            while self.until(|state| {
-                state.stopped = state.stop;
-                Some(state.stop)
-            }) {
-                self.until(|state| (!state.stop).then_some(()));
-            }
-        }
-
-        fn away(&self, away: bool) {
-            self.until(|state| {
-                // Who is stopped does not come back.
-                let may = away || !state.stop;
-                state.away = away || !may;
-                may.then_some(())
-            });
-        }
-    }
-
-    impl Threads for Host {
-        fn stop(&self) {
-            self.set(|state| state.stop = true);
-            self.until(|state| (state.stopped || state.away).then_some(()));
-        }
-        fn resume(&self) {
-            self.set(|state| state.stop = false);
-        }
-        fn wait_enabled(&self) {
-            self.until(|state| core::mem::take(&mut state.enabled).then_some(()));
-            self.set(|state| state.waits += 1);
-        }
-        fn enabled(&self) {
-            self.set(|state| {
-                assert!(!state.enabled, "once for each wait");
-                state.enabled = true;
-            });
-        }
-        fn lock(&self) {
-            self.until(|state| (!core::mem::replace(&mut state.locked, true)).then_some(()));
-        }
-        fn unlock(&self) {
-            self.set(|state| state.locked = false);
-        }
-    }
-
-    /// Two numbers that only a handler changes, one after the other, and that the other side may find equal only.
-    struct Shared(UnsafeCell<[u32; 2]>);
-
-    // SAFETY: the protocol under test is what keeps the two sides apart.
-    unsafe impl Sync for Shared {}
-
-    impl Shared {
-        fn place(&self) -> *mut [u32; 2] {
-            self.0.get()
-        }
-    }
-
-    #[test]
-    fn handlers_are_atomic_and_disabled_interrupts_wait() {
-        const ROUNDS: u32 = 1000;
-        let (lock, host, shared) = (
-            Lock::new(),
-            Host::default(),
-            Shared(UnsafeCell::new([0; 2])),
-        );
-        // SAFETY: as above.
-        let read = || unsafe { shared.place().read_volatile() };
-        scope(|threads| {
-            for _ in 0..2 {
-                threads.spawn(|| {
-                    for _ in 0..ROUNDS {
-                        lock.interrupt(&host, || {
-                            assert!(!lock.is_enabled());
-                            assert!(!lock.disable());
-                            lock.enable(&host);
-                            assert!(!lock.is_enabled(), "a handler cannot enable interrupts");
-                            let at = shared.place();
-                            // SAFETY: as above.
-                            unsafe {
-                                (*at)[0] += 1;
-                                std::thread::yield_now();
-                                (*at)[1] += 1;
-                            }
-                        });
-                    }
-                });
-            }
-            let mut most = 0;
-            while most < 2 * ROUNDS {
-                host.away(false);
-                lock.enter(&host);
-                host.step();
-                let [first, second] = read();
-                assert_eq!(first, second);
-                host.step();
-                assert!(lock.disable());
-                host.step();
-                let before = read();
-                std::thread::yield_now();
-                host.step();
-                assert_eq!(read(), before, "interrupts are disabled");
-                lock.enable(&host);
-                host.step();
-                most = read()[0];
-                lock.leave(&host);
-                host.away(true);
-            }
-        });
-        let state = host.state.lock().expect("no panic");
-        assert!(state.waits > 0, "no interrupt met disabled interrupts");
-        assert!(!state.locked && !state.enabled);
-        assert!(lock.is_enabled());
     }
 }

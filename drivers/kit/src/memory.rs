@@ -28,7 +28,11 @@ const ISA_END: u64 = 16 << 20;
 const ISA_BOUNDARY: usize = 64 << 10;
 
 struct Arena {
-    window: Window,
+    /// What keeps it mapped.
+    _window: Option<Window>,
+    /// Where it begins, and its bytes.
+    address: u64,
+    size: u64,
     physical: u64,
     buddy: Buddy,
 }
@@ -45,8 +49,11 @@ fn begin() -> Result<Arena, Error> {
                 got => break got?,
             }
         };
+        let window = Window::map(&region, 0, size, READ | WRITE)?;
         Ok(Arena {
-            window: Window::map(&region, 0, size, READ | WRITE)?,
+            address: window.address(),
+            _window: Some(window),
+            size,
             physical,
             buddy: Buddy::new(size as usize),
         })
@@ -81,11 +88,11 @@ extern "C" fn osenv_mem_alloc(size: usize, flags: c_uint, align: c_uint) -> *mut
         align as usize
     };
     let found = with(|arena| {
-        if isa && arena.physical + arena.window.size() > ISA_END {
+        if isa && arena.physical + arena.size > ISA_END {
             return None;
         }
         let offset = arena.buddy.take(size, align)?;
-        Some(arena.window.address() as usize + offset)
+        Some(arena.address as usize + offset)
     });
     found.unwrap_or(0) as *mut c_void
 }
@@ -94,7 +101,7 @@ extern "C" fn osenv_mem_alloc(size: usize, flags: c_uint, align: c_uint) -> *mut
 #[no_mangle]
 extern "C" fn osenv_mem_free(block: *mut c_void, _flags: c_uint, _size: usize) {
     let freed = with(|arena| {
-        let offset = (block as usize).checked_sub(arena.window.address() as usize)?;
+        let offset = (block as usize).checked_sub(arena.address as usize)?;
         arena.buddy.give(offset).then_some(())
     });
     if freed.is_none() {
@@ -106,7 +113,7 @@ extern "C" fn osenv_mem_free(block: *mut c_void, _flags: c_uint, _size: usize) {
 #[no_mangle]
 extern "C" fn osenv_mem_size(block: *const c_void) -> usize {
     let size = with(|arena| {
-        let offset = (block as usize).checked_sub(arena.window.address() as usize)?;
+        let offset = (block as usize).checked_sub(arena.address as usize)?;
         arena.buddy.size(offset)
     });
     size.unwrap_or(0)
@@ -162,8 +169,8 @@ extern "C" fn osenv_mem_map_phys(
 #[no_mangle]
 extern "C" fn osenv_mem_get_phys(address: usize) -> u64 {
     let found = with(|arena| {
-        let offset = (address as u64).checked_sub(arena.window.address())?;
-        (offset < arena.window.size()).then_some(arena.physical + offset)
+        let offset = (address as u64).checked_sub(arena.address)?;
+        (offset < arena.size).then(|| arena.physical + offset)
     });
     found.unwrap_or(u64::MAX)
 }
@@ -173,7 +180,7 @@ extern "C" fn osenv_mem_get_phys(address: usize) -> u64 {
 extern "C" fn osenv_mem_get_virt(physical: u64) -> usize {
     let found = with(|arena| {
         let offset = physical.checked_sub(arena.physical)?;
-        (offset < arena.window.size()).then_some((arena.window.address() + offset) as usize)
+        (offset < arena.size).then(|| (arena.address + offset) as usize)
     });
     found.unwrap_or(0)
 }
@@ -181,5 +188,42 @@ extern "C" fn osenv_mem_get_virt(physical: u64) -> usize {
 /// A.3.6: where physical memory ends, as far as this driver is concerned: no block lies behind.
 #[no_mangle]
 extern "C" fn osenv_mem_phys_max() -> u64 {
-    with(|arena| Some(arena.physical + arena.window.size())).unwrap_or(0)
+    with(|arena| Some(arena.physical + arena.size)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_arena_have_physical_addresses_and_back() {
+        const ADDRESS: usize = 0x7000_0000;
+        const PHYSICAL: u64 = 0x3_0000;
+        const SIZE: usize = 1 << 20;
+        let _alone = crate::set::ALONE.lock();
+        *ARENA.lock() = Some(Arena {
+            _window: None,
+            address: ADDRESS as u64,
+            size: SIZE as u64,
+            physical: PHYSICAL,
+            buddy: Buddy::new(SIZE),
+        });
+        let block = osenv_mem_alloc(5000, 0, 0) as usize;
+        assert!((ADDRESS..ADDRESS + SIZE).contains(&block));
+        for place in [block, block + 4999, ADDRESS, ADDRESS + SIZE - 1] {
+            let physical = osenv_mem_get_phys(place);
+            assert_eq!(physical - PHYSICAL, (place - ADDRESS) as u64);
+            assert_eq!(osenv_mem_get_virt(physical), place, "the way back");
+        }
+        let end = PHYSICAL + SIZE as u64;
+        for beside in [0, PHYSICAL - 1, end, u64::MAX] {
+            assert_eq!(osenv_mem_get_virt(beside), 0, "{beside:#x} is no block's");
+        }
+        for beside in [0, ADDRESS - 1, ADDRESS + SIZE, usize::MAX] {
+            assert_eq!(osenv_mem_get_phys(beside), u64::MAX, "{beside:#x}");
+        }
+        assert_eq!(osenv_mem_phys_max(), end, "no block lies behind");
+        osenv_mem_free(block as *mut c_void, 0, 5000);
+        *ARENA.lock() = None;
+    }
 }

@@ -1,7 +1,7 @@
 //! The driver set: its process-level thread, its locks, its session at the device server.
 use crate::lock::{Lock, Threads};
 use alloc::string::String;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use interface::Error;
 use rt::obj::{Ref, ThreadAt};
 use rt::sync::{make_queue, Lazy, Mutex, RawLock};
@@ -9,7 +9,7 @@ use rt::{slots, sys, thread};
 use services::device::{DevicesClient, Function, Reach};
 
 /// The locks of this program's driver set.
-pub(crate) static LOCK: Lock = Lock::new();
+pub(crate) static LOCK: Lock = Lock::of(AtomicU32::new(0));
 /// What they do with threads.
 pub(crate) static THREADS: Kernel = Kernel {
     process: AtomicU64::new(0),
@@ -102,6 +102,10 @@ impl core::fmt::Debug for Set {
 }
 
 static SET: Mutex<Option<Set>> = Mutex::new(None);
+
+/// Held by tests of what is one for a program: [`LOCK`], and what stands beside it.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Asks the device server for something.
 pub(crate) fn ask<T>(f: impl FnOnce(&mut Set) -> Result<T, Error>) -> Result<T, Error> {

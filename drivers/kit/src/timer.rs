@@ -106,3 +106,53 @@ extern "C" fn osenv_timer_unregister(function: Option<Function>, frequency: c_in
 extern "C" fn osenv_timer_now() -> u64 {
     time::now()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn one() {}
+    extern "C" fn other() {
+        core::hint::black_box(1);
+    }
+
+    #[test]
+    fn a_function_that_is_taken_back_is_called_no_more() {
+        let _alone = crate::set::ALONE.lock();
+        let add = |function: Function, frequency: u64| {
+            let period = SECOND / frequency;
+            let next = period;
+            TIMERS.lock().push(Timer {
+                function,
+                period,
+                next,
+            });
+        };
+        add(one, 100);
+        add(other, 100);
+        add(one, 50);
+        add(one, 100);
+        let called = |now: u64| {
+            let (due, next) = due(now);
+            let ones = due
+                .iter()
+                .filter(|f| **f as usize == one as Function as usize);
+            (ones.count(), due.len(), next)
+        };
+        assert_eq!(called(SECOND), (3, 4, SECOND + SECOND / 100));
+        // What was never registered, by its function, its frequency or at all.
+        osenv_timer_unregister(Some(other), 50);
+        osenv_timer_unregister(Some(one), 0);
+        osenv_timer_unregister(Some(one), -100);
+        osenv_timer_unregister(None, 100);
+        assert_eq!(called(2 * SECOND).1, 4, "all are still called");
+        // One of two that are the same.
+        osenv_timer_unregister(Some(one), 100);
+        assert_eq!(called(3 * SECOND).0, 2);
+        osenv_timer_unregister(Some(one), 100);
+        assert_eq!(called(4 * SECOND), (1, 2, 4 * SECOND + SECOND / 100));
+        osenv_timer_unregister(Some(other), 100);
+        osenv_timer_unregister(Some(one), 50);
+        assert_eq!(called(5 * SECOND), (0, 0, u64::MAX), "nothing is called");
+    }
+}

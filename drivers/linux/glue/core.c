@@ -20,7 +20,9 @@
 
 #include "lx.h"
 
-struct thread_info lx_thread_info;
+/* Counts what the thread has mapped (kmap_atomic), and has errors of a host in hand (libata). */
+static struct task_struct task;
+struct thread_info lx_thread_info = { .task = &task };
 enum system_states system_state = SYSTEM_RUNNING;
 
 /* Interrupts. UML keeps whether they are enabled in a word, which headers read. */
@@ -98,6 +100,13 @@ int request_threaded_irq(unsigned int irq, irq_handler_t handler, irq_handler_t 
 		return -EBUSY;
 	}
 	return 0;
+}
+
+/* Until the program ends. */
+int devm_request_threaded_irq(struct device *dev, unsigned int irq, irq_handler_t handler,
+			      irq_handler_t thread_fn, unsigned long flags, const char *name, void *data)
+{
+	return request_threaded_irq(irq, handler, thread_fn, flags, name, data);
 }
 
 const void *free_irq(unsigned int irq, void *data)
@@ -289,6 +298,9 @@ unsigned long msleep_interruptible(unsigned int msecs)
 /* There is one thread in process context, which nothing preempts: a mutex is free, and nobody waits for the processor. */
 void mutex_lock(struct mutex *mutex) { }
 
+/* It has nothing. */
+void __mutex_init(struct mutex *mutex, const char *name, struct lock_class_key *key) { }
+
 /* Nobody waits for it. */
 void mutex_unlock(struct mutex *mutex) { }
 
@@ -306,16 +318,23 @@ static struct sleeper *waiting;
 void __init_swait_queue_head(struct swait_queue_head *queue, const char *name,
 			     struct lock_class_key *key) { }
 
+/* Who waits looks again. Interrupts are disabled. */
+static void wake(void)
+{
+	if (waiting)
+		osenv_wakeup(&waiting->record);
+}
+
 void complete(struct completion *completion)
 {
 	int was = um_set_signals(0);
 
 	completion->done++;
-	if (waiting)
-		osenv_wakeup(&waiting->record);
+	wake();
 	um_set_signals(was);
 }
 
+/* Work is done meanwhile, and may wait itself. */
 unsigned long wait_for_completion_timeout(struct completion *completion, unsigned long timeout)
 {
 	struct sleeper s = {};
@@ -323,9 +342,13 @@ unsigned long wait_for_completion_timeout(struct completion *completion, unsigne
 	if (in_interrupt())
 		osenv_panic("it sleeps in a handler, or with softirqs disabled");
 	osenv_sleep_init(&s.record);
-	waiting = &s;
-	while (!completion->done && timeout)
+	for (;;) {
+		lx_run_works();
+		waiting = &s;
+		if (completion->done || !timeout)
+			break;
 		timeout = sleep(&s, timeout);
+	}
 	waiting = NULL;
 	if (!completion->done)
 		return 0;
@@ -333,9 +356,28 @@ unsigned long wait_for_completion_timeout(struct completion *completion, unsigne
 	return timeout ? timeout : 1;
 }
 
-unsigned long __msecs_to_jiffies(const unsigned int m)
+/* Who waits in another way is the process-level thread: it does what there is to do, and looks again at the next tick. */
+void schedule(void)
 {
-	return DIV_ROUND_UP((unsigned long)m * HZ, MSEC_PER_SEC);
+	if (!lx_has_works())
+		schedule_timeout_uninterruptible(1);
+	lx_run_works();
+}
+
+/* Queues of who waits: nobody is in them, because nobody is woken (schedule). */
+void __init_waitqueue_head(struct wait_queue_head *queue, const char *name,
+			   struct lock_class_key *key) { }
+
+/* As that. */
+void prepare_to_wait(struct wait_queue_head *queue, struct wait_queue_entry *entry, int state) { }
+
+/* As that. */
+void finish_wait(struct wait_queue_head *queue, struct wait_queue_entry *entry) { }
+
+/* As that. */
+int __wake_up(struct wait_queue_head *queue, unsigned int mode, int count, void *key)
+{
+	return 0;
 }
 
 /* Work, in the order in which it was queued. There is one queue for all. */
@@ -343,11 +385,17 @@ unsigned long __msecs_to_jiffies(const unsigned int m)
 static LIST_HEAD(works);
 struct workqueue_struct *system_wq;
 
+struct workqueue_struct *alloc_workqueue(const char *format, unsigned int flags, int most, ...)
+{
+	return (void *)&works;
+}
+
 static void queue_work_now(struct work_struct *work)
 {
 	int was = um_set_signals(0);
 
 	list_add_tail(&work->entry, &works);
+	wake();
 	um_set_signals(was);
 	lx_came();
 	lx_room();
@@ -375,8 +423,10 @@ bool queue_delayed_work_on(int cpu, struct workqueue_struct *queue, struct delay
 {
 	bool fresh = !test_and_set_bit(WORK_STRUCT_PENDING_BIT, work_data_bits(&work->work));
 
-	if (fresh)
+	if (fresh && delay)
 		mod_timer(&work->timer, jiffies + delay);
+	else if (fresh)
+		queue_work_now(&work->work);
 	return fresh;
 }
 
@@ -423,13 +473,14 @@ void lx_run_works(void)
 
 unsigned long uml_physmem;
 struct page *mem_map;
+static struct page pages[LX_MEMORY / PAGE_SIZE];
 
 static void memory_begins(void)
 {
 	char *block = kmalloc(PAGE_SIZE, GFP_KERNEL);
 
-	/* Pages are never looked into: they are numbers, and stand where nothing is. */
-	mem_map = (struct page *)(1UL << 46);
+	/* Pages are numbers. Of what is in them libata reads one bit, which is zero. */
+	mem_map = pages + ARRAY_SIZE(pages) - (osenv_mem_phys_max() >> PAGE_SHIFT);
 	uml_physmem = (unsigned long)block - osenv_mem_get_phys((unsigned long)block);
 	kfree(block);
 }
@@ -443,16 +494,20 @@ void *__kmalloc(size_t size, gfp_t flags)
 	return block;
 }
 
+void *kmalloc_large(size_t size, gfp_t flags)
+{
+	return __kmalloc(size, flags);
+}
+
+void *__kmalloc_node_track_caller(size_t size, gfp_t flags, int node, unsigned long by)
+{
+	return __kmalloc(size, flags);
+}
+
 void kfree(const void *block)
 {
 	if (block)
 		osenv_mem_free((void *)block, OSENV_AUTO_SIZE, 0);
-}
-
-/* As long as the device is the driver's: until that ends. */
-void *devm_kmalloc(struct device *dev, size_t size, gfp_t flags)
-{
-	return kmalloc(size, flags);
 }
 
 size_t ksize(const void *block)
@@ -491,92 +546,6 @@ void free_pages(unsigned long address, unsigned int order)
 bool is_vmalloc_addr(const void *address)
 {
 	return false;
-}
-
-/* Bits: as lib/find_bit.c, one by one. */
-unsigned long _find_next_bit(const unsigned long *bits, unsigned long count, unsigned long from)
-{
-	while (from < count && !test_bit(from, bits))
-		from++;
-	return min(from, count);
-}
-
-/* Text. */
-
-char *strcpy(char *to, const char *from)
-{
-	return memcpy(to, from, strlen(from) + 1);
-}
-
-char *strncpy(char *to, const char *from, size_t size)
-{
-	size_t length = strnlen(from, size);
-
-	memcpy(to, from, length);
-	memset(to + length, 0, size - length);
-	return to;
-}
-
-ssize_t strscpy(char *to, const char *from, size_t size)
-{
-	size_t length = strnlen(from, size);
-
-	if (!size)
-		return -E2BIG;
-	if (length == size)
-		length--;
-	memcpy(to, from, length);
-	to[length] = 0;
-	return from[length] ? -E2BIG : length;
-}
-
-size_t strlcpy(char *to, const char *from, size_t size)
-{
-	strscpy(to, from, size);
-	return strlen(from);
-}
-
-size_t strnlen(const char *text, size_t size)
-{
-	size_t length = 0;
-
-	while (length < size && text[length])
-		length++;
-	return length;
-}
-
-int strcmp(const char *a, const char *b)
-{
-	while (*a && *a == *b)
-		a++, b++;
-	return (unsigned char)*a - (unsigned char)*b;
-}
-
-int vsnprintf(char *to, size_t size, const char *format, va_list list)
-{
-	return osenv_vformat(to, size, format, list);
-}
-
-int snprintf(char *to, size_t size, const char *format, ...)
-{
-	va_list list;
-	int length;
-
-	va_start(list, format);
-	length = vsnprintf(to, size, format, list);
-	va_end(list);
-	return length;
-}
-
-int sprintf(char *to, const char *format, ...)
-{
-	va_list list;
-	int length;
-
-	va_start(list, format);
-	length = vsnprintf(to, INT_MAX, format, list);
-	va_end(list);
-	return length;
 }
 
 /* As lib/crc32.c, bit by bit: for addresses of multicast groups. */
@@ -649,43 +618,6 @@ void lx_missing(const char *name)
 }
 
 /* Start. */
-
-/* Parameters of a driver's module that are numbers can be set, by the build; others stay as they are. */
-static unsigned long number(const char *text)
-{
-	unsigned long value = 0;
-
-	while (*text >= '0' && *text <= '9')
-		value = value * 10 + *text++ - '0';
-	return value;
-}
-
-static int set_byte(const char *text, const struct kernel_param *parameter)
-{
-	*(u8 *)parameter->arg = number(text);
-	return 0;
-}
-
-static int set_int(const char *text, const struct kernel_param *parameter)
-{
-	*(int *)parameter->arg = number(text);
-	return 0;
-}
-
-/* Of an array, the first element. */
-static int set_array(const char *text, const struct kernel_param *parameter)
-{
-	const struct kparam_array *array = parameter->arr;
-	const struct kernel_param element = { .arg = array->elem };
-
-	if (array->num)
-		*array->num = 1;
-	return array->ops->set(text, &element);
-}
-
-const struct kernel_param_ops param_array_ops = { .set = set_array };
-const struct kernel_param_ops param_ops_byte = { .set = set_byte };
-const struct kernel_param_ops param_ops_int = { .set = set_int };
 
 /* Where the driver has none there are neither of these. */
 extern const struct kernel_param __start___param[] __weak, __stop___param[] __weak;

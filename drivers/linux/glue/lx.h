@@ -14,6 +14,8 @@
 
 /* Addresses of registers below this are I/O ports. */
 #define LX_PORTS 0x10000UL
+/* Most bytes of memory that a device and its driver share. */
+#define LX_MEMORY 0x300000UL
 /* Interrupt lines that there can be. */
 #define LX_LINES 16
 

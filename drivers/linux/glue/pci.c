@@ -123,8 +123,14 @@ static struct pci_dev *read_function(int devfn)
 	/* The kit knows the function's line; the number is a name for it. */
 	pci_read_config_byte(dev, PCI_INTERRUPT_LINE, &byte);
 	dev->irq = byte >= 3 && byte < 16 ? byte : 11;
+	INIT_LIST_HEAD(&dev->dev.devres_head);
 	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
 		read_base(dev, i);
+	/* A controller of disks where the first ones had their ports: it does not say so. The second channel is not looked at. */
+	if (dev->class >> 8 == PCI_CLASS_STORAGE_IDE && !(dev->class & 1)) {
+		dev->resource[0] = (struct resource)DEFINE_RES_IO(0x1f0, 8);
+		dev->resource[1] = (struct resource)DEFINE_RES_IO(0x3f6, 1);
+	}
 	dev->dma_mask = DMA_BIT_MASK(32);
 	dev->dev.dma_mask = &dev->dma_mask;
 	dev->dev.coherent_dma_mask = DMA_BIT_MASK(32);
@@ -157,6 +163,8 @@ static const struct reset {
 	{ PCI_VENDOR_ID_AMD, 0x2020, 0x0c, 0, 1, 1, 3 },	/* command: reset the bus, which ends what the disk does, */
 	{ PCI_VENDOR_ID_AMD, 0x2020, 0x0c, 0, 1, 1, 2 },	/* and reset the chip */
 	{ PCI_VENDOR_ID_AMD, 0x2020, 0x54, 0, 4, 0, 0 },	/* status of DMA: reading clears it */
+	{ PCI_VENDOR_ID_INTEL, 0x7010, 0, 4, 1, 1, 0 },		/* DMA of the first channel: stop, */
+	{ PCI_VENDOR_ID_INTEL, 0x7010, 8, 4, 1, 1, 0 },		/* and of the second */
 };
 
 /* Nanoseconds that a reset takes. */
@@ -258,6 +266,12 @@ int __pci_register_driver(struct pci_driver *driver, struct module *owner, const
 }
 
 /* There is no other function on the bus. */
+struct pci_dev *pci_get_device(unsigned int vendor, unsigned int device, struct pci_dev *from)
+{
+	return NULL;
+}
+
+/* As that. */
 struct pci_dev *pci_get_slot(struct pci_bus *bus, unsigned int devfn)
 {
 	return NULL;
@@ -360,6 +374,11 @@ int pci_request_regions(struct pci_dev *dev, const char *name)
 	return pci_request_selected_regions(dev, ~0, name);
 }
 
+int pci_request_region(struct pci_dev *dev, int index, const char *name)
+{
+	return pci_request_selected_regions(dev, 1 << index, name);
+}
+
 /* Ports stay the driver's until it ends. */
 void pci_release_regions(struct pci_dev *dev) { }
 
@@ -384,11 +403,6 @@ void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
 	if (pci_resource_flags(dev, index) & IORESOURCE_IO)
 		return osenv_io_alloc(start, size) ? NULL : (void __iomem *)start;
 	return ioremap(start, size);
-}
-
-void __iomem *pcim_iomap(struct pci_dev *dev, int index, unsigned long most)
-{
-	return pci_iomap(dev, index, most);
 }
 
 void __iomem *pci_ioremap_bar(struct pci_dev *dev, int index)
@@ -468,6 +482,16 @@ static __always_inline bool may(unsigned long port, int size)
 	void iowrite##bits(type value, void __iomem *address)                                     \
 	{                                                                                         \
 		write##suffix##_at(value, address);                                               \
+	}                                                                                         \
+	void ioread##bits##_rep(const void __iomem *address, void *to, unsigned long count)       \
+	{                                                                                         \
+		for (type *at = to; count--; at++)                                                \
+			*at = read##suffix##_at(address);                                         \
+	}                                                                                         \
+	void iowrite##bits##_rep(void __iomem *address, const void *from, unsigned long count)    \
+	{                                                                                         \
+		for (const type *at = from; count--; at++)                                        \
+			write##suffix##_at(*at, address);                                         \
 	}
 
 REGISTERS(b, 8, u8, "inb %w1, %b0", "outb %b0, %w1")
@@ -511,6 +535,23 @@ void dma_free_attrs(struct device *dev, size_t size, void *block, dma_addr_t han
 {
 	kfree(block);
 }
+
+unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count,
+			      enum dma_data_direction direction, unsigned long attrs)
+{
+	struct scatterlist *piece;
+	int i;
+
+	for_each_sg(list, piece, count, i) {
+		sg_dma_address(piece) = sg_phys(piece);
+		sg_dma_len(piece) = piece->length;
+	}
+	return count;
+}
+
+/* Nothing was mapped: devices see memory as it is. */
+void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count,
+			enum dma_data_direction direction, unsigned long attrs) { }
 
 dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size,
 			      enum dma_data_direction direction, unsigned long attrs)
@@ -575,6 +616,12 @@ void *dma_pool_alloc(struct dma_pool *pool, gfp_t flags, dma_addr_t *handle)
 void dma_pool_free(struct dma_pool *pool, void *block, dma_addr_t handle)
 {
 	kfree(block);
+}
+
+/* There is one. */
+const char *dev_driver_string(const struct device *dev)
+{
+	return "driver";
 }
 
 /* Lines about devices. */

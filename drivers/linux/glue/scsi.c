@@ -3,16 +3,21 @@
  * layer of SCSI are not here: commands are made and their outcome is judged below. They are given to the driver in process context, or by the
  * timer. */
 #include <asm/unaligned.h>
+#include <linux/async.h>
+#include <linux/attribute_container.h>
 #include <linux/blk-mq.h>
 #include <linux/completion.h>
 #include <linux/module.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 #include <linux/timer.h>
+#include <linux/transport_class.h>
+#include <linux/workqueue.h>
 #include <scsi/scsi.h>
 #include <scsi/scsi_cmnd.h>
 #include <scsi/scsi_dbg.h>
 #include <scsi/scsi_device.h>
+#include <scsi/scsi_eh.h>
 #include <scsi/scsi_host.h>
 #include <scsi/scsi_tcq.h>
 #include <scsi/scsi_transport.h>
@@ -39,8 +44,11 @@ struct Scsi_Host *scsi_host_alloc(struct scsi_host_template *template, int priva
 	made->can_queue = template->can_queue;
 	made->cmd_per_lun = template->cmd_per_lun;
 	made->sg_tablesize = template->sg_tablesize;
+	made->max_sectors = template->max_sectors;
 	made->max_id = 8;
 	made->max_lun = 8;
+	INIT_LIST_HEAD(&made->eh_cmd_q);
+	INIT_LIST_HEAD(&made->eh_abort_list);
 	made->shost_data = kzalloc(sizeof(struct spi_host_attrs), GFP_KERNEL);
 	return made;
 }
@@ -56,79 +64,35 @@ void scsi_remove_host(struct Scsi_Host *gone)
 int scsi_add_host_with_dma(struct Scsi_Host *added, struct device *device, struct device *dma)
 {
 	added->shost_gendev.parent = device;
-	host = added;
+	if (!host)
+		host = added;
 	return 0;
 }
 
 /* Later, by lx_scsi_start(). */
 void scsi_scan_host(struct Scsi_Host *added) { }
 
+/* As that: libata wants to have something until then. */
+struct scsi_device *__scsi_add_device(struct Scsi_Host *added, uint channel, uint id, u64 lun,
+				      void *data)
+{
+	static struct scsi_device later;
+
+	return &later;
+}
+
+/* By this nothing faster is agreed on with a target than asynchronous and narrow transfers (spi_dv_device): emulated buses have no other speed. */
+int scsi_device_get(struct scsi_device *device)
+{
+	return -ENXIO;
+}
+
+/* Devices stay. */
+void scsi_device_put(struct scsi_device *device) { }
+
 int scsi_is_host_device(const struct device *device)
 {
 	return host && device == &host->shost_gendev;
-}
-
-/* What is agreed with a target about its transfers: nothing (no domain validation), so they are asynchronous and narrow. Emulated buses have no
- * other speed. */
-
-static struct scsi_transport_template transport;
-
-struct scsi_transport_template *spi_attach_transport(struct spi_function_template *functions)
-{
-	return &transport;
-}
-
-/* It is no memory of its own. */
-void spi_release_transport(struct scsi_transport_template *gone) { }
-
-/* No domain validation: nothing faster is tried. */
-void spi_dv_device(struct scsi_device *device) { }
-
-/* Nothing was agreed that there could be told. */
-void spi_display_xfer_agreement(struct scsi_target *of) { }
-
-int spi_populate_tag_msg(unsigned char *message, struct scsi_cmnd *cmd)
-{
-	if (!(cmd->flags & SCMD_TAGGED))
-		return 0;
-	message[0] = SIMPLE_QUEUE_TAG;
-	message[1] = scsi_cmd_to_rq(cmd)->tag;
-	return 2;
-}
-
-/* Messages by which drivers answer a target that wants to agree on something after all: the same as Linux's. */
-
-static int extended(unsigned char *message, int size, const unsigned char *bytes)
-{
-	message[0] = EXTENDED_MESSAGE;
-	message[1] = size;
-	memcpy(message + 2, bytes, size);
-	return 2 + size;
-}
-
-int spi_populate_width_msg(unsigned char *message, int width)
-{
-	return extended(message, 2, (unsigned char[]){ EXTENDED_WDTR, width });
-}
-
-int spi_populate_sync_msg(unsigned char *message, int period, int offset)
-{
-	return extended(message, 3, (unsigned char[]){ EXTENDED_SDTR, period, offset });
-}
-
-int spi_populate_ppr_msg(unsigned char *message, int period, int offset, int width, int options)
-{
-	return extended(message, 6,
-			(unsigned char[]){ EXTENDED_PPR, period, 0, offset, width, options });
-}
-
-/* Drivers print messages that they did not expect. The number of bytes that this one has. */
-int spi_print_msg(const unsigned char *message)
-{
-	printk("message %#x ", message[0]);
-	if (message[0] == EXTENDED_MESSAGE)
-		return 2 + (message[1] ? message[1] : 256);
-	return message[0] >= 0x20 && message[0] <= 0x2f ? 2 : 1;
 }
 
 void scmd_printk(const char *level, const struct scsi_cmnd *cmd, const char *format, ...)
@@ -206,6 +170,8 @@ static LIST_HEAD(waiting);
 static LIST_HEAD(started);
 static LIST_HEAD(ended);
 static int in_driver;
+/* Numbers that these have, the lowest ones that are free: a driver can count on there being as many as it takes commands. */
+static DECLARE_BITMAP(tags, COMMANDS);
 /* Jiffies until which the device is left alone: it has asked for it more than once. */
 static unsigned long pause;
 /* One that was not answered in time, which the process-level thread is to take care of. */
@@ -243,7 +209,7 @@ static bool has_room(const struct command *c)
 static void start_waiting(void)
 {
 	struct command *c;
-	bool refused = time_before(jiffies, pause);
+	bool refused = time_before(jiffies, pause) || scsi_host_in_recovery(host);
 
 	while (!refused && (c = list_first_entry_or_null(&waiting, struct command, link)) &&
 	       has_room(c)) {
@@ -251,10 +217,13 @@ static void start_waiting(void)
 		in_driver++;
 		c->given = true;
 		c->due = jiffies + PATIENCE;
+		c->pair->request.tag = find_first_zero_bit(tags, COMMANDS);
+		set_bit(c->pair->request.tag, tags);
 		refused = host->hostt->queuecommand(host, &c->pair->cmd) != 0;
 		if (refused) {
 			list_move(&c->link, &waiting);
 			in_driver--;
+			clear_bit(c->pair->request.tag, tags);
 			c->given = false;
 		}
 	}
@@ -266,7 +235,7 @@ static void start_waiting(void)
 
 static struct command *command_of(struct scsi_cmnd *cmd)
 {
-	return &commands[scsi_cmd_to_rq(cmd)->tag];
+	return scsi_cmd_to_rq(cmd)->end_io_data;
 }
 
 /* From the driver, in any context. */
@@ -283,28 +252,10 @@ void scsi_done(struct scsi_cmnd *cmd)
 		late = NULL;
 	list_move_tail(&c->link, &ended);
 	in_driver--;
+	clear_bit(scsi_cmd_to_rq(cmd)->tag, tags);
 	complete(&came);
 	um_set_signals(was);
 	lx_came();
-}
-
-int scsi_dma_map(struct scsi_cmnd *cmd)
-{
-	struct scatterlist *piece = scsi_sglist(cmd);
-
-	if (!scsi_bufflen(cmd))
-		return 0;
-	sg_dma_address(piece) = sg_phys(piece);
-	return 1;
-}
-
-/* Nothing was mapped. */
-void scsi_dma_unmap(struct scsi_cmnd *cmd) { }
-
-/* There is one piece. */
-struct scatterlist *sg_next(struct scatterlist *piece)
-{
-	return NULL;
 }
 
 void *scsi_kmap_atomic_sg(struct scatterlist *piece, int pieces, size_t *offset, size_t *length)
@@ -314,6 +265,147 @@ void *scsi_kmap_atomic_sg(struct scatterlist *piece, int pieces, size_t *offset,
 
 /* Nothing was mapped: all memory has an address always. */
 void scsi_kunmap_atomic_sg(void *address) { }
+
+/* Errors of a host that takes care of them itself, as libata does, which looks for its disks so too. */
+
+static LIST_HEAD(unwell);
+
+static void handle_errors(struct work_struct *work)
+{
+	static bool handles;
+	struct Scsi_Host *of;
+
+	while (!handles && (of = list_first_entry_or_null(&unwell, struct Scsi_Host, eh_abort_list))) {
+		list_del_init(&of->eh_abort_list);
+		handles = true;
+		of->transportt->eh_strategy_handler(of);
+		handles = false;
+		if (list_empty(&of->eh_abort_list))
+			of->shost_state = SHOST_RUNNING;
+	}
+}
+
+static DECLARE_WORK(errors, handle_errors);
+
+/* In process context, soon. */
+void scsi_schedule_eh(struct Scsi_Host *of)
+{
+	int was = um_set_signals(0);
+
+	of->shost_state = SHOST_RECOVERY;
+	if (list_empty(&of->eh_abort_list))
+		list_add_tail(&of->eh_abort_list, &unwell);
+	um_set_signals(was);
+	schedule_work(&errors);
+}
+
+/* One has failed, or is late: it is the handler's. */
+void blk_abort_request(struct request *request)
+{
+	struct scsi_cmnd *cmd = blk_mq_rq_to_pdu(request);
+
+	if (list_empty(&cmd->eh_entry))
+		list_add_tail(&cmd->eh_entry, &host->eh_cmd_q);
+	scsi_schedule_eh(host);
+}
+
+void scsi_eh_finish_cmd(struct scsi_cmnd *cmd, struct list_head *done)
+{
+	list_move_tail(&cmd->eh_entry, done);
+}
+
+/* They are judged as all others. */
+void scsi_eh_flush_done_q(struct list_head *done)
+{
+	struct scsi_cmnd *cmd, *next;
+
+	list_for_each_entry_safe(cmd, next, done, eh_entry) {
+		list_del_init(&cmd->eh_entry);
+		if (!cmd->result)
+			set_host_byte(cmd, DID_TIME_OUT);
+		scsi_done(cmd);
+	}
+}
+
+void scsi_build_sense(struct scsi_cmnd *cmd, int descriptors, u8 key, u8 code, u8 qualifier)
+{
+	scsi_build_sense_buffer(descriptors, cmd->sense_buffer, key, code, qualifier);
+	cmd->result = SAM_STAT_CHECK_CONDITION;
+}
+
+/* Of a command that has failed only its numbers are told. */
+size_t __scsi_format_command(char *to, size_t size, const unsigned char *bytes, size_t count)
+{
+	return scnprintf(to, size, "command %#x", bytes[0]);
+}
+
+/* What libata asks of Linux beside it. */
+
+/* Now: nobody waits for it. */
+async_cookie_t async_schedule_node(async_func_t function, void *data, int node)
+{
+	function(data, 0);
+	return 0;
+}
+
+/* All is done that was wanted. */
+void async_synchronize_cookie(async_cookie_t cookie) { }
+
+/* Commands have one piece, and are short enough for all. */
+void blk_queue_max_hw_sectors(struct request_queue *queue, unsigned int most) { }
+
+/* As that. */
+void blk_queue_update_dma_alignment(struct request_queue *queue, int mask) { }
+
+/* There are no classes of devices, as sysfs shows them. */
+int transport_class_register(struct transport_class *class)
+{
+	return 0;
+}
+
+/* As that. */
+int attribute_container_register(struct attribute_container *container)
+{
+	return 0;
+}
+
+/* As that. */
+void transport_setup_device(struct device *device) { }
+
+/* As that. */
+int transport_add_device(struct device *device)
+{
+	return 0;
+}
+
+/* As that. */
+void transport_configure_device(struct device *device) { }
+
+/* As that. */
+void device_initialize(struct device *device) { }
+
+/* As that. */
+int device_add(struct device *device)
+{
+	return 0;
+}
+
+/* As that. */
+int dev_set_name(struct device *device, const char *format, ...)
+{
+	return 0;
+}
+
+/* Nothing is suspended, and so nothing in an order. */
+struct device_link *device_link_add(struct device *user, struct device *of, u32 flags)
+{
+	static struct device_link link;
+
+	return &link;
+}
+
+/* As that. */
+void device_link_remove(void *user, struct device *of) { }
 
 /* Before each try. */
 static void prepare(struct command *c)
@@ -439,7 +531,10 @@ static void recover(void)
 	osenv_log(OSENV_LOG_WARNING, "the disk has not answered for %d s, and is reset", PATIENCE / HZ);
 	c->tries += LATE;
 	/* What it says is not asked: sym53c8xx gives back, and then waits for what it has given back. */
-	if (reset)
+	if (host->transportt && host->transportt->eh_strategy_handler) {
+		blk_abort_request(&c->pair->request);
+		lx_run_works();
+	} else if (reset)
 		reset(cmd);
 	if (c->given)
 		osenv_panic("the disk does not answer");
@@ -458,6 +553,7 @@ static struct command *next_ended(void)
 	struct command *c;
 	int was;
 
+	lx_run_works();
 	if (late)
 		recover();
 	was = um_set_signals(0);
@@ -496,7 +592,8 @@ static bool make(struct command *c)
 		kfree(c->data);
 		return false;
 	}
-	c->pair->request.tag = c - commands;
+	c->pair->request.end_io_data = c;
+	INIT_LIST_HEAD(&c->pair->cmd.eh_entry);
 	return true;
 }
 

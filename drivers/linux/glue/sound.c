@@ -14,7 +14,10 @@
 
 /* Devices on ISA: the driver is asked for the first one, and looks for it itself. */
 
-static struct device isa_device = { .init_name = "isa" };
+static struct device isa_device = {
+	.init_name = "isa",
+	.devres_head = LIST_HEAD_INIT(isa_device.devres_head),
+};
 
 int isa_register_driver(struct isa_driver *driver, unsigned int most)
 {
@@ -24,13 +27,6 @@ int isa_register_driver(struct isa_driver *driver, unsigned int most)
 }
 
 /* As long as the device is the driver's: until that ends. */
-int devm_request_threaded_irq(struct device *dev, unsigned int irq, irq_handler_t handler,
-			      irq_handler_t thread_fn, unsigned long flags, const char *name,
-			      void *data)
-{
-	return request_threaded_irq(irq, handler, thread_fn, flags, name, data);
-}
-
 struct resource *__devm_request_region(struct device *dev, struct resource *parent,
 				       resource_size_t start, resource_size_t size,
 				       const char *name)

@@ -59,7 +59,8 @@ pub trait Cards {
     fn open(&mut self) -> Result<Self::Session, Error>;
 }
 
-/// Losses of a session, one after the other without a sample being played in between, after which a card is given up.
+/// Losses of a session, one after the other without a sample being played in between, after which a card is given up. So
+/// it is when it had room and took nothing so often.
 const LOSSES: u32 = 1000;
 
 /// Somebody who plays, whoever drives the card at the moment.
@@ -75,6 +76,8 @@ pub struct Player<C: Cards> {
     /// What the session has played and is not kept any more.
     forgotten: u64,
     losses: u32,
+    /// How often the card had room and took nothing, one after the other, without a sample being played in between.
+    refusals: u32,
 }
 
 impl<C: Cards> Player<C> {
@@ -91,6 +94,7 @@ impl<C: Cards> Player<C> {
             given: 0,
             forgotten: 0,
             losses: 0,
+            refusals: 0,
         };
         player.ask(|_| Ok(()))?;
         Ok(player)
@@ -135,6 +139,15 @@ impl<C: Cards> Player<C> {
         }
     }
 
+    /// The card had room, and took nothing.
+    fn refuse(&mut self) -> Result<(), Error> {
+        self.refusals += 1;
+        match self.refusals > LOSSES {
+            true => Err(Error::Broken),
+            false => Ok(()),
+        }
+    }
+
     /// Forgets what was played.
     fn forget(&mut self) -> Result<(), Error> {
         let played = self.ask(Session::played)?;
@@ -143,6 +156,7 @@ impl<C: Cards> Player<C> {
         let more = usize::try_from(more).map_or(self.given, |more| more.min(self.given));
         if more > 0 {
             self.losses = 0;
+            self.refusals = 0;
         }
         self.kept.drain(..more);
         self.given -= more;
@@ -159,16 +173,15 @@ impl<C: Cards> Player<C> {
         let piece: Vec<u8> = self.kept.range(self.given..).take(most).copied().collect();
         let session = self.session.as_mut().ok_or(Error::Broken);
         match session.and_then(|session| session.write(&piece)) {
-            Ok(0) => {
-                // A session that is lost meanwhile has room: for all of it.
-                if let Some(Err(error)) = self.session.as_mut().map(Session::room) {
-                    if error != Error::Broken {
-                        return Err(error);
-                    }
-                    self.lose()?;
-                }
-            }
+            // A session that is lost meanwhile has room: for all of it.
+            Ok(0) => match self.session.as_mut().map(Session::room) {
+                Some(Err(Error::Broken)) => self.lose()?,
+                Some(Err(error)) => return Err(error),
+                // One that says so again and again, and takes nothing, is no better than one that ends.
+                Some(Ok(())) | None => self.refuse()?,
+            },
             Ok(taken) => {
+                self.refusals = 0;
                 let taken = usize::try_from(taken).unwrap_or(usize::MAX);
                 self.given += taken.min(piece.len());
             }

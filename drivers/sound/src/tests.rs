@@ -191,6 +191,98 @@ fn a_card_whose_drivers_all_die_is_given_up() {
     assert!(matches!(done, Ok(()) | Err(Error::Broken)));
 }
 
+/// A driver that always says that it has room, and takes so much of what it is given, of which it says that so much was
+/// played.
+#[derive(Clone)]
+struct Liar {
+    takes: u64,
+    played: u64,
+    asked: Rc<RefCell<u32>>,
+}
+
+impl Liar {
+    fn count(&self) {
+        *self.asked.borrow_mut() += 1;
+        assert!(*self.asked.borrow() < 10_000, "S3: a driver is given up");
+    }
+}
+
+impl Session for Liar {
+    fn begin(&mut self, _: Kind) -> Result<(), Error> {
+        Ok(())
+    }
+    fn write(&mut self, _: &[u8]) -> Result<u64, Error> {
+        self.count();
+        Ok(self.takes)
+    }
+    fn played(&mut self) -> Result<u64, Error> {
+        Ok(self.played)
+    }
+    fn room(&mut self) -> Result<(), Error> {
+        self.count();
+        Ok(())
+    }
+    fn drain(&mut self) -> Result<(), Error> {
+        self.count();
+        Ok(())
+    }
+}
+
+impl Cards for Liar {
+    type Session = Liar;
+
+    fn open(&mut self) -> Result<Liar, Error> {
+        Ok(self.clone())
+    }
+}
+
+#[test]
+fn a_card_whose_driver_has_room_and_takes_nothing_is_given_up() {
+    for (takes, played) in [(0, 0), (0, u64::MAX), (u64::MAX, 0)] {
+        let liar = Liar {
+            takes,
+            played,
+            asked: Rc::default(),
+        };
+        let mut player = Player::begin(liar, KIND).unwrap();
+        let done = player.write(&[0; 8192]).and_then(|()| player.drain());
+        assert_eq!(done, Err(Error::Broken), "{takes} {played}");
+    }
+}
+
+/// One that takes a little each time, after it has said often that it has room.
+#[test]
+fn a_card_that_takes_little_is_waited_for() {
+    struct Slow(u32);
+    impl Session for Slow {
+        fn begin(&mut self, _: Kind) -> Result<(), Error> {
+            Ok(())
+        }
+        fn write(&mut self, _: &[u8]) -> Result<u64, Error> {
+            self.0 += 1;
+            Ok(if self.0.is_multiple_of(100) { 2 } else { 0 })
+        }
+        fn played(&mut self) -> Result<u64, Error> {
+            Ok(0)
+        }
+        fn room(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+        fn drain(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+    struct Slows;
+    impl Cards for Slows {
+        type Session = Slow;
+        fn open(&mut self) -> Result<Slow, Error> {
+            Ok(Slow(0))
+        }
+    }
+    let mut player = Player::begin(Slows, KIND).unwrap();
+    assert_eq!(player.write(&[0; 64]), Ok(()), "it takes all in the end");
+}
+
 #[test]
 fn a_tone_is_a_sine() {
     for (phase, expected) in [(0, 0), (1 << 30, 16_384), (1 << 31, 0), (3 << 30, -16_384)] {

@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+mod bounded;
 mod idle;
 
 use abi::access::{READ, WRITE};
@@ -11,6 +12,7 @@ use abi::PAGE_SIZE;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use bounded::Bounded;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering};
@@ -237,7 +239,7 @@ impl Device {
     /// # Errors
     /// `Unsupported` if that is no virtio device; what the device server says.
     pub fn transport(&self) -> Result<Registers, Error> {
-        let mut root = PciRoot::new(Configuration(Arc::clone(&self.0)));
+        let mut root = PciRoot::new(Bounded::new(Configuration(Arc::clone(&self.0))));
         let place = DeviceFunction {
             bus: (self.0.function >> 8) as u8,
             device: (self.0.function >> 3 & 31) as u8,

@@ -5,6 +5,9 @@
 //! it rings, that thread keeps each function that pulls it from pulling, tells the function's driver, and waits for the
 //! next ring at once: the line is up again for all others. A driver's acknowledgement lets its function pull again. So
 //! who never acknowledges has silenced its own function.
+//!
+//! A function says that it has reason to interrupt whether it may pull the line or not. So [`Lines`] must know at any
+//! time which functions may not: one that joins has been kept from interrupting since it was claimed.
 
 use alloc::vec::Vec;
 
@@ -18,7 +21,8 @@ const MOST_IDLE: u32 = 16;
 #[derive(Debug)]
 struct Member<T> {
     function: u16,
-    /// It was kept from interrupting, until its driver acknowledges.
+    /// It is kept from interrupting: until its line has been attached, and when it has pulled, until its driver
+    /// acknowledges.
     silenced: bool,
     tell: T,
 }
@@ -103,14 +107,15 @@ impl<T> Lines<T> {
         })
     }
 
-    /// A function that is on no line joins this one. `None`: there is no such line.
+    /// A function that is on no line, and is kept from interrupting, joins this one. It stays silenced until
+    /// [`Lines::allow`]. `None`: there is no such line.
     pub fn join(&mut self, line: u8, function: u16, tell: T) -> Option<Joined> {
         let joined = self.next(line)?;
         let line = self.line(line)?;
         line.shared = joined != Joined::Alone;
         line.members.push(Member {
             function,
-            silenced: false,
+            silenced: true,
             tell,
         });
         Some(joined)
@@ -161,9 +166,9 @@ impl<T> Lines<T> {
         }
     }
 
-    /// A driver has acknowledged an interrupt of its function. Whether the function was silenced: it is to pull the
-    /// line again if it has reason to.
-    pub fn acknowledge(&mut self, line: u8, function: u16) -> bool {
+    /// A function may pull the line: this has been attached, or the driver has acknowledged an interrupt. Whether the
+    /// function was silenced: it is to pull the line again if it has reason to, before anybody else asks.
+    pub fn allow(&mut self, line: u8, function: u16) -> bool {
         let members = self.line(line).map(|line| &mut line.members);
         let mut own = members.into_iter().flatten();
         let own = own.find(|member| member.function == function);
@@ -204,11 +209,17 @@ mod tests {
         assert_eq!(lines.join(10, 1, ()), Some(Joined::Alone));
     }
 
+    /// A function joins line 10 and may pull it.
+    fn join<T>(lines: &mut Lines<T>, function: u16, tell: T) {
+        lines.join(10, function, tell);
+        lines.allow(10, function);
+    }
+
     #[test]
     fn who_pulls_is_told_once_until_it_acknowledges() {
         let mut lines = Lines::new();
         for function in 1..=3 {
-            lines.join(10, function, function);
+            join(&mut lines, function, function);
         }
         let mut told = Vec::new();
         let mut ring = |lines: &mut Lines<u16>, pulling: &[u16]| {
@@ -219,17 +230,17 @@ mod tests {
         };
         assert_eq!(ring(&mut lines, &[1, 3]), [1, 3]);
         assert_eq!(ring(&mut lines, &[1, 2, 3]), [2], "one is not told twice");
-        assert!(lines.acknowledge(10, 3));
-        assert!(!lines.acknowledge(10, 3), "there was nothing");
+        assert!(lines.allow(10, 3));
+        assert!(!lines.allow(10, 3), "there was nothing");
         assert_eq!(ring(&mut lines, &[1, 3]), [3]);
         // Who comes anew begins anew.
         lines.leave(10, 1);
-        lines.join(10, 1, 1);
+        join(&mut lines, 1, 1);
         assert_eq!(ring(&mut lines, &[1]), [1]);
-        assert!(!lines.acknowledge(16, 1) && !lines.acknowledge(11, 1));
+        assert!(!lines.allow(16, 1) && !lines.allow(11, 1));
         // It is told who is silenced: 2 was told and has not acknowledged.
         assert!(lines.is_silenced(10, 2) && !lines.is_silenced(10, 4));
-        assert!(lines.acknowledge(10, 2) && !lines.is_silenced(10, 2));
+        assert!(lines.allow(10, 2) && !lines.is_silenced(10, 2));
         assert!(lines.is_shared(10) && !lines.is_shared(11) && !lines.is_shared(16));
         assert!(!lines.is_silenced(16, 2));
     }
@@ -237,11 +248,11 @@ mod tests {
     #[test]
     fn a_line_that_rings_for_nobody_is_looked_at_now_and_then() {
         let mut lines = Lines::new();
-        lines.join(10, 1, ());
-        lines.join(10, 2, ());
+        join(&mut lines, 1, ());
+        join(&mut lines, 2, ());
         let mut ring = |pulling: bool| {
             let next = lines.rings(10, |f| pulling && f == 1, |()| ());
-            lines.acknowledge(10, 1);
+            lines.allow(10, 1);
             next
         };
         for _ in 1..MOST_IDLE {
@@ -281,7 +292,7 @@ mod tests {
             let mut sides = vec![Side::default(); count];
             let mut lines = Lines::new();
             for function in 0..count {
-                lines.join(10, function as u16, function);
+                join(&mut lines, function as u16, function);
             }
             // The first one is good. The others never acknowledge, or always do, or come and go.
             for _ in 0..400 {
@@ -293,23 +304,63 @@ mod tests {
                     }
                     2 if who != 0 => {
                         // Without having looked at the device.
-                        if lines.acknowledge(10, who as u16) {
+                        if lines.allow(10, who as u16) {
                             sides[who].silenced = false;
                         }
                     }
                     3 if who != 0 => {
                         lines.leave(10, who as u16);
-                        lines.join(10, who as u16, who);
-                        sides[who] = Side::default();
+                        let reason = random.below(2) == 0;
+                        comes(&mut lines, &mut sides, who, reason);
                     }
                     _ => step(&mut lines, &mut sides),
                 }
+                check(&lines, &sides);
             }
             for _ in 0..2 {
                 step(&mut lines, &mut sides);
             }
             assert!(!sides[0].reason, "S2: an interrupt is lost, seed {seed}");
             assert!(sides[0].handled <= sides[0].raised, "told of nothing");
+        }
+    }
+
+    /// A driver claims a function, which may have reason to interrupt and may not, and attaches it, while the line
+    /// rings for the first function: before it joins, when it has joined, and when it may pull.
+    fn comes(lines: &mut Lines<usize>, sides: &mut [Side], who: usize, reason: bool) {
+        sides[who] = Side {
+            reason,
+            silenced: true,
+            ..Side::default()
+        };
+        ring(lines, sides);
+        lines.join(10, who as u16, who);
+        check(lines, sides);
+        ring(lines, sides);
+        check(lines, sides);
+        assert!(!sides[who].told, "told of what it could not pull for");
+        if lines.allow(10, who as u16) {
+            sides[who].silenced = false;
+        }
+        check(lines, sides);
+        ring(lines, sides);
+    }
+
+    /// The first function has reason to interrupt, and the line rings.
+    fn ring(lines: &mut Lines<usize>, sides: &mut [Side]) {
+        sides[0].reason = true;
+        sides[0].raised += 1;
+        step(lines, sides);
+    }
+
+    /// What is known of the functions is so.
+    fn check(lines: &Lines<usize>, sides: &[Side]) {
+        for (function, side) in sides.iter().enumerate() {
+            assert_eq!(
+                lines.is_silenced(10, function as u16),
+                side.silenced,
+                "S2: who is silenced does not pull the line, and nobody else is passed by"
+            );
         }
     }
 
@@ -339,7 +390,7 @@ mod tests {
         if core::mem::take(&mut good.told) {
             good.reason = false;
             good.handled += 1;
-            if lines.acknowledge(10, 0) {
+            if lines.allow(10, 0) {
                 good.silenced = false;
             }
         }

@@ -27,10 +27,10 @@ use fermata_device::ledger::Ledger;
 use fermata_device::lines::{Joined, Lines, Next, LINES};
 use fermata_device::manifest::{range, Entry};
 use fermata_device::pci::{self, Base, Config, Found, Windows};
-use fermata_device::pool::{Piece, Pool};
+use fermata_device::pool::Pool;
 use fermata_device::refusal::{Refusal, Thing};
 use fermata_device::Driver;
-use interface::server::{Either, Visitor};
+use interface::server::{Either, Event, Host, Visitor};
 use interface::{Error, Server};
 use rt::obj::{Ref, RefAt, Region};
 use rt::sync::Mutex;
@@ -81,6 +81,14 @@ static ON_LINES: Mutex<Lines<Ref>> = Mutex::new(Lines::new());
 fn command(function: u16, set: u32, clear: u32) {
     let _lines = ON_LINES.lock();
     pci::command(&Ports, function, set, clear);
+}
+
+/// Lets a function pull its line, if it was kept from that. `lines` is [`ON_LINES`], which is held meanwhile: nobody
+/// finds a function silenced that pulls.
+fn allow(lines: &mut Lines<Ref>, line: u8, function: u16) {
+    if lines.allow(line, function) {
+        pci::command(&Ports, function, 0, pci::NO_INTERRUPTS);
+    }
 }
 
 /// What drivers are shown: a word for each line, which is 1 while the line is shared.
@@ -301,11 +309,11 @@ impl Shared {
             self.leave(line, function);
         }
         self.granted(driver, thing, code)?;
-        command(function, 0, pci::NO_INTERRUPTS);
         Ok(thing)
     }
 
-    /// Puts a function on a line. If it is the second one, the line becomes a thread's of this server.
+    /// Puts a function on a line, which it may pull from then on. If it is the second one, the line becomes a thread's
+    /// of this server.
     fn join(&mut self, line: u8, function: u16, thread: RefAt) -> Result<Code, Code> {
         let kept = thread.copy()?;
         let mut lines = ON_LINES.lock();
@@ -319,7 +327,7 @@ impl Shared {
             }
         };
         let joined = lines.join(line, function, kept);
-        Ok(match (joined, own) {
+        let code = match (joined, own) {
             (Some(Joined::Second), Some(own)) => {
                 // Before any function is silenced, so that its driver knows when it is told.
                 SHARED.0[usize::from(line)].store(1, Ordering::Release);
@@ -328,7 +336,11 @@ impl Shared {
             }
             (_, Some(_)) => Code::Ok,
             (_, None) => self.attach_thread(line, thread),
-        })
+        };
+        if code == Code::Ok {
+            allow(&mut lines, line, function);
+        }
+        Ok(code)
     }
 
     /// Takes a function from its line, which is nobody's when it was the last one.
@@ -409,12 +421,19 @@ impl Shared {
     }
 
     /// Where memory of the pool is mapped.
-    fn address(&self, piece: &Piece) -> Option<(&Window, u64)> {
-        let inside = |(start, window): &&(u64, Window)| {
-            *start <= piece.start && piece.start < *start + window.size()
-        };
-        let (start, window) = self.memory.iter().find(inside)?;
-        Some((window, piece.start - start))
+    fn address(&self, start: u64) -> Option<(&Window, u64)> {
+        mapped(&self.memory, start)
+    }
+
+    /// Clears some of what drivers had: whether there was something.
+    fn clear_some(&mut self) -> bool {
+        const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+        let memory = &self.memory;
+        self.pool.clear_some(|page| {
+            if let Some((window, offset)) = mapped(memory, page) {
+                let _ = window.write(offset, &ZEROS);
+            }
+        })
     }
 
     /// Takes something back from a driver, which has ended or gives it back.
@@ -441,27 +460,16 @@ impl Shared {
                 held.dma.clear();
             }
             Step::Hold => self.pool.hold(driver),
-            Step::Free => self.free_all(driver, false),
+            Step::Free => self.pool.free_all(driver, false),
         }
     }
+}
 
-    /// Makes free what is held for a driver, or what is not.
-    fn free_all(&mut self, driver: Driver, held: bool) {
-        while let Some(piece) = self.pool.first(driver, held) {
-            self.free(piece);
-        }
-    }
-
-    /// Makes a piece of the pool free again, cleared.
-    fn free(&mut self, piece: Piece) {
-        const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
-        if let Some((window, offset)) = self.address(&piece) {
-            for page in (0..piece.size).step_by(PAGE_SIZE as usize) {
-                let _ = window.write(offset + page, &ZEROS);
-            }
-            self.pool.give(piece.start);
-        }
-    }
+/// Where memory of the pool is mapped, of which this is the physical address.
+fn mapped(memory: &[(u64, Window)], at: u64) -> Option<(&Window, u64)> {
+    let inside = |(start, window): &&(u64, Window)| *start <= at && at < *start + window.size();
+    let (start, window) = memory.iter().find(inside)?;
+    Some((window, at - start))
 }
 
 /// A function that a driver has.
@@ -517,6 +525,9 @@ impl Held {
             .ok_or(Refusal::Nonsense("a function has six base addresses"))
     }
 }
+
+/// Some of the memory that drivers had was cleared.
+static CLEARED: Event = Event::new();
 
 /// A driver's session.
 struct Session {
@@ -791,10 +802,7 @@ impl Devices for Session {
             let Some(Thing::Level { line, function, .. }) = own.line else {
                 return Err(Refusal::Absent("the function has not been attached"));
             };
-            let mut lines = ON_LINES.lock();
-            if lines.acknowledge(line, function) {
-                pci::command(&Ports, function, 0, pci::NO_INTERRUPTS);
-            }
+            allow(&mut ON_LINES.lock(), line, function);
             Ok(())
         })
     }
@@ -807,19 +815,23 @@ impl Devices for Session {
             }
             own.reaches = true;
             // What was held for a device that has now been reset.
-            shared.free_all(driver, true);
+            shared.pool.free_all(driver, true);
             command(own.address(), pci::MASTER, 0);
             Ok(())
         })
     }
 
-    fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error> {
-        self.serve(|shared, held, driver| {
+    async fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error> {
+        let physical = self.serve(|shared, _, driver| {
             let most = shared.entry(driver)?.dma;
-            let physical = shared.pool.take(driver, most, (size, align, reach))?;
+            shared.pool.take(driver, most, (size, align, reach))
+        })?;
+        // Others are served while it is cleared. If the session ends meanwhile, the piece goes back with all others.
+        let is_clear = || self.shared.borrow().pool.is_clear(physical, size);
+        CLEARED.until(|| is_clear().then_some(())).await;
+        self.serve(|shared, held, _| {
             let made = || {
-                let piece = shared.pool.at(driver, physical)?;
-                let (window, offset) = shared.address(&piece)?;
+                let (window, offset) = shared.address(physical)?;
                 let state = RegionState {
                     start: window.address() + offset,
                     size,
@@ -835,7 +847,7 @@ impl Devices for Session {
                     Ok((physical, reference))
                 }
                 None => {
-                    shared.pool.give(physical);
+                    shared.pool.free(physical);
                     Err(Refusal::NoMemory)
                 }
             }
@@ -862,9 +874,7 @@ impl Devices for Session {
                 ));
             }
             drop(held.dma.swap_remove(place));
-            if let Some(piece) = piece {
-                shared.free(piece);
-            }
+            shared.pool.free(physical);
             Ok(())
         })
     }
@@ -1076,36 +1086,65 @@ fn set_up() -> Result<Shared, Error> {
     })
 }
 
+/// What sessions are: a driver's, or init's.
+type Sessions = Either<DevicesStub<Session>, DeviceControlStub<Control>>;
+
+/// The server, beside its sessions.
+struct Machine {
+    shared: Rc<RefCell<Shared>>,
+    doors: Rc<RefCell<Vec<Ref>>>,
+}
+
+impl Host<Sessions> for Machine {
+    fn open(&mut self, visitor: &Visitor) -> Result<Sessions, Error> {
+        match (visitor.door, visitor.interface) {
+            (CONTROL, DeviceControlClient::ID) => {
+                Ok(Either::Second(Rc::new(DeviceControlStub(Control {
+                    shared: Rc::clone(&self.shared),
+                    doors: Rc::clone(&self.doors),
+                }))))
+            }
+            // Drivers are no job's: whoever else was given a door by one is none.
+            (FIRST_DRIVER.., DevicesClient::ID) if visitor.job != 0 => Err(Error::Denied),
+            (FIRST_DRIVER.., DevicesClient::ID) => {
+                let driver = (visitor.door - FIRST_DRIVER) as usize;
+                let mut shared = self.shared.borrow_mut();
+                let busy = shared.busy.get_mut(driver).ok_or(Error::Denied)?;
+                if core::mem::replace(busy, true) {
+                    return Err(Error::Exists);
+                }
+                Ok(Either::First(Rc::new(DevicesStub(Session {
+                    shared: Rc::clone(&self.shared),
+                    driver,
+                    held: RefCell::default(),
+                    why: RefCell::default(),
+                }))))
+            }
+            _ => Err(Error::Denied),
+        }
+    }
+
+    fn deadline(&mut self) -> Option<u64> {
+        // It goes on to clear when it has served whoever is there.
+        (!self.shared.borrow().pool.is_all_clear()).then_some(0)
+    }
+
+    fn settle(&mut self) {
+        let cleared = self.shared.borrow_mut().clear_some();
+        if cleared {
+            CLEARED.happened();
+        }
+    }
+}
+
 fn serve() -> Result<Infallible, Error> {
     let shared = Rc::new(RefCell::new(set_up()?));
     let doors = Rc::new(RefCell::new(Vec::new()));
-    let (for_open, doors_for_open) = (Rc::clone(&shared), Rc::clone(&doors));
-    let open = move |visitor: &Visitor| match (visitor.door, visitor.interface) {
-        (CONTROL, DeviceControlClient::ID) => {
-            Ok(Either::Second(Rc::new(DeviceControlStub(Control {
-                shared: Rc::clone(&for_open),
-                doors: Rc::clone(&doors_for_open),
-            }))))
-        }
-        // Drivers are no job's: whoever else was given a door by one is none.
-        (FIRST_DRIVER.., DevicesClient::ID) if visitor.job != 0 => Err(Error::Denied),
-        (FIRST_DRIVER.., DevicesClient::ID) => {
-            let driver = (visitor.door - FIRST_DRIVER) as usize;
-            let mut shared = for_open.borrow_mut();
-            let busy = shared.busy.get_mut(driver).ok_or(Error::Denied)?;
-            if core::mem::replace(busy, true) {
-                return Err(Error::Exists);
-            }
-            Ok(Either::First(Rc::new(DevicesStub(Session {
-                shared: Rc::clone(&for_open),
-                driver,
-                held: RefCell::default(),
-                why: RefCell::default(),
-            }))))
-        }
-        _ => Err(Error::Denied),
+    let host = Machine {
+        shared: Rc::clone(&shared),
+        doors: Rc::clone(&doors),
     };
-    let mut server = Server::new(open)?;
+    let mut server = Server::new(host)?;
     server.knows(rt::names::job_of, rt::heap::want);
     let (_, control) = server.add_door()?;
     for _ in 0..shared.borrow().manifest.len() {

@@ -177,7 +177,22 @@ pub fn find_all(config: &impl Config) -> Vec<Found> {
         }
     }
     route(config, &mut found);
+    decode_disks(config, &found);
     found
+}
+
+/// Vendor and device of the controller of disks beside [`ROUTER`], and the offset of the register that says whether its
+/// first channel answers at the ports of old, and how fast it is.
+const DISKS: (u16, u16) = (0x8086, 0x7010);
+const CHANNEL: u8 = 0x40;
+const DECODES: u32 = 1 << 15;
+
+/// Lets disks answer at the ports of old, as firmware does, but qboot does not. Drivers look whether they may.
+fn decode_disks(config: &impl Config, found: &[Found]) {
+    for disks in found.iter().filter(|f| f.id == DISKS) {
+        let channel = config.read(disks.function, CHANNEL) & 0xffff;
+        config.write_part(disks.function, CHANNEL, 2, channel | DECODES);
+    }
 }
 
 /// Vendor and device of the bridge that leads interrupt pins to lines on the machines that we know (the PIIX3), and the
@@ -542,6 +557,22 @@ pub(crate) mod tests {
             "the fourth input leads nowhere, the fourth has no pin"
         );
         assert_eq!(machine.read(0x10, 0x3c), 0x10b, "and so it is noted");
+    }
+
+    #[test]
+    fn disks_answer_at_the_ports_of_old() {
+        let channels = |vendor| {
+            let mut fake = Fake::new(vendor, 0x7010);
+            fake.words[16] = 0x0307_2301;
+            fake.writable[16] = u32::MAX;
+            fake
+        };
+        let machine = Machine::default()
+            .with(8, channels(0x8086))
+            .with(0x10, channels(1));
+        find_all(&machine);
+        assert_eq!(machine.read(8, 0x40), 0x0307_a301, "the rest stays");
+        assert_eq!(machine.read(0x10, 0x40), 0x0307_2301, "another one's");
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! Memory that devices reach: some ranges of physical memory, in pieces that are never moved.
+//!
+//! What a driver had is free at once when it goes back, and cleared some pages at a time: clearing all of it would keep other
+//! drivers waiting. Somebody else may be given it before that, and has it when it is clear.
 
 use crate::refusal::Refusal;
 use crate::Driver;
@@ -22,6 +25,9 @@ pub struct Piece {
 /// Most pieces that one driver has: each is a region of the device server's.
 pub const MOST: usize = 256;
 
+/// Most pages that are cleared before others are served: some 10,000 instructions.
+pub const PAGES_AT_ONCE: u64 = 16;
+
 /// The memory that devices reach, and the pieces of it that drivers have.
 #[derive(Debug, Default)]
 pub struct Pool {
@@ -29,6 +35,8 @@ pub struct Pool {
     ranges: Vec<(u64, u64)>,
     /// By address.
     pieces: Vec<Piece>,
+    /// What is to be cleared: start and end. No two of these touch each other.
+    stained: Vec<(u64, u64)>,
 }
 
 /// The address at which what a device reaches ends.
@@ -49,6 +57,7 @@ impl Pool {
         Pool {
             ranges,
             pieces: Vec::new(),
+            stained: Vec::new(),
         }
     }
 
@@ -59,7 +68,8 @@ impl Pool {
         own.map(|piece| piece.size).sum()
     }
 
-    /// Gives a driver that may have `most` bytes a piece: its physical address.
+    /// Gives a driver that may have `most` bytes a piece: its physical address. It is shown to the driver when it is
+    /// [clear](Pool::is_clear).
     pub fn take(
         &mut self,
         driver: Driver,
@@ -120,21 +130,75 @@ impl Pool {
         self.pieces.iter().find(is).copied()
     }
 
-    /// Whether a piece that the driver has, and that is not held, covers this range.
+    /// Whether a piece that the driver has, that is not held and is clear, covers this range.
     #[must_use]
     pub fn covers(&self, driver: Driver, start: u64, size: u64) -> bool {
         let end = start.checked_add(size);
         let covers = |piece: &Piece| {
             let inside =
                 piece.start <= start && end.is_some_and(|end| end <= piece.start + piece.size);
-            piece.driver == driver && !piece.held && inside
+            let is_shown = !piece.held && self.is_clear(piece.start, piece.size);
+            piece.driver == driver && is_shown && inside
         };
         self.pieces.iter().any(covers)
     }
 
-    /// Takes a piece back.
-    pub fn give(&mut self, start: u64) {
-        self.pieces.retain(|piece| piece.start != start);
+    /// Takes a piece back: it is free, and to be cleared.
+    pub fn free(&mut self, start: u64) {
+        if let Some(place) = self.pieces.iter().position(|piece| piece.start == start) {
+            self.free_at(place);
+        }
+    }
+
+    /// The same of all pieces of a driver's that are held, or that are not.
+    pub fn free_all(&mut self, driver: Driver, held: bool) {
+        let is = |piece: &Piece| piece.driver == driver && piece.held == held;
+        while let Some(place) = self.pieces.iter().position(is) {
+            self.free_at(place);
+        }
+    }
+
+    fn free_at(&mut self, place: usize) {
+        let piece = self.pieces.remove(place);
+        let (mut start, mut end) = (piece.start, piece.start + piece.size);
+        self.stained.retain(|&(from, to)| {
+            let is_apart = to < start || end < from;
+            if !is_apart {
+                (start, end) = (start.min(from), end.max(to));
+            }
+            is_apart
+        });
+        self.stained.push((start, end));
+    }
+
+    /// Whether nothing of this is to be cleared.
+    #[must_use]
+    pub fn is_clear(&self, start: u64, size: u64) -> bool {
+        let end = start.saturating_add(size);
+        let is_apart = |&(from, to): &(u64, u64)| to <= start || end <= from;
+        self.stained.iter().all(is_apart)
+    }
+
+    /// Whether nothing is to be cleared.
+    #[must_use]
+    pub fn is_all_clear(&self) -> bool {
+        self.stained.is_empty()
+    }
+
+    /// Clears some of what is to be cleared, by the page: whether there was something.
+    pub fn clear_some(&mut self, mut clear: impl FnMut(u64)) -> bool {
+        let Some((start, end)) = self.stained.first_mut() else {
+            return false;
+        };
+        let until = (*start + PAGES_AT_ONCE * PAGE_SIZE).min(*end);
+        for page in (*start..until).step_by(PAGE_SIZE as usize) {
+            clear(page);
+        }
+        *start = until;
+        if until == *end {
+            self.stained.remove(0);
+        }
+        true
     }
 
     /// The driver has ended. Its pieces stay held until its device was reset.
@@ -143,13 +207,6 @@ impl Pool {
             piece.held = true;
         }
     }
-
-    /// A piece of the driver's that is held, or that is not, if there is one.
-    #[must_use]
-    pub fn first(&self, driver: Driver, held: bool) -> Option<Piece> {
-        let is = |piece: &&Piece| piece.driver == driver && piece.held == held;
-        self.pieces.iter().find(is).copied()
-    }
 }
 
 #[cfg(test)]
@@ -157,6 +214,7 @@ mod tests {
     use super::{Pool, MOST as PIECES};
     use crate::refusal::Refusal;
     use alloc::vec;
+    use alloc::vec::Vec;
     use services::device::Reach;
 
     const PAGE: u64 = 4096;
@@ -210,15 +268,16 @@ mod tests {
             Err(Refusal::NoMemory),
             "S2: a device may still write to it"
         );
+        pool.free_all(0, false);
         assert_eq!(
-            pool.first(0, false),
-            None,
+            pool.take(2, 4 * PAGE, want),
+            Err(Refusal::NoMemory),
             "what the next one may free that has not reset it"
         );
-        let held = pool.first(0, true).unwrap();
-        assert_eq!(held.start, first);
-        pool.give(held.start);
-        assert_eq!(pool.first(0, true), None);
+        pool.free_all(1, true);
+        assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
+        pool.free_all(0, true);
+        assert_eq!(pool.used(0), 0);
         assert_eq!(pool.take(2, 4 * PAGE, want), Ok(first));
         assert!(pool.at(1, second).is_some());
     }
@@ -244,8 +303,106 @@ mod tests {
         }
         pool.hold(0);
         assert!(!pool.covers(0, own, 1), "S2: a piece that is held");
-        pool.give(own);
+        pool.free(own);
         assert!(!pool.covers(0, own, 1), "S2: a piece that was given back");
+    }
+
+    /// Has some of the pool cleared: how many pages.
+    fn clear(pool: &mut Pool, memory: &mut [u8]) -> u64 {
+        let mut pages = 0;
+        pool.clear_some(|page| {
+            memory[(page / PAGE) as usize] = 0;
+            pages += 1;
+        });
+        pages
+    }
+
+    #[test]
+    fn what_a_driver_had_is_cleared_in_pieces_before_another_has_it() {
+        const PAGES: usize = 700;
+        let mut pool = Pool::new(vec![(0, PAGES as u64 * PAGE)]);
+        // What is in a page: whose it was.
+        let mut memory = [0; PAGES];
+        let want = |pages: u64| (pages * PAGE, PAGE, Reach::All);
+        let first = pool.take(0, u64::MAX, want(650)).unwrap();
+        let second = pool.take(1, u64::MAX, want(50)).unwrap();
+        assert!(pool.is_all_clear() && pool.covers(0, first, PAGE));
+        memory.fill(1);
+        pool.hold(0);
+        pool.free_all(0, true);
+        pool.free(second);
+        // Whoever asks meanwhile is not refused, and has it when it is clear.
+        let large = pool.take(0, u64::MAX, want(640)).unwrap();
+        let small = pool.take(2, u64::MAX, want(60)).unwrap();
+        let mut turns = 0;
+        for (driver, start, pages) in [(0, large, 640), (2, small, 60)] {
+            let own = start / PAGE..start / PAGE + pages;
+            let rule = "S2: a driver is shown what another one has left";
+            while !pool.is_clear(start, pages * PAGE) {
+                assert!(!pool.covers(driver, start, PAGE), "{rule}");
+                let cleared = clear(&mut pool, &mut memory);
+                let rule = "S1: others wait while all that a driver had is cleared";
+                assert!((1..=16).contains(&cleared), "{rule}: {cleared} pages");
+                turns += 1;
+            }
+            assert!(pool.covers(driver, start, pages * PAGE));
+            let mut own = own.map(|page| memory[page as usize]);
+            assert!(own.all(|whose| whose == 0), "{rule}");
+        }
+        assert!(pool.is_all_clear() && !pool.clear_some(|_| unreachable!()));
+        assert_eq!(turns, PAGES.div_ceil(16));
+    }
+
+    /// Drivers come and go, and the memory of some is to be cleared when it is held or freed again.
+    #[test]
+    fn nothing_is_given_that_is_not_clear() {
+        const PAGES: u64 = 96;
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..100 {
+            // Two ranges that touch each other.
+            let ranges = vec![(0, PAGES / 2 * PAGE), (PAGES / 2 * PAGE, PAGES / 2 * PAGE)];
+            let mut pool = Pool::new(ranges);
+            let mut memory = [0; PAGES as usize];
+            // Whose, from which page on and how many, and whether its driver was shown it.
+            let mut taken: Vec<(usize, u64, u64, bool)> = Vec::new();
+            for _ in 0..300 {
+                let driver = random.usize(..3);
+                match random.u32(..8) {
+                    0..3 => {
+                        let pages = random.u64(1..40);
+                        let want = (pages * PAGE, PAGE, Reach::All);
+                        if let Ok(start) = pool.take(driver, u64::MAX, want) {
+                            taken.push((driver, start / PAGE, pages, false));
+                        }
+                    }
+                    3 => {
+                        pool.hold(driver);
+                        pool.free_all(driver, true);
+                        taken.retain(|piece| piece.0 != driver);
+                    }
+                    4 if !taken.is_empty() => {
+                        let (_, page, ..) = taken.swap_remove(random.usize(..taken.len()));
+                        pool.free(page * PAGE);
+                    }
+                    _ => {
+                        clear(&mut pool, &mut memory);
+                    }
+                }
+                for (_, page, pages, shown) in &mut taken {
+                    let own = *page as usize..(*page + *pages) as usize;
+                    if !*shown && pool.is_clear(*page * PAGE, *pages * PAGE) {
+                        *shown = true;
+                        let clear = memory[own.clone()].iter().all(|whose| *whose == 0);
+                        assert!(clear, "S2: it is what another one has left");
+                    }
+                    if *shown {
+                        memory[own].fill(1);
+                    }
+                }
+            }
+            while clear(&mut pool, &mut memory) > 0 {}
+            assert!(pool.is_all_clear());
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Chunks that it is promised and has not taken.
+    /// Chunks that it is promised and has not taken: none when it has ended, for others may be promised them since.
     fn open(&self) -> usize {
         if self.ended {
             0
@@ -57,6 +57,9 @@ impl Account {
 
     /// Those of them that it may take for anything.
     fn open_to_all(&self) -> usize {
+        if self.ended {
+            return 0;
+        }
         let promised = self.limits.promised.max(self.reserved);
         promised.saturating_sub(self.chunks + self.owed)
     }
@@ -297,6 +300,23 @@ mod tests {
         assert_eq!((accounts.open(), accounts.room(b, 45)), (1, 45 - 1 - 10));
         accounts.end(a);
         assert_eq!(accounts.open(), 0);
+    }
+
+    /// It is kept for its last segment, and what it was promised is another's meanwhile.
+    #[test]
+    fn an_account_that_has_ended_is_promised_nothing() {
+        let mut accounts = Accounts::new(0);
+        let a = accounts.create(limits(20, 80), 100).unwrap();
+        accounts.change(a, |a| a.segments = 1);
+        assert_eq!(accounts.room(a, 100), 80);
+        accounts.end(a);
+        let b = accounts.create(limits(100, 100), 100).unwrap();
+        assert_eq!(
+            accounts.room(a, 100),
+            0,
+            "S2: a promise that was given back is another's"
+        );
+        assert_eq!(accounts.room(b, 100), 100, "S2: what is promised is there");
     }
 
     #[test]

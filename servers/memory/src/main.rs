@@ -721,10 +721,11 @@ impl Segment for OfSegment<'_> {
             let Memory {
                 segments, calls, ..
             } = memory;
-            let progress = segments.discard(calls, self.id, offset, size)?;
-            // What was owed and is not wanted any more may have been the last that would come.
+            let progress = segments.discard(calls, self.id, offset, size);
+            // What was owed and is not wanted any more may have been the last that would come: also if it is refused to
+            // go on behind that.
             memory.wait_for(self.id, false);
-            Ok(bytes_done(progress, size))
+            Ok(bytes_done(progress?, size))
         })
     }
 
@@ -840,7 +841,12 @@ impl Host<NoSessions> for Ports {
             }
             alias::REAPER => ReaperStub(Steps(memory)).answer(request, reply),
             alias::SUPPLIER => SupplierStub(OfSupplier { memory, id }).answer(request, reply),
-            _ => MemorySupervisorStub(Supervisor(memory)).answer(request, reply),
+            alias::SUPERVISOR => MemorySupervisorStub(Supervisor(memory)).answer(request, reply),
+            // A keeper's port takes faults only.
+            _ => {
+                reply.set::<()>(Err(Error::Unsupported));
+                Answer::Now
+            }
         }
     }
 

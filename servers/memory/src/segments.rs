@@ -489,11 +489,11 @@ impl Segments {
         let inside = (run.first..run.end).contains(&at);
         let mut changed = false;
         let mut work = 1 + parted;
+        let before = *run;
         if !run.own && (!inside || access & (WRITE | OBJECTS) != 0) {
             work += unshare(chunks, accounts, account, machine, run)?;
             changed = true;
         }
-        let before = *run;
         if access & OBJECTS != 0 {
             run.objects = true;
             changed = true;
@@ -517,7 +517,14 @@ impl Segments {
             work += 1;
             let shown = run.shown(window, number, chunks.address(run.chunk));
             if !machine.change(run.mapping, shown) {
-                *run = before;
+                let after = core::mem::replace(run, before);
+                if after.chunk != before.chunk {
+                    // What the mapping still shows has as many places as before, and its copy was never shown.
+                    chunks.share(before.chunk);
+                    let _ = chunks.leave(after.chunk);
+                    chunks.release(after.chunk);
+                    accounts.change(account, |a| a.chunks -= 1);
+                }
                 return Err(Error::NoMemory);
             }
             segment.resident += run.pages();
@@ -900,7 +907,9 @@ impl Segments {
     pub fn destroy(&mut self, id: Id) -> Result<(), Error> {
         // What has ended may have left room for those that could not go.
         self.stuck = 0;
-        if Segments::shares(self.get(id)?) {
+        // What its segment shares with a copy goes back to that step by step. Nobody reaches the copy meanwhile.
+        let copy = self.segment(id)?.copy.as_mut();
+        if copy.and_then(frozen::Copy::give_up).is_some() {
             if !self.leaving.contains(&id) {
                 self.leaving.push_back(id);
             }

@@ -18,6 +18,7 @@ use interface::Server;
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
+use rt::time::Pauses;
 use rt::{thread, time};
 use services::link::{frames, LinkClient, BATCH};
 use services::net::NetworkStub;
@@ -28,8 +29,8 @@ rt::entry!(main);
 /// one, and two of each network's queues.
 const BATCHES: usize = 9;
 
-/// How often is looked for a driver, in nanoseconds.
-const PAUSE: u64 = 1_000_000;
+/// How often is looked for a driver, in nanoseconds: at first, and in the end, if there is none.
+const PAUSES: [u64; 2] = [1_000_000, 2_000_000_000];
 
 /// A batch that has come, and that the first thread has not taken.
 static CAME: Mutex<Batch> = Mutex::new(Batch::new());
@@ -40,11 +41,12 @@ static LEAVES: Mutex<Leaving> = Mutex::new(Leaving::new());
 
 /// A session with the driver that there is now. Waits for one.
 fn driver() -> LinkClient {
+    let mut pauses = Pauses::new(PAUSES);
     loop {
         let session = rt::names::control("link").and_then(|door| LinkClient::open_known(&door));
         match session {
             Ok(session) => return session,
-            Err(_) => time::sleep(PAUSE),
+            Err(_) => pauses.pause(),
         }
     }
 }
@@ -61,7 +63,7 @@ fn watch() {
         interrupt_carrier();
         let _ = session.ended();
         // Whatever a driver says that does not keep to it.
-        time::sleep(PAUSE);
+        time::sleep(PAUSES[0]);
     }
 }
 
@@ -86,13 +88,14 @@ struct Carrier {
 impl Carrier {
     /// A session with the driver that there is now, which interrupts this thread.
     fn attach() -> LinkClient {
+        let mut pauses = Pauses::new(PAUSES);
         loop {
             let mut link = driver();
             let told = CARRIER.get(|| Err(Error::NotFound));
             if told.and_then(|carrier| link.tell(carrier)).is_ok() {
                 return link;
             }
-            time::sleep(PAUSE);
+            pauses.pause();
         }
     }
 
@@ -156,7 +159,7 @@ fn carry(bell: &Ref) {
         if is_new || carrier.turn(bell).is_err() {
             if !is_new {
                 // One that opens sessions and refuses everything else is asked at this pace.
-                time::sleep(PAUSE);
+                time::sleep(PAUSES[0]);
             }
             carrier.link = Carrier::attach();
             continue;
@@ -246,11 +249,12 @@ fn serve() -> Result<Infallible, Error> {
         None => None,
     };
     let now = time::now();
+    let mut pauses = Pauses::new(PAUSES);
     let card = loop {
         if let Ok(card) = driver().address() {
             break card;
         }
-        time::sleep(PAUSE);
+        pauses.pause();
     };
     let options = Options {
         card,

@@ -369,4 +369,8 @@ impl Network for Session {
         let [came, useless, left, dropped] = self.shared.borrow().counters();
         Ok((came, useless, left, dropped))
     }
+
+    fn card(&self) -> Result<(u64, u64), Error> {
+        Ok(self.shared.borrow().card())
+    }
 }

@@ -16,6 +16,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
 use proto::Error;
 use rt::obj::RefAt;
+use services::link::FRAME;
 use services::net::{Kind, Place, DATAGRAM};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::Medium;
@@ -881,6 +882,18 @@ impl Stack {
     /// Frames of the wire: came, of no use; left, no room.
     pub(crate) fn counters(&self) -> [u64; 4] {
         self.wire.queue.counters
+    }
+
+    /// The card's address, and most bytes of a packet.
+    pub(crate) fn card(&self) -> (u64, u64) {
+        let address = match self.wire.interface.hardware_addr() {
+            HardwareAddress::Ethernet(EthernetAddress([a, b, c, d, e, f])) => {
+                u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+            }
+            HardwareAddress::Ip => 0,
+        };
+        // Behind two addresses and the protocol.
+        (address, FRAME as u64 - 14)
     }
 }
 

@@ -1536,6 +1536,7 @@ fn addresses_and_names_are_asked_for() {
     let given = words(Servers::GIVEN.into());
     assert!(addresses.contains(&(given.0, given.1, 24)), "{addresses:?}");
     assert_eq!(session.router(), Ok(words(Servers::ADDRESS.into())));
+    assert_eq!(session.card(), Ok((CARD, 1500)), "what the card is");
     let mut names = |name: &str| {
         let mut asked = pin!(session.resolve(name.to_string(), 256));
         for _ in 0..20_000 {

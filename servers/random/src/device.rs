@@ -121,37 +121,13 @@ impl Pool {
     }
 }
 
-/// The shortest pause before a device is asked again that gave nothing of use, and the longest, in nanoseconds.
-const FIRST: u64 = 10_000_000;
-const LAST: u64 = 60_000_000_000;
-
-/// How long a device is left alone that gave nothing of use, or whose driver is not there: twice as long each time.
-#[derive(Debug)]
-pub struct Pauses(u64);
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Pauses(FIRST)
-    }
-}
-
-impl Pauses {
-    /// The next pause, in nanoseconds.
-    pub fn next_pause(&mut self) -> u64 {
-        let pause = self.0;
-        self.0 = (2 * pause).min(LAST);
-        pause
-    }
-
-    /// It gave something.
-    pub fn end(&mut self) {
-        self.0 = FIRST;
-    }
-}
+/// The shortest pause before a device is asked again that gave nothing of use, or whose driver is not there, and the
+/// longest, in nanoseconds.
+pub const PAUSES: [u64; 2] = [10_000_000, 60_000_000_000];
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Came, Pauses, Piece, Pool, FIRST, LAST, PIECE};
+    use super::{Came, Piece, Pool, PIECE};
     use rand_chacha::rand_core::{RngCore, SeedableRng};
     use rand_chacha::ChaCha20Rng;
 
@@ -234,19 +210,5 @@ pub(crate) mod tests {
         assert!(!one
             .windows(4)
             .any(|part| print.windows(4).any(|p| p == part)));
-    }
-
-    #[test]
-    fn a_device_of_no_use_is_asked_ever_more_seldom() {
-        let mut pauses = Pauses::default();
-        let mut all = 0;
-        for _ in 0..100 {
-            let pause = pauses.next_pause();
-            assert!((FIRST..=LAST).contains(&pause));
-            all += pause;
-        }
-        assert!(all >= 80 * LAST, "S1: {all} ns for 100 questions");
-        pauses.end();
-        assert_eq!(pauses.next_pause(), FIRST);
     }
 }

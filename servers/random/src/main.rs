@@ -10,7 +10,7 @@ use core::arch::x86_64::__cpuid;
 use core::convert::Infallible;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
-use fermata_random::device::{Came, Pauses, PIECE};
+use fermata_random::device::{Came, PAUSES, PIECE};
 use fermata_random::{Seed, Store};
 use interface::server::Visitor;
 use interface::Server;
@@ -128,7 +128,7 @@ fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Er
 /// any more, or be another one.
 fn collect() {
     let mut session = None;
-    let mut pauses = Pauses::default();
+    let mut pauses = time::Pauses::new(PAUSES);
     let mut is_told = false;
     loop {
         wait();
@@ -163,7 +163,7 @@ fn collect() {
                 }
             }
         }
-        time::sleep(pauses.next_pause());
+        pauses.pause();
     }
 }
 

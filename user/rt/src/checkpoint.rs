@@ -1,12 +1,13 @@
 //! Client of the checkpointer.
 use crate::obj::{Ref, RefAt};
 use crate::process::Process;
+use crate::sync::Mutex;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use proto::Error;
 use services::checkpoint::{how, outcome, CheckpointClient, ROOM};
-pub use services::checkpoint::{Restored, Saved, Sentence, MAX_PROCESSES};
+pub use services::checkpoint::{plain, Restored, Saved, Sentence, MAX_PROCESSES};
 
 /// An error, in words.
 fn words(error: Error) -> Sentence {
@@ -18,6 +19,57 @@ fn session() -> Result<CheckpointClient, Sentence> {
     let door = crate::names::lookup("checkpoint")
         .map_err(|_| "the server 'checkpoint' is not there".to_string())?;
     CheckpointClient::open_known(&door).map_err(words)
+}
+
+/// Gives up a request that another thread makes, or is about to make.
+#[derive(Debug, Default)]
+pub struct GiveUp(Mutex<Given>);
+
+/// How far the request is that may be given up.
+#[derive(Debug, Default)]
+enum Given {
+    /// It is not made, or is over.
+    #[default]
+    Not,
+    /// It is being made, in the session with this port.
+    Asking(RefAt),
+    /// It was given up.
+    Up,
+}
+
+impl GiveUp {
+    /// Gives it up, from now on. Unless it is done already, nothing comes of it: the processes go on, there is no file,
+    /// and what was made is ended. Whoever makes it is told a sentence.
+    pub fn give_up(&self) {
+        let mut given = self.0.lock();
+        if let Given::Asking(port) = *given {
+            // Nobody names the session any more: it ends, and with it the request.
+            let _ = port.clear();
+        }
+        *given = Given::Up;
+    }
+
+    /// Makes a request in a session of its own.
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&mut CheckpointClient) -> Result<T, Error>,
+    ) -> Result<T, Sentence> {
+        let mut session = session()?;
+        {
+            let mut given = self.0.lock();
+            if let Given::Up = *given {
+                return Err("it was given up".to_string());
+            }
+            *given = Given::Asking(session.session().kept().0);
+        }
+        let answer = ask(&mut session);
+        // Before the place of the port is another's.
+        let mut given = self.0.lock();
+        if let Given::Asking(_) = *given {
+            *given = Given::Not;
+        }
+        answer.map_err(words)
+    }
 }
 
 /// Saves processes, whose control ports these are, together in the image at an absolute path. They go on meanwhile.
@@ -63,8 +115,20 @@ pub fn save_and_stop(processes: &[RefAt], path: &str) -> Result<Saved, Sentence>
 /// # Errors
 /// A sentence that names the cause.
 pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved, Sentence> {
+    save_until(processes, path, how, &GiveUp::default())
+}
+
+/// As [`save_with`], unless it is given up.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn save_until(
+    processes: &[RefAt],
+    path: &str,
+    how: How<'_>,
+    given: &GiveUp,
+) -> Result<Saved, Sentence> {
     let mut room = vec![0; ROOM];
-    let mut session = session()?;
     let mut ways = 0;
     for (way, wanted) in [
         (how::FILES, how.files),
@@ -77,8 +141,8 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
         }
     }
     let paths = [path, how.parent.unwrap_or("")].concat();
-    let length = session.save(ways, path.len() as u32, processes, &paths, &mut room);
-    let length = length.map_err(words)?;
+    let first = path.len() as u32;
+    let length = given.ask(|session| session.save(ways, first, processes, &paths, &mut room))?;
     outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
 }
 
@@ -87,7 +151,7 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
 /// # Errors
 /// A sentence that names the cause.
 pub fn restore(path: &str) -> Result<Vec<(String, String, Process)>, Sentence> {
-    restored(path, false).map(|lazily| lazily.processes)
+    restore_and_tell(path).map(|lazily| lazily.processes)
 }
 
 /// What [`restore_lazily`] has made.
@@ -97,6 +161,19 @@ pub struct Lazily {
     pub processes: Vec<(String, String, Process)>,
     /// What of it has all of its memory already, and why; else empty.
     pub at_once: Sentence,
+    /// Files that it has open, executes or maps, that are not in the image and not what they were when it was saved: a
+    /// sentence for each of the first few.
+    pub differs: Vec<Sentence>,
+}
+
+impl Lazily {
+    /// All that there is to say of it.
+    pub fn sentences(&self) -> impl Iterator<Item = &str> {
+        let at_once = Some(self.at_once.as_str()).filter(|why| !why.is_empty());
+        at_once
+            .into_iter()
+            .chain(self.differs.iter().map(String::as_str))
+    }
 }
 
 /// As [`restore`], but the processes run before all of their memory has been read: that is read when they touch it, or
@@ -105,13 +182,25 @@ pub struct Lazily {
 /// # Errors
 /// A sentence that names the cause.
 pub fn restore_lazily(path: &str) -> Result<Lazily, Sentence> {
-    restored(path, true)
+    restore_until(path, true, &GiveUp::default())
 }
 
-fn restored(path: &str, lazy: bool) -> Result<Lazily, Sentence> {
+/// As [`restore`], with what is said of it.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn restore_and_tell(path: &str) -> Result<Lazily, Sentence> {
+    restore_until(path, false, &GiveUp::default())
+}
+
+/// As [`restore_and_tell`], or if it is `lazy` as [`restore_lazily`], unless it is given up.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn restore_until(path: &str, lazy: bool, given: &GiveUp) -> Result<Lazily, Sentence> {
     let mut room = vec![0; ROOM];
-    let made = session()?.restore(lazy, path, &mut room);
-    let (length, ports): (usize, Vec<Ref>) = made.map_err(words)?;
+    let made = given.ask(|session| session.restore(lazy, path, &mut room))?;
+    let (length, ports): (usize, Vec<Ref>) = made;
     let restored: Restored = outcome(room.get(..length).unwrap_or(&[])).map_err(words)??;
     if ports.len() != restored.processes.len() {
         return Err(words(Error::Broken));
@@ -125,5 +214,6 @@ fn restored(path: &str, lazy: bool) -> Result<Lazily, Sentence> {
     Ok(Lazily {
         processes: made.collect(),
         at_once: restored.at_once,
+        differs: restored.differs,
     })
 }

@@ -12,7 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use proto::{Error, MAX_BULK};
 use services::fs::lasting::{Lasting, Servers};
 use services::fs::{
@@ -31,10 +31,8 @@ pub struct Doors {
     disk: bool,
     /// The door that was last found or told, and the port that the program presents as its own.
     door: Option<(Ref, RefAt)>,
-    /// Where the door is told to a program that has no name service (it is the name service).
+    /// Where the door is told to a program that has no name service ([`TOLD`]).
     told: &'static Told,
-    /// It was.
-    is_told: bool,
     /// A door that was replaced was dead.
     died: bool,
 }
@@ -49,7 +47,6 @@ impl Doors {
             disk,
             door: None,
             told,
-            is_told: false,
             died: false,
         }
     }
@@ -66,14 +63,17 @@ impl Doors {
         if let Some(door) = self.told.lock().take() {
             // Who opens the next session is still to hear so.
             self.died |= self.is_dead();
-            (self.door, self.is_told) = (Some(door), true);
+            self.door = Some(door);
         }
     }
 
     /// Whether there is such a service, or was.
     pub fn is_there(&mut self) -> bool {
         self.listen();
-        if self.door.is_none() && !self.is_told {
+        if self.door.is_none() && is_told() {
+            return DISK_EXPECTED.load(Ordering::Relaxed);
+        }
+        if self.door.is_none() {
             match crate::names::lookup(self.name) {
                 Ok(door) => self.door = Some((door, crate::start::names())),
                 Err(Error::NotFound) => {}
@@ -100,7 +100,7 @@ impl Servers for Doors {
             self.listen();
             *died |= core::mem::take(&mut self.died);
             let dead = self.door.is_none() || self.is_dead();
-            if self.is_told && dead {
+            if is_told() && dead {
                 // It starts the next server itself, and must not wait for that.
                 return Err(Error::Broken);
             }
@@ -116,7 +116,7 @@ impl Servers for Doors {
             };
             match FilesClient::open_as(door, *own) {
                 // It has died meanwhile, or is about to.
-                Err(Error::Broken) if !self.is_told && crate::time::now() < deadline => {
+                Err(Error::Broken) if !is_told() && crate::time::now() < deadline => {
                     *died = true;
                     crate::time::sleep(PAUSE);
                 }
@@ -194,10 +194,26 @@ static DISK_TOLD: Told = Mutex::new(None);
 static MEMORY: Mutex<Files> = Mutex::new(memory());
 static DISK: Mutex<Files> = Mutex::new(disk());
 
+/// This program has no name service (it is the name service): it is told of doors, and asks for none.
+static TOLD: AtomicBool = AtomicBool::new(false);
+/// It was told that there is a file system on the disk, whose server may not be there yet.
+static DISK_EXPECTED: AtomicBool = AtomicBool::new(false);
+
+fn is_told() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
 /// Tells the file system's door to a program that has no name service (it is the name service), and the port that
 /// it presents as its own.
 pub fn set_door(door: Ref, own: RefAt) {
+    TOLD.store(true, Ordering::Relaxed);
     *MEMORY_TOLD.lock() = Some((door, own));
+}
+
+/// Tells such a program that there is a file system on the disk, whose door it will be told: until then what is asked of it fails
+/// with `Broken`. Without this there is no disk, and nothing on it.
+pub fn expect_disk() {
+    DISK_EXPECTED.store(true, Ordering::Relaxed);
 }
 
 /// As [`set_door`], of the file system on the disk; again when that has another server.

@@ -153,6 +153,14 @@ pub(crate) fn finish() -> bool {
     is_whole
 }
 
+/// Whether this standard stream, of 0 to 2, is the console.
+#[must_use]
+pub fn is_console(number: usize) -> bool {
+    STREAMS
+        .get(number)
+        .is_some_and(|stream| *stream.lock().target() == Stdio::Console)
+}
+
 /// Reads from standard input; 0 at its end. Waits for the console.
 pub fn read(to: &mut [u8]) -> Result<usize, Error> {
     STREAMS[0].lock().read(to)
@@ -248,7 +256,7 @@ macro_rules! eprintln {
     };
 }
 
-/// Writes a line to the console, for people who look after the system, without waiting for it: [`mod@log`](crate::log).
+/// Writes a line to the console, for people who look after the system, without waiting for it: [`log`](mod@crate::log).
 #[macro_export]
 macro_rules! log {
     ($($arguments:tt)+) => {

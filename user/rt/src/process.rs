@@ -10,7 +10,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::{Error, MAX_BULK};
 pub use services::process::keep;
-use services::process::{self, ProcessClient, ProcessesClient, Program, SupervisorClient, ROOM};
+use services::process::{
+    self, Named, ProcessClient, ProcessesClient, Program, SupervisorClient, MAX_WHY, ROOM,
+};
 pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
 /// Ends the process with this status; with another one than 0 if something that it has written is lost.
@@ -158,6 +160,8 @@ pub struct Frozen {
     pub account: Ref,
     /// Its further memories, if it has several.
     pub members: Vec<Member>,
+    /// Files that it has open, executes or maps and of which the part has the name only.
+    pub files: Vec<Named>,
 }
 
 /// A further memory of a frozen process.
@@ -309,6 +313,15 @@ impl Process {
         })
     }
 
+    /// Why the last [`Process::freeze`], [`Process::thaw`], [`Process::adopt_member`] or [`Process::rebuild`] was refused:
+    /// a sentence for people; empty if the error says all. There may be names in it that programs have chosen.
+    pub fn why(&self) -> String {
+        let mut bytes = [0; MAX_WHY];
+        let came = self.ask(|process| process.why(&mut bytes));
+        let bytes = bytes.get(..came.unwrap_or(0)).unwrap_or(&[]);
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
     /// A copy of the memory of the process with this number (0 is its own), while it is frozen, that stays as it is.
     pub fn copy(&self, number: u32) -> Result<Copy, Error> {
         let refs: Vec<Ref> = self.ask(|process| process.copy(number))?;
@@ -406,6 +419,7 @@ fn frozen(
     while let Some(member) = member(process, members.len() as u32 + 1, bytes)? {
         members.push(member);
     }
+    let files = files(process, bytes)?;
     let mut refs = refs.into_iter();
     let mut next = || refs.next().ok_or(Error::Broken);
     Ok(Frozen {
@@ -415,7 +429,21 @@ fn frozen(
         control: next()?,
         account: next().or_else(|_| reference())?,
         members,
+        files,
     })
+}
+
+/// The files that a frozen process names. A path is shorter than there is room for.
+fn files(process: &mut ProcessClient, bytes: &mut [u8]) -> Result<Vec<Named>, Error> {
+    let mut all: Vec<Named> = Vec::new();
+    loop {
+        let came = process.files(all.len() as u32, bytes)?;
+        let more = Named::from_bytes(bytes.get(..came).ok_or(Error::Broken)?)?;
+        if more.is_empty() {
+            return Ok(all);
+        }
+        all.extend(more);
+    }
 }
 
 /// The further memory with this number; `None` behind the last one.

@@ -78,7 +78,7 @@ pub(super) struct Copy {
     pub(super) lender: accounts::Id,
     /// Nothing of it is missing.
     intact: bool,
-    /// It is not wanted any more.
+    /// It is not wanted any more: nothing is kept for it.
     ending: bool,
     /// What was lent by a segment that has ended.
     left: Runs,
@@ -87,6 +87,12 @@ pub(super) struct Copy {
 impl Copy {
     /// The segment that it has something in common with.
     pub(super) const fn of(&self) -> Option<Id> {
+        self.of
+    }
+
+    /// It is not wanted any more, and may lack something from now on: the segment that it has something in common with.
+    pub(super) fn give_up(&mut self) -> Option<Id> {
+        (self.intact, self.ending) = (false, true);
         self.of
     }
 }
@@ -472,8 +478,7 @@ impl Segments {
         let Some(state) = &mut self.segment(copy)?.copy else {
             return Err(Error::Invalid);
         };
-        (state.intact, state.ending) = (false, true);
-        let Some(id) = state.of else {
+        let Some(id) = state.give_up() else {
             return Ok(Progress::Done);
         };
         let few = {

@@ -27,6 +27,7 @@ struct Model {
     withdrawn: BTreeMap<Id, u64>,
     next: u64,
     fail_map: bool,
+    fail_change: bool,
     /// With so many mappings kernel memory is out.
     most_mappings: Option<usize>,
     /// A page that gets an object right after the next look for some.
@@ -82,6 +83,9 @@ impl Machine for Model {
             let apart =
                 shown.address + shown.size <= m.address || m.address + m.size <= shown.address;
             assert!(apart || *other == mapping, "mappings overlap");
+        }
+        if self.fail_change {
+            return false;
         }
         self.mappings.insert(mapping, shown).is_some()
     }
@@ -559,6 +563,37 @@ fn a_failed_mapping_costs_nothing() {
     w.access(id, 0, None).unwrap();
 }
 
+/// A page that two segments share is written to, and its mapping cannot be changed: it stays that of both, whose chunk nobody
+/// else gets while it is shown.
+#[test]
+fn a_failed_change_leaves_what_is_shared() {
+    let mut w = World::new(8);
+    let a = w.create();
+    w.access(a, 0, Some(3)).unwrap();
+    let b = w.create();
+    w.copy(a, b).unwrap();
+    assert_eq!(w.access(b, 0, None), Ok(3));
+    let (free, taken) = (w.free(), w.segments.taken(w.account));
+    w.model.fail_change = true;
+    assert_eq!(w.access(b, 0, Some(4)), Err(NO_MEMORY));
+    w.model.fail_change = false;
+    let now = (w.free(), w.segments.taken(w.account));
+    assert_eq!(
+        now,
+        (free, taken),
+        "S2: the copy that nobody sees is given back"
+    );
+    w.destroy(a);
+    let other = w.create();
+    w.access(other, 0, Some(5)).unwrap();
+    assert_eq!(
+        w.access(b, 0, None),
+        Ok(3),
+        "S2: what a segment shows is nobody else's"
+    );
+    assert_eq!(w.access(b, 0, Some(4)), Ok(4));
+}
+
 /// Whatever there is in a segment, a step does no more than its bound, and the next one is another request.
 #[test]
 fn no_step_does_more_than_its_bound() {
@@ -959,6 +994,60 @@ fn a_copy_without_memory_is_not_intact() {
     w.destroy(a);
     assert_eq!((w.free(), w.model.objects()), (w.total, 0));
     assert!(w.model.mappings.is_empty() && w.model.below.is_empty());
+}
+
+/// Copies that wait to go, of an account that has ended: what was promised to that is another's, and nothing is taken
+/// for them when their segments are written to.
+#[test]
+fn nothing_is_kept_for_a_copy_that_has_ended() {
+    let mut w = World::new(64);
+    let [a, b] = [0; 2].map(|_| {
+        let id = w.create();
+        w.populate(id, 0, SIZE).unwrap();
+        id
+    });
+    let copies = w.segments.create_account(limits(20, 80)).unwrap();
+    let [_, second] = [a, b].map(|id| w.freeze(id, copies).unwrap());
+    w.access(b, 0, Some(1)).unwrap();
+    assert_eq!(w.free(), w.total - 17 * CHUNK, "a copy that is wanted");
+    w.segments.end_account(copies);
+    let before = (w.free(), w.segments.taken(copies));
+    let all = (w.free() / CHUNK) as usize;
+    let mut other = None;
+    for number in 1..8 {
+        if number == 4 {
+            other = Some(w.segments.create_account(limits(all, all)).unwrap());
+        }
+        w.access(b, number * PAGES, Some(1)).unwrap();
+        assert_eq!(
+            (w.free(), w.segments.taken(copies)),
+            before,
+            "S2: a chunk is taken for a copy that nobody reaches"
+        );
+    }
+    assert!(
+        !w.segments.is_intact(second),
+        "it lacks what was written to"
+    );
+    let other = other.unwrap();
+    // Who was promised all has all.
+    for from in (0..all).step_by(8) {
+        let count = (all - from).min(8) as u64;
+        let id = w.create_in(other, SIZE).unwrap();
+        w.populate(id, 0, count * CHUNK)
+            .expect("S2: what is promised is there");
+    }
+    w.reap_all();
+    for number in 0..8 {
+        assert_eq!(w.access(a, number * PAGES, None), Ok(0));
+        assert_eq!(w.access(b, number * PAGES, None), Ok(1));
+    }
+    for account in [other, w.account] {
+        w.segments.end_account(account);
+    }
+    w.reap_all();
+    assert_eq!(w.free(), w.total);
+    assert!(w.model.mappings.is_empty());
 }
 
 /// Where objects were and are no more nobody looks for them, and a page that has none cannot get one unseen.
