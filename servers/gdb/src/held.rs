@@ -1,11 +1,13 @@
 //! The process that is debugged: its threads and its memory, by the control port alone.
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::ThreadState;
-use abi::{Type, OBJECT_SIZE, PAGE_SIZE};
+use abi::{Exception, Type, OBJECT_SIZE, PAGE_SIZE};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use fermata_gdb::registers::SINGLE_STEP;
+use fermata_gdb::access::{self, Access, LONGEST};
+use fermata_gdb::watch::{Point, Points};
+use gdbstub::target::ext::breakpoints::WatchKind;
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_SIZE, MEMORY_SIZE};
 use proto::Error;
 use rt::error_of;
@@ -13,7 +15,7 @@ use rt::obj::{MappingAt, Ref, ThreadAt};
 use rt::process::Process;
 use rt::sync::Mutex;
 use rt::window::Window;
-use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM};
+use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM, TOUCHED};
 
 /// A range of the process's addresses.
 struct Range {
@@ -43,8 +45,23 @@ pub(crate) struct Held {
     ranges: Vec<Range>,
     /// The threads that were told to stop behind their next instruction.
     stepping: Vec<usize>,
+    /// Those of them for which GDB wants that.
+    wanted: Vec<usize>,
+    /// The threads that go on, of a process that does: `None` are all.
+    going: Option<Vec<usize>>,
+    /// What is watched.
+    points: Points,
+    /// A call that is still to end, if pages have their rights for it.
+    open: Option<Open>,
     /// What is known of its end by who waits for that.
     end: Arc<Mutex<End>>,
+}
+
+/// A call of a thread that needs watched pages and waits: they have their rights until it is over, for all threads.
+struct Open {
+    thread: usize,
+    pages: Vec<u64>,
+    accesses: Vec<Option<Access>>,
 }
 
 /// What who waits for the end of the process knows of it.
@@ -62,6 +79,12 @@ pub(crate) enum End {
 pub(crate) enum News {
     /// A thread has met an exception, at this address if it is about one.
     Exception { thread: usize, code: u64 },
+    /// A thread has done to watched bytes what they are watched for.
+    Watch {
+        thread: usize,
+        kind: WatchKind,
+        address: u64,
+    },
     /// It has ended.
     Ended(Status),
 }
@@ -71,6 +94,15 @@ const A_WHILE: u64 = 100_000_000;
 /// How often is asked for a page that is still to come, and how long is waited before each time but the first, in nanoseconds.
 const ATTEMPTS: u32 = 10_000;
 const A_MOMENT: u64 = 1_000_000;
+
+/// How long is waited for a thread that makes one step by itself, in nanoseconds, and the first pause between two
+/// looks. An instruction takes a moment; a call may wait for another thread.
+const STEP: u64 = 20_000_000;
+const LOOK: u64 = 20_000;
+
+const fn page_of(address: u64) -> u64 {
+    address & !(PAGE_SIZE - 1)
+}
 
 /// Asks until a page has come that is still to come, since the process was restored before its memory was read. It is
 /// the next one that does.
@@ -105,6 +137,10 @@ impl Held {
             threads: Vec::new(),
             ranges: Vec::new(),
             stepping: Vec::new(),
+            wanted: Vec::new(),
+            going: None,
+            points: Points::default(),
+            open: None,
             end: Arc::new(Mutex::new(End::Awaited)),
         };
         held.look()?;
@@ -201,20 +237,31 @@ impl Held {
 
     /// Has a thread stop behind its next instruction, or behind the call that it is in.
     pub(crate) fn step(&mut self, number: usize) -> Result<(), Error> {
-        let thread = self.thread(number)?;
-        let set = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
-        set.map_err(error_of)?;
+        self.session.step(self.spot(number)?, true)?;
         self.stepping.push(number);
         Ok(())
     }
 
+    /// As [`Held::step`], since GDB wants it.
+    pub(crate) fn want_step(&mut self, number: usize) -> Result<(), Error> {
+        self.step(number)?;
+        self.wanted.push(number);
+        Ok(())
+    }
+
+    /// GDB wants no step any more.
+    pub(crate) fn end_wanted(&mut self) {
+        self.wanted.clear();
+        self.end_steps();
+    }
+
     /// No thread stops behind its next instruction. One that waits in a call has not made its step when something else
     /// has stopped the process, and would stop when it is woken, which nobody wants by then.
-    pub(crate) fn end_steps(&mut self) {
+    fn end_steps(&mut self) {
         for number in core::mem::take(&mut self.stepping) {
-            if let Ok(thread) = self.thread(number) {
+            if let Ok(spot) = self.spot(number) {
                 // It may be gone.
-                let _ = thread.change(|state| state.registers.rflags &= !SINGLE_STEP);
+                let _ = self.session.step(spot, false);
             }
         }
     }
@@ -307,17 +354,186 @@ impl Held {
         patiently(|| self.session.breakpoint(offset, set))
     }
 
-    /// All threads stand still.
+    /// Watches, or no longer.
+    pub(crate) fn watch(&mut self, point: Point, set: bool) -> Result<(), Error> {
+        let access = point.access();
+        self.session.watch(point.address, point.size, access, set)?;
+        match set {
+            true => self.points.add(point),
+            false => self.points.remove(&point),
+        }
+        Ok(())
+    }
+
+    /// A watched page has its rights for the moment, or lacks them again.
+    fn give(&mut self, address: u64, given: bool) -> Result<(), Error> {
+        match self.session.give(address, given) {
+            // Its manager had no memory to watch it any longer.
+            Err(Error::NotFound) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// All threads stand still, and all pages that are watched lack their rights.
     pub(crate) fn hold(&mut self) -> Result<(), Error> {
         self.session.hold()?;
         self.end_steps();
         self.look()
     }
 
-    /// A thread goes on, or all.
-    pub(crate) fn let_run(&mut self, number: Option<usize>) -> Result<(), Error> {
-        let spot = number.map_or(Ok(EVERY), |number| self.spot(number))?;
-        self.session.let_run(spot)
+    /// The same, of a process that somebody wants to stop. If a call was still to end for which pages had their
+    /// rights, something may have happened there.
+    pub(crate) fn stop(&mut self) -> Result<Option<News>, Error> {
+        self.hold()?;
+        self.close()
+    }
+
+    /// The pages lack their rights again that a call had for itself: what has been done there meanwhile.
+    fn close(&mut self) -> Result<Option<News>, Error> {
+        let Some(open) = self.open.take() else {
+            return Ok(None);
+        };
+        for page in &open.pages {
+            self.give(*page, false)?;
+        }
+        Ok(self.met(open.thread, &open.accesses))
+    }
+
+    /// What a thread has met that has made these accesses, and may have made others.
+    fn met(&mut self, thread: usize, accesses: &[Option<Access>]) -> Option<News> {
+        let points = core::mem::take(&mut self.points);
+        let met = points.met(accesses, |at, into| self.read(at, into).is_ok());
+        let met = met.map(|point| News::Watch {
+            thread,
+            kind: point.kind,
+            address: point.address,
+        });
+        self.points = points;
+        met
+    }
+
+    /// These threads go on, or all, and what is watched is as it is now.
+    pub(crate) fn go(&mut self, threads: Option<Vec<usize>>) -> Result<(), Error> {
+        self.going = threads;
+        if !self.points.is_empty() {
+            let mut points = core::mem::take(&mut self.points);
+            points.note(|at, into| self.read(at, into).is_ok());
+            self.points = points;
+        }
+        self.let_go()
+    }
+
+    /// The threads go on that went on before.
+    fn let_go(&mut self) -> Result<(), Error> {
+        let gone = |result| match result {
+            Err(Error::Ended | Error::NotFound) => Ok(()),
+            result => result,
+        };
+        match self.going.clone() {
+            None => gone(self.session.let_run(EVERY)),
+            Some(threads) => threads.into_iter().try_for_each(|number| {
+                let spot = self.spot(number)?;
+                gone(self.session.let_run(spot))
+            }),
+        }
+    }
+
+    /// The same, after something of which GDB need not know.
+    fn go_on(&mut self) -> Result<Option<News>, Error> {
+        for number in self.wanted.clone() {
+            // It may be gone.
+            let _ = self.step(number);
+        }
+        self.let_go()?;
+        Ok(None)
+    }
+
+    /// What the instruction or the call of a thread does that has met a watched page at this address.
+    fn accesses(&mut self, number: usize, met: u64) -> Result<[Option<Access>; 2], Error> {
+        let r = self.state(number)?.registers;
+        let mut code = [0; LONGEST];
+        // It may be at the end of what can be read.
+        let mut length = LONGEST;
+        while length > 0 && self.read(r.rip, &mut code[..length]).is_err() {
+            length -= 1;
+        }
+        Ok(access::all(&code[..length], met, [r.rsi, r.rdi, r.rsp]))
+    }
+
+    /// A thread that has met a watched page does what it was about to do: the page has its rights while it alone
+    /// runs. A call that waits for others goes on while they do.
+    fn step_over(&mut self, number: usize, met: u64) -> Result<Option<News>, Error> {
+        let spot = self.spot(number)?;
+        let mut accesses = Vec::from(self.accesses(number, met)?);
+        let mut pages = vec![page_of(met)];
+        self.give(met, true)?;
+        let other = loop {
+            self.step(number)?;
+            self.session.let_run(spot)?;
+            let Some((code, address)) = self.soon(spot)? else {
+                self.open = Some(Open {
+                    thread: number,
+                    pages,
+                    accesses,
+                });
+                self.let_go()?;
+                return Ok(None);
+            };
+            self.session.hold()?;
+            self.end_steps();
+            if code == Exception::Debug as u64 {
+                break None;
+            }
+            let is_watched = code == Exception::Memory as u64 && self.points.has_page(address);
+            if !is_watched || pages.contains(&page_of(address)) {
+                break Some(code);
+            }
+            // It touches another one, too.
+            accesses.extend(self.accesses(number, address)?);
+            pages.push(page_of(address));
+            self.give(address, true)?;
+        };
+        for page in pages {
+            self.give(page, false)?;
+        }
+        if let Some(code) = other {
+            // It was not done.
+            let thread = number;
+            return Ok(Some(News::Exception { thread, code }));
+        }
+        if let Some(met) = self.met(number, &accesses) {
+            return Ok(Some(met));
+        }
+        self.stepped(number)
+    }
+
+    /// A thread has made its step, and nothing that is watched was met.
+    fn stepped(&mut self, number: usize) -> Result<Option<News>, Error> {
+        if self.wanted.contains(&number) {
+            let code = Exception::Debug as u64;
+            let thread = number;
+            return Ok(Some(News::Exception { thread, code }));
+        }
+        self.go_on()
+    }
+
+    /// What the thread at this spot meets, which alone runs, if it does so soon.
+    fn soon(&mut self, spot: u64) -> Result<Option<(u64, u64)>, Error> {
+        let (mut waited, mut pause) = (0, LOOK);
+        loop {
+            match self.session.taken() {
+                Ok((of, code, address)) if of == spot => return Ok(Some((code, address))),
+                // What others have met they meet again.
+                Ok(_) => {}
+                Err(Error::NotFound) if waited < STEP => {
+                    rt::time::sleep(pause);
+                    waited += pause;
+                    pause += pause / 4;
+                }
+                Err(Error::NotFound) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// What a thread has met is the process's own affair.
@@ -329,21 +545,62 @@ impl Held {
     /// What has happened since it went on; if something has, it stands still. Of several things that have happened the
     /// first: what other threads have met they meet again.
     pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
-        let (spot, code, _) = match self.session.taken() {
-            Err(Error::NotFound | Error::Ended) => return Ok(self.end()?.map(News::Ended)),
-            taken => taken?,
-        };
-        match self.hold() {
-            Err(Error::NotFound | Error::Ended) => return Ok(self.end()?.map(News::Ended)),
-            held => held?,
+        match self.happened() {
+            Err(Error::NotFound | Error::Ended) => Ok(self.end()?.map(News::Ended)),
+            news => news,
         }
-        while self.session.taken().is_ok() {}
-        let Some(place) = self.known.iter().position(|known| *known == spot) else {
-            // The thread is gone, and what it has met with it.
-            self.let_run(None)?;
-            return Ok(None);
+    }
+
+    fn happened(&mut self) -> Result<Option<News>, Error> {
+        let mut taken = vec![self.session.taken()?];
+        self.hold()?;
+        while let Ok(one) = self.session.taken() {
+            taken.push(one);
+        }
+        let number = |known: &[u64], spot| known.iter().position(|one| *one == spot).map(|n| n + 1);
+        // In a call for which pages had their rights; and what a manager has done itself nobody meets again.
+        let waited = self.open.as_ref().map(|open| open.thread);
+        if let Some(news) = self.close()? {
+            return Ok(Some(news));
+        }
+        for (spot, code, address) in &taken {
+            if code & TOUCHED == 0 {
+                continue;
+            }
+            let operand = access::Operand {
+                size: 1,
+                access: code & !TOUCHED,
+            };
+            let access = Access {
+                address: *address,
+                operand,
+            };
+            let thread = number(&self.known, *spot).unwrap_or(1);
+            if let Some(news) = self.met(thread, &[Some(access)]) {
+                return Ok(Some(news));
+            }
+        }
+        taken.retain(|(_, code, _)| code & TOUCHED == 0);
+        // A step that was made is not made again, as all else is.
+        let made = |one: &(u64, u64, u64)| {
+            let wanted = number(&self.known, one.0).is_some_and(|n| self.wanted.contains(&n));
+            one.1 == Exception::Debug as u64 && wanted
         };
-        let thread = place + 1;
+        let made = taken.iter().position(made).unwrap_or(0);
+        let Some(&(spot, code, address)) = taken.get(made) else {
+            return self.go_on();
+        };
+        let Some(thread) = number(&self.known, spot) else {
+            // The thread is gone, and what it has met with it.
+            return self.go_on();
+        };
+        if code == Exception::Memory as u64 && self.points.has_page(address) {
+            return self.step_over(thread, address);
+        }
+        if code == Exception::Debug as u64 && waited == Some(thread) {
+            // Its call is over.
+            return self.stepped(thread);
+        }
         Ok(Some(News::Exception { thread, code }))
     }
 

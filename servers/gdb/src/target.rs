@@ -8,6 +8,7 @@ use core::num::NonZeroUsize;
 use fermata_gdb::numbers::{self, MANAGERS};
 use fermata_gdb::registers::{description, All, X86};
 use fermata_gdb::signal;
+use fermata_gdb::watch::Points;
 use gdbstub::common::{Pid, Signal, Tid};
 use gdbstub::stub::{BaseStopReason, MultiThreadStopReason};
 use gdbstub::target::ext::base::multithread::{
@@ -16,7 +17,8 @@ use gdbstub::target::ext::base::multithread::{
 };
 use gdbstub::target::ext::base::BaseOps;
 use gdbstub::target::ext::breakpoints::{
-    Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps,
+    Breakpoints, BreakpointsOps, HwWatchpoint, HwWatchpointOps, SwBreakpoint, SwBreakpointOps,
+    WatchKind,
 };
 use gdbstub::target::ext::extended_mode::{
     Args, AttachKind, CurrentActivePid, CurrentActivePidOps, ExtendedMode, ExtendedModeOps,
@@ -144,6 +146,15 @@ impl Machine {
                 self.own_breakpoint = at.ok().map(|at| (thread, at));
                 Some(BaseStopReason::SwBreak(thread_id))
             }
+            Ok(Some(News::Watch {
+                thread,
+                kind,
+                address,
+            })) => Some(BaseStopReason::Watch {
+                tid: tid(thread),
+                kind,
+                addr: address,
+            }),
             Ok(Some(News::Ended(status))) => {
                 self.held = None;
                 Some(match status {
@@ -168,10 +179,23 @@ impl Machine {
             return None;
         }
         let held = self.held.as_mut()?;
-        if held.hold().is_err() {
-            return self.news();
-        }
+        let news = match held.stop() {
+            Ok(news) => news,
+            Err(_) => return self.news(),
+        };
         self.runs = false;
+        if let Some(News::Watch {
+            thread,
+            kind,
+            address,
+        }) = news
+        {
+            return Some(BaseStopReason::Watch {
+                tid: tid(thread),
+                kind,
+                addr: address,
+            });
+        }
         let thread = held.numbers().next().unwrap_or(1);
         Some(BaseStopReason::SignalWithThread {
             tid: tid(thread),
@@ -231,7 +255,7 @@ impl Machine {
             }
         }
         // Of those that were begun when going on was given up.
-        held.end_steps();
+        held.end_wanted();
         for action in &self.actions {
             let signal = action.signal.filter(|signal| signal.0 != 0);
             if signal.is_some() {
@@ -244,21 +268,14 @@ impl Machine {
                 }
             }
             if action.step {
-                match held.step(action.thread) {
+                match held.want_step(action.thread) {
                     Ok(()) | Err(Error::Ended | Error::NotFound) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        let ended = |result: Result<(), Error>| match result {
-            Err(Error::Ended | Error::NotFound) => Ok(()),
-            result => result,
-        };
-        if !self.locked {
-            return ended(held.let_run(None));
-        }
-        let mut actions = self.actions.iter();
-        actions.try_for_each(|action| ended(held.let_run(Some(action.thread))))
+        let those = self.actions.iter().map(|action| action.thread);
+        held.go(self.locked.then(|| those.collect()))
     }
 }
 
@@ -408,8 +425,46 @@ impl MultiThreadSchedulerLocking for Machine {
 }
 
 impl Breakpoints for Machine {
+    fn support_hw_watchpoint(&mut self) -> Option<HwWatchpointOps<'_, Self>> {
+        Some(self)
+    }
+
     fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
         Some(self)
+    }
+}
+
+impl Machine {
+    fn watch_for(
+        &mut self,
+        (address, size): (u64, u64),
+        kind: WatchKind,
+        set: bool,
+    ) -> TargetResult<bool, Self> {
+        let point = Points::point(address, size, kind);
+        let point = point.ok_or(told(Error::Limit))?;
+        self.held()?.watch(point, set).map_err(told)?;
+        Ok(true)
+    }
+}
+
+impl HwWatchpoint for Machine {
+    fn add_hw_watchpoint(
+        &mut self,
+        address: u64,
+        size: u64,
+        kind: WatchKind,
+    ) -> TargetResult<bool, Self> {
+        self.watch_for((address, size), kind, true)
+    }
+
+    fn remove_hw_watchpoint(
+        &mut self,
+        address: u64,
+        size: u64,
+        kind: WatchKind,
+    ) -> TargetResult<bool, Self> {
+        self.watch_for((address, size), kind, false)
     }
 }
 

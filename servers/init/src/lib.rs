@@ -9,6 +9,7 @@ use abi::{Exception, PAGE_SIZE};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Range;
 use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL};
 use serde::{Deserialize, Serialize};
 use services::names::{MAX_JOB_NAMES, RESERVED};
@@ -323,6 +324,26 @@ pub fn is_placed(places: &[(String, bool)], name: &str) -> bool {
     last.is_some_and(|(_, in_kernel)| *in_kernel)
 }
 
+/// The places among collocated spaces that a placed service may have, or else a placed program. Those of services, which are the
+/// first ones, are as many as there can be placed services: one that dies finds its place again, however many programs are started.
+#[must_use]
+pub fn places_of(service: bool, places: &[(String, bool)], manifest: &[Driver]) -> Range<u64> {
+    /// They are in processes always.
+    const NEVER: [&str; 3] = ["names", "memory", "native"];
+    let count = abi::collocated::COUNT;
+    if service {
+        return 0..count;
+    }
+    let added = manifest.iter().map(Driver::name);
+    let added = added.filter(|name| !RESERVED.contains(name));
+    let reserved = RESERVED
+        .iter()
+        .copied()
+        .filter(|name| !NEVER.contains(name));
+    let kept = reserved.chain(added).filter(|name| is_placed(places, name));
+    (kept.count() as u64).min(count)..count
+}
+
 /// Physical memory before there is a memory server: handed out page by page, never taken back.
 #[derive(Clone, Debug)]
 pub struct Frames {
@@ -467,9 +488,9 @@ pub fn kernel_line(name: &str, address: u64, rip: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        kernel_line, line, manifest, may_control, may_have, met_kernel, Death, Deaths, Driver,
-        DriverState, Frames, History, Options, Part, DEATHS, DEATHS_TIME, DRIVERS,
-        PRIORITY_PROGRAM, PRIORITY_SERVER,
+        is_placed, kernel_line, line, manifest, may_control, may_have, met_kernel, places_of,
+        Death, Deaths, Driver, DriverState, Frames, History, Options, Part, DEATHS, DEATHS_TIME,
+        DRIVERS, PRIORITY_PROGRAM, PRIORITY_SERVER,
     };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
@@ -491,6 +512,61 @@ mod tests {
         let options = Options::new("address=10.0.0.1/24");
         assert_eq!(options.address.as_deref(), Some("10.0.0.1/24"));
         assert_eq!(Options::new(""), Options::default());
+    }
+
+    #[test]
+    fn what_is_placed_is_what_the_last_line_says() {
+        let placed = |word: &str, name: &str| is_placed(&Options::new(word).places, name);
+        for (word, name, is) in [
+            ("", "fs", false),
+            ("place=fs=kernel", "fs", true),
+            ("place=fs=kernel", "linux", false),
+            ("place=fs=kernel", "f", false),
+            ("place=fs=process", "fs", false),
+            ("place=fs=kernels", "fs", false),
+            ("place=all=kernel", "fs", true),
+            ("place=all=kernel,linux=process", "linux", false),
+            ("place=all=kernel,linux=process", "fs", true),
+            ("place=linux=process,all=kernel", "linux", true),
+            ("place=fs=kernel place=fs=process", "fs", false),
+            ("place=/bin/hello=kernel", "/bin/hello", true),
+            ("place=/bin/hello=kernel", "hello", false),
+            // Services are not programs, whatever these are called.
+            ("place=all=kernel", "/bin/hello", false),
+            ("place=hello=kernel", "/bin/hello", false),
+        ] {
+            assert_eq!(
+                placed(word, name),
+                is,
+                "S2: {name:?} by {word:?} is in the kernel"
+            );
+        }
+    }
+
+    #[test]
+    fn programs_leave_the_places_of_services() {
+        let edu = manifest("test/edu edu pci=1234:11e8", true);
+        for (word, first) in [
+            ("", 0),
+            ("place=/bin/hello=kernel", 0),
+            ("place=fs=kernel,/bin/hello=kernel", 1),
+            ("place=all=kernel", 12),
+            ("place=all=kernel,linux=process", 11),
+        ] {
+            let places = Options::new(word).places;
+            let (own, all) = (
+                places_of(false, &places, &DRIVERS),
+                places_of(true, &places, &DRIVERS),
+            );
+            assert_eq!((own, all), (first..16, 0..16), "S1: {word:?}");
+        }
+        // The debugger, and what the archive adds.
+        let places = Options::new("place=all=kernel").places;
+        assert_eq!(
+            places_of(false, &places, &edu),
+            14..16,
+            "S1: added services count"
+        );
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub(crate) fn expect(name: &str) -> Result<(), Error> {
         job: 0,
     };
     TABLE.lock().entry(name.to_string()).or_insert(expected);
+    if name == "ext4" {
+        rt::fs::expect_disk();
+    }
     Ok(())
 }
 

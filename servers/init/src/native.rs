@@ -24,6 +24,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use debug::Debugged;
 use fermata_init::{kernel_line, may_control, may_have, met_kernel};
 use interface::server::{own_port, Event, OWN};
@@ -200,6 +201,11 @@ impl Collocated {
     fn has(&self, service: Option<&str>) -> bool {
         let service = service.filter(|name| !name.starts_with('/'));
         service.is_some_and(|name| fermata_init::is_placed(&self.places, name))
+    }
+
+    /// Where a process may be: one that offers a service, or another one.
+    fn places(&self, service: Option<&str>) -> Range<u64> {
+        fermata_init::places_of(service.is_some(), &self.places, manifest())
     }
 
     /// The file of the program at this path, if that is to run in the kernel.
@@ -514,7 +520,8 @@ impl Manager {
         // A guarded access is one to memory of programs: in the kernel's it is as stray as any other.
         self.look_for_kernels(pid, message);
         let live = self.entries.get(&pid).and_then(|entry| entry.live.as_ref());
-        if live.is_some_and(|live| live.frozen.is_none()) {
+        let is_watched = |live: &Live| live.debugged.as_ref().is_some_and(|d| d.may_deny(message));
+        if live.is_some_and(|live| live.frozen.is_none() && !is_watched(live)) {
             if let Some(registers) = rt::guard::goes_on(message.code, &message.registers) {
                 return Met::GoesOn(registers);
             }

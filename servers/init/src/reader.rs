@@ -2,13 +2,15 @@
 //!
 //! A thread for each file system reads what the futures of the manager want, one piece for each in turn. So files in memory
 //! are there whatever the disk does, nobody's file waits for all of somebody else's, and as much of a file is in init's
-//! memory as one reply has.
+//! memory as one reply has. Init is above all programs and the shell: who reads much asks a third thread, which is not, for a
+//! [turn](Reading::turn) of theirs now and then.
 use crate::PRIORITY;
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use interface::server::Event;
+use proto::layout::PRIORITY_PROGRAM;
 use proto::Error;
 use rt::fs::{self, File, Opened};
 use rt::obj::Ref;
@@ -16,16 +18,19 @@ use rt::sync::Mutex;
 use rt::{error_of, sys, thread};
 use services::fs::is_on_disk;
 
-/// The threads, one for each file system.
-static MEMORY: Reader = Reader::new();
-static DISK: Reader = Reader::new();
+/// The threads: one for each file system, and one for turns.
+static MEMORY: Reader = Reader::new(PRIORITY);
+static DISK: Reader = Reader::new(PRIORITY);
+static TURNS: Reader = Reader::new(PRIORITY_PROGRAM);
 
 struct Reader {
+    /// That of its thread.
+    priority: u64,
     work: Mutex<Work>,
 }
 
 struct Work {
-    /// Files of which something is wanted, in the order in which it was asked for.
+    /// Files of which, or for which, something is wanted, in the order in which it was asked for.
     asked: VecDeque<Arc<Source>>,
     /// The thread, which begins when there is first something to do.
     thread: Option<Ref>,
@@ -52,13 +57,16 @@ enum Wanted {
     Open(String),
     /// So many bytes from this offset on.
     Bytes(u64, usize),
+    /// That programs have had a turn.
+    Turn,
     /// To close it: nobody reads it any more.
     Close,
 }
 
 impl Reader {
-    const fn new() -> Self {
+    const fn new(priority: u64) -> Self {
         Reader {
+            priority,
             work: Mutex::new(Work {
                 asked: VecDeque::new(),
                 thread: None,
@@ -66,11 +74,19 @@ impl Reader {
         }
     }
 
-    /// Has the thread do what is wanted of a file.
+    /// Has the thread do what is wanted.
     fn ask(&'static self, source: &Arc<Source>) -> Result<(), Error> {
         let mut work = self.work.lock();
         if work.thread.is_none() {
-            let thread = thread::spawn_at(PRIORITY, move || self.run()).map_err(error_of)?;
+            let thread = match self.priority {
+                PRIORITY => thread::spawn_at(PRIORITY, move || self.run()),
+                // It holds locks that others of init's wait for.
+                below => thread::spawn_below(below, PRIORITY, move |raised| {
+                    drop(raised);
+                    self.run();
+                }),
+            };
+            let thread = thread.map_err(error_of)?;
             work.thread = Some(thread.reference().map_err(error_of)?);
         }
         work.asked.push_back(Arc::clone(source));
@@ -99,6 +115,10 @@ impl Source {
         let (wanted, mut file) = {
             let mut state = self.state.lock();
             let wanted = core::mem::replace(&mut state.wanted, Wanted::Nothing);
+            if matches!(wanted, Wanted::Turn) {
+                drop(state);
+                return self.turn();
+            }
             (wanted, state.file.take())
         };
         let came = match wanted {
@@ -110,7 +130,7 @@ impl Source {
                 Some(file) => read(file, offset, length),
                 None => Err(Error::Broken),
             },
-            Wanted::Nothing | Wanted::Close => return,
+            Wanted::Nothing | Wanted::Turn | Wanted::Close => return,
         };
         {
             let mut state = self.state.lock();
@@ -123,6 +143,18 @@ impl Source {
             state.came = Some(came);
         }
         self.event.happened();
+    }
+
+    /// Lets the programs have a turn, on the thread for that: it comes behind those that can run.
+    fn turn(&self) {
+        sys::thread_yield();
+        // Given up meanwhile, a file is the affair of the thread that read it.
+        let mut state = self.state.lock();
+        if !matches!(state.wanted, Wanted::Close) {
+            state.came = Some(Ok(Vec::new()));
+            drop(state);
+            self.event.happened();
+        }
     }
 }
 
@@ -162,7 +194,7 @@ impl Reading {
             }),
         };
         reading
-            .ask(Wanted::Open(path.to_string()), is_wanted)
+            .ask(reading.reader, Wanted::Open(path.to_string()), is_wanted)
             .await?;
         Ok(reading)
     }
@@ -181,16 +213,26 @@ impl Reading {
         length: usize,
         is_wanted: &impl Fn() -> Result<(), Error>,
     ) -> Result<Vec<u8>, Error> {
-        self.ask(Wanted::Bytes(offset, length), is_wanted).await
+        self.ask(self.reader, Wanted::Bytes(offset, length), is_wanted)
+            .await
+    }
+
+    /// Waits until each program that can run has had a slice, and those before it in the order of turns their turns.
+    pub(crate) async fn turn(
+        &self,
+        is_wanted: &impl Fn() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.ask(&TURNS, Wanted::Turn, is_wanted).await.map(|_| ())
     }
 
     async fn ask(
         &self,
+        of: &'static Reader,
         wanted: Wanted,
         is_wanted: &impl Fn() -> Result<(), Error>,
     ) -> Result<Vec<u8>, Error> {
         self.source.state.lock().wanted = wanted;
-        self.reader.ask(&self.source)?;
+        of.ask(&self.source)?;
         let came = || match is_wanted() {
             Ok(()) => self.source.state.lock().came.take(),
             Err(error) => Some(Err(error)),
@@ -202,11 +244,10 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         let source = &self.source;
-        self.reader
-            .work
-            .lock()
-            .asked
-            .retain(|asked| !Arc::ptr_eq(asked, source));
+        for reader in [self.reader, &TURNS] {
+            let mut work = reader.work.lock();
+            work.asked.retain(|asked| !Arc::ptr_eq(asked, source));
+        }
         let open = {
             let mut state = source.state.lock();
             state.wanted = Wanted::Close;

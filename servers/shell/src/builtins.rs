@@ -2,29 +2,39 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
 use fermata_shell::list;
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
-use fermata_shell::ways;
+use fermata_shell::ways::{self, PIPE};
 use proto::Error;
-use rt::checkpoint::MAX_PROCESSES;
+use rt::checkpoint::{plain, GiveUp, How, Sentence, MAX_PROCESSES};
+use rt::console::Event;
 use rt::fs::{self, mode, File, Flags};
 use rt::obj::RefAt;
 use rt::process::Process;
-use services::process::{Info, Pid, Stdio};
+use rt::sync::Mutex;
+use rt::sys;
+use services::process::{Info, Pid, Status, Stdio};
 
 use crate::posix;
 use crate::programs::Wait;
+use crate::progress;
 use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
+
+/// More stops of a process than its manager counts.
+const MAX_STOPS: u32 = 80;
 
 /// Builtins write here; it goes to the console, or where they are redirected, when they are done.
 pub(crate) struct Output {
     pub(crate) text: String,
     /// What they give beside text: a file, whose bytes follow it, and which then goes.
     pub(crate) file: Option<String>,
+    /// Whether that is what they are asked for: without it there is nothing to go on with.
+    pub(crate) is_passed: bool,
     /// Whether people read it.
     is_console: bool,
 }
@@ -34,6 +44,7 @@ impl Output {
         Output {
             text: String::new(),
             file: None,
+            is_passed: false,
             is_console,
         }
     }
@@ -386,8 +397,9 @@ fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
         return Err(format!("{word}: no such job").into());
     };
     let (manager, pid) = (job.manager, job.pid);
-    // What it has started may run on, and is ended by it.
-    if job.has_ended() && process_of(manager, pid).is_ok_and(|process| process.kill().is_ok()) {
+    // What it has started may run on, and is ended by it. A later job may have had its number.
+    let is_its = job.has_ended() && shell.jobs.is_last_of_process(number);
+    if is_its && shell.managers.kill_left(manager, pid) {
         shell.jobs.know(number);
         return Ok(());
     }
@@ -488,11 +500,19 @@ fn resume(shell: &mut Shell, number: u32) -> Result<(), Failure> {
         return Ok(());
     };
     let (manager, pid) = (job.manager, job.pid);
-    let resumed = shell
-        .managers
-        .process(manager, pid)
-        .and_then(Process::resume);
-    resumed.map_err(|error| Failure::from(format!("%{number}: {}", error.text())))?;
+    let resume = || -> Result<(), Error> {
+        let process = shell.managers.process(manager, pid)?;
+        // It may have been stopped several times, by Ctrl-Z, by `--stop`, by a signal, and each is undone by itself.
+        // There are no more of them than this, and who stops itself again is left alone in the end.
+        for _ in 0..MAX_STOPS {
+            process.resume()?;
+            if process.status()? != Status::Stopped {
+                break;
+            }
+        }
+        Ok(())
+    };
+    resume().map_err(|error| Failure::from(format!("%{number}: {}", error.text())))?;
     shell.jobs.set_state(number, State::Running);
     Ok(())
 }
@@ -505,14 +525,71 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
     }
 }
 
+/// Does something that may take long, of which people are told how far it is.
+fn told<T>(output: &Output, what: &'static str, ask: impl FnOnce() -> T) -> T {
+    match output.is_console {
+        true => progress::told(what, ask),
+        false => ask(),
+    }
+}
+
+impl Shell {
+    /// Asks the checkpointer, of which people are told how far it is. A thread of its own waits for the answer, so that
+    /// Ctrl-C gives it up: then nothing was saved or restored, unless it is done already. In that case the answer is
+    /// taken, and what was typed is left for who looks when the command has ended.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        output: &Output,
+        what: &'static str,
+        ask: impl FnOnce(&GiveUp) -> Result<T, Sentence> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let waker = self.managers.waker();
+        let waker = waker.map_err(|error| error.text().to_string())?;
+        let given = Arc::new(GiveUp::default());
+        let came = Arc::new(Mutex::new(None));
+        let (theirs, put) = (Arc::clone(&given), Arc::clone(&came));
+        let asking = rt::thread::spawn(move || {
+            let answer = ask(&theirs);
+            *put.lock() = Some(answer);
+            let _ = waker.interrupt();
+        });
+        asking.map_err(|code| format!("no thread for it: {}", rt::error_of(code).text()))?;
+        let mut is_given_up = false;
+        let answer = told(output, what, || loop {
+            if let Some(answer) = came.lock().take() {
+                break answer;
+            }
+            match self.console.take_event() {
+                Ok(Event::Interrupt) => {
+                    is_given_up = true;
+                    given.give_up();
+                }
+                // It cannot be stopped, and it is not meant for the next program.
+                Ok(Event::Suspend) => {}
+                _ => {
+                    sys::thread_wait_interrupt();
+                }
+            }
+        });
+        self.interrupted |= is_given_up;
+        answer.map_err(|sentence| match is_given_up {
+            true => Failure::new(INTERRUPTED, "given up".to_string()),
+            false => Failure::from(plain(&sentence)),
+        })
+    }
+}
+
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    // Also of one that names no process nothing is passed on.
+    output.is_passed = arguments.last().is_some_and(|word| word == PIPE);
     let ways = ways::read(arguments);
-    let parent = ways.parent.map(|image| absolute_path(&shell.cwd, image));
-    let how = ways.how(parent.as_deref());
-    let verbose = ways.verbose;
     let Some((file, words)) = ways.file_and_words() else {
         return Err(wrong());
     };
+    ways.refuse(output.is_console)
+        .map_err(ToString::to_string)?;
+    let parent = ways.parent.map(|image| absolute_path(&shell.cwd, image));
+    let (how, verbose) = (ways.how(None), ways.verbose);
     if words.len() > MAX_PROCESSES {
         return Err(format!("at most {MAX_PROCESSES} jobs can be saved together").into());
     }
@@ -542,21 +619,19 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         named.push(one);
     }
     let mut path = absolute_path(&shell.cwd, file);
-    if file == "-" {
-        if output.is_console {
-            let why = "an image is nothing to read: give it a file, or a pipe to go on";
-            return Err(why.to_string().into());
-        }
-        if how.parent.is_some() {
-            // It could replace the one that it needs, and who reads it would look for that one beside it.
-            let why = "an image that is based on another one lies beside it: give it a file";
-            return Err(why.to_string().into());
-        }
+    if file == PIPE {
         path = posix::own_file("image").map_err(|error| error.text().to_string())?;
     }
-    let saved = rt::checkpoint::save_with(&ports, &path, how)?;
-    if file == "-" {
-        output.file = Some(path);
+    let own_path = path.clone();
+    let save = move |given: &GiveUp| {
+        let parent = parent.as_deref();
+        rt::checkpoint::save_until(&ports, &path, How { parent, ..how }, given)
+    };
+    let saved = shell.ask(output, "checkpoint", save)?;
+    // They have been named until now.
+    drop(others);
+    if file == PIPE {
+        output.file = Some(own_path);
         return Ok(0);
     }
     if verbose && !how.stop {
@@ -567,7 +642,7 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
     }
     if verbose {
         for doing in saved.doing {
-            let _ = writeln!(output, "  {doing}");
+            let _ = writeln!(output, "  {}", plain(&doing));
         }
     }
     Ok(0)
@@ -581,21 +656,18 @@ fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Resu
         _ => return Err(wrong()),
     };
     let path = absolute_path(&shell.cwd, file);
-    let restored = match lazy {
-        true => {
-            let lazily = rt::checkpoint::restore_lazily(&path)?;
-            if !lazily.at_once.is_empty() {
-                let _ = writeln!(output, "{file}: {}", lazily.at_once);
-            }
-            lazily.processes
-        }
-        false => rt::checkpoint::restore(&path)?,
-    };
+    let restore = move |given: &GiveUp| rt::checkpoint::restore_until(&path, lazy, given);
+    let made = shell.ask(output, "restore", restore)?;
+    for sentence in made.sentences() {
+        let _ = writeln!(output, "{file}: {}", plain(sentence));
+    }
     shell.look_at_jobs();
-    for (manager, name, process) in restored {
+    for (manager, name, process) in made.processes {
         let pid = process.pid();
+        // The image says how it is called.
+        let name = plain(&name);
         let Some(manager) = Manager::from_name(&manager) else {
-            return Err(format!("{name}: there is no manager '{manager}'").into());
+            return Err(format!("{name}: there is no manager '{}'", plain(&manager)).into());
         };
         shell.managers.hold(manager, process);
         let state = shell.managers.state(manager, pid).unwrap_or(State::Running);

@@ -90,6 +90,8 @@ pub struct Job {
     known: bool,
     /// When it was last in the foreground or started, for `fg` without a job.
     recent: u64,
+    /// When it was added.
+    added: u64,
 }
 
 impl Job {
@@ -126,6 +128,7 @@ impl Jobs {
             state,
             known: false,
             recent: self.clock,
+            added: self.clock,
         };
         self.table.insert(number, job);
         number
@@ -189,6 +192,18 @@ impl Jobs {
             .iter()
             .find(|(_, job)| is(job))
             .map(|(number, _)| *number)
+    }
+
+    /// Whether no job that was added later is, or was, the process with the number of this one: numbers of processes that
+    /// have ended are given to others.
+    #[must_use]
+    pub fn is_last_of_process(&self, number: u32) -> bool {
+        let Some(job) = self.table.get(&number) else {
+            return false;
+        };
+        let of_it = |other: &&Job| (other.manager, other.pid) == (job.manager, job.pid);
+        let mut others = self.table.values().filter(of_it);
+        others.all(|other| other.added <= job.added)
     }
 
     /// The job that was started or in the foreground last.
@@ -278,6 +293,21 @@ mod tests {
         assert_eq!(jobs.iter().count(), 2);
         jobs.know(1);
         assert_eq!(jobs.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_number_of_a_process_is_the_last_jobs_that_had_it() {
+        let mut jobs = Jobs::new();
+        add(&mut jobs, 10);
+        assert!(jobs.is_last_of_process(1));
+        jobs.set_state(1, State::Ended(0));
+        assert!(jobs.is_last_of_process(1), "what it has started may run on");
+        add(&mut jobs, 10);
+        assert!(!jobs.is_last_of_process(1), "its number is another's now");
+        assert!(jobs.is_last_of_process(2));
+        jobs.touch(1);
+        assert!(!jobs.is_last_of_process(1));
+        assert!(!jobs.is_last_of_process(3));
     }
 
     #[test]

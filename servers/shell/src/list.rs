@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use services::checkpoint::plain;
 use services::process::Info;
 
 use crate::jobs::{Manager, State};
@@ -19,7 +20,7 @@ pub fn process(manager: Manager, info: &Info) -> String {
         State::from_status(info.status).text(),
         info.resident / 1024,
         info.objects,
-        info.name
+        plain(&info.name)
     )
 }
 

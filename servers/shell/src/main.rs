@@ -17,6 +17,7 @@ extern crate alloc;
 mod builtins;
 mod posix;
 mod programs;
+mod progress;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -99,6 +100,8 @@ struct Shell {
     console: ConsoleControlClient,
     /// Exit status of the last command.
     status: u8,
+    /// Whether Ctrl-C was typed for the command that has just ended, and was not told to a program.
+    interrupted: bool,
     /// Set when the shell is to end, with this status.
     exit: Option<u8>,
 }
@@ -124,6 +127,7 @@ impl Shell {
             posix: None,
             console,
             status: 0,
+            interrupted: false,
             exit: None,
         })
     }
@@ -147,12 +151,23 @@ impl Shell {
                 _ => {}
             }
             self.status = self.item(&item);
+            if self.was_interrupted() {
+                self.status = INTERRUPTED;
+            }
             // Ctrl-C ends the whole line.
             if self.exit.is_some() || self.status == INTERRUPTED {
                 break;
             }
         }
         true
+    }
+
+    /// Whether Ctrl-C was typed for what has just ended. What was typed for it is not told to what comes next.
+    fn was_interrupted(&mut self) -> bool {
+        while let Ok(event @ (Event::Interrupt | Event::Suspend)) = self.console.take_event() {
+            self.interrupted |= event == Event::Interrupt;
+        }
+        core::mem::take(&mut self.interrupted)
     }
 
     fn item(&mut self, item: &Item) -> u8 {
@@ -279,7 +294,7 @@ impl Shell {
             self.report();
             let _ = self.console.set_mode(Mode::Raw);
             // Events for a command that has just ended are dropped.
-            while let Ok(Event::Interrupt | Event::Suspend) = self.console.take_event() {}
+            self.was_interrupted();
             let mut text = String::new();
             loop {
                 let prompt = match text.is_empty() {

@@ -145,6 +145,14 @@ impl Shell {
         };
         let mut output = builtins::Output::new(false);
         let result = self.builtin_into(builtin, command, &mut output);
+        if output.is_passed && (self.interrupted || !matches!(result, Ok(0))) {
+            // The rest would read nothing, and could take that for all of it: who ends a program when it has been moved
+            // would lose it.
+            if let Some(file) = output.file {
+                let _ = fs::unlink(&file);
+            }
+            return result;
+        }
         // What it could not do it says, and the rest gets what there is.
         self.told(result);
         if let Some(file) = output.file {

@@ -74,6 +74,8 @@ pub(crate) struct Managers {
     /// The processes that the shell has started or restored, with their control ports, until the shell has noted their
     /// ends.
     processes: BTreeMap<(Manager, Pid), Process>,
+    /// Those that have ended and whose trees run on: until these have ended, too, they have their numbers.
+    ended: BTreeMap<(Manager, Pid), Process>,
     /// The shell's thread.
     thread: Ref,
 }
@@ -83,6 +85,7 @@ impl Managers {
         Managers {
             clients: BTreeMap::new(),
             processes: BTreeMap::new(),
+            ended: BTreeMap::new(),
             thread,
         }
     }
@@ -107,14 +110,20 @@ impl Managers {
     /// Takes hold of a process.
     pub(crate) fn hold(&mut self, manager: Manager, process: Process) -> Pid {
         let pid = process.pid();
+        self.ended.retain(|_, process| process.status().is_ok());
         self.processes.insert((manager, pid), process);
         pid
+    }
+
+    /// What interrupts the shell's thread.
+    pub(crate) fn waker(&self) -> Result<Ref, Error> {
+        self.thread.copy().map_err(rt::error_of)
     }
 
     /// Interrupts the shell's thread when a process no longer runs, from a thread that waits for that.
     fn watch(&self, manager: Manager, pid: Pid) -> Result<(), Error> {
         let mut session = self.process(manager, pid)?.open()?;
-        let shell = self.thread.copy().map_err(rt::error_of)?;
+        let shell = self.waker()?;
         let wait = move || {
             let _ = session.changed(Status::Running);
             let _ = shell.interrupt();
@@ -151,7 +160,18 @@ impl Managers {
     /// Lets the manager forget a process that has ended: its status.
     pub(crate) fn reap(&mut self, manager: Manager, pid: Pid) -> Option<State> {
         let process = self.processes.remove(&(manager, pid))?;
-        process.reap().ok().map(State::from_status)
+        let state = process.reap().ok().map(State::from_status);
+        // Its control port lives as long as what it has started, and means that and nothing else, as its number does not.
+        if process.status().is_ok() {
+            self.ended.insert((manager, pid), process);
+        }
+        state
+    }
+
+    /// Ends what a process that has ended had started: whether there was any.
+    pub(crate) fn kill_left(&mut self, manager: Manager, pid: Pid) -> bool {
+        let process = self.ended.remove(&(manager, pid));
+        process.is_some_and(|process| process.kill().is_ok())
     }
 }
 

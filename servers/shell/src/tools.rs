@@ -8,18 +8,22 @@
 
 extern crate alloc;
 
+mod progress;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_shell::jobs::Manager;
+use fermata_shell::list;
 use fermata_shell::text::{
     absolute_path, base_name, date, duration, echo, join, mode_text, options,
 };
-use fermata_shell::{list, ways};
+use fermata_shell::ways::{self, PIPE};
 use proto::Error;
-use rt::checkpoint::Lazily;
+use rt::checkpoint::plain;
 use rt::fs::{self, mode, Attr, File, Flags};
+use rt::obj::Port;
 use rt::process::Process;
 use rt::{io, print, println};
 
@@ -197,6 +201,12 @@ fn checkpoint(arguments: &[String]) -> Done {
         usage(&format!("checkpoint [-v] {ways} [KIND:]NUMBER... FILE|-"))
     };
     let ways = ways::read(arguments);
+    let refused = |why: String| {
+        say("checkpoint", &plain(&why));
+        Failure::Status(1)
+    };
+    let refuse = ways.refuse(io::is_console(1));
+    refuse.map_err(|why| refused(why.to_string()))?;
     let parent = ways.parent.map(place);
     let Some((file, words)) = ways.file_and_words() else {
         return Err(wrong());
@@ -207,37 +217,73 @@ fn checkpoint(arguments: &[String]) -> Done {
     }
     let ports: Vec<_> = processes.iter().map(|process| **process.port()).collect();
     let how = ways.how(parent.as_deref());
-    let refused = |why: String| {
-        say("checkpoint", &why);
-        Failure::Status(1)
-    };
-    if file == "-" {
-        let passing = Passing::new();
-        rt::checkpoint::save_with(&ports, &passing.0, how).map_err(refused)?;
-        let mut reader = Reader::open(&passing.0).map_err(about("the image"))?;
+    if file == PIPE {
+        let passing = Passing::new().map_err(about(PASSING))?;
+        rt::checkpoint::save_with(&ports, &passing.path, how).map_err(refused)?;
+        let mut reader = Reader::open(&passing.path).map_err(about("the image"))?;
+        // Whoever ends this program while it pours: nothing is left.
+        drop(passing);
         return pour(|block| reader.read(block)).map_err(about("output"));
     }
-    let saved = rt::checkpoint::save_with(&ports, &place(file), how).map_err(refused)?;
+    let save = || rt::checkpoint::save_with(&ports, &place(file), how);
+    let saved = told("checkpoint", save).map_err(refused)?;
     if ways.verbose {
         println!("{file}: {} bytes", saved.bytes);
-        saved.doing.iter().for_each(|doing| println!("  {doing}"));
+        saved
+            .doing
+            .iter()
+            .for_each(|doing| println!("  {}", plain(doing)));
     }
     Ok(())
 }
 
-/// A file through which an image goes from or to a stream, until this is dropped.
-struct Passing(String);
+/// Does something that may take long. If all that is said goes to the console people are told how far it is.
+fn told<T>(what: &'static str, ask: impl FnOnce() -> T) -> T {
+    match io::is_console(1) && io::is_console(2) {
+        true => progress::told(what, ask),
+        false => ask(),
+    }
+}
+
+/// Where images are on their way from or to streams.
+const PASSING: &str = "/run/passing";
+
+/// A file through which an image goes from or to a stream, until this is dropped. If the program is ended before, the
+/// next one that makes such a file removes it.
+struct Passing {
+    path: String,
+    /// It is known by a name as long as the program lives.
+    _mark: Port,
+}
 
 impl Passing {
-    fn new() -> Self {
+    fn new() -> Result<Self, Error> {
+        match fs::mkdir(PASSING, 0o755) {
+            Ok(()) | Err(Error::Exists) => {}
+            Err(error) => return Err(error),
+        }
+        for entry in entries(PASSING)? {
+            if rt::names::lookup(&mark(&entry.name)).err() == Some(Error::NotFound) {
+                let _ = fs::unlink(&join(PASSING, &entry.name));
+            }
+        }
         // Nobody else makes one in the same nanosecond: it takes longer than that.
-        Passing(format!("/tmp/image.{}", rt::time::now()))
+        let path = join(PASSING, &rt::time::now().to_string());
+        let port = Port::new().map_err(rt::error_of)?;
+        rt::names::register(&mark(base_name(&path)), &port)?;
+        Ok(Passing { path, _mark: port })
     }
+}
+
+/// The name by which the program is known whose file this is. The checkpointer writes it under a longer name first.
+fn mark(file: &str) -> String {
+    let number = file.split('.').next().unwrap_or_default();
+    format!("passing-{number}")
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        let _ = rt::fs::unlink(&self.0);
+        let _ = fs::unlink(&self.path);
     }
 }
 
@@ -250,48 +296,45 @@ fn restore(arguments: &[String]) -> Done {
     };
     let mut path = place(file);
     let mut passing = None;
-    if file == "-" {
-        let passed = passing.insert(Passing::new());
+    if file == PIPE {
+        let passed = passing.insert(Passing::new().map_err(about(PASSING))?);
         let flags = Flags {
             create: true,
             exclusive: true,
             ..Flags::default()
         };
-        let image = File::open(&passed.0, flags, 0o600).map_err(about(&passed.0))?;
+        let image = File::open(&passed.path, flags, 0o600).map_err(about(&passed.path))?;
         let mut length = 0;
         io::carry(
             |block| io::read(block).map_err(about("input")),
             |block| {
                 let at = length;
                 length += block.len() as u64;
-                image.write_all(at, block).map_err(about(&passed.0))
+                image.write_all(at, block).map_err(about(&passed.path))
             },
         )?;
-        path.clone_from(&passed.0);
+        path.clone_from(&passed.path);
     }
     // The checkpointer has the file open for as long as it needs it.
-    let restored = match lazy {
+    let restored = told("restore", || match lazy {
         true => rt::checkpoint::restore_lazily(&path),
-        false => rt::checkpoint::restore(&path).map(|processes| Lazily {
-            processes,
-            at_once: String::new(),
-        }),
-    };
+        false => rt::checkpoint::restore_and_tell(&path),
+    });
     drop(passing);
     let restored = restored.map_err(|why| {
         // Nobody knows the other name.
         let why = match file.as_str() {
-            "-" => why.replace(&path, "-"),
+            PIPE => why.replace(&path, PIPE),
             _ => why,
         };
-        say("restore", &why);
+        say("restore", &plain(&why));
         Failure::Status(1)
     })?;
-    if !restored.at_once.is_empty() {
-        say("restore", &restored.at_once);
+    for sentence in restored.sentences() {
+        say("restore", &plain(sentence));
     }
     for (manager, name, process) in restored.processes {
-        println!("{manager}:{}  {name}", process.pid());
+        println!("{manager}:{}  {}", process.pid(), plain(&name));
     }
     Ok(())
 }

@@ -3,6 +3,9 @@
 use alloc::string::String;
 use rt::checkpoint::How;
 
+/// The file that stands for a pipe, or for what an output is redirected to.
+pub const PIPE: &str = "-";
+
 /// What stands before the processes and the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ways<'a> {
@@ -33,6 +36,25 @@ impl<'a> Ways<'a> {
             cut: self.cut,
             compress: self.compress,
         }
+    }
+
+    /// Why an image cannot go where the file says, if the output is the console or not.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn refuse(&self, is_console: bool) -> Result<(), &'static str> {
+        match self.file_and_words() {
+            Some((file, _)) if file == PIPE => {}
+            _ => return Ok(()),
+        }
+        if is_console {
+            return Err("an image is nothing to read: give it a file, or a pipe to go on");
+        }
+        if self.parent.is_some() {
+            // It could replace the one that it needs, and who reads it would look for that one beside it.
+            return Err("an image that is based on another one lies beside it: give it a file");
+        }
+        Ok(())
     }
 
     /// The file, and what is saved in it, if both are there.
@@ -97,5 +119,22 @@ mod tests {
         assert_eq!(ways.file_and_words(), Some((&all[5], &all[4..5])));
         let none = words("--parent");
         assert_eq!(read(&none).rest, &none[..]);
+    }
+
+    #[test]
+    fn an_image_that_needs_another_goes_into_no_pipe() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(String::from).collect() };
+        let refused = |text: &str, is_console| read(&words(text)).refuse(is_console).is_err();
+        assert!(refused("7 -", true), "nobody reads an image");
+        assert!(!refused("7 -", false));
+        assert!(
+            refused("--parent a 7 -", false),
+            "its parent does not go with it"
+        );
+        for is_console in [false, true] {
+            assert!(!refused("--parent a 7 b", is_console));
+            assert!(!refused("- b", is_console), "what is saved is not the file");
+            assert!(!refused("-", is_console));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A process that is being debugged: what every manager keeps for that, and puts back.
 use crate::held::{self, Known, Managed};
 use crate::live::Process;
+use crate::watch::Watch;
 use abi::state::ThreadState;
 use abi::{Exception, PAGE_SIZE};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -13,6 +14,7 @@ use interface::server::Event;
 use interface::wire::Plain;
 use proto::layout::MEMORY_SIZE;
 use proto::Error;
+use rt::error_of;
 use rt::obj::{Ref, ThreadAt};
 use services::process::{Debug, Pid, Spotted, Status, MAX_BREAKPOINTS};
 
@@ -182,6 +184,12 @@ impl Taken {
         self.count += 1;
     }
 
+    /// One more of which nothing can be passed on.
+    pub fn add_past(&mut self, one: Exceptional) {
+        self.untold.push_back(one);
+        self.count += 1;
+    }
+
     /// The next that nobody was told of.
     ///
     /// # Errors
@@ -256,6 +264,21 @@ pub fn let_guarded_go_on(thread: ThreadAt) {
     }
 }
 
+/// Puts the single step into the flags of a stopped thread, or takes it out.
+///
+/// # Errors
+/// Those of the kernel's calls.
+pub fn set_step(thread: ThreadAt, steps: bool) -> Result<(), Error> {
+    let set = thread.change(|state| {
+        let flags = &mut state.registers.rflags;
+        match steps {
+            true => *flags |= SINGLE_STEP,
+            false => *flags &= !SINGLE_STEP,
+        }
+    });
+    set.map_err(error_of)
+}
+
 /// Takes the single step out of the flags of a stopped thread: whether it was there.
 pub fn clear_step(thread: ThreadAt) -> bool {
     let steps = thread
@@ -282,6 +305,9 @@ pub trait Manager: held::Manager {
     fn pass(&mut self, pid: Pid, spot: u64) -> Result<(), Error>;
     fn breakpoint(&mut self, pid: Pid, offset: u64, set: bool) -> Result<(), Error>;
     fn make_present(&mut self, pid: Pid, offset: u64, size: u64) -> Result<(), Error>;
+    fn watch(&mut self, pid: Pid, watch: Watch, set: bool) -> Result<(), Error>;
+    fn give(&mut self, pid: Pid, address: u64, given: bool) -> Result<(), Error>;
+    fn step(&mut self, pid: Pid, spot: u64, steps: bool) -> Result<(), Error>;
 }
 
 /// How a process has ended, once it has. Its debugger has this also when it has been reaped and forgotten.
@@ -420,6 +446,19 @@ where
 
     fn make_present(&self, offset: u64, size: u64) -> Result<(), Error> {
         self.with(|manager, pid| manager.make_present(pid, offset, size))
+    }
+
+    fn watch(&self, address: u64, size: u64, access: u64, set: bool) -> Result<(), Error> {
+        let watch = Watch::new(address, size, access)?;
+        self.with(|manager, pid| manager.watch(pid, watch, set))
+    }
+
+    fn give(&self, address: u64, given: bool) -> Result<(), Error> {
+        self.with(|manager, pid| manager.give(pid, address, given))
+    }
+
+    fn step(&self, spot: u64, steps: bool) -> Result<(), Error> {
+        self.with(|manager, pid| manager.step(pid, spot, steps))
     }
 
     fn leave(&self) -> Result<(), Error> {

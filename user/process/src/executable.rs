@@ -11,7 +11,7 @@ use elf::note::{Note, NoteIterator};
 use elf::segment::SegmentTable;
 use services::process::NATIVE_NOTE;
 
-pub use elf::abi::{PF_R, PF_W, PF_X, PT_INTERP, PT_NOTE, PT_TLS};
+pub use elf::abi::{PF_R, PF_W, PF_X, PT_GNU_STACK, PT_INTERP, PT_NOTE, PT_TLS};
 pub use elf::segment::ProgramHeader;
 
 /// Bytes of the file header.

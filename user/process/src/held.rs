@@ -1,12 +1,13 @@
 //! A session at the control port of a process: the same for every manager of processes.
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::ops::Deref;
 use interface::server::Event;
 use proto::Error;
 use rt::obj::Ref;
-use services::process::{encoded, keep, Info, Pid, Process, Status};
+use services::process::{encoded, keep, Info, Named, Pid, Process, Status, MAX_WHY};
 
 /// A process by its number, and a number that no other process of its manager ever has: the former are used again.
 pub type Known = (Pid, u64);
@@ -44,6 +45,10 @@ pub trait Manager {
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
     /// Name and regions of a further memory of a frozen process; of one that others share one region.
     fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error>;
+    /// The files of a frozen process, from the one with this number on, as many as there is room for.
+    fn files(&mut self, _pid: Pid, _from: u32, room: usize) -> Result<Vec<u8>, Error> {
+        Ok(Named::to_bytes(&[], room))
+    }
     /// A copy of a memory of a frozen process: references.
     fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error>;
     /// Undoes one `freeze`.
@@ -76,6 +81,10 @@ pub trait Manager {
     fn rebuilt(&mut self, _pid: Pid) -> Result<(), Error> {
         Err(Error::Invalid)
     }
+    /// Takes the sentence about what was refused last, if there is one.
+    fn why(&mut self) -> String {
+        String::new()
+    }
 }
 
 /// How the sessions of a manager reach it.
@@ -103,6 +112,8 @@ pub struct Held<M: Managed, E: Deref<Target = Event> + 'static> {
     event: E,
     /// Whether this session has frozen it.
     has_frozen: Cell<bool>,
+    /// Why the last request was refused that is told in a sentence.
+    why: RefCell<String>,
 }
 
 impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
@@ -113,6 +124,7 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
             known,
             event,
             has_frozen: Cell::new(false),
+            why: RefCell::new(String::new()),
         }
     }
 
@@ -127,6 +139,26 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
         })
     }
 
+    /// As [`Held::with`]: what is said of a refusal is kept.
+    fn told<R>(
+        &self,
+        f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.with(|manager, pid| {
+            // What nobody has asked for is about something else.
+            drop(manager.why());
+            let done = f(manager, pid);
+            let mut why = manager.why();
+            why.truncate(why.floor_char_boundary(MAX_WHY));
+            match done {
+                Err(Error::WouldBlock) => {}
+                Err(_) => *self.why.borrow_mut() = why,
+                Ok(_) => *self.why.borrow_mut() = String::new(),
+            }
+            done
+        })
+    }
+
     /// What comes of something that may take time: it is begun, and looked for `again` whenever the process's event has happened.
     async fn outcome<T>(
         &self,
@@ -137,14 +169,14 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
             Err(Error::WouldBlock) => None,
             result => Some(result),
         };
-        if let Some(result) = taken(self.with(begin)) {
+        if let Some(result) = taken(self.told(begin)) {
             return result;
         }
         let mut waiting = Waiting {
             held: self,
             is_over: false,
         };
-        let result = self.event.until(|| taken(self.with(&again))).await;
+        let result = self.event.until(|| taken(self.told(&again))).await;
         waiting.is_over = true;
         result
     }
@@ -255,6 +287,13 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         Ok((name, refs))
     }
 
+    fn files(&self, from: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        if !self.has_frozen.get() {
+            return Err(Error::Invalid);
+        }
+        self.with(|manager, pid| manager.files(pid, from, room))
+    }
+
     fn copy(&self, number: u32) -> Result<Vec<Ref>, Error> {
         if !self.has_frozen.get() {
             return Err(Error::Invalid);
@@ -264,7 +303,7 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
 
     fn thaw(&self) -> Result<(), Error> {
         let has_frozen = self.has_frozen.get();
-        self.with(|manager, pid| match has_frozen {
+        self.told(|manager, pid| match has_frozen {
             false => manager.let_go(pid),
             true => manager.thaw(pid),
         })?;
@@ -273,7 +312,7 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
     }
 
     fn adopt_member(&self, shared: bool) -> Result<(u32, Vec<Ref>), Error> {
-        self.with(|manager, pid| manager.adopt_member(pid, shared))
+        self.told(|manager, pid| manager.adopt_member(pid, shared))
     }
 
     fn populate(&self, member: u32, control: bool, offset: u64, size: u64) -> Result<(), Error> {
@@ -295,5 +334,10 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
             manager.rebuild(pid, offset, length, clock_offset, &piece)
         };
         self.outcome(begin, Manager::rebuilt).await
+    }
+
+    fn why(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let why = self.why.borrow();
+        Ok(why.as_bytes()[..why.floor_char_boundary(room)].to_vec())
     }
 }

@@ -12,9 +12,10 @@
 //! * [`debug`]: a session of a debugger, and what the manager keeps for it.
 //! * [`held`]: a session at the control port of a process.
 //! * [`native`]: what a native program finds at its start.
+//! * [`watch`]: memory that a debugger watches.
 //! * [`words`]: what a thread is doing, in words.
 //!
-//! The pure parts (`account`, `debug`, `executable`, `image`, `words`) have host tests beside them.
+//! The pure parts (`account`, `debug`, `executable`, `image`, `watch`, `words`) have host tests beside them.
 #![no_std]
 
 extern crate alloc;
@@ -27,6 +28,7 @@ pub mod held;
 pub mod image;
 mod live;
 pub mod native;
+pub mod watch;
 pub mod words;
 
 pub use live::{Common, Copies, Found, Process, Template, Walk, MOST_COUNTED, MOST_TOLD};

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::iter;
+use core::ops::Range;
 use proto::layout::{
     CHUNK, CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS,
     MEMORY_SIZE,
@@ -36,8 +37,9 @@ const MOST_STEPS: u32 = 32;
 /// Slots for mappings in a control segment.
 const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;
 
-/// Most mappings that a process may have: each costs kernel memory.
-const MAX_MAPPINGS: usize = 16 * 1024;
+/// Most mappings that a process may have: each costs kernel memory. The slots behind theirs are those of pieces
+/// ([`crate::watch`]).
+pub(crate) const MAX_MAPPINGS: usize = 16 * 1024;
 
 /// A process: two segments, mapped here, and the objects in them. Its memory goes with this; [`Process::destroy`] ends it
 /// in good order.
@@ -459,10 +461,10 @@ impl Process {
         })
     }
 
-    /// Puts the process, which has no mapping and has never run, at the first free place among collocated ones: it runs in
-    /// ring 1, and its memory begins at the place's first address. That takes the device authority.
-    pub fn collocate(&mut self, authority: &RefAt) -> Result<(), Error> {
-        for place in 0..abi::collocated::COUNT {
+    /// Puts the process, which has no mapping and has never run, at the first free one of these places for collocated ones: it
+    /// runs in ring 1, and its memory begins at the place's first address. That takes the device authority.
+    pub fn collocate(&mut self, authority: &RefAt, places: Range<u64>) -> Result<(), Error> {
+        for place in places {
             match rt::sys::device_collocate(authority.handle(), self.space_ref.handle(), place) {
                 Code::Ok => {
                     self.base = abi::collocated::range(place).0;
@@ -508,6 +510,24 @@ impl Process {
     #[must_use]
     pub fn mapping(&self, slot: u64) -> MappingAt {
         MappingAt(self.control_window.address() + CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE)
+    }
+
+    /// The offset in the control segment of the mapping that shows this page, if a manager has made one. One that is
+    /// cut ([`crate::watch`]) shows less than it is for.
+    #[must_use]
+    pub fn mapping_of(&self, page: u64) -> Option<u64> {
+        let limit = CONTROL_MAPPINGS + MAX_MAPPINGS as u64 * abi::OBJECT_SIZE;
+        let mut offset = CONTROL_MAPPINGS;
+        let kinds = 1 << Type::Mapping as u64;
+        while let Ok((found, _)) = self.control.region.search(offset, limit, kinds) {
+            let mapping = MappingAt(self.control_window.address() + found);
+            let shows = |state: MappingState| page.wrapping_sub(state.start) < state.size;
+            if mapping.get_state(0, 0).is_ok_and(shows) {
+                return Some(found);
+            }
+            offset = found + abi::OBJECT_SIZE;
+        }
+        None
     }
 
     /// Learns from the control segment which objects there are. To be called after objects have

@@ -52,6 +52,8 @@ pub struct Restored {
     pub names: Vec<String>,
     /// What of it has all of its memory already, though it was to be read when it is needed, and why; else empty.
     pub at_once: Sentence,
+    /// Files that it names and that are not what they were when it was saved, a sentence for each of the first few.
+    pub differs: Vec<Sentence>,
 }
 
 /// What everybody can ask. What comes back in bytes is a `Result<_, Sentence>`, encoded. Both answer `Invalid` if there
@@ -77,6 +79,24 @@ pub trait Checkpoint {
     /// ended. If it is `lazy` they run before all of their memory has been read: that comes when they touch it, or
     /// later, and if it cannot be read they are ended. Errors: as of `save`. Must not be repeated.
     async fn restore(&self, lazy: bool, path: &str) -> Result<(Bytes, Refs), Error>;
+    /// How far the request is that is being done for the client's job, by whichever session it was made: bytes of pages
+    /// that have been written or read, and how many there are, which is 0 while that is not known. Both are 0 if none is
+    /// being done. Errors: none of its own. May be repeated.
+    fn progress(&self) -> Result<(u64, u64), Error>;
+}
+
+/// A text of an image, or a name that a program has given itself, as people may see it: nothing in it moves a cursor or
+/// ends a line. What is plain already stays as it is.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
+    out
 }
 
 /// What came of a request, as it came.
@@ -85,4 +105,17 @@ pub trait Checkpoint {
 /// [`Error::Broken`] if it is nothing of the kind.
 pub fn outcome<T: DeserializeOwned>(bytes: &[u8]) -> Result<Result<T, Sentence>, Error> {
     postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn texts_of_images_neither_end_lines_nor_move_cursors() {
+        let name = "a\n[2] 7  \u{1b}[31m'x' \\ \"y\"\u{202e}\u{7f}";
+        let shown = plain(name);
+        assert_eq!(shown, "a\\n[2] 7  \\u{1b}[31m'x' \\ \"y\"\\u{202e}\\u{7f}");
+        assert_eq!(plain(&shown), shown, "what is plain stays as it is");
+    }
 }

@@ -142,9 +142,8 @@ pub trait Devices {
     /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of two,
     /// zeroed, never moved: its physical address, and the region. Errors: `Invalid` if it is not such a size or
     /// alignment, or for one piece more than 256; `Limit` if it is more than the manifest gives; `NoMemory`. Must not
-    /// be repeated; each request gives another piece, and the session has all of them.
-    #[once]
-    fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
+    /// be repeated; each request gives another piece, and the session has all of them. Waits while what was there is cleared.
+    async fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
     /// Gives it back. Errors: `Denied` if it does not have that; `Invalid` while a function of the driver reaches
     /// memory and has not been released, or one of its channels moves what is there. Must not be repeated.
     #[once]

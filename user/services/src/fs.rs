@@ -90,7 +90,23 @@ pub fn is_on_disk(path: &str) -> bool {
 /// path is, and its beginning says where it leads.
 #[must_use]
 pub fn is_plain(path: &str) -> bool {
-    let mut pairs = path.as_bytes().windows(2);
+    // Eight pairs of neighbours at once: each request about a path asks, some of them more than once. `.` and `/` differ in
+    // the last bit only.
+    const EACH: u64 = u64::MAX / 0xff;
+    const SLASHES: u64 = EACH * b'/' as u64;
+    const HIGHS: u64 = EACH << 7;
+    let mut rest = path.as_bytes();
+    while let Some(&[a, b, c, d, e, f, g, h, next]) = rest.first_chunk::<9>() {
+        let these = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let next = (these >> 8) | (u64::from(next) << 56);
+        let odd = (these ^ SLASHES) | ((next | EACH) ^ SLASHES);
+        // Whether one of its bytes is zero.
+        if odd.wrapping_sub(EACH) & !odd & HIGHS != 0 {
+            return false;
+        }
+        rest = &rest[8..];
+    }
+    let mut pairs = rest.windows(2);
     !pairs.any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
 }
 
@@ -343,8 +359,8 @@ pub trait Files {
     /// Attributes by path ([`Attr::to_bytes`]). Errors: those of paths; `Invalid` if there is no room for them.
     /// May be repeated.
     fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;
-    /// Attributes of what is open ([`Attr::to_bytes`]). Errors: `NotFound`; `Invalid` if there is no room for
-    /// them. May be repeated.
+    /// Attributes of what is open ([`Attr::to_bytes`]); the file system in memory tells a server also those of what it
+    /// has not open. Errors: `NotFound`; `Invalid` if there is no room for them. May be repeated.
     fn attributes(&self, file: u64) -> Result<Bytes, Error>;
     /// Reads at the offset what there is room for; nothing at the end. Errors: `NotFound`; `IsDirectory`,
     /// `Invalid` for a symbolic link, `Unsupported` for the console. May be repeated.
@@ -399,8 +415,8 @@ pub trait Files {
     /// What a symbolic link says. Errors: those of paths; `Invalid` if it is none; `NameTooLong` if there is no
     /// room for it. May be repeated.
     fn readlink(&self, path: &str) -> Result<Bytes, Error>;
-    /// The absolute path by which what is open can be found now. Errors: `NotFound` also if it has no name any more;
-    /// `NameTooLong` if there is no room for it. May be repeated.
+    /// The absolute path by which what is open can be found now; to a server as with `attributes`. Errors: `NotFound`
+    /// also if it has no name any more; `NameTooLong` if there is no room for it. May be repeated.
     fn path_of(&self, file: u64) -> Result<Bytes, Error>;
     /// Changes the permission bits. Errors: `NotFound`. Must not be repeated: others may have changed them by then.
     #[once]
@@ -582,6 +598,27 @@ mod tests {
         // Four words and `disk.` in each place; the last one can be empty.
         assert_eq!(plain, 5 * 5 * 6);
         assert!(is_on_disk("/disk") && is_on_disk("/disk/") && !is_on_disk("/"));
+    }
+
+    #[test]
+    fn odd_pairs_are_found_wherever_they_are() {
+        for length in 1..30 {
+            let path = alloc::format!("/a{}", "b".repeat(length));
+            assert!(is_plain(&path), "{path}");
+            for at in 1..path.len() - 1 {
+                for odd in ["//", "/."] {
+                    let mut path = path.clone();
+                    path.replace_range(at..at + 2, odd);
+                    assert!(!is_plain(&path), "{path}");
+                }
+                for well in ["/a", "a/", "..", ".-", "/0", "/-"] {
+                    let mut path = path.clone();
+                    path.replace_range(at..at + 2, well);
+                    let is_odd = at == 1 && well.starts_with(['/', '.']);
+                    assert_eq!(is_plain(&path), !is_odd, "{path}");
+                }
+            }
+        }
     }
 
     #[test]

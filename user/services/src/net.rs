@@ -166,4 +166,7 @@ pub trait Network {
     /// Frames that have come and that have left, and of each how many were dropped for want of room or sense.
     /// Errors: none of its own. May be repeated.
     fn counters(&self) -> Result<(u64, u64, u64, u64), Error>;
+    /// The card's address, 48 bits with the first byte on top, and most bytes of a packet (the MTU). Errors: none of
+    /// its own. May be repeated.
+    fn card(&self) -> Result<(u64, u64), Error>;
 }

@@ -168,6 +168,39 @@ pub mod keep {
     /// All of them.
     pub const ALL: u32 = FILES | CUT;
 }
+/// A file as it was when a process was frozen that has it open, executes or maps it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Named {
+    /// Absolute path.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// When it was written, in nanoseconds.
+    pub written: u64,
+}
+
+impl Named {
+    /// As many of these as there is room for, encoded as a list.
+    #[must_use]
+    pub fn to_bytes(mut files: &[Named], room: usize) -> Vec<u8> {
+        loop {
+            match postcard::to_allocvec(files) {
+                Ok(bytes) if bytes.len() <= room => return bytes,
+                _ if files.is_empty() => return Vec::new(),
+                _ => files = &files[..files.len() / 2],
+            }
+        }
+    }
+
+    /// Such a list.
+    ///
+    /// # Errors
+    /// [`Error::Broken`] if it is none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Named>, Error> {
+        postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+    }
+}
+
 /// Most memory objects that a Linux program and all that it starts share: a segment each.
 pub const MAX_OBJECTS: usize = 128;
 // Four sessions for each.
@@ -285,6 +318,10 @@ pub trait Process {
     /// scattered or has objects in too many of its chunks, `NoMemory`. Must not be repeated.
     #[once]
     fn copy(&self, number: u32) -> Result<Refs, Error>;
+    /// While it is frozen by this session: files of which its part has the name only, those that it has open, executes
+    /// or maps. [`Named`], encoded as a list, from this one on, as many as there is room for; none behind the last one.
+    /// Errors: `Invalid`. May be repeated.
+    fn files(&self, from: u32) -> Result<Bytes, Error>;
     /// Undoes one `freeze` of this session; or lets a process go that was rebuilt. Errors: `Invalid`; `BadFormat` if what was
     /// rebuilt is not whole. Must not be repeated.
     #[once]
@@ -319,7 +356,15 @@ pub trait Process {
         clock_offset: u64,
         piece: &[u8],
     ) -> Result<(), Error>;
+    /// Why the last `freeze`, `thaw`, `adopt_member` or `rebuild` of this session was refused, in a sentence for people of
+    /// at most [`MAX_WHY`] bytes, or as much of it as there is room for; empty if it was not, or if the error says all.
+    /// There may be names in it that programs have chosen. Told also when the process is not there any more. Errors: none
+    /// of its own. May be repeated.
+    fn why(&self) -> Result<Bytes, Error>;
 }
+
+/// Most bytes of a sentence of [`Process::why`].
+pub const MAX_WHY: usize = 512;
 
 /// Power over a process for a debugger: its control port is the door of these sessions, too, and there is one of them
 /// at a time. What a session has done is undone when it ends, however it ends: threads go on, breakpoints are out, and
@@ -363,7 +408,27 @@ pub trait Debug {
     fn make_present(&self, offset: u64, size: u64) -> Result<(), Error>;
     /// Undoes all, as the end of the session does. Errors: none of its own. May be repeated.
     fn leave(&self) -> Result<(), Error>;
+    /// Watches so many bytes at an address of the process for an access, `WRITE`, `READ` or both of `abi::access`,
+    /// or no longer. Their pages lack the right to that in the process's mappings, and nowhere else: who touches
+    /// them meets an `abi::Exception::Memory`, which is taken, wherever in the page that is. What the manager itself
+    /// has done for a thread to the bytes that are watched is taken as [`TOUCHED`]. To be called while all threads
+    /// stand still. Errors: `NotFound` if nothing is mapped there, `Invalid` for no bytes, more than a page or
+    /// another access, `Limit` for one more than [`MAX_WATCHES`], `NoMemory`. May be repeated.
+    fn watch(&self, address: u64, size: u64, access: u64, set: bool) -> Result<(), Error>;
+    /// The watched page that has this address has its rights for the moment, or lacks them again. Errors: `NotFound`
+    /// if nothing there is watched. May be repeated.
+    fn give(&self, address: u64, given: bool) -> Result<(), Error>;
+    /// The thread at this spot stops behind its next instruction, or behind the call that it is in; or no longer. No image
+    /// has that. To be called while it stands still. Errors: `NotFound` if there is no such thread. May be repeated.
+    fn step(&self, spot: u64, steps: bool) -> Result<(), Error>;
 }
+
+/// With the access (of `abi::access`) added, stands instead of an exception: the manager has done that to watched
+/// bytes in a call of the thread. The address is that of the first of them, and the thread stands still behind the
+/// call.
+pub const TOUCHED: u64 = 1 << 32;
+/// Most watches of a process.
+pub const MAX_WATCHES: usize = 32;
 
 /// Part of the spot of a thread: it is in the memory region.
 pub const IN_MEMORY: u64 = 1 << 63;

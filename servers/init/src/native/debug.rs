@@ -1,11 +1,14 @@
 //! Native programs that are debugged.
 use super::{Entry, Frozen, Manager};
 use crate::slow;
-use abi::{Code, RefKind};
+use abi::message::ExceptionMessage;
+use abi::state::ThreadState;
+use abi::{Code, Exception, RefKind};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use process::debug::{self, clear_step, Breakpoints, Taken, SINGLE_STEP};
+use process::debug::{self, clear_step, set_step, Breakpoints, Taken};
+use process::watch::{Watch, Watched};
 use process::{words, Process};
 use proto::Error;
 use rt::error_of;
@@ -40,6 +43,7 @@ pub(super) struct Debugged {
     /// Threads that stand still for it, by their spots: each is stopped once more, but while the process is frozen.
     held: BTreeMap<u64, Standing>,
     breakpoints: Breakpoints,
+    watched: Watched,
     taken: Taken,
     /// Threads that were in a single step when the process was frozen.
     stepping: Vec<ThreadAt>,
@@ -103,7 +107,12 @@ impl Debugged {
             .keep(|spot| spots.iter().any(|(known, _)| *known == spot));
         for &(spot, thread) in &spots {
             // That it has met one is the program's own affair.
-            debug::let_guarded_go_on(thread);
+            let is_watched = thread
+                .get_state(0, 0, 0)
+                .is_ok_and(|state| self.denies(&state));
+            if !is_watched {
+                debug::let_guarded_go_on(thread);
+            }
             let met = thread
                 .get_state(0, 0, 0)
                 .is_ok_and(|state| state.exception_delivered != 0);
@@ -118,12 +127,24 @@ impl Debugged {
         self.taken.count() != before
     }
 
+    /// Whether a thread may have met a page that lacks a right for the debugger only.
+    fn denies(&self, state: &ThreadState) -> bool {
+        state.exception == Exception::Memory as u64
+            && self.watched.has_page(state.exception_address)
+    }
+
+    /// The same, of an exception that has come.
+    pub(super) fn may_deny(&self, message: &ExceptionMessage) -> bool {
+        message.code == Exception::Memory as u64 && self.watched.has_page(message.address)
+    }
+
     /// The process stands still for a checkpointer, which finds it as it would be without a debugger.
     pub(super) fn freeze(&mut self, process: &Process) {
         self.settle(&process.spots());
         let held = self.all_held();
         self.take(process, true);
         self.breakpoints.take_out(process);
+        self.watched.take_out(process);
         let threads = process.threads().into_iter();
         self.stepping = threads.filter(|thread| clear_step(*thread)).collect();
         process.resume_all(&held);
@@ -136,15 +157,19 @@ impl Debugged {
         let there = process.threads();
         for thread in core::mem::take(&mut self.stepping) {
             if there.contains(&thread) {
-                let _ = thread.change(|state| state.registers.rflags |= SINGLE_STEP);
+                let _ = set_step(thread, true);
             }
         }
         self.breakpoints.put_back(process);
+        if !self.watched.put_back(process) {
+            slow::log("a debugger's watchpoints are gone: there is no memory for them");
+        }
     }
 
     /// The debugger has gone.
     fn leave(mut self, process: &Process, frozen: bool) {
         self.breakpoints.clear_all(process);
+        self.watched.clear(process);
         for thread in process.threads() {
             if thread.stop().is_ok() {
                 clear_step(thread);
@@ -315,5 +340,32 @@ impl debug::Manager for Manager {
             return Err(Error::Invalid);
         }
         process.memory().populate(offset, size)
+    }
+
+    fn watch(&mut self, pid: Pid, watch: Watch, set: bool) -> Result<(), Error> {
+        let (process, debugged, _) = self.debugged(pid)?;
+        let find = |page| process.mapping_of(page);
+        debugged.watched.set(process, watch, set, find)
+    }
+
+    fn give(&mut self, pid: Pid, address: u64, given: bool) -> Result<(), Error> {
+        let (process, debugged, _) = self.debugged(pid)?;
+        debugged.watched.give(process, address, given)
+    }
+
+    fn step(&mut self, pid: Pid, spot: u64, steps: bool) -> Result<(), Error> {
+        let (process, debugged, frozen) = self.debugged(pid)?;
+        let spots = process.spots();
+        let found = spots.iter().find(|(known, _)| *known == spot);
+        let thread = found.ok_or(Error::NotFound)?.1;
+        if !frozen {
+            return set_step(thread, steps);
+        }
+        // Whoever saves the process is not to find it.
+        debugged.stepping.retain(|other| *other != thread);
+        if steps {
+            debugged.stepping.push(thread);
+        }
+        Ok(())
     }
 }

@@ -128,7 +128,8 @@ impl Manager {
         let mut process = made.map_err(plain)?;
         let collocated = launch.collocated || self.collocated.has(launch.service);
         if collocated {
-            if let Err(error) = process.collocate(&self.collocated.authority) {
+            let places = self.collocated.places(launch.service);
+            if let Err(error) = process.collocate(&self.collocated.authority, places) {
                 process.destroy();
                 return Err(self.nothing_of(job, (error, "there is no place for it in the kernel")));
             }
@@ -283,7 +284,11 @@ pub(super) fn load_file(file: &[u8], wanted: &Starting) -> Result<Loading, Why> 
     wanted.process()?.load(file)
 }
 
-/// Loads the executable at this path into a new process, as long as that is wanted.
+/// So many bytes of a file are loaded between two turns of programs: some 0.7 M instructions. Most programs have not more.
+const TURN: usize = 256 * 1024;
+
+/// Loads the executable at this path into a new process, as long as that is wanted. Of a large one it lets others run in between,
+/// for init is above the shell and all programs, and the files of 31 at once could be some gigabytes.
 pub(super) async fn load(path: &str, wanted: &mut Starting) -> Result<Loading, Why> {
     let new = wanted.process()?;
     let (processes, pid) = (wanted.processes, new.pid);
@@ -301,7 +306,13 @@ pub(super) async fn load(path: &str, wanted: &mut Starting) -> Result<Loading, W
         return Err(plain(error));
     }
     let mut loading = native::loading(opened.size);
+    let mut since = 0;
     while let Some((offset, length)) = loading.wants() {
+        if since >= TURN {
+            reading.turn(&is_wanted).await.map_err(plain)?;
+            since = 0;
+        }
+        since += length;
         let bytes = reading
             .read(offset, length, &is_wanted)
             .await

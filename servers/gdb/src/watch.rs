@@ -1,0 +1,207 @@
+//! What GDB watches, and whether something was done to it.
+use crate::access::Access;
+use abi::access::{READ, WRITE};
+use abi::PAGE_SIZE;
+use alloc::vec;
+use alloc::vec::Vec;
+use gdbstub::target::ext::breakpoints::WatchKind;
+
+/// Bytes that are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The first one.
+    pub address: u64,
+    /// How many: at most a page.
+    pub size: u64,
+    /// For what.
+    pub kind: WatchKind,
+    /// What was there when the program went on; empty if nobody can say.
+    before: Vec<u8>,
+}
+
+impl Point {
+    /// Its kind as rights.
+    #[must_use]
+    pub const fn access(&self) -> u64 {
+        match self.kind {
+            WatchKind::Write => WRITE,
+            WatchKind::Read => READ,
+            WatchKind::ReadWrite => READ | WRITE,
+        }
+    }
+
+    const fn meets(&self, address: u64, size: u64) -> bool {
+        address < self.address + self.size && self.address < address.saturating_add(size)
+    }
+}
+
+/// All that is watched.
+#[derive(Debug, Default)]
+pub struct Points(Vec<Point>);
+
+impl Points {
+    /// One more, if it can be: nothing can if it is longer than a page, or at the end of all addresses.
+    #[must_use]
+    pub fn point(address: u64, size: u64, kind: WatchKind) -> Option<Point> {
+        let fits = (1..=PAGE_SIZE).contains(&size) && address.checked_add(size).is_some();
+        fits.then_some(Point {
+            address,
+            size,
+            kind,
+            before: Vec::new(),
+        })
+    }
+
+    /// Adds it.
+    pub fn add(&mut self, point: Point) {
+        self.remove(&point);
+        self.0.push(point);
+    }
+
+    /// Removes it.
+    pub fn remove(&mut self, point: &Point) {
+        let same =
+            |p: &Point| (p.address, p.size, p.kind) == (point.address, point.size, point.kind);
+        self.0.retain(|other| !same(other));
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether nothing is watched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether something is watched in the page of this address.
+    #[must_use]
+    pub fn has_page(&self, address: u64) -> bool {
+        let page = address & !(PAGE_SIZE - 1);
+        self.0.iter().any(|point| point.meets(page, PAGE_SIZE))
+    }
+
+    /// Keeps what is there now. `read` says whether it could.
+    pub fn note(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> bool) {
+        for point in &mut self.0 {
+            let mut now = vec![0; point.size as usize];
+            point.before = match read(point.address, &mut now) {
+                true => now,
+                false => Vec::new(),
+            };
+        }
+    }
+
+    /// Which of them was met by an instruction or a call that has made these accesses, and may have made others: one
+    /// of which the bytes are others now, or else one that was accessed as it is watched for.
+    pub fn met(
+        &self,
+        accesses: &[Option<Access>],
+        mut read: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> Option<&Point> {
+        let mut changed = |point: &&Point| {
+            let mut now = vec![0; point.size as usize];
+            let known = !point.before.is_empty() && read(point.address, &mut now);
+            point.access() & WRITE != 0 && known && now != point.before
+        };
+        let accessed = |point: &&Point| {
+            let met = |access: &Access| {
+                let operand = access.operand;
+                // A write that changes nothing is none for GDB's `watch`.
+                point.access() & READ != 0
+                    && point.access() & operand.access != 0
+                    && point.meets(access.address, operand.size)
+            };
+            accesses.iter().flatten().any(met)
+        };
+        let first = self.0.iter().find(|point| changed(point));
+        first.or_else(|| self.0.iter().find(accessed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Point, Points};
+    use crate::access::{Access, Operand};
+    use abi::access::{READ, WRITE};
+    use abi::PAGE_SIZE;
+    use gdbstub::target::ext::breakpoints::WatchKind;
+
+    fn point(address: u64, size: u64, kind: WatchKind) -> Point {
+        Points::point(address, size, kind).expect("a point")
+    }
+
+    fn access(address: u64, size: u64, access: u64) -> [Option<Access>; 1] {
+        let operand = Operand { size, access };
+        [Some(Access { address, operand })]
+    }
+
+    #[test]
+    fn a_write_is_met_when_the_bytes_have_changed() {
+        let mut points = Points::default();
+        points.add(point(0x1008, 8, WatchKind::Write));
+        let mut memory = [0; 64];
+        let read = |memory: &[u8; 64], at: u64, into: &mut [u8]| {
+            let from = (at - 0x1000) as usize;
+            into.copy_from_slice(&memory[from..][..into.len()]);
+            true
+        };
+        points.note(|at, into| read(&memory, at, into));
+        let met = |points: &Points, memory: &[u8; 64], accesses: &[Option<Access>]| {
+            let met = points.met(accesses, |at, into| read(memory, at, into));
+            met.map(|point| point.address)
+        };
+        // The same page, the same value.
+        memory[16] = 1;
+        memory[7] = 1;
+        assert_eq!(met(&points, &memory, &access(0x1000, 8, WRITE)), None);
+        assert_eq!(met(&points, &memory, &access(0x1008, 8, WRITE)), None);
+        memory[15] = 1;
+        assert_eq!(met(&points, &memory, &[None]), Some(0x1008));
+        points.note(|at, into| read(&memory, at, into));
+        assert_eq!(met(&points, &memory, &[None]), None, "told twice");
+        // What could not be read has not changed.
+        points.note(|_, _| false);
+        memory[15] = 2;
+        assert_eq!(met(&points, &memory, &[None]), None);
+    }
+
+    #[test]
+    fn a_read_is_met_when_it_is_of_these_bytes() {
+        let mut points = Points::default();
+        points.add(point(0x1008, 4, WatchKind::Read));
+        points.add(point(0x1020, 1, WatchKind::ReadWrite));
+        let met = |accesses: &[Option<Access>]| {
+            let met = points.met(accesses, |_, _| false);
+            met.map(|point| point.address)
+        };
+        assert_eq!(met(&access(0x1000, 8, READ)), None);
+        assert_eq!(met(&access(0x1000, 9, READ)), Some(0x1008));
+        assert_eq!(met(&access(0x100b, 1, READ)), Some(0x1008));
+        assert_eq!(met(&access(0x100c, 1, READ)), None);
+        assert_eq!(met(&access(0x1008, 4, WRITE)), None, "it was not read");
+        assert_eq!(met(&access(0x1020, 4, WRITE)), Some(0x1020));
+        assert_eq!(met(&access(0x1018, 16, READ)), Some(0x1020));
+        assert_eq!(met(&[None]), None);
+    }
+
+    #[test]
+    fn pages_are_known_until_nothing_is_watched_there() {
+        let mut points = Points::default();
+        let across = point(0x1ffc, 8, WatchKind::Write);
+        points.add(across.clone());
+        points.add(across.clone());
+        points.add(point(0x2010, 1, WatchKind::Read));
+        assert!(points.has_page(0x1000) && points.has_page(0x2fff));
+        assert!(!points.has_page(0x3000) && !points.has_page(0xfff));
+        points.remove(&across);
+        assert!(!points.has_page(0x1000) && points.has_page(0x2000));
+        points.clear();
+        assert!(points.is_empty());
+        for (at, size) in [(0, 0), (0, PAGE_SIZE + 1), (u64::MAX, 1)] {
+            assert_eq!(Points::point(at, size, WatchKind::Write), None);
+        }
+    }
+}
