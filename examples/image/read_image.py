@@ -172,15 +172,20 @@ def parent(p):
     return None
 
 
+def named(p):
+    """A file: number of the process, path, size, when it was written, and the checksum, if there is one."""
+    return p.number(), p.text(), p.number(), p.number(), p.number() if p.flag() else None
+
+
 def read(data):
-    """Header, processes, objects, runs with their bytes, parent, and what it leaves to that."""
+    """Header, processes, objects, runs with their bytes, parent, what it leaves to that, and the files that it names."""
     if data[:8] != b"FERMATA\x17":
         raise Bad("the file is not an image of Fermata")
     if len(data) < 64:
         raise Bad("it ends within its header")
     version, meta_sum, total, length, basic, further, clock, machine, own = struct.unpack("<IIQQQQQII", data[8:64])
-    if version != 8:
-        raise Bad(f"it has version {version} of the format, and this reads 8")
+    if version != 9:
+        raise Bad(f"it has version {version} of the format, and this reads 9")
     if crc32c(data[:60]) != own:
         raise Bad("its header does not match its checksum")
     if total != len(data) or length > total - 64 or machine != 62:
@@ -194,6 +199,7 @@ def read(data):
     runs = p.list(lambda: (place(p), p.number()))
     based = parent(p)
     same = p.list(lambda: (p.number(), p.number(), p.number(), p.number()))
+    files = p.list(lambda: named(p))
     at = (64 + length + PAGE - 1) // PAGE * PAGE
     if any(data[64 + length : at]):
         raise Bad("there is something before its pages")
@@ -214,7 +220,7 @@ def read(data):
         pages.append((where, bytes_of_run))
     if at != table:
         raise Bad("its length is not that of its pages")
-    return (total, clock, basic, further), processes, objects, pages, based, same, table - first
+    return (total, clock, basic, further), processes, objects, pages, based, same, files, table - first
 
 
 def plain(text):
@@ -222,7 +228,7 @@ def plain(text):
     return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
 
 
-def show(header, processes, objects, pages, based, same, stored):
+def show(header, processes, objects, pages, based, same, files, stored):
     total, clock, basic, further = header
     print(f"bytes:      {total:,}")
     own = sum(len(found) for _, found in pages)
@@ -239,6 +245,12 @@ def show(header, processes, objects, pages, based, same, stored):
         end = "" if here == 1 else "s"
         left = f" here, {theirs:,} in what it is based on" if theirs else ""
         print(f"  {number:3} {plain(what)} {plain(one['name'])}: {here:,} page{end}{left}")
+    if files:
+        print("files that it names and does not have:")
+    for number, path, size, _, checksum in files:
+        end = "" if size == 1 else "s"
+        known = "no checksum" if checksum is None else f"checksum {checksum:#010x}"
+        print(f"  {number:3} {plain(path)}: {size:,} byte{end}, {known}")
     others = [kind for _, kind, _, _ in objects if kind != "thread"]
     order = [kind for kind, _ in STATES]
     counts = [f"{others.count(kind):,} {kind}" for kind in order if kind in others]

@@ -71,6 +71,7 @@ impl Read {
             runs: core::mem::take(&mut meta.runs),
             parent: meta.parent.clone(),
             same: core::mem::take(&mut meta.same),
+            files: Vec::new(),
         };
         Read {
             header: *header,

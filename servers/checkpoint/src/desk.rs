@@ -7,12 +7,13 @@
 
 use crate::machine;
 use crate::Sentence;
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use checkpoint_image::file::MAX_RUN_BYTES;
 use checkpoint_image::turns::{Job, Ticket, Turns};
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use interface::server::Event;
 use proto::layout::{PRIORITY_PROGRAM, PRIORITY_SHELL};
 use proto::Error;
@@ -29,11 +30,29 @@ const THREAD: u64 = rt::thread::STACK as u64 + 8 * MAX_RUN_BYTES as u64;
 const TURN: u64 = 10_000_000;
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
+/// How far those are that have begun: one of each job.
+static PROGRESS: Mutex<BTreeMap<Job, Arc<Progress>>> = Mutex::new(BTreeMap::new());
 /// Something was done, or given up.
 static CHANGED: Event = Event::new();
 
+/// How far a request is, in bytes of pages: those that are done, and all, if that is known.
+#[derive(Default)]
+struct Progress {
+    done: AtomicU64,
+    all: AtomicU64,
+}
+
+/// How far the request of this job is.
+pub(crate) fn progress(job: Job) -> (u64, u64) {
+    let progress = PROGRESS.lock().get(&job).map(Arc::clone);
+    progress.map_or((0, 0), |progress| {
+        let [done, all] = [&progress.done, &progress.all].map(|n| n.load(Ordering::Relaxed));
+        (done, all)
+    })
+}
+
 /// A request's turn, until this is dropped.
-struct Turn(Ticket);
+struct Turn(Ticket, Job);
 
 impl Turn {
     fn has_begun(&self) -> bool {
@@ -43,6 +62,9 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if self.has_begun() {
+            PROGRESS.lock().remove(&self.1);
+        }
         TURNS.lock().end(self.0);
         CHANGED.happened();
     }
@@ -56,6 +78,7 @@ pub(crate) struct Wanted {
     raised: Cell<Option<Raised>>,
     /// When it last gave others of its priority their turn, or took one for itself.
     turn: Cell<u64>,
+    progress: Arc<Progress>,
 }
 
 impl Wanted {
@@ -69,6 +92,17 @@ impl Wanted {
             true => Ok(()),
             false => Err(ended()),
         }
+    }
+
+    /// What comes next has so many bytes in all, or it is not known how many (0).
+    pub(crate) fn begins(&self, all: u64) {
+        self.progress.done.store(0, Ordering::Relaxed);
+        self.progress.all.store(all, Ordering::Relaxed);
+    }
+
+    /// So many more of them are done.
+    pub(crate) fn has_done(&self, bytes: u64) {
+        self.progress.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives others of its priority their turn.
@@ -160,7 +194,10 @@ pub(crate) async fn work<T: Send + 'static>(
     work: impl FnOnce(&Wanted) -> Result<T, Sentence> + Send + 'static,
 ) -> Result<T, Sentence> {
     let ticket = TURNS.lock().come(job, MAX_WAITING);
-    let turn = Turn(ticket.ok_or("as many requests of this job wait as may")?);
+    let turn = Turn(
+        ticket.ok_or("as many requests of this job wait as may")?,
+        job,
+    );
     CHANGED.until(|| turn.has_begun().then_some(())).await;
     if client.kind() == abi::RefKind::Null {
         return Err(ended());
@@ -168,6 +205,8 @@ pub(crate) async fn work<T: Send + 'static>(
     let memory = Hold::new(THREAD).map_err(sentence)?;
     let asked = Asked(Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&asked.0);
+    let progress = Arc::new(Progress::default());
+    PROGRESS.lock().insert(job, Arc::clone(&progress));
     let came = Arc::new(Mutex::new(None));
     let put = Arc::clone(&came);
     let priority = match job {
@@ -180,6 +219,7 @@ pub(crate) async fn work<T: Send + 'static>(
             memory: RefCell::new(memory),
             raised: Cell::new(Some(raised)),
             turn: Cell::new(rt::time::now()),
+            progress,
         };
         let result = work(&wanted);
         *put.lock() = Some(result);

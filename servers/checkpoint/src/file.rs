@@ -28,7 +28,7 @@ use rt::sum::crc32c;
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
 /// The version of the format that this crate writes and reads.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.

@@ -3,7 +3,8 @@
 //! This is the part of the checkpointer that makes no kernel call, so that it is tested on the host: the description of
 //! saved processes ([`meta`]), how an image lies in a file and how every doubt about it is settled before it is used
 //! ([`mod@file`]), how the file comes by its name ([`new`]), where the pages are that an incremental one leaves to its
-//! parent ([`chain`]), which are read when they are needed ([`owed`]), how the references that objects hold become
+//! parent ([`chain`]), which are read when they are needed ([`owed`]), which files it names and does not have
+//! ([`files`]), how the references that objects hold become
 //! names that mean the same in another boot ([`resolve`]), and what a thread is doing, in words ([`doing`]), what one
 //! says to people who do not restore it ([`mod@tool`]), who may begin ([`turns`]), and whose kernel memory is whose
 //! ([`charges`]). The program around it (`main.rs`, `desk.rs`, `save.rs`, `restore.rs`) makes the calls.
@@ -18,6 +19,7 @@ pub mod chain;
 pub mod charges;
 pub mod doing;
 pub mod file;
+pub mod files;
 pub mod meta;
 pub mod new;
 pub mod owed;

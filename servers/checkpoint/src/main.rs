@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod compare;
 mod desk;
 mod machine;
 mod pages;
@@ -19,6 +20,7 @@ mod supply;
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use checkpoint_image::tool::plain;
 use core::convert::Infallible;
 use interface::server::{Server, Visitor};
 use proto::Error;
@@ -112,6 +114,10 @@ impl Checkpoint for Session {
         })?;
         Ok((bytes, ports))
     }
+
+    fn progress(&self) -> Result<(u64, u64), Error> {
+        Ok(desk::progress(self.job))
+    }
 }
 
 /// The room for an answer, if it is enough for any.
@@ -126,6 +132,8 @@ fn encode<T: Serialize>(
     shorten: impl Fn(&mut T),
 ) -> Result<Vec<u8>, Error> {
     if let Err(sentence) = &mut outcome {
+        // Names that programs and images have chosen are in it.
+        *sentence = plain(sentence);
         sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE));
     }
     loop {

@@ -4,6 +4,7 @@
 //! [`Meta::objects`]; what one object says of another is a [`Target`]. [`Meta::check`] holds every
 //! rule that an image must obey before a single object is made from it: an image is hostile input.
 
+use crate::files::{File, MAX_FILES};
 use abi::state::{
     MappingState, RegionState, Registers, SpaceState, Stage, ThreadState, FPU_BYTES,
     REGISTER_WORDS, THREAD_WORDS,
@@ -114,6 +115,8 @@ pub struct Meta {
     pub parent: Option<Parent>,
     /// The pages that it has, by rising place; none of them is in `runs`.
     pub same: Vec<Same>,
+    /// Files that are named and not in the image, by rising process and path.
+    pub files: Vec<File>,
 }
 
 /// The image on which another one, an incremental one, is based.
@@ -204,13 +207,16 @@ impl Meta {
         let (runs, bytes) = runs(bytes)?;
         let (parent, bytes) = postcard::take_from_bytes::<Option<Parent>>(bytes)?;
         ask(growing::<Same>(count(bytes)?.min(MAX_SAME)))?;
-        let (List(same), rest) = postcard::take_from_bytes::<List<Same, MAX_SAME>>(bytes)?;
+        let (List(same), bytes) = postcard::take_from_bytes::<List<Same, MAX_SAME>>(bytes)?;
+        ask(growing::<File>(count(bytes)?.min(MAX_FILES)))?;
+        let (List(files), rest) = postcard::take_from_bytes::<List<File, MAX_FILES>>(bytes)?;
         let meta = Meta {
             processes,
             objects,
             runs,
             parent,
             same,
+            files,
         };
         Ok((meta, rest))
     }
@@ -702,7 +708,30 @@ impl Meta {
             }
         }
         self.check_runs()?;
-        self.check_parent()
+        self.check_parent()?;
+        self.check_files()
+    }
+
+    fn check_files(&self) -> Result<(), Senseless> {
+        if self.files.len() > MAX_FILES {
+            return senseless!("it names {} files", self.files.len());
+        }
+        let mut last: Option<(u32, &str)> = None;
+        for (n, file) in self.files.iter().enumerate() {
+            let process = self.processes.get(file.process as usize);
+            if process.is_none_or(|process| process.member != 0) {
+                return senseless!("file {n} belongs to no process");
+            }
+            if !file.is_sound() {
+                return senseless!("the path of file {n} is none");
+            }
+            let this = (file.process, file.path.as_str());
+            if last.is_some_and(|last| last >= this) {
+                return senseless!("file {n} is out of order");
+            }
+            last = Some(this);
+        }
+        Ok(())
     }
 
     /// Whether this process is memory that several have.
@@ -1128,6 +1157,21 @@ pub(crate) mod tests {
             runs,
             parent: None,
             same: Vec::new(),
+            files: vec![
+                file(0, "/bin/demo"),
+                file(1, "/bin/demo"),
+                file(1, "/lib/c"),
+            ],
+        }
+    }
+
+    pub(crate) fn file(process: u32, path: &str) -> File {
+        File {
+            process,
+            path: path.into(),
+            size: 1 << 20,
+            written: 5,
+            sum: Some(0x1234),
         }
     }
 
@@ -1286,6 +1330,18 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.objects[0].place.process = 2).contains("outside"));
         assert!(wrong(|m| m.objects[13].place.offset = CONTROL_SIZE).contains("outside"));
         assert!(wrong(|m| m.objects[13].place.offset = u64::MAX - 15).contains("outside"));
+        // Files are in order, of a process that can have some, and have a path.
+        assert!(wrong(|m| m.files[1].process = 2).contains("belongs to no process"));
+        for path in ["", "bin", "/a\0", &format!("/{}", "x".repeat(MAX_PATH))] {
+            assert!(wrong(|m| m.files[2].path = path.into()).contains("path of file 2"));
+        }
+        assert!(wrong(|m| m.files.swap(1, 2)).contains("out of order"));
+        assert!(wrong(|m| m.files[2].path = m.files[1].path.clone()).contains("out of order"));
+        assert!(wrong(|m| {
+            let name = |n| file(1, &format!("/{n:08}"));
+            m.files = (0..=MAX_FILES).map(name).collect();
+        })
+        .contains("names 1025 files"));
         assert!(wrong(|m| m.objects.swap(1, 2)).contains("out of order"));
         assert!(wrong(|m| m.objects[2].place = m.objects[1].place).contains("out of order"));
         assert!(wrong(|m| m.objects[1].refs.push(Target::Null)).contains("references"));

@@ -123,6 +123,7 @@ impl Pages {
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let twins = parents.as_ref().map(|p| p.chain.twins(&meta.processes));
+        wanted.begins(0);
         let (mut runs, mut same) = (Vec::new(), Vec::new());
         let mut page = vec![0; PAGE_SIZE as usize];
         for (process, memory) in self.memory.iter().enumerate() {
@@ -139,6 +140,7 @@ impl Pages {
             )? {
                 wanted.check()?;
                 wanted.hold(Meta::PAGE_BYTES * filled.len() as u64)?;
+                wanted.has_done(PAGE_SIZE * filled.len() as u64);
                 for offset in filled {
                     let place = Place {
                         process,
@@ -237,9 +239,15 @@ impl Pages {
         let head = file::encode(meta, machine::features(), clock);
         let (header, head) = head.map_err(|bad| bad.to_string())?;
         let short = Cell::new(false);
+        let on_disk = services::fs::is_on_disk(path);
         let cannot = |error: Error| {
-            short.set(error == Error::NoMemory);
-            format!("cannot write {path}: {}", error.text())
+            short.set(error == Error::NoMemory && !on_disk);
+            let why = match error {
+                // No memory that copies have would help.
+                Error::NoMemory if on_disk => "the disk is full",
+                error => error.text(),
+            };
+            format!("cannot write {path}: {why}")
         };
         let written = (|| {
             let mut out = Out {
@@ -250,8 +258,10 @@ impl Pages {
             wanted.hold(Packer::memory(meta.runs.len(), compress))?;
             let mut packer = Packer::new(meta.runs.len(), compress);
             let mut buffer = vec![0; file::MAX_RUN_BYTES];
+            wanted.begins(meta.page_bytes());
             for run in &meta.runs {
                 wanted.check()?;
+                wanted.has_done(run.bytes());
                 let window = self.as_they_are(meta, *run).filter(|_| !compress);
                 if let Some(window) = window {
                     // Not copied before.

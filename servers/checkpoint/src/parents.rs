@@ -9,7 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::chain::{self, Bytes, Chain, Image, MAX_IMAGES};
-use checkpoint_image::meta::{Meta, Parent};
+use checkpoint_image::meta::{Meta, Parent, MAX_PATH};
 use checkpoint_image::tool::plain;
 use core::cell::RefCell;
 use rt::fs::Flags;
@@ -48,12 +48,15 @@ impl Parents {
 /// Opens the image at `parent` for one that is to be written at `path`, with all that it is based on.
 pub(crate) fn of_new(parent: &str, path: &str, wanted: &Wanted) -> Result<Parents, Sentence> {
     let image = open(parent, wanted)?;
+    // A symbolic link may lead to another image by the time that this one is needed.
+    let found = rt::fs::path_of(image.bytes().0.ino()).ok();
+    let found = found.filter(|path| path.len() <= MAX_PATH);
     let name = Parent {
-        path: parent.to_string(),
+        path: found.unwrap_or_else(|| parent.to_string()),
         identity: image.identity(),
     };
     let chain = Chain::new(image, &[]).map_err(|why| format!("{parent}: {why}"))?;
-    let chain = complete(chain, parent, wanted)?;
+    let chain = complete(chain, &name.path, wanted)?;
     if !chain.may_grow() {
         return Err(format!(
             "{parent} is the last of {MAX_IMAGES} images in a row: save a whole one"

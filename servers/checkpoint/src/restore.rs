@@ -10,6 +10,7 @@
 //!
 //! If anything fails, what was made is undone and the cause is told.
 
+use crate::compare;
 use crate::desk::Wanted;
 use crate::machine::{self, KernelMemory};
 use crate::parents::{self, File, Parents};
@@ -26,7 +27,8 @@ use checkpoint_image::chain::{self, Chain, Image, Read};
 use checkpoint_image::charges::{Charges, Number};
 use checkpoint_image::file::{Table, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
-    self, space_field, thread_state, Meta, Object, Place, Run, Segment, State, Target, ACCOUNT,
+    self, space_field, thread_state, Meta, Object, Place, Run, Same, Segment, State, Target,
+    ACCOUNT,
 };
 use checkpoint_image::owed::{self, Owed};
 use checkpoint_image::tool::plain;
@@ -132,6 +134,14 @@ fn refused(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
 }
 
+/// What a manager has refused to do with a process that is being made, with what it says of that.
+fn refused_by(manager: &str, process: &Process, error: Error) -> Sentence {
+    match process.why() {
+        why if why.is_empty() => refused(&format!("{manager} refuses it"), error),
+        why => format!("{manager} refuses it: {why}"),
+    }
+}
+
 /// A description of fewer bytes, or so much memory for it, is read at once, while others who are less important wait.
 const QUICK: u64 = 1 << 20;
 
@@ -166,6 +176,7 @@ pub(crate) struct Making {
     made: Vec<Made>,
     names: Vec<String>,
     at_once: Sentence,
+    differs: Vec<Sentence>,
     taken: bool,
     /// Goes after the processes.
     charge: Option<Charge>,
@@ -205,6 +216,7 @@ impl Making {
             processes,
             names: core::mem::take(&mut self.names),
             at_once: core::mem::take(&mut self.at_once),
+            differs: core::mem::take(&mut self.differs),
         }
     }
 
@@ -232,6 +244,11 @@ impl Making {
         }
         let mut parents = parents::of(&meta, path, wanted)?;
         self.charge = Some(Charge::new(&meta, job, wanted)?);
+        if !meta.files.is_empty() {
+            wanted.lower();
+            // Now, since what is restored may change them, or they are made again with it.
+            self.differs = compare::compare(&meta.files, wanted)?;
+        }
         self.adopt(&meta, owner, wanted)?;
         let place = match lazy {
             true => self.place(job),
@@ -248,6 +265,8 @@ impl Making {
         if debts.len() < meta.processes.len() {
             wanted.lower();
         }
+        let left = meta.same.iter().map(Same::bytes);
+        wanted.begins(meta.page_bytes() + left.sum::<u64>());
         self.fill(&file, (&table, &meta), is_lazy, wanted)?;
         if let Some(parents) = &mut parents {
             self.fill_from(parents, &meta, is_lazy, wanted)?;
@@ -275,7 +294,7 @@ impl Making {
         self.rebuild(&meta, passed)?;
         self.set_states(&meta, passed, wanted)?;
         let roots = meta.processes.iter().filter(|process| process.member == 0);
-        self.names = roots.map(|process| process.name.clone()).collect();
+        self.names = roots.map(|process| plain(&process.name)).collect();
         for made in &mut self.made {
             // The windows are this thread's; who drops the rest may be another one.
             for (_, window) in &mut made.segments {
@@ -287,10 +306,10 @@ impl Making {
         if let Some(supplying) = supplying {
             supplying.begin()?;
         }
-        for (_, process) in self.roots() {
+        for (manager, process) in self.roots() {
             process
                 .thaw()
-                .map_err(|error| refused("cannot let it go on", error))?;
+                .map_err(|error| refused_by(manager, process, error))?;
         }
         Ok(())
     }
@@ -423,7 +442,7 @@ impl Making {
         let (of, _) = self.power(root)?;
         let adopted = of
             .adopt_member(process.shared)
-            .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
+            .map_err(|error| refused_by(&process.manager, of, error))?;
         if adopted.number != process.member {
             return Err(format!("{} counts otherwise", process.manager));
         }
@@ -509,6 +528,7 @@ impl Making {
             wanted.check()?;
             chain::read_run(file, (table, &meta.runs), number, &mut packed, &mut pages)?;
             self.write(run.place, &pages)?;
+            wanted.has_done(run.bytes());
             number += 1;
         }
         Ok(())
@@ -537,6 +557,7 @@ impl Making {
                     }
                 }
                 self.write(place, bytes)?;
+                wanted.has_done(length);
                 place.offset += length;
                 left -= length;
             }
@@ -606,7 +627,7 @@ impl Making {
                 _ => passed,
             };
             own.rebuild(&process.part, offset)
-                .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
+                .map_err(|error| refused_by(&process.manager, own, error))?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! stand still. Then they go on, and the image is written from the copies. Where no copy can be made, or the processes are to
 //! stay stopped, they stand still until it is written. The file gets its name when it is complete.
 
+use crate::compare;
 use crate::desk::Wanted;
 use crate::machine::{self, Kernel};
 use crate::pages::Pages;
@@ -19,12 +20,14 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use checkpoint_image::doing;
+use checkpoint_image::files::{File, MAX_FILES};
 use checkpoint_image::meta::{
     self, fields, Kept, Meta, Object, Place, Segment, State, Target, DOORS,
 };
 use checkpoint_image::resolve::{Compare, Known, Paced};
 use proto::layout::{CHUNK, CONTROL_SPACE};
 use proto::Error;
+use rt::fs::{mode, Attr};
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
 use rt::process::{keep, Copy, Frozen, Process};
 use rt::window::Window;
@@ -82,6 +85,9 @@ pub(crate) fn save(
         ..
     } = how;
     let processes = verify(ports)?;
+    wanted.lower();
+    look_at_place(path)?;
+    wanted.raise();
     if supply::owes(&processes) {
         // The pages that are still to come are nobody's to be read before.
         wanted.lower();
@@ -186,9 +192,30 @@ fn write(
 ) -> Result<Option<(u64, Vec<String>)>, Sentence> {
     let doing = doing::all(meta, |process, address| pages.code_at(process, address));
     without_deliveries(meta);
+    compare::sum_up(&mut meta.files, wanted)?;
     pages.list(meta, parents, wanted)?;
     let bytes = pages.write(meta, clock, (path, compress), wanted)?;
     Ok(bytes.map(|bytes| (bytes, doing)))
+}
+
+/// Refuses a path at which no image can be made, as far as names tell that: before anything stands still for it.
+fn look_at_place(path: &str) -> Result<(), Sentence> {
+    let cannot = |error: Error| format!("cannot write {path}: {}", error.text());
+    let is_directory = |attr: Attr| attr.mode & mode::TYPE == mode::DIRECTORY;
+    match rt::fs::stat(path, false) {
+        Ok(attr) if is_directory(attr) => return Err(cannot(Error::IsDirectory)),
+        // What is there is replaced.
+        Ok(_) => return Ok(()),
+        Err(Error::NotFound) => {}
+        Err(error) => return Err(cannot(error)),
+    }
+    let end = path.rfind('/').filter(|end| *end > 0);
+    let directory = end.map_or("/", |end| &path[..end]);
+    match rt::fs::stat(directory, true).map(is_directory) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(cannot(Error::NotDirectory)),
+        Err(error) => Err(cannot(error)),
+    }
 }
 
 /// The processes behind the control ports that a client has passed, with the names of their managers.
@@ -353,7 +380,10 @@ impl<'a> Set<'a> {
                     "{} is being saved by somebody else, or with another one that is named, and stands still for that",
                     who()
                 )),
-                error => Unfrozen::Refused(format!("{}: {}", who(), error.text())),
+                error => Unfrozen::Refused(match process.why() {
+                    why if why.is_empty() => format!("{}: {}", who(), error.text()),
+                    why => format!("{} cannot be saved: {why}", who()),
+                }),
             })?;
             let members = core::mem::take(&mut frozen.members);
             let held = |member, frozen, shared| Held {
@@ -374,6 +404,7 @@ impl<'a> Set<'a> {
                 let frozen = Frozen {
                     name: member.name,
                     part: Vec::new(),
+                    files: Vec::new(),
                     memory: member.memory,
                     control: member.control.map_or_else(reference, Ok)?,
                     account: reference()?,
@@ -467,6 +498,7 @@ impl<'a> Set<'a> {
                 })
                 .collect(),
             objects: Vec::with_capacity(found.len()),
+            files: self.files(wanted)?,
             ..Meta::default()
         };
         let refs = [reference()?, reference()?, reference()?];
@@ -491,6 +523,27 @@ impl<'a> Set<'a> {
             meta.objects.push(object);
         }
         Ok(meta)
+    }
+
+    /// The files that they name, as their managers have seen them.
+    fn files(&self, wanted: &Wanted) -> Result<Vec<File>, Sentence> {
+        let mut files = Vec::new();
+        for (process, held) in (0u32..).zip(&self.held) {
+            for named in &held.frozen.files {
+                // It is encoded, too.
+                wanted.hold(3 * (size_of::<File>() + named.path.len()) as u64)?;
+                files.push(File {
+                    process,
+                    path: named.path.clone(),
+                    size: named.size,
+                    written: named.written,
+                    sum: None,
+                });
+            }
+        }
+        files.retain(File::is_sound);
+        files.truncate(MAX_FILES);
+        Ok(files)
     }
 
     /// Every object in the segments: its place, type and handle here. A vacant identity is none: it has

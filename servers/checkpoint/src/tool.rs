@@ -18,6 +18,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+pub use services::checkpoint::plain;
 
 /// Whoever only looks at an image needs nothing of the processor for which it is.
 const ANY: [u64; 2] = [u64::MAX; 2];
@@ -33,14 +34,15 @@ pub struct Whole<B> {
 }
 
 impl<B: Bytes> Whole<B> {
-    /// Reads all of an image but its pages, and of those that it is based on, which `find` opens. `room` is told how much memory the
-    /// next part needs, and says whether there is so much.
+    /// Reads all of an image but its pages, and of those that it is based on. `find` opens the file at the place with this
+    /// number, from 0 on, where one of them could be, and says when there is no further place: the first one is taken that
+    /// is the image which is meant. `room` is told how much memory the next part needs, and says whether there is so much.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it, or which of the others is missing.
     pub fn open(
         bytes: B,
-        mut find: impl FnMut(&Parent) -> Result<B, String>,
+        mut find: impl FnMut(&Parent, usize) -> Option<Result<B, String>>,
         mut room: impl FnMut(u64) -> bool,
     ) -> Result<Self, String> {
         let all = chain::read(&bytes, ANY, &mut room)?;
@@ -52,8 +54,21 @@ impl<B: Bytes> Whole<B> {
         let (header, meta) = (all.header, all.meta.clone());
         let mut chain = Chain::new(Image::of(bytes, all), &[])?;
         while let Some(parent) = chain.wanted().cloned() {
-            let opened = find(&parent).and_then(|bytes| Image::open(bytes, ANY, &mut room));
-            let added = opened.and_then(|image| chain.add(image));
+            let mut found = None;
+            for opened in (0..).map_while(|number| find(&parent, number)) {
+                let opened = opened.and_then(|bytes| Image::open(bytes, ANY, &mut room));
+                let is_it = |image: &Image<B>| image.identity() == parent.identity;
+                let is_it = opened.as_ref().is_ok_and(is_it);
+                // What is wrong with an image says more than that there is none.
+                if found.is_none() || opened.is_ok() {
+                    found = Some(opened);
+                }
+                if is_it {
+                    break;
+                }
+            }
+            let found = found.unwrap_or_else(|| Err("it is missing".to_string()));
+            let added = found.and_then(|image| chain.add(image));
             let name = plain(&parent.path);
             added.map_err(|why| format!("{name}, on which it is based: {why}"))?;
         }
@@ -204,19 +219,6 @@ pub(crate) fn grouped(number: u64) -> String {
 pub(crate) fn count(number: u64, one: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
     format!("{} {one}{end}", grouped(number))
-}
-
-/// A text of an image as people may see it: nothing in it moves a cursor or ends a line.
-#[must_use]
-pub fn plain(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '"' | '\'' | '\\' => out.push(c),
-            c => out.extend(c.escape_debug()),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use abi::{OBJECT_SIZE, PAGE_SIZE};
 use allocated::counted;
 use checkpoint_image::chain::{Chain, Image};
 use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
+use checkpoint_image::files::{self, File, Now};
 use checkpoint_image::meta::{
     Identity, Kept, Meta, Object, Parent, Place, Process, Run, Same, Segment, State, Target,
 };
@@ -216,6 +217,15 @@ fn sample() -> Meta {
                 theirs: 0,
             })
             .to_vec(),
+        files: [(0, "/bin/demo"), (1, "/bin/demo"), (1, "/lib/c")]
+            .map(|(process, path)| File {
+                process,
+                path: path.into(),
+                size: 1 << 20,
+                written: 5,
+                sum: Some(7),
+            })
+            .to_vec(),
     }
 }
 
@@ -311,7 +321,24 @@ fn change_state(r: &mut Random, state: &mut State) {
 /// One change of the structure.
 fn change(r: &mut Random, meta: &mut Meta) {
     let object = r.below(meta.objects.len());
-    match r.below(14) {
+    match r.below(16) {
+        14 => {
+            let at = r.below(meta.files.len());
+            if let Some(file) = meta.files.get_mut(at) {
+                match r.below(4) {
+                    0 => file.path = ["", "a", "/a\0", "/b", "/lib/c"][r.below(5)].into(),
+                    1 => file.size = r.word(file.size),
+                    2 => file.process = [0, 1, 2, 3, u32::MAX][r.below(5)],
+                    _ => file.sum = None,
+                }
+            }
+        }
+        15 if meta.files.len() < 10 => {
+            let again = meta.files.clone();
+            let times = [1, 1, 400][r.below(3)];
+            let again = std::iter::repeat_n(again, times).flatten();
+            meta.files.extend(again);
+        }
         12 => {
             let at = r.below(meta.same.len());
             if let Some(same) = meta.same.get_mut(at) {
@@ -578,11 +605,26 @@ fn outcome(image: &[u8]) -> String {
 /// same.
 fn look_at(image: &[u8]) {
     let parent = parent();
-    let open = || Whole::open(image, |_| Ok(&parent[..]), |_| true);
+    let find = |_: &Parent, number| (number == 0).then(|| Ok(&parent[..]));
+    let open = || Whole::open(image, find, |_| true);
     let (Ok(mut whole), Ok(mut again)) = (open(), open()) else {
         return;
     };
     assert_eq!(whole.check(|_| {}), Ok(()));
+    // What a restore reads of each file is in it.
+    for file in &whole.meta.files {
+        let mut bytes = 0;
+        let sum = files::sum(file.size, |at, into| {
+            bytes += into.len() as u64;
+            match at.checked_add(into.len() as u64) {
+                Some(end) if end <= file.size => Ok(()),
+                _ => Err("behind its end"),
+            }
+        });
+        assert!(sum.is_ok() && bytes <= files::MAX_SUMMED, "{file:?}");
+        let said = file.differs(Now::Gone).expect("it differs");
+        assert!(said.len() < 400 && said.chars().all(|c| !c.is_control()));
+    }
     let mut text = String::new();
     let part = |_: &str, bytes: &[u8]| vec![format!("{} bytes", bytes.len())];
     show::show(&mut whole, part, &mut text).expect("a text");
@@ -612,7 +654,7 @@ fn look_at(image: &[u8]) {
         Ok(())
     });
     assert_eq!(length, Ok(merged.len() as u64));
-    let none = |_: &Parent| Err("it is based on another one".to_string());
+    let none = |_: &Parent, _| None;
     let mut merged = Whole::open(&merged[..], none, |_| true).expect("it is good");
     assert_eq!(
         diff::diff(&mut whole, &mut merged, &mut text),
@@ -652,7 +694,7 @@ fn made_up_images_are_refused_with_a_sentence() {
         let times = reached.entry(outcome).or_insert(0);
         *times += 1;
         let keep = *times == 1 || *times < 40 && r.below(8) == 0;
-        if keep && meta.objects.len() < 60 && meta.processes.len() < 8 {
+        if keep && meta.objects.len() < 60 && meta.processes.len() < 8 && meta.files.len() < 10 {
             corpus.push(meta);
         }
     }

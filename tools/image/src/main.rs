@@ -1,6 +1,6 @@
 //! `./fermata image`: the program `image` of the guest (`servers/checkpoint/image`), with files of the host.
 
-use checkpoint_image::chain::Bytes;
+use checkpoint_image::chain::{places, Bytes};
 use checkpoint_image::file::Bad;
 use image_tool::{run, Files, New};
 use std::cell::Cell;
@@ -89,6 +89,12 @@ impl Files for Host {
             file,
             path: path.to_path_buf(),
         })
+    }
+
+    fn places(&self, child: &str, parent: &str) -> Vec<String> {
+        // Its path is one of the machine.
+        let [beside, _] = places(child, parent);
+        vec![beside]
     }
 
     fn room(&self, bytes: u64) -> bool {

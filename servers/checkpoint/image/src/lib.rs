@@ -20,7 +20,8 @@ use personality::part::Shown;
 /// How it is used.
 pub const USAGE: &str = "\
 Says what is in the image of a checkpoint, checks it, compares two, takes something out of one, or makes one of a chain.
-An incremental image is read with those that it is based on, which lie beside it under the names that they had.
+An incremental image is read with those that it is based on, which lie beside it under the names that they had (in the
+machine itself also where they were).
 
   image show IMAGE                          what is in it: processes, what they have open, threads, objects, pages
   image check IMAGE                         all of it; the status is 0 only if it is sound
@@ -52,6 +53,9 @@ pub trait Files {
     /// # Errors
     /// A sentence that names it, also if something is there.
     fn create(&self, path: &str) -> Result<Self::New, String>;
+    /// Where the parent of the image at `child` may lie, which was at the path `parent` when the image was written: the
+    /// first place where the image is that is meant is taken.
+    fn places(&self, child: &str, parent: &str) -> Vec<String>;
     /// Whether there is memory for so many bytes more.
     fn room(&self, bytes: u64) -> bool;
     /// Prints.
@@ -164,7 +168,8 @@ fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
         Verb::Help => files.print(USAGE)?,
         Verb::Show { image } => {
             let mut text = String::new();
-            let part = |manager: &str, bytes: &[u8]| part(manager, bytes, files);
+            let mut first = 0;
+            let part = |manager: &str, bytes: &[u8]| part(manager, bytes, &mut first, files);
             show::show(&mut open(image, files)?, part, &mut text).map_err(|_| "cannot print")?;
             files.print(&text)?;
         }
@@ -208,14 +213,19 @@ fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
     Ok(0)
 }
 
-/// Opens an image with those that it is based on. Their paths are those that they had: here they lie beside it.
+/// Opens an image with those that it is based on.
 fn open<F: Files>(path: &str, files: &F) -> Result<Whole<F::File>, String> {
-    let directory = path.rfind('/').map_or("", |slash| &path[..=slash]);
-    let find = |parent: &Parent| {
-        let name = parent.path.rsplit('/').next().unwrap_or_default();
+    // That of the image that needs the one that is looked for, and the last one that was tried.
+    let (mut child, mut last) = (path.to_string(), path.to_string());
+    let find = |parent: &Parent, number: usize| {
+        if number == 0 {
+            child.clone_from(&last);
+        }
+        let place = files.places(&child, &parent.path).into_iter().nth(number)?;
         // Its name is a text of the image, and what is said of it is shown.
-        let opened = files.open(&format!("{directory}{name}"));
-        opened.map_err(|why| plain(&why))
+        let opened = files.open(&place).map_err(|why| plain(&why));
+        last = place;
+        Some(opened)
     };
     let whole = Whole::open(files.open(path)?, find, |bytes| files.room(bytes));
     whole.map_err(|why| format!("{path}: {why}"))
@@ -241,29 +251,48 @@ fn check<F: Files>(path: &str, files: &F) -> Result<usize, String> {
         }
     })?;
     linux(&whole.meta)
-        .try_for_each(|part| shown(part, files).map(|_| ()))
+        .try_for_each(|(number, part)| {
+            let counts = Some(counts(&whole.meta, number));
+            shown(part, counts, files).map(|_| ())
+        })
         .map_err(|why| format!("{path}: {why}"))?;
     Ok(whole.parents())
 }
 
-/// The parts of Linux.
-fn linux(meta: &Meta) -> impl Iterator<Item = &[u8]> {
-    let processes = meta.processes.iter();
-    let of_linux = processes.filter(|process| process.manager == "linux" && process.member == 0);
-    of_linux.map(|process| &process.part[..])
+/// The parts of Linux, each with the number of its process.
+fn linux(meta: &Meta) -> impl Iterator<Item = (usize, &[u8])> {
+    let processes = meta.processes.iter().enumerate();
+    let of_linux = processes.filter(|(_, one)| one.manager == "linux" && one.member == 0);
+    of_linux.map(|(number, process)| (number, &process.part[..]))
 }
 
-fn shown(part: &[u8], files: &impl Files) -> Result<Shown, String> {
-    let shown = Shown::read(part, |bytes| files.room(bytes));
+/// How many memories, and how many pieces of memory that these share, the image has of the tree whose first process has
+/// this number: its members follow it.
+fn counts(meta: &Meta, root: usize) -> (usize, usize) {
+    let members = meta.processes.iter().skip(root + 1);
+    let members = members.take_while(|process| process.member > 0);
+    members.fold((1, 0), |(own, shared), process| match process.shared {
+        true => (own, shared + 1),
+        false => (own + 1, shared),
+    })
+}
+
+/// A part of Linux, of so many memories and pieces of shared memory, if that is to be checked.
+fn shown(part: &[u8], counts: Option<(usize, usize)>, files: &impl Files) -> Result<Shown, String> {
+    let shown = Shown::read(part, counts, |bytes| files.room(bytes));
     shown.map_err(|why| format!("the part of Linux cannot be read: {why}"))
 }
 
-/// What a manager's part says.
-fn part(manager: &str, bytes: &[u8], files: &impl Files) -> Vec<String> {
+/// What a manager's part says, whose files are numbered from `first` on: behind it is the number for the next part.
+fn part(manager: &str, bytes: &[u8], first: &mut usize, files: &impl Files) -> Vec<String> {
     match (manager, bytes) {
         (_, []) => Vec::new(),
-        ("linux", bytes) => match shown(bytes, files) {
-            Ok(shown) => shown.lines(),
+        ("linux", bytes) => match shown(bytes, None, files) {
+            Ok(shown) => {
+                let lines = shown.lines(*first);
+                *first += shown.contents().count();
+                lines
+            }
             Err(why) => vec![why],
         },
         (_, bytes) => vec![format!("{} bytes of its manager's", bytes.len())],
@@ -283,18 +312,19 @@ fn extract<F: Files>(
             dump::write(whole, number, |at, bytes| new.put(at, bytes))?;
         }
         What::File(name) => {
-            let parts = linux(&whole.meta).map(|part| shown(part, files));
+            let parts = linux(&whole.meta).map(|(_, part)| shown(part, None, files));
             let parts: Vec<Shown> = parts.collect::<Result<_, _>>()?;
+            // By number they go through all trees, as `show` has them.
+            let all = parts.iter().flat_map(Shown::contents).enumerate();
             let number = name.parse().ok();
-            let mut found = parts.iter().filter_map(|part| {
-                let mut all = part.contents().enumerate();
-                all.find(|(n, (path, ..))| *path == Some(name) || number == Some(*n))
-            });
+            let mut found = all.filter(|(n, (path, ..))| *path == Some(name) || number == Some(*n));
             let (_, (.., contents)) = found.next().ok_or_else(|| {
                 format!("the image has no file '{name}'; `image show` lists those that it has")
             })?;
             if found.next().is_some() {
-                return Err(format!("several trees of the image have a file '{name}'"));
+                return Err(format!(
+                    "several trees of the image have a file '{name}'; each has a number in `image show`"
+                ));
             }
             new.put(0, contents)?;
         }
@@ -305,6 +335,32 @@ fn extract<F: Files>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use checkpoint_image::meta::Process;
+
+    #[test]
+    fn members_are_counted_with_their_tree() {
+        let process = |member, shared| Process {
+            manager: "linux".into(),
+            member,
+            shared,
+            name: "one".into(),
+            part: vec![7],
+        };
+        let meta = Meta {
+            processes: vec![
+                process(0, false),
+                process(1, false),
+                process(2, true),
+                process(0, false),
+                process(0, false),
+                process(1, true),
+                process(2, true),
+            ],
+            ..Meta::default()
+        };
+        let all: Vec<_> = linux(&meta).map(|(n, _)| (n, counts(&meta, n))).collect();
+        assert_eq!(all, [(0, (2, 1)), (3, (1, 0)), (4, (1, 2))]);
+    }
 
     #[test]
     fn arguments_are_understood_or_refused() {

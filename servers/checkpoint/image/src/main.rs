@@ -7,7 +7,7 @@ extern crate alloc;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use checkpoint_image::chain::{all_came, Bytes};
+use checkpoint_image::chain::{all_came, places, Bytes};
 use checkpoint_image::new::{self, Programs};
 use image_tool::{run, Files, New};
 use rt::fs::{self, Flags};
@@ -69,6 +69,11 @@ impl Files for Guest {
             new,
             path: absolute,
         })
+    }
+
+    fn places(&self, child: &str, parent: &str) -> Vec<String> {
+        // As whoever restores it looks.
+        places(&absolute(child), parent).into()
     }
 
     fn room(&self, bytes: u64) -> bool {

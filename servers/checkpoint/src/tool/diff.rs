@@ -2,9 +2,11 @@
 
 use super::{count, joined, plain, Whole};
 use crate::chain::Bytes;
+use crate::files::File;
 use crate::meta::{Object, Place, Segment, State};
 use abi::state::{REGISTER_WORDS, THREAD_WORDS};
 use abi::PAGE_SIZE;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -67,6 +69,8 @@ pub fn diff<A: Bytes, B: Bytes>(
     found.end()?;
     objects(&a.meta.objects, &b.meta.objects, &mut found)?;
     found.end()?;
+    files(&a.meta.files, &b.meta.files, &mut found)?;
+    found.end()?;
     pages(a, b, &mut found)?;
     found.end()?;
     let all = found.all;
@@ -104,6 +108,30 @@ fn processes<A, B, W: Write>(
             (Some(one), None) => format!("process {number}, {}: only before", plain(&one.name)),
             (None, Some(one)) => format!("process {number}, {}: only then", plain(&one.name)),
             (None, None) => continue,
+        };
+        found.say(&line)?;
+    }
+    Ok(())
+}
+
+/// The files that they name and do not have.
+fn files<W: Write>(ours: &[File], theirs: &[File], found: &mut Found<W>) -> Result<(), String> {
+    let mut all: BTreeMap<(u32, &str), [Option<&File>; 2]> = BTreeMap::new();
+    for (n, list) in [ours, theirs].into_iter().enumerate() {
+        for file in list {
+            all.entry((file.process, &file.path)).or_default()[n] = Some(file);
+        }
+    }
+    for one in all.into_values() {
+        let line = match one {
+            [Some(a), Some(b)] if a == b => continue,
+            [Some(a), Some(b)] if a.about() == b.about() => {
+                format!("file {}: written at another time", plain(&a.path))
+            }
+            [Some(a), Some(b)] => format!("file {}, then {}", a.about(), b.about()),
+            [Some(a), None] => format!("file {}: only named before", plain(&a.path)),
+            [None, Some(b)] => format!("file {}: only named then", plain(&b.path)),
+            [None, None] => continue,
         };
         found.say(&line)?;
     }

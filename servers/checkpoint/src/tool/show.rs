@@ -64,6 +64,12 @@ pub fn show<B: Bytes>(
             writeln!(out, "      {}", plain(&line))?;
         }
     }
+    if !whole.meta.files.is_empty() {
+        writeln!(out, "files that it names and does not have:")?;
+    }
+    for file in &whole.meta.files {
+        writeln!(out, "  {:3} {}", file.process, file.about())?;
+    }
     // Pages are read by the rest of it.
     let meta = core::mem::take(&mut whole.meta);
     let said = objects(whole, &meta, out);

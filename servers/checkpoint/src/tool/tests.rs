@@ -50,7 +50,7 @@ fn same(offset: u64, pages: u32) -> Same {
 }
 
 fn whole(bytes: &[u8]) -> Whole<&[u8]> {
-    Whole::open(bytes, |_| Err("nobody has it".into()), |_| true).expect("it is good")
+    Whole::open(bytes, |_, _| None, |_| true).expect("it is good")
 }
 
 /// Three images, each based on the one before it, and the last one first.
@@ -101,7 +101,52 @@ fn opened(images: &[Vec<u8>; 3]) -> Whole<&[u8]> {
         "/tmp/one" => Ok(&images[2][..]),
         other => Err(format!("nobody asked for {other}")),
     };
-    Whole::open(&images[0][..], find, |_| true).expect("they are good")
+    Whole::open(&images[0][..], only(find), |_| true).expect("they are good")
+}
+
+/// There is one place where an image could be.
+fn only<B>(
+    find: impl Fn(&Parent) -> Result<B, String>,
+) -> impl Fn(&Parent, usize) -> Option<Result<B, String>> {
+    move |parent, number| (number == 0).then(|| find(parent))
+}
+
+#[test]
+fn the_first_place_where_the_image_is_that_is_meant_is_taken() {
+    let images = three();
+    let open = |places: &dyn Fn(&str) -> Vec<Result<usize, &str>>| {
+        let find = |parent: &Parent, number: usize| {
+            let place = places(&parent.path).into_iter().nth(number)?;
+            let bytes = place.map(|number| &images[number][..]);
+            Some(bytes.map_err(ToString::to_string))
+        };
+        let whole = Whole::open(&images[0][..], find, |_| true);
+        whole.map(|whole| whole.parents())
+    };
+    let gone = "it is not there";
+    // The image itself is what lies beside it under that name, or nothing does.
+    for other in [Ok(0), Ok(2), Err(gone)] {
+        let whole = open(&|path| match path {
+            "/tmp/two" => vec![other, Ok(1), Err(gone)],
+            _ => vec![Ok(2), Ok(0)],
+        });
+        assert_eq!(whole, Ok(2), "{other:?}");
+    }
+    for (places, wanted) in [
+        (vec![Err(gone), Err("nor here")], gone),
+        (
+            vec![Err(gone), Ok(0)],
+            "it is another image than the one that is meant",
+        ),
+        (
+            vec![Ok(0), Err(gone)],
+            "it is another image than the one that is meant",
+        ),
+        (vec![], "it is missing"),
+    ] {
+        let refused = open(&|_| places.clone()).expect_err("S2: another image is taken");
+        assert_eq!(refused, format!("/tmp/two, on which it is based: {wanted}"));
+    }
 }
 
 fn first_byte(whole: &mut Whole<&[u8]>, offset: u64) -> u8 {
@@ -177,7 +222,7 @@ fn a_missing_or_damaged_image_is_named() {
             Ok(bytes) => Ok(&bytes[..]),
             Err(why) => Err(why.clone()),
         };
-        match Whole::open(bytes, find, |_| true) {
+        match Whole::open(bytes, only(find), |_| true) {
             Ok(mut whole) => whole
                 .check(|_| {})
                 .err()
@@ -231,7 +276,7 @@ fn each_altered_byte_is_found() {
                 "/tmp/two" => Ok(&images[1][..]),
                 _ => Ok(&images[2][..]),
             };
-            let checked = Whole::open(&images[0][..], find, |_| true)
+            let checked = Whole::open(&images[0][..], only(find), |_| true)
                 .and_then(|mut whole| whole.check(|_| {}).map_err(|(_, why)| why));
             assert!(checked.is_err(), "A9: byte {at} of image {number}");
             images[number][at] ^= 0x10;

@@ -1,0 +1,72 @@
+//! Files that an image names and does not have, as they are in this machine.
+//!
+//! They are read as any program reads them, in the thread of whoever saves or restores, a bounded part of each: nobody
+//! waits for it but who asked.
+
+use crate::desk::Wanted;
+use crate::Sentence;
+use alloc::vec::Vec;
+use checkpoint_image::files::{self, Differences, File, Now, MAX_SUMMED};
+use proto::Error;
+use rt::fs::{mode, Flags};
+
+/// Finds the checksums of files that are as their managers have seen them. The processes may go on meanwhile, and
+/// others anyway: what is written to has none.
+pub(crate) fn sum_up(all: &mut [File], wanted: &Wanted) -> Result<(), Sentence> {
+    if !all.is_empty() {
+        wanted.hold(MAX_SUMMED)?;
+    }
+    for file in all {
+        wanted.check()?;
+        if let Now::File { size, written, sum } = look(&file.path, Some(file.size)) {
+            if (size, written) == (file.size, file.written) {
+                file.sum = sum;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says which of these files of an image are not what they were.
+pub(crate) fn compare(all: &[File], wanted: &Wanted) -> Result<Vec<Sentence>, Sentence> {
+    wanted.hold(MAX_SUMMED)?;
+    let mut differences = Differences::default();
+    for file in all {
+        wanted.check()?;
+        let size = file.sum.map(|_| file.size);
+        differences.look(file, look(&file.path, size));
+    }
+    Ok(differences.sentences())
+}
+
+/// What there is by this path, with the checksum if it is a file of this size.
+fn look(path: &str, wanted: Option<u64>) -> Now {
+    let opened = rt::fs::File::open(path, Flags::default(), 0);
+    let file = match opened {
+        Ok(file) => file,
+        Err(Error::NotFound | Error::NotDirectory) => return Now::Gone,
+        Err(error) => return Now::Closed(error),
+    };
+    let about = || {
+        let attr = rt::fs::attributes(file.ino());
+        attr.map(|attr| (attr.size, attr.mtime_ns))
+    };
+    if file.opened().mode & mode::TYPE != mode::FILE {
+        return Now::Other;
+    }
+    let read = |at, into: &mut [u8]| match file.read_full(at, into) {
+        Ok(length) if length == into.len() => Ok(()),
+        _ => Err(()),
+    };
+    let (size, written) = match about() {
+        Ok(about) => about,
+        Err(error) => return Now::Closed(error),
+    };
+    let mut sum = None;
+    if wanted == Some(size) {
+        sum = files::sum(size, read).ok();
+        // Half of it may be from before somebody wrote to it.
+        sum = sum.filter(|_| about() == Ok((size, written)));
+    }
+    Now::File { size, written, sum }
+}
