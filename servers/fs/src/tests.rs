@@ -1099,6 +1099,36 @@ fn a_slash_behind_a_link_makes_it_no_directory() {
     fs.rmdir("/tmp/other/").unwrap();
 }
 
+/// A server may ask what a file is that it has not open; a program gets no answer, whatever number it tries.
+#[test]
+fn only_a_server_is_told_of_what_it_has_not_open() {
+    let shared = Shared::new(new(), |_| ());
+    let (program, server) = (Session::new(&shared, 1, 2), Session::new(&shared, 0, 2));
+    let create = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let open = || program.open_file(create.bits(), 0o600, "/file").unwrap().0;
+    let file = open();
+    program.close(file).unwrap();
+    let path = |session: &Session| session.path_of(file, 99).map(|path| path.to_vec());
+    let attributes = |session: &Session| session.attributes(file, 99).map(drop);
+    assert_eq!(path(&server).as_deref(), Ok(&b"/file"[..]));
+    assert_eq!(attributes(&server), Ok(()));
+    for answer in [path(&program).map(drop), attributes(&program)] {
+        assert_eq!(
+            answer,
+            Err(Error::NotFound),
+            "S3: reads what it was not given"
+        );
+    }
+    assert_eq!(server.read(file, 0, 9).err(), Some(Error::NotFound));
+    program.unlink("/file").unwrap();
+    // Its number is given to no other file.
+    assert_ne!(open(), file, "S3: another's file has its number");
+    assert_eq!(attributes(&server), Err(Error::NotFound));
+}
+
 /// Whoever has been told something by a file system relies on the number of changes: each request that may change
 /// something raises it by one, whatever comes of it, and no other one does.
 #[test]

@@ -6,6 +6,7 @@
 //!
 //! Only the program itself is protected, as in Linux: no interpreter, no script, no library once it is mapped.
 
+use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
@@ -16,6 +17,7 @@ use crate::files::Request;
 use crate::host::Host;
 use crate::process::{Description, Kind};
 use crate::system::System;
+use services::fs::ON_DISK;
 
 /// That a file is executed, by whoever has this.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +69,13 @@ pub struct Busy {
     files: BTreeMap<u64, Had>,
     /// Files that the last one has ceased to execute, each to be closed once.
     ended: Rc<RefCell<Vec<u64>>>,
+    /// The last names of those of them that have none any more, and had these when somebody had them. Apart, since most files
+    /// have a name and come and go with every `open` and `close`.
+    lost: BTreeMap<u64, Box<str>>,
 }
+
+/// Most names that are kept of files that have lost them, and most bytes of one.
+const MAX_LOST: (usize, usize) = (1024, 255);
 
 impl Busy {
     /// A file, which is open, is executed from now on; and whether it was not before. Then it is closed when nobody
@@ -109,6 +117,29 @@ impl Busy {
         self.files.get(&ino).is_some_and(Had::is_had)
     }
 
+    /// Whether somebody has a file, on the disk or in memory.
+    #[must_use]
+    pub fn has_any(&self, on_disk: bool) -> bool {
+        match on_disk {
+            true => self.files.range(ON_DISK..).next().is_some(),
+            false => self.files.range(..ON_DISK).next().is_some(),
+        }
+    }
+
+    /// A file has lost its last name. It is kept for those who have the file, unless there are very many of such.
+    pub fn lose_name(&mut self, ino: u64, name: &str) {
+        let (most, longest) = MAX_LOST;
+        if self.is_open(ino) && self.lost.len() < most && name.len() <= longest {
+            self.lost.entry(ino).or_insert_with(|| name.into());
+        }
+    }
+
+    /// The last name of a file that has none any more, if it is known.
+    #[must_use]
+    pub fn lost_name(&self, ino: u64) -> Option<&str> {
+        self.lost.get(&ino).map(|name| &**name)
+    }
+
     /// There is one more description.
     pub fn opened(&mut self, description: &Description) {
         if let Some(ino) = description.ino() {
@@ -147,6 +178,9 @@ impl Busy {
             change(file.get_mut());
             if !file.get().is_had() {
                 file.remove();
+                if !self.lost.is_empty() {
+                    self.lost.remove(&ino);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use abi::message::ExceptionMessage;
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::Deref;
@@ -143,6 +144,10 @@ impl Manager for Table {
         Table::member(self, pid, number)
     }
 
+    fn files(&mut self, pid: Pid, from: u32, room: usize) -> Result<Vec<u8>, Error> {
+        Table::files(self, pid, from, room)
+    }
+
     fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
         Table::copy(self, pid, number)
     }
@@ -183,6 +188,10 @@ impl Manager for Table {
 
     fn rebuilt(&mut self, pid: Pid) -> Result<(), Error> {
         Table::rebuilt(self, pid)
+    }
+
+    fn why(&mut self) -> String {
+        core::mem::take(&mut self.why)
     }
 }
 

@@ -196,9 +196,10 @@ impl Disk {
                 closed.into_iter().for_each(|ino| self.close(ino));
             }
         }
-        if !self.late.is_empty() {
-            self.due
-                .extend(tid.into_iter().flat_map(|tid| self.late.end(tid)));
+        if let Some(tid) = tid.filter(|_| !self.late.is_empty()) {
+            let mut close = Vec::new();
+            self.due.extend(self.late.end(tid, &mut close));
+            close.into_iter().for_each(|ino| self.close(ino));
         }
         waits
     }

@@ -29,13 +29,13 @@ use crate::errno::{
 use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::loading;
-use crate::memory::{Prot, READ, WRITE};
+use crate::memory::{Prot, EXECUTE, READ, WRITE};
 use crate::native::Native;
 use crate::number;
 use crate::path;
 use crate::proc;
 use crate::process::{CallKey, Current, Kind, Task, Wait, MAX_REPORTED};
-use crate::signal::{self, sig, Delivery, Origin};
+use crate::signal::{self, sig, Delivery, Fault, Origin};
 use crate::special::{self, Special};
 use crate::system::{Key, Process, System};
 use crate::trace;
@@ -129,6 +129,12 @@ impl From<Outcome> for Answer {
 }
 
 impl Answer {
+    /// Whether the call has ended, and is not to be made again.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        !matches!(self, Answer::Other(Outcome::Park(_)))
+    }
+
     /// What happens to the thread that made the call with these registers.
     #[must_use]
     pub fn outcome(self, entry: &Registers) -> Outcome {
@@ -411,6 +417,7 @@ impl Caller<'_> {
             return Ok(Target::Path(absolute));
         };
         proc::check(self, &special)?;
+        proc::check_card(self, &special)?;
         Ok(Target::Special(match special {
             Special::LinkOf(number, link) => Special::Link(proc::target(self, number, link)?),
             special => special,
@@ -701,6 +708,7 @@ pub fn execute(
 ) -> Outcome {
     let path = prepared.path().to_string();
     match exec::commit(task, system, host, prepared) {
+        Ok(_) if exec::is_too_large(task, system) => killed(task, system, host, sig::SEGV, ""),
         Ok(registers) => {
             let fpu = Some(Box::new(FpuState(initial_fpu())));
             if system.is_traced(task.tid) {
@@ -1170,6 +1178,24 @@ fn out_of_memory(task: &mut Task, system: &mut System, host: &mut dyn Host) -> O
     end(task, system, host, Status::Killed(sig::KILL as u8))
 }
 
+/// The processor's number for an access that is forbidden.
+const PAGE_FAULT: u64 = 14;
+/// The same for an address that none of a stack can be.
+const STACK_FAULT: u64 = 12;
+
+/// `si_code` of an error in floating point that the thread has met.
+fn floating_code(host: &mut dyn Host, kind: Exception) -> i32 {
+    let mut state = initial_fpu();
+    host.fpu(&mut state);
+    let half = |at: usize| u32::from(u16::from_le_bytes([state[at], state[at + 1]]));
+    signal::floating_code(match kind {
+        // Control word and status word.
+        Exception::X87 => half(2) & !half(0),
+        // `MXCSR` has both.
+        _ => half(24) & !(half(24) >> 7),
+    })
+}
+
 /// Turns an exception into a signal.
 pub fn exception(
     task: &mut Task,
@@ -1180,10 +1206,17 @@ pub fn exception(
     let mut registers = message.registers;
     let at = registers.rip;
     let here = format!(" at {at:#x}");
+    let mut fault = Fault {
+        number: message.code,
+        error: message.detail,
+        ..task.signals.fault
+    };
     // The signal, its code and address, and what to tell people.
     let (signal, code, address, detail) = match Exception::from_raw(message.code) {
         Some(Exception::Divide) => (sig::FPE, 1, at, here),
-        Some(Exception::X87 | Exception::Simd) => (sig::FPE, 3, at, here),
+        Some(kind @ (Exception::X87 | Exception::Simd)) => {
+            (sig::FPE, floating_code(host, kind), at, here)
+        }
         Some(Exception::Debug) => (sig::TRAP, 2, at, here),
         Some(Exception::Breakpoint) => {
             registers.rip = at.wrapping_add(1);
@@ -1191,6 +1224,11 @@ pub fn exception(
         }
         Some(Exception::InvalidOpcode) => (sig::ILL, 2, at, here),
         Some(Exception::Alignment) => (sig::BUS, 1, message.address, here),
+        Some(Exception::Processor) => {
+            // Of those that have no code of their own a program meets that of the stack.
+            fault.number = STACK_FAULT;
+            (sig::BUS, 0x80, 0, format!(": forbidden address at {at:#x}"))
+        }
         Some(Exception::Memory) => {
             let address = message.address;
             let memory = task.shares.memory.borrow();
@@ -1207,6 +1245,18 @@ pub fn exception(
                 }
                 return out_of_memory(task, system, host);
             }
+            let is_there = area.is_some_and(|area| area.prot != 0) && host.is_present(address, 1);
+            let bits = [
+                (is_there, Fault::PRESENT),
+                (need & WRITE != 0, Fault::WRITE),
+                (need & EXECUTE != 0, Fault::FETCH),
+            ];
+            let bits = bits.into_iter().filter(|(is, _)| *is).map(|(_, bit)| bit);
+            fault = Fault {
+                number: PAGE_FAULT,
+                error: Fault::USER | bits.sum::<u64>(),
+                address,
+            };
             let code = if area.is_some() { 2 } else { 1 };
             (
                 sig::SEGV,
@@ -1222,6 +1272,7 @@ pub fn exception(
             format!(": forbidden instruction or address at {at:#x}"),
         ),
     };
+    task.signals.fault = fault;
     let origin = Origin {
         code,
         address,
@@ -1258,7 +1309,8 @@ pub fn exception(
     match delivered {
         Ok(Delivery::Go | Delivery::Stop(_)) => Outcome::Go {
             registers,
-            fpu: None,
+            // The handler of an error in floating point would meet it again.
+            fpu: (signal == sig::FPE).then(|| Box::new(FpuState(initial_fpu()))),
         },
         Ok(Delivery::End(signal)) => killed(task, system, host, signal, &detail),
         Err(OutOfMemory) => out_of_memory(task, system, host),

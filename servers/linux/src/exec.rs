@@ -17,12 +17,14 @@ use linux_raw_sys::auxvec::{
     AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_SECURE, AT_SYSINFO_EHDR,
     AT_UID,
 };
+use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_STACK};
 use process::executable::{
-    self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP, PT_NOTE,
+    self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_GNU_STACK, PT_INTERP, PT_NOTE,
 };
 
 use crate::files::{Reply, Request};
 use services::fs::{mode, Attr, Flags, Opened, ON_DISK};
+use smallvec::SmallVec;
 
 use crate::busy::Executed;
 use crate::calls::file::step_of;
@@ -30,10 +32,10 @@ use crate::calls::futex::MAX_ROBUST;
 use crate::emulate::STEP;
 use crate::errno::{Errno, E2BIG, EACCES, EIO, ELOOP, ENOEXEC, ENOMEM, ETXTBSY};
 use crate::host::{Host, OutOfMemory};
-use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
+use crate::memory::{self, page_up, Areas, Kind, OfFile, Prot, EXECUTE, PAGE, READ, WRITE};
 use crate::object::Uses;
 use crate::proc::Seen;
-use crate::process::{copied, Current, Ids, Shared, Task, MAX_TITLE};
+use crate::process::{copied, Current, Ids, Mapped, Shared, Task, MAX_TITLE};
 use crate::signal::Stack;
 use crate::special::{self, Special};
 use crate::system::System;
@@ -42,6 +44,8 @@ use crate::wire::Writer;
 
 /// Most bytes of arguments and environment together.
 const MAX_STRINGS: usize = 1 << 20;
+/// So many they may be at least, whatever the limit of the stack.
+const LEAST_STRINGS: u64 = 128 << 10;
 /// Most scripts that name each other as interpreter.
 const MAX_SCRIPTS: usize = 4;
 /// Bytes read at a time.
@@ -392,6 +396,8 @@ struct Layout {
     headers_address: Option<u64>,
     /// The first segments of notes.
     notes: [Option<ProgramHeader>; 4],
+    /// What the stack allows.
+    stack: Prot,
 }
 
 impl Layout {
@@ -402,10 +408,13 @@ impl Layout {
             interpreter: None,
             headers_address: None,
             notes: [None; 4],
+            stack: READ | WRITE,
         };
         for segment in executable::program_headers(header, table)? {
             if segment.p_type == PT_INTERP {
                 found.interpreter = Some((segment.p_offset, segment.p_filesz));
+            } else if segment.p_type == PT_GNU_STACK {
+                found.stack |= prot(&segment) & EXECUTE;
             } else if segment.p_type == PT_NOTE {
                 if let Some(place) = found.notes.iter_mut().find(|place| place.is_none()) {
                     *place = Some(segment);
@@ -545,7 +554,9 @@ fn find(
                     executed: None,
                 };
                 inos.extend(prepared.interpreter.as_ref().map(|image| image.ino));
-                return match check_sizes(host, &prepared) {
+                let pid = current.task.pid;
+                let stack = system.find(pid).map_or(0, |own| own.limit(RLIMIT_STACK).0);
+                return match check_sizes(host, &prepared, stack) {
                     Ok(()) => Ok(prepared),
                     Err(failure) => {
                         cancel(host, prepared);
@@ -676,7 +687,7 @@ fn is_native(host: &mut dyn Host, image: &Image) -> Result<bool, proto::Error> {
     Ok(false)
 }
 
-fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> {
+fn check_sizes(host: &mut dyn Host, prepared: &Prepared, stack: u64) -> Result<(), Failure> {
     let path = &prepared.image.path;
     let bad = |cause| Failure::new(ENOEXEC, path, cause);
     let base = base_of(&prepared.image);
@@ -712,7 +723,7 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
         .chain(&prepared.env)
         .map(|s| s.len() + 9)
         .sum();
-    if strings > MAX_STRINGS {
+    if strings > MAX_STRINGS || strings as u64 > (stack / 4).max(LEAST_STRINGS) {
         return Err(Failure::new(
             E2BIG,
             path,
@@ -792,6 +803,13 @@ impl Prepared {
 /// Why a prepared program could not be loaded. The process has no image any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
+
+/// Whether a process has more addresses than it may have with the program that it was given.
+#[must_use]
+pub fn is_too_large(task: &Task, system: &mut System) -> bool {
+    let most = system.process(task.pid).limit(RLIMIT_AS).0;
+    most != u64::MAX && task.shares.memory.borrow().areas.counted().0 > most
+}
 
 impl From<OutOfMemory> for Lost {
     fn from(_: OutOfMemory) -> Self {
@@ -899,13 +917,25 @@ fn replace(
 
     let image = &prepared.image;
     let bases = bases(prepared).ok_or(Lost)?;
-    for (image, base) in prepared.images().zip(&bases) {
-        load(areas, host, image, *base, prepared.staged.is_some())?;
+    let mut mapped = Mapped::default();
+    let of_interpreter = match &prepared.interpreter {
+        Some(interpreter) => mapped.add(areas, interpreter.ino, &interpreter.path),
+        None => OfFile::UNKNOWN,
+    };
+    let files = [OfFile::PROGRAM, of_interpreter];
+    for ((image, base), file) in prepared.images().zip(&bases).zip(files) {
+        load(areas, host, (image, file), *base, prepared.staged.is_some())?;
     }
     let (_, end) = span(&image.layout).ok_or(Lost)?;
     let brk = end + base_of(image);
-    let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
-    let with_stack = areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
+    let staged = prepared.staged.clone().map(|first| (first, Vec::new()));
+    let (first, words) = match staged {
+        Some(first) => first,
+        None => first(host, prepared, &bases, &ids)?,
+    };
+    let limit = system.process(current.task.pid).limit(RLIMIT_STACK).0;
+    let stack = (memory::stack_start(limit, first.rsp), memory::STACK_TOP);
+    let with_stack = areas.replaced(stack.0, stack.1, Some((image.layout.stack, Kind::Stack)));
     areas.apply(host, with_stack)?;
     if let Some(clock) = host.clock() {
         let (start, end) = (memory::VDSO, memory::VDSO + vdso::SIZE);
@@ -918,18 +948,14 @@ fn replace(
         };
         host.write_memory(start + vdso::CLOCK, &clock.to_bytes(1))?;
     }
-    let first = match &prepared.staged {
-        Some(first) => first.clone(),
-        None => {
-            let (first, stack) = first(host, prepared, &bases, &ids)?;
-            host.write_memory(first.rsp, &stack)?;
-            first
-        }
-    };
+    if !words.is_empty() {
+        host.write_memory(first.rsp, &words)?;
+    }
 
     let Current { task, memory, .. } = &mut current;
     (memory.brk_start, memory.brk) = (brk, brk);
     memory.exe.clone_from(&image.path);
+    memory.mapped = mapped;
     let executed = prepared.executed.as_ref();
     memory.executed = executed.map(|(executed, _)| Rc::clone(executed));
     let last = prepared
@@ -938,8 +964,9 @@ fn replace(
         .next()
         .unwrap_or_default()
         .as_bytes();
-    task.comm = last[..last.len().min(15)].to_vec();
-    system.process(task.pid).comm = task.comm.clone();
+    task.shown.set_comm(last);
+    let shown = Rc::clone(&task.shown);
+    system.process(task.pid).shown = SmallVec::from_buf([(task.pid, shown)]);
     (memory.args, memory.environment) = (first.args, first.environment);
     memory.name = first.title;
     Ok(Registers {
@@ -950,8 +977,8 @@ fn replace(
     })
 }
 
-/// The areas with those of the segments of an image.
-fn with_segments(areas: &Areas, image: &Image, base: u64) -> Option<Areas> {
+/// The areas with those of the segments of an image, which [`OfFile`] calls so.
+fn with_segments(areas: &Areas, (image, file): (&Image, u16), base: u64) -> Option<Areas> {
     let mut areas = areas.clone();
     for part in &image.layout.loads {
         let address = part.p_vaddr.wrapping_add(base);
@@ -959,9 +986,25 @@ fn with_segments(areas: &Areas, image: &Image, base: u64) -> Option<Areas> {
         let end = page_up(address.checked_add(part.p_memsz)?)?;
         // Two segments can share a page, which then needs the rights of both.
         let shared = areas.find(start).map_or(0, |a| a.prot);
-        areas = Areas::from_list(areas.replaced(start, end, Some((prot(part), Kind::Program))));
+        let place = part.p_offset.wrapping_sub(address - start);
+        let kind = Kind::Mapped(OfFile {
+            file,
+            shift: place.wrapping_sub(start),
+            shared: false,
+        });
+        // Pages that begin behind the bytes of the file are nobody's.
+        let behind = match part.p_filesz {
+            0 => start,
+            bytes => page_up(address.checked_add(bytes)?)?,
+        };
+        for (from, to, kind) in [(start, behind, kind), (behind, end, Kind::Anonymous)] {
+            if from < to {
+                areas = Areas::from_list(areas.replaced(from, to, Some((prot(part), kind))));
+            }
+        }
         if shared & !prot(part) != 0 {
-            let both = Some((prot(part) | shared, Kind::Program));
+            let kind = areas.find(start).map_or(kind, |area| area.kind);
+            let both = Some((prot(part) | shared, kind));
             areas = Areas::from_list(areas.replaced(start, start + PAGE, both));
         }
     }
@@ -973,7 +1016,8 @@ fn bases(prepared: &Prepared) -> Option<Vec<u64>> {
     let base = base_of(&prepared.image);
     let mut bases = alloc::vec![base];
     if let Some(interpreter) = &prepared.interpreter {
-        let areas = with_segments(&Areas::default(), &prepared.image, base)?;
+        let image = (&prepared.image, OfFile::PROGRAM);
+        let areas = with_segments(&Areas::default(), image, base)?;
         bases.push(base_beside(&areas, interpreter)?);
     }
     Some(bases)
@@ -986,15 +1030,15 @@ fn base_beside(areas: &Areas, interpreter: &Image) -> Option<u64> {
     Some(areas.find_free(end - start, 0)?.wrapping_sub(start))
 }
 
-/// Makes the areas of an image, and reads what they have unless it is there.
+/// Makes the areas of an image, which [`OfFile`] calls so, and reads what they have unless it is there.
 fn load(
     areas: &mut Areas,
     host: &mut dyn Host,
-    image: &Image,
+    (image, file): (&Image, u16),
     base: u64,
     is_there: bool,
 ) -> Result<(), Lost> {
-    let with = with_segments(areas, image, base).ok_or(Lost)?;
+    let with = with_segments(areas, (image, file), base).ok_or(Lost)?;
     areas.apply(host, with.list().to_vec())?;
     if is_there {
         return Ok(());
@@ -1083,6 +1127,7 @@ fn first(
         (AT_CLKTCK, 100),
         (AT_SECURE, 0),
     ];
+    // [`vector`] finds it again, by how many entries it has.
     let vdso = host.clock().map(|_| (AT_SYSINFO_EHDR, memory::VDSO));
     let vector: Vec<_> = vector.into_iter().chain(vdso).collect();
     let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
@@ -1094,6 +1139,33 @@ fn first(
         title: title(prepared.args.iter().map(Vec::as_slice)),
     };
     Ok((first, stack))
+}
+
+/// Entries of the auxiliary vector: with the address of the functions that read the clock, or without it.
+const ENTRIES: [u64; 2] = [19, 18];
+/// Bytes of one of them.
+const ENTRY: u64 = 16;
+/// Most bytes from the beginning of the auxiliary vector to the first argument, which comes behind it.
+pub const MOST_OF_VECTOR: usize = (ENTRIES[0] * ENTRY) as usize + 8;
+
+/// The auxiliary vector among the bytes that are before the first argument of a program ([`MOST_OF_VECTOR`] of them, or
+/// fewer), if it is still there as [`first_stack`] has put it.
+#[must_use]
+pub fn vector(before: &[u8]) -> Option<&[u8]> {
+    let word = |bytes: &[u8], at: usize| crate::wire::u64_at(bytes, at);
+    // The stack begins at a multiple of 16, so that there may be a word in between.
+    let ends = [before.len(), before.len().checked_sub(8)?];
+    let candidates = ENTRIES.iter().flat_map(|entries| {
+        let length = (entries * ENTRY) as usize;
+        ends.map(|end| before.get(end.checked_sub(length)?..end))
+    });
+    let is_one = |bytes: &&[u8]| {
+        let last = bytes.len() - ENTRY as usize;
+        word(bytes, 0) == u64::from(AT_PHDR)
+            && word(bytes, ENTRY as usize) == u64::from(AT_PHENT)
+            && word(bytes, last) == u64::from(AT_NULL)
+    };
+    candidates.flatten().find(is_one)
 }
 
 /// The first contents of the stack behind the stack pointer: argument count, arguments, environment,

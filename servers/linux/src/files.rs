@@ -112,7 +112,8 @@ impl Request {
             | Request::Rename { .. }
             | Request::Link { .. }
             | Request::Symlink { .. } => true,
-            Request::Open { flags, .. } => flags.create && flags.exclusive,
+            // Who made a file owns it; who finds it does not.
+            Request::Open { flags, .. } => flags.create,
             Request::Write { append, .. } => *append,
             Request::Close { .. }
             | Request::Stat { .. }

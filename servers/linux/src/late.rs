@@ -184,10 +184,16 @@ impl Late {
         steps.is_some_and(|mut steps| steps.any(|step| step.request.is_once()))
     }
 
-    /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now.
-    pub fn end(&mut self, tid: Tid) -> Vec<Tid> {
+    /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now. What an earlier attempt has
+    /// opened, and this one has not asked for, goes to `close`.
+    pub fn end(&mut self, tid: Tid, close: &mut Vec<u64>) -> Vec<Tid> {
         let mut next = core::mem::take(&mut self.freed);
-        if !self.waits(tid) && self.calls.remove(&tid).is_some() {
+        if self.waits(tid) {
+            return next;
+        }
+        if let Some(call) = self.calls.remove(&tid) {
+            let rest = call.steps.iter().skip(call.at);
+            close.extend(rest.filter_map(Step::opened));
             next.extend(self.release(tid));
         }
         next
@@ -293,7 +299,7 @@ mod tests {
         let first = asks(&mut late, 1, &open("/a"));
         // It waits: nothing else is asked for in this attempt, and an attempt without news is the same again.
         assert!(matches!(late.ask(1, &read(5), &mut Vec::new()), Told::Wait));
-        assert!(late.end(1).is_empty() && late.waits(1));
+        assert!(late.end(1, &mut Vec::new()).is_empty() && late.waits(1));
         late.begin(1);
         assert!(matches!(
             late.ask(1, &open("/a"), &mut Vec::new()),
@@ -314,8 +320,26 @@ mod tests {
             Told::Answer(Ok((_, bytes))) => assert_eq!(bytes, b"text"),
             told => panic!("{told:?}"),
         }
-        late.end(1);
+        late.end(1, &mut Vec::new());
         assert!(late.is_empty() && !late.waits(1));
+    }
+
+    /// A call that is made again can come to its end before it asks for all that it has asked for.
+    #[test]
+    fn what_the_last_attempt_does_not_ask_for_is_closed() {
+        let mut late = Late::new();
+        let mut close = Vec::new();
+        late.begin(1);
+        for (path, ino) in [("/a", 5), ("/b", 6)] {
+            let number = asks(&mut late, 1, &open(path));
+            assert!(late.end(1, &mut close).is_empty());
+            assert_eq!(late.answered(number, Ok((opened(ino), Vec::new()))), Ok(1));
+            late.begin(1);
+            assert!(is_answered(&mut late, 1, &open("/a")));
+        }
+        late.end(1, &mut close);
+        assert_eq!(close, [6], "S4: nothing is left open");
+        assert!(late.is_empty());
     }
 
     #[test]
@@ -327,13 +351,13 @@ mod tests {
         };
         late.begin(1);
         let number = asks(&mut late, 1, &open("/a"));
-        late.end(1);
+        late.end(1, &mut Vec::new());
         assert!(!late.has_begun(1) && !late.has_begun(2));
         assert_eq!(late.answered(number, Ok((opened(5), Vec::new()))), Ok(1));
         late.begin(1);
         assert!(is_answered(&mut late, 1, &open("/a")));
         let number = asks(&mut late, 1, &make);
-        late.end(1);
+        late.end(1, &mut Vec::new());
         assert!(
             late.has_begun(1),
             "A1: it is not saved before it has an answer"
@@ -343,7 +367,7 @@ mod tests {
         assert!(late.has_begun(1));
         late.begin(1);
         assert!(is_answered(&mut late, 1, &open("/a")) && is_answered(&mut late, 1, &make));
-        late.end(1);
+        late.end(1, &mut Vec::new());
         assert!(!late.has_begun(1));
     }
 
@@ -352,7 +376,7 @@ mod tests {
         let mut late = Late::new();
         late.begin(1);
         let number = asks(&mut late, 1, &open("/a"));
-        late.end(1);
+        late.end(1, &mut Vec::new());
         assert_eq!(late.answered(number, Ok((opened(5), Vec::new()))), Ok(1));
         late.begin(1);
         assert!(is_answered(&mut late, 1, &open("/a")));
@@ -385,11 +409,11 @@ mod tests {
         assert!(matches!(late.ask(2, &read(5), &mut Vec::new()), Told::Wait));
         // Another file is nobody's.
         asks(&mut late, 3, &read(6));
-        assert!(late.end(2).is_empty() && late.end(1).is_empty());
+        assert!(late.end(2, &mut Vec::new()).is_empty() && late.end(1, &mut Vec::new()).is_empty());
         assert_eq!(late.answered(number, Ok((Reply::Done, Vec::new()))), Ok(1));
         late.begin(1);
         assert!(is_answered(&mut late, 1, &read(5)));
-        assert_eq!(late.end(1), [2]);
+        assert_eq!(late.end(1, &mut Vec::new()), [2]);
         late.begin(2);
         let number = asks(&mut late, 2, &read(5));
         assert!(matches!(late.ask(3, &read(5), &mut Vec::new()), Told::Wait));
@@ -410,7 +434,7 @@ mod tests {
         let read_first = |late: &mut Late, tid, ino| {
             late.begin(tid);
             let number = asks(late, tid, &read(ino));
-            late.end(tid);
+            late.end(tid, &mut Vec::new());
             assert_eq!(
                 late.answered(number, Ok((Reply::Done, Vec::new()))),
                 Ok(tid)
@@ -427,7 +451,11 @@ mod tests {
                 late.ask(tid, &read(wants), &mut Vec::new()),
                 Told::Wait
             ));
-            assert_eq!(late.end(tid), freed, "S1: nobody waits in a circle");
+            assert_eq!(
+                late.end(tid, &mut Vec::new()),
+                freed,
+                "S1: nobody waits in a circle"
+            );
         }
         // One after the other goes on, and the last one has what it gave up again.
         for (tid, wants, next) in [(2, 3, &[1][..]), (1, 2, &[3]), (3, 1, &[])] {
@@ -441,7 +469,7 @@ mod tests {
             late.begin(tid);
             assert!(is_answered(&mut late, tid, &read(tid.into())));
             assert!(is_answered(&mut late, tid, &read(wants)));
-            assert_eq!(late.end(tid), next);
+            assert_eq!(late.end(tid, &mut Vec::new()), next);
         }
         assert!(late.is_empty());
     }

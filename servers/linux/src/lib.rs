@@ -10,7 +10,8 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names;
+//! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] the files that are their names,
+//!   [`interfaces`] what the machine has for them;
 //!   [`epoll`] knows who watches which descriptors, [`inotify`] who watches which files; [`job`] is job control;
 //!   [`pty`] has pseudo-terminals; [`futex`] knows who waits at which word of memory.
 //! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map;
@@ -36,6 +37,7 @@ pub mod files;
 pub mod futex;
 pub mod host;
 pub mod inotify;
+pub mod interfaces;
 pub mod ipc;
 pub mod job;
 pub mod keeper;

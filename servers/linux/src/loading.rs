@@ -16,12 +16,12 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use crate::calls::file;
+use crate::calls::{file, name};
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{E2BIG, EFAULT};
 use crate::exec::{self, Staged};
 use crate::host::{Host, OutOfMemory};
-use crate::memory::{Area, Areas, Kind, Prot};
+use crate::memory::{Area, Areas, Kind, OfFile, Prot};
 use crate::object::Use;
 use crate::process::{CallKey, Task};
 
@@ -56,6 +56,8 @@ pub struct Mapping {
     pub end: u64,
     /// Protection.
     pub prot: Prot,
+    /// Whether it was asked for as a shared one.
+    pub shared: bool,
     /// Bytes that are there.
     pub done: u64,
 }
@@ -258,7 +260,35 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
         keep(c, What::Mapping(mapping));
         return Err(Stop::Turn);
     }
-    finish(c, &mapping)
+    match file_of(c, &mapping) {
+        Ok(file) => finish(c, &mapping, file),
+        Err(stop) => {
+            // It asks for the same again.
+            mapping.done = begun;
+            keep(c, What::Mapping(mapping));
+            Err(stop)
+        }
+    }
+}
+
+/// Which of the files that its memory knows a mapping is of, as [`OfFile`] says it. Fails only if the file system has
+/// to be waited for.
+fn file_of(c: &mut Caller, mapping: &Mapping) -> Result<u16> {
+    // Whoever maps a library maps it from its beginning, and then more of it: it is asked once.
+    if mapping.offset != 0 {
+        if let Some(file) = c.p.memory.mapped.of_ino(mapping.ino) {
+            return Ok(file);
+        }
+    }
+    let name = name::of_open(c, mapping.ino);
+    match name {
+        _ if c.h.waits() => Err(proto::Error::WouldBlock.into()),
+        Ok(name) => {
+            let memory = &mut *c.p.memory;
+            Ok(memory.mapped.add(&memory.areas, mapping.ino, &name))
+        }
+        Err(_) => Ok(OfFile::UNKNOWN),
+    }
 }
 
 /// Whether an area is kept free for this thread.
@@ -280,11 +310,16 @@ fn fill(c: &mut Caller, at: u64, bytes: &[u8]) -> core::result::Result<(), OutOf
     Ok(())
 }
 
-/// All is there: what is still kept free for it is mapped.
-fn finish(c: &mut Caller, mapping: &Mapping) -> Result {
+/// All is there: what is still kept free for it is mapped, from this file.
+fn finish(c: &mut Caller, mapping: &Mapping, file: u16) -> Result {
     let thread = c.p.task.thread;
+    let from = OfFile {
+        file,
+        shift: mapping.offset.wrapping_sub(mapping.start),
+        shared: mapping.shared,
+    };
     let areas = &mut c.p.memory.areas;
-    let new = areas.with_loaded(thread, mapping.prot);
+    let new = areas.with_loaded(thread, mapping.prot, from);
     if let Err(error) = areas.apply(c.h, new) {
         clear(areas, c.h, thread);
         return Err(error.into());

@@ -23,8 +23,13 @@ pub const MMAP_TOP: u64 = 0xe_0000_0000;
 pub const STACK_TOP: u64 = VDSO;
 /// Where a program finds the functions that read the clock ([`vdso`]).
 pub const VDSO: u64 = 0xf_0000_0000 - vdso::SIZE;
-/// Bytes of the stack.
+/// Bytes of the stack, unless a limit says otherwise.
 pub const STACK_SIZE: u64 = 8 << 20;
+/// Most bytes of the stack, whatever its limit.
+pub const MOST_STACK: u64 = 1 << 30;
+/// As so many bytes a stack counts that has more: it is there as a whole at once, where one of Linux begins with so
+/// much and grows.
+pub const COUNTED_STACK: u64 = 132 << 10;
 /// End of all memory.
 pub const END: u64 = proto::layout::MEMORY_SIZE;
 /// Most areas of a process: each is a mapping in the control segment.
@@ -44,7 +49,7 @@ pub const EXECUTE: Prot = 4;
 /// What an area is for. Areas of different kinds never merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// From the executable.
+    /// From the executable, in an image that does not say from where in it.
     Program,
     /// Grown by `brk`.
     Heap,
@@ -52,7 +57,7 @@ pub enum Kind {
     Stack,
     /// Anonymous memory.
     Anonymous,
-    /// Private copy of a file's contents.
+    /// Private copy of a file's contents, in an image that does not say of which.
     File,
     /// Pages of a memory object ([`crate::object`]).
     Shared {
@@ -71,6 +76,29 @@ pub enum Kind {
     },
     /// The functions that read the clock, and the clock.
     Vdso,
+    /// Private copy of a file's contents. (It stands last, so that images without such areas stay what they are.)
+    Mapped(OfFile),
+}
+
+/// Where a private copy of a file's contents comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfFile {
+    /// Which file: [`OfFile::PROGRAM`], or one more than its place among those that the memory knows
+    /// ([`crate::process::Mapped`]). A place where there is none is a file of which nothing is known.
+    pub file: u16,
+    /// An address in the area plus this, modulo 2^64, is the place in the file: the same for all parts of an area
+    /// that is split.
+    pub shift: u64,
+    /// Whether it was asked for as one that shows what others write to the file (`MAP_SHARED`). It is a copy all the
+    /// same.
+    pub shared: bool,
+}
+
+impl OfFile {
+    /// The file of the program.
+    pub const PROGRAM: u16 = 0;
+    /// A file of which nothing is known.
+    pub const UNKNOWN: u16 = u16::MAX;
 }
 
 /// What a mapping shows.
@@ -115,6 +143,36 @@ impl Area {
         }
     }
 
+    /// Where it begins in the file or memory object that it shows; 0 if that is neither.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        match self.kind {
+            Kind::Shared { shift, .. } | Kind::Mapped(OfFile { shift, .. }) => {
+                self.start.wrapping_add(shift)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether its bytes are those of a file, and would have to be read again from that if they were given up.
+    #[must_use]
+    pub const fn is_of_file(&self) -> bool {
+        matches!(self.kind, Kind::Program | Kind::File | Kind::Mapped(_))
+    }
+
+    /// Whether its bytes are those of the program's own file.
+    #[must_use]
+    pub const fn is_of_program(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Program
+                | Kind::Mapped(OfFile {
+                    file: OfFile::PROGRAM,
+                    ..
+                })
+        )
+    }
+
     /// Whether it is only kept free.
     #[must_use]
     pub const fn is_loading(&self) -> bool {
@@ -148,11 +206,24 @@ impl Area {
     }
 }
 
+/// Whether an area counts as memory of the process's own to write.
+#[must_use]
+pub const fn is_data(prot: Prot, kind: Kind) -> bool {
+    prot & WRITE != 0 && !matches!(kind, Kind::Shared { .. } | Kind::Stack)
+}
+
 /// Rounds up to pages; `None` beyond all memory.
 #[must_use]
 pub fn page_up(value: u64) -> Option<u64> {
     let up = value.checked_add(PAGE - 1)? & !(PAGE - 1);
     (up <= END).then_some(up)
+}
+
+/// Where a stack begins that may have so many bytes, and is used from `used` on.
+#[must_use]
+pub fn stack_start(limit: u64, used: u64) -> u64 {
+    let start = STACK_TOP - (limit.min(MOST_STACK) & !(PAGE - 1));
+    start.min(used & !(PAGE - 1))
 }
 
 /// All areas of a process, in the order of their addresses.
@@ -213,6 +284,31 @@ impl Areas {
         at.min(end) - address
     }
 
+    /// How many bytes from `address` on, at most `length`, may be read by force, as a tracer does, or written if it
+    /// `writes`: those that are the program's own, whatever it may do there itself, and those of memory objects that
+    /// it may read, or write, too.
+    #[must_use]
+    pub fn reach_by_force(&self, address: u64, length: u64, writes: bool) -> u64 {
+        let Some(end) = address.checked_add(length) else {
+            return 0;
+        };
+        let mut at = address;
+        for area in &self.list[self.first_after(address)..] {
+            // Of an object of which it may do nothing there is no mapping by which it could be reached.
+            let need = if writes {
+                WRITE
+            } else {
+                READ | WRITE | EXECUTE
+            };
+            let may = area.source() == Source::Own || area.prot & need != 0;
+            if at >= end || area.start > at || !may || area.is_loading() {
+                break;
+            }
+            at = area.end;
+        }
+        at.min(end) - address
+    }
+
     /// Whether nothing is in the range.
     #[must_use]
     pub fn is_free(&self, start: u64, end: u64) -> bool {
@@ -266,13 +362,41 @@ impl Areas {
         suits(start).then_some(start)
     }
 
-    /// Bytes in writable areas: the most private memory that the process can occupy.
+    /// Bytes in those areas, where a stack counts as much as one begins with.
+    #[must_use]
+    pub fn bytes(&self, those: impl Fn(&Area) -> bool) -> u64 {
+        let (mut all, mut stack) = (0, 0);
+        for area in self.list.iter().filter(|area| those(area)) {
+            match area.kind {
+                Kind::Stack => stack += area.end - area.start,
+                _ => all += area.end - area.start,
+            }
+        }
+        all + stack.min(COUNTED_STACK)
+    }
+
+    /// Bytes in writable areas: the most memory that the process can occupy, but for its stack.
     #[must_use]
     pub fn writable(&self) -> u64 {
-        self.list
-            .iter()
-            .filter(|a| a.prot & WRITE != 0)
-            .map(|a| a.end - a.start)
+        self.bytes(|area| area.prot & WRITE != 0)
+    }
+
+    /// What counts for limits: bytes in all areas, and in those that are the process's own to write.
+    #[must_use]
+    pub fn counted(&self) -> (u64, u64) {
+        (
+            self.bytes(|_| true),
+            self.bytes(|area| is_data(area.prot, area.kind)),
+        )
+    }
+
+    /// How many bytes of the range are in areas.
+    #[must_use]
+    pub fn taken(&self, start: u64, end: u64) -> u64 {
+        let those = self.list[self.first_after(start)..].iter();
+        let those = those.take_while(|area| area.start < end);
+        those
+            .map(|area| area.end.min(end) - area.start.max(start))
             .sum()
     }
 
@@ -353,16 +477,16 @@ impl Areas {
         Some(new)
     }
 
-    /// The list with all that is kept free for a thread as mappings of a file. Others can have cut that into thousands
-    /// of pieces: however many they are, the list is gone through once.
+    /// The list with all that is kept free for a thread as mappings of a file, which come from there. Others can have
+    /// cut that into thousands of pieces: however many they are, the list is gone through once.
     #[must_use]
-    pub fn with_loaded(&self, thread: u32, prot: Prot) -> Vec<Area> {
+    pub fn with_loaded(&self, thread: u32, prot: Prot, from: OfFile) -> Vec<Area> {
         let mut new = Vec::with_capacity(self.list.len());
         for area in &self.list {
             let area = match area.kind {
                 Kind::Loading { thread: of } if of == thread => Area {
                     prot,
-                    kind: Kind::File,
+                    kind: Kind::Mapped(from),
                     slot: NO_SLOT,
                     ..*area
                 },

@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
+use proto::Error;
 use services::process::{Start, Stdio, MAX_STRINGS};
 
 use crate::emulate::{Caller, Result, Stop};
@@ -87,13 +88,15 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
         Kind::Device(Device::Console) if !output => Stream::Same(Stdio::Null),
         Kind::Device(Device::Console) => Stream::Same(Stdio::Console),
         Kind::File { ino } if output || offset == 0 => {
-            match c.h.fs(&Request::PathOf { ino }, &[], &mut [])? {
-                (Reply::Path(path), _) => Stream::Same(Stdio::File {
+            match c.h.fs(&Request::PathOf { ino }, &[], &mut []) {
+                Ok((Reply::Path(path), _)) => Stream::Same(Stdio::File {
                     path,
                     // Behind what others have written there.
                     append: output,
                 }),
-                _ => Stream::Carried,
+                // It has no name any more, by which the program could open it.
+                Ok(_) | Err(Error::NotFound) => Stream::Carried,
+                Err(error) => return Err(error.into()),
             }
         }
         _ => Stream::Carried,
@@ -102,9 +105,12 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
 
 /// The arguments of a shell that runs the program and carries these of its streams by files.
 fn carrier(path: &str, carried: [bool; 3], args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    // The last six characters of the name are `mktemp`'s to choose.
-    let mut script =
-        "d=$(mktemp -d /run/native.XXXXXX) || exit 126; trap 'rm -rf $d' EXIT; ".to_string();
+    // The last six characters of the name are `mktemp`'s to choose. A shell that a signal ends does not do what is to be
+    // done at its exit. Ctrl-C is for the program, too; of another signal the shell would do nothing before that has
+    // ended.
+    let mut script = "d=$(mktemp -d /run/native.XXXXXX) || exit 126; trap 'rm -rf $d' EXIT; \
+         trap 'exit 130' INT; "
+        .to_string();
     if carried[0] {
         script.push_str("cat > $d/0; ");
     }
@@ -145,6 +151,10 @@ mod tests {
             "{}",
             words[2]
         );
+        // Who waits for it is not kept waiting by a signal for it alone.
+        let trapped =
+            ["INT", "HUP", "TERM"].map(|signal| words[2].contains(&[" ", signal, "; "].concat()));
+        assert_eq!(trapped, [true, false, false], "{}", words[2]);
         assert_eq!(words[3..], ["/bin/x", "a b"]);
     }
 }

@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::mem::take;
 use core::sync::atomic::{AtomicBool, Ordering};
-use personality::outside::{Answer, Ask, Here, Link, Place, Request, Requests, Said};
+use personality::outside::{Answer, Ask, Card, Here, Link, Place, Request, Requests, Said};
 use personality::socket::{is_loopback, Style};
 use personality::system::Payer;
 use proto::Error;
@@ -379,6 +379,7 @@ impl Net {
         let done = match what {
             Ask::Bind { style, port } => self.bind(link, payer, style, port),
             Ask::Look => self.look(link),
+            Ask::Card => self.card(link, payer),
             Ask::Connect(to) => self.connect(link, payer, to),
             Ask::Listen(backlog) => self.listen(link, backlog),
             Ask::Accept { next } => self.fetch(link, Fetch::Connection(next)),
@@ -421,6 +422,22 @@ impl Net {
         let (client, _) = self.find(link).ok_or(Error::Broken)?;
         let here = here(client)?;
         self.say(link, Said::Bound(here));
+        Ok(())
+    }
+
+    fn card(&mut self, link: Link, payer: Payer) -> Result<(), Error> {
+        let client = &mut self.session(payer)?.client;
+        let (address, mtu) = client.card()?;
+        let (came, useless, left, dropped) = client.counters()?;
+        let router = client.router().ok();
+        let card = Card {
+            address,
+            mtu: mtu.min(u32::MAX.into()) as u32,
+            here: here(client)?,
+            router: router.map(|(high, low)| u128::from(high) << 64 | u128::from(low)),
+            counters: [came, useless, left, dropped],
+        };
+        self.say(link, Said::Card(card));
         Ok(())
     }
 

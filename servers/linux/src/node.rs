@@ -1,5 +1,6 @@
-//! Files that are more than files: FIFOs, and the names of sockets. The file system has them as empty files, and keeps them open as
-//! long as they are known here, so that the number of one is nobody else's.
+//! Files that are more than files: FIFOs, and the names of sockets. The file system in memory has them as empty files,
+//! and gives the number of one to no other file ever: so they are not kept open, and one that a native program removes
+//! is gone, but for what is known of it here.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
@@ -148,7 +149,7 @@ impl Nodes {
 }
 
 impl System {
-    /// A file, which is open, is more than a file from now on. Errors: `ENOSPC`; it is to be closed then.
+    /// A file is more than a file from now on. Errors: `ENOSPC`.
     pub fn new_node(
         &mut self,
         host: &mut dyn Host,
@@ -162,7 +163,7 @@ impl System {
                 self.forget_removed(host, ino);
             }
             while self.count_thing(Thing::Node, payer).is_err() {
-                if self.is_full(Thing::Node, payer) || !self.give_up_node(host) {
+                if self.is_full(Thing::Node, payer) || !self.give_up_node() {
                     return Err(ENOSPC);
                 }
             }
@@ -188,19 +189,18 @@ impl System {
         if matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links > 0) {
             return;
         }
-        self.forget_node(host, ino);
+        self.forget_node(ino);
     }
 
-    fn forget_node(&mut self, host: &mut dyn Host, ino: u64) {
+    fn forget_node(&mut self, ino: u64) {
         if let Some(node) = self.nodes.all.remove(&ino) {
             self.uncount_thing(Thing::Node, node.payer);
         }
-        let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     }
 
     /// Makes room for one more: of those that programs have left which have ended, and that nobody uses, one of the payer that has
     /// left most is a mere file from now on, the one whose file is the oldest. Whether there was one.
-    fn give_up_node(&mut self, host: &mut dyn Host) -> bool {
+    fn give_up_node(&mut self) -> bool {
         let mut left: BTreeMap<Payer, (usize, u64)> = BTreeMap::new();
         for (ino, node) in &self.nodes.all {
             let is_awaited = self.nodes.openers.values().any(|opener| opener.ino == *ino);
@@ -212,7 +212,7 @@ impl System {
         }
         let most = left.into_values().max_by_key(|(count, _)| *count);
         if let Some((_, ino)) = most {
-            self.forget_node(host, ino);
+            self.forget_node(ino);
         }
         most.is_some()
     }

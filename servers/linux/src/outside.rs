@@ -89,6 +89,36 @@ impl Here {
     }
 }
 
+/// The network's card, and what the network's server tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Card {
+    /// Its address, 48 bits.
+    pub address: u64,
+    /// Most bytes of a packet.
+    pub mtu: u32,
+    /// The addresses of the machine there.
+    pub here: Here,
+    /// Who carries further what is for other networks.
+    pub router: Option<u128>,
+    /// Frames that have come, that were of no use, that have left, for which there was no room.
+    pub counters: [u64; 4],
+}
+
+/// What is known of the card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seen {
+    /// Nobody has asked.
+    #[default]
+    Never,
+    /// It is being asked for.
+    Asked,
+    /// What was said last; `None`: there is none, or nobody who knows it.
+    Known(Option<Card>),
+}
+
+/// The link for which the card is asked for, which is none.
+const OF_CARD: Link = u64::MAX;
+
 /// Something that the thread is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -135,6 +165,8 @@ pub enum Ask {
     Receive,
     /// The link is over. What was asked before and has no answer yet has none.
     Close,
+    /// What the card is, for no link.
+    Card,
 }
 
 /// What the thread has still to do, by payer: who asks for little does not wait behind who has asked for much.
@@ -232,6 +264,8 @@ pub enum Said {
     Down,
     /// The thread knows that the link is over.
     Closed,
+    /// What the card is.
+    Card(Card),
 }
 
 impl Said {
@@ -332,9 +366,29 @@ pub struct Outside {
     closing: BTreeMap<Link, (Payer, usize)>,
     /// Trees that are being put together, for which something has been done.
     rebuilt: Vec<Pid>,
+    /// What is known of the card.
+    card: Seen,
 }
 
 impl Outside {
+    /// What is known of the card.
+    #[must_use]
+    pub const fn card(&self) -> &Seen {
+        &self.card
+    }
+
+    /// Asks for the card, once for all who wait for that ([`Key::Card`]).
+    pub fn ask_for_card(&mut self) {
+        if self.card != Seen::Asked {
+            self.card = Seen::Asked;
+            self.requests.push(Request {
+                link: OF_CARD,
+                payer: Payer::Nobody,
+                what: Ask::Card,
+            });
+        }
+    }
+
     /// Whether nothing is to be done.
     #[must_use]
     #[inline]
@@ -776,6 +830,14 @@ impl System {
     /// The thread has done something.
     pub fn answered(&mut self, answer: Answer) {
         let Answer { link, said } = answer;
+        if link == OF_CARD {
+            self.outside.card = Seen::Known(match said {
+                Said::Card(card) => Some(card),
+                _ => None,
+            });
+            self.wake(Key::Card);
+            return;
+        }
         if said == Said::Closed {
             if let Some((payer, charge)) = self.outside.closing.remove(&link) {
                 self.discharge(payer, charge);

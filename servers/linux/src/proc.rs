@@ -14,15 +14,24 @@ use serde::{Deserialize, Serialize};
 use services::fs::mode;
 use services::process::Pid;
 
+use crate::calls::interface::{self, List as Interfaces};
 use crate::calls::ipc::List;
 use crate::calls::socket::list::List as Sockets;
-use crate::emulate::{Caller, Result};
-use crate::errno::{ENOENT, ESRCH};
+use crate::calls::system::CAPABILITIES;
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{EBADF, EINVAL, ENOENT, ESRCH};
+use crate::files::Request;
+use crate::interfaces::{CARD, CARD_NAME};
 use crate::memory::{self, Areas};
-use crate::process::{Context, Device, Entry, Files, Memory, Shares, MAX_FDS};
+use crate::outside::Seen as SeenCard;
+use crate::path;
+use crate::process::{
+    open_flags, Context, Counter, Device, Entry, Files, Kind, Memory, Shares, MAX_FDS,
+};
 use crate::signal::{Actions, SIGNALS};
 use crate::special::Special;
-use crate::system::{Process, CONSOLE_SESSION};
+use crate::system::{Process, Tid, CONSOLE_SESSION};
+use crate::work::Spent;
 
 /// Nanoseconds of a tick of Linux's clock.
 const TICK: u64 = 10_000_000;
@@ -38,7 +47,7 @@ pub enum Text {
     Processor,
     /// One that is always the same, by its place in the list of these.
     Fixed(u16),
-    /// A random identifier.
+    /// A random identifier: another one for each read.
     Identifier,
     /// What there is of System V IPC.
     Ipc(List),
@@ -48,6 +57,22 @@ pub enum Text {
     Of(u32, About),
     /// How many random bits there are: all, or none that are good for secrets.
     Entropy,
+    /// About the thread with the second number, of the process with the first one.
+    OfThread(u32, u32, About),
+    /// About the descriptor with the second number, of the process with the first one.
+    Descriptor(u32, u32),
+    /// The random identifier of this boot.
+    Boot,
+    /// Counts of virtual memory.
+    VirtualMemory,
+    /// What kinds of control groups there are: none.
+    ControlGroups,
+    /// One without a line.
+    Empty,
+    /// What there is of interfaces.
+    Interfaces(Interfaces),
+    /// About the interface with this number: the text at that place of the list of these.
+    Interface(u32, u8),
 }
 
 /// What a text about a process is about: the name that it has.
@@ -65,18 +90,29 @@ pub enum About {
     Stat,
     Statm,
     Status,
+    // They stand last, so that images without them stay what they are.
+    AuxiliaryVector,
+    Memory,
+    ControlGroups,
+    KillScore,
+    KillScoreChange,
 }
 
 /// Those that each process has.
 const ABOUT: &[(&str, About)] = &[
+    ("auxv", About::AuxiliaryVector),
+    ("cgroup", About::ControlGroups),
     ("cmdline", About::Arguments),
     ("comm", About::Name),
     ("environ", About::Environment),
     ("io", About::Io),
     ("limits", About::Limits),
     ("maps", About::Maps),
+    ("mem", About::Memory),
     ("mountinfo", About::MountInfo),
     ("mounts", About::Mounts),
+    ("oom_score", About::KillScore),
+    ("oom_score_adj", About::KillScoreChange),
     ("stat", About::Stat),
     ("statm", About::Statm),
     ("status", About::Status),
@@ -99,11 +135,15 @@ const LINKS: &[(&str, Link)] = &[
 
 /// Texts that change, directly under `/proc`.
 const TEXTS: &[(&str, Text)] = &[
+    ("cgroups", Text::ControlGroups),
     ("cpuinfo", Text::Processor),
+    ("diskstats", Text::Empty),
     ("loadavg", Text::Load),
     ("meminfo", Text::Memory),
+    ("modules", Text::Empty),
     ("stat", Text::Statistics),
     ("uptime", Text::Uptime),
+    ("vmstat", Text::VirtualMemory),
 ];
 
 /// Texts that are always the same, by their paths.
@@ -140,12 +180,21 @@ const VERSION: &str = "Linux version 6.1.0-fermata (fermata@fermata) #1 Fermata\
 
 /// Texts that are made when they are read, by their paths.
 const MADE: &[(&str, Text)] = &[
+    ("/proc/net/dev", Text::Interfaces(Interfaces::Counters)),
+    ("/proc/net/if_inet6", Text::Interfaces(Interfaces::Sixes)),
+    (
+        "/proc/net/ipv6_route",
+        Text::Interfaces(Interfaces::SixRoutes),
+    ),
+    ("/proc/net/raw", Text::Sockets(Sockets::Raw)),
+    ("/proc/net/raw6", Text::Sockets(Sockets::Raw6)),
+    ("/proc/net/route", Text::Interfaces(Interfaces::Routes)),
     ("/proc/net/tcp", Text::Sockets(Sockets::Tcp)),
     ("/proc/net/tcp6", Text::Sockets(Sockets::Tcp6)),
     ("/proc/net/udp", Text::Sockets(Sockets::Udp)),
     ("/proc/net/udp6", Text::Sockets(Sockets::Udp6)),
     ("/proc/net/unix", Text::Sockets(Sockets::Unix)),
-    ("/proc/sys/kernel/random/boot_id", Text::Identifier),
+    ("/proc/sys/kernel/random/boot_id", Text::Boot),
     ("/proc/sys/kernel/random/entropy_avail", Text::Entropy),
     ("/proc/sys/kernel/random/uuid", Text::Identifier),
     ("/proc/sysvipc/msg", Text::Ipc(List::Queues)),
@@ -155,6 +204,9 @@ const MADE: &[(&str, Text)] = &[
 
 const MOUNTS: &str = "memory / tmpfs rw,relatime 0 0\n";
 const MOUNT_INFO: &str = "1 1 0:20 / / rw,relatime - tmpfs memory rw\n";
+/// Those of the disk, if there is one.
+const MOUNT_OF_DISK: &str = "disk /disk ext4 rw,relatime 0 0\n";
+const MOUNT_INFO_OF_DISK: &str = "2 1 0:22 / /disk rw,relatime - ext4 disk rw\n";
 
 /// A directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +228,8 @@ pub enum Folder {
     /// One that only has texts that are always the same, or made when they are read: the place of one of them, and so
     /// many bytes of its path.
     Fixed(u16, u16),
+    /// `/proc/1/fdinfo`.
+    DescriptorTexts(u32),
 }
 
 /// Devices by name.
@@ -200,6 +254,7 @@ impl Folder {
             Folder::Processes => "/proc".to_string(),
             Folder::Process(number) => format!("/proc/{number}"),
             Folder::Descriptors(number) => format!("/proc/{number}/fd"),
+            Folder::DescriptorTexts(number) => format!("/proc/{number}/fdinfo"),
             Folder::Tasks(number) => format!("/proc/{number}/task"),
             Folder::Task(number, thread) => format!("/proc/{number}/task/{thread}"),
             Folder::Fixed(at, length) => {
@@ -208,6 +263,17 @@ impl Folder {
                 path.unwrap_or("/proc").to_string()
             }
         }
+    }
+
+    /// Whether it is this directory, or below it.
+    #[must_use]
+    pub fn is_below(self, directory: &str) -> bool {
+        let path = match self {
+            Folder::Fixed(..) => self.path(),
+            _ => return false,
+        };
+        let rest = path.strip_prefix(directory);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Whether one from an image makes sense.
@@ -224,20 +290,106 @@ impl Text {
     /// Whether one from an image makes sense.
     #[must_use]
     pub fn is_sound(self) -> bool {
-        !matches!(self, Text::Fixed(at) if usize::from(at) >= FIXED.len())
+        match self {
+            Text::Fixed(at) => usize::from(at) < FIXED.len(),
+            Text::Interface(which, at) => interface::is_sound(which, at),
+            _ => true,
+        }
+    }
+
+    /// Its number: programs take two files of one number for the same one, and do not compare what is in them.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        let name = postcard::to_allocvec(&self).unwrap_or_default();
+        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        1 << 40 | hash >> 24
+    }
+
+    /// The file system that shows it.
+    #[must_use]
+    pub fn root(self) -> &'static str {
+        match self {
+            Text::Fixed(at)
+                if FIXED
+                    .get(usize::from(at))
+                    .is_some_and(|(path, _)| path.starts_with("/sys")) =>
+            {
+                "/sys"
+            }
+            Text::Interface(..) => "/sys",
+            _ => "/proc",
+        }
+    }
+
+    /// What it is about, if that is a process or a thread of one.
+    const fn about(self) -> Option<About> {
+        match self {
+            Text::Of(_, about) | Text::OfThread(_, _, about) => Some(about),
+            _ => None,
+        }
+    }
+
+    /// Whether it can be written: the name of a thread is set by that, and its memory.
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        matches!(self.about(), Some(About::Name | About::Memory))
+    }
+
+    /// The number of the task whose memory it is, if it is no text but memory.
+    #[must_use]
+    pub const fn memory(self) -> Option<u32> {
+        match self {
+            Text::Of(number, About::Memory) | Text::OfThread(_, number, About::Memory) => {
+                Some(number)
+            }
+            _ => None,
+        }
+    }
+
+    /// Who may do what with it.
+    #[must_use]
+    pub const fn permissions(self) -> u32 {
+        match self.about() {
+            Some(About::Memory) => 0o600,
+            Some(About::AuxiliaryVector) => 0o400,
+            Some(About::Name) => 0o644,
+            _ => 0o444,
+        }
+    }
+
+    /// The same of the thread's process, if it is what all threads of that have in common.
+    #[must_use]
+    pub const fn in_common(self) -> Self {
+        match self {
+            Text::OfThread(
+                number,
+                _,
+                about @ (About::Arguments
+                | About::AuxiliaryVector
+                | About::Environment
+                | About::Maps),
+            ) => Text::Of(number, about),
+            other => other,
+        }
     }
 }
 
-/// The paths of [`FIXED`], and behind them those of [`MADE`].
+/// The paths of [`FIXED`], and behind them those of [`MADE`] and those about interfaces.
 fn paths() -> impl Iterator<Item = &'static str> {
     let made = MADE.iter().map(|(path, _)| *path);
-    FIXED.iter().map(|(path, _)| *path).chain(made)
+    let all = FIXED.iter().map(|(path, _)| *path).chain(made);
+    all.chain(interface::paths())
 }
 
-/// What a path means that is one of those of [`FIXED`] and [`MADE`], or a directory of such.
+/// What a path means that is one of [`paths`], or a directory of such.
 fn fixed(name: &str) -> Option<Special> {
     if let Some((_, text)) = MADE.iter().find(|(path, _)| *path == name) {
         return Some(Special::Text(*text));
+    }
+    if let Some(text) = interface::find(name) {
+        return Some(Special::Text(text));
     }
     let is_below = |path: &str| {
         path.strip_prefix(name)
@@ -254,10 +406,10 @@ fn fixed(name: &str) -> Option<Special> {
     None
 }
 
-/// What the absolute path means to a process with this number, if it is one under `/dev`, `/proc` or `/sys`; without a
+/// What the absolute path means to a thread with this number of a process with that one, if it is one under `/dev`, `/proc` or `/sys`; without a
 /// look at whether it is there.
 #[must_use]
-pub fn find(name: &str, own: u32) -> Option<Special> {
+pub fn find(name: &str, own: u32, thread: u32) -> Option<Special> {
     if let Some(device) = name.strip_prefix("/dev") {
         return find_device(device.strip_prefix('/').unwrap_or(device));
     }
@@ -285,7 +437,13 @@ pub fn find(name: &str, own: u32) -> Option<Special> {
             None => return fixed(name),
         },
     };
-    of_process(number, own, rest)
+    let found = of_process(number, own, rest)?;
+    Some(match found {
+        Special::Text(Text::Of(_, about)) if first == "thread-self" => {
+            Special::Text(Text::OfThread(own, thread, about))
+        }
+        found => found,
+    })
 }
 
 /// A number as the kernel writes it.
@@ -325,6 +483,7 @@ fn of_process(number: u32, own: u32, rest: &str) -> Option<Special> {
     match rest {
         "" => return Some(Special::Folder(Folder::Process(number))),
         "fd" => return Some(Special::Folder(Folder::Descriptors(number))),
+        "fdinfo" => return Some(Special::Folder(Folder::DescriptorTexts(number))),
         "task" => return Some(Special::Folder(Folder::Tasks(number))),
         _ => {}
     }
@@ -335,12 +494,20 @@ fn of_process(number: u32, own: u32, rest: &str) -> Option<Special> {
             false => Special::DescriptorOf(number, fd),
         });
     }
+    if let Some(fd) = rest.strip_prefix("fdinfo/") {
+        return Some(Special::Text(Text::Descriptor(number, decimal(fd)?)));
+    }
     let task = rest.strip_prefix("task/")?;
     let (thread, rest) = task.split_once('/').unwrap_or((task, ""));
     let thread = decimal(thread)?;
     match rest {
         "" => Some(Special::Folder(Folder::Task(number, thread))),
-        _ => of_process(number, own, rest).filter(|special| matches!(special, Special::Text(_))),
+        _ => match of_process(number, own, rest)? {
+            Special::Text(Text::Of(number, about)) => {
+                Some(Special::Text(Text::OfThread(number, thread, about)))
+            }
+            _ => None,
+        },
     }
 }
 
@@ -399,20 +566,48 @@ fn process<'a>(c: &'a Caller, number: u32) -> Result<(Pid, &'a Process)> {
     Ok((pid, c.s.find(pid).ok_or(ENOENT)?))
 }
 
+/// The thread with this number, if it is of this process. The first one of a process that has ended is still there.
+fn task(c: &Caller, pid: Pid, thread: u32) -> Result<Tid> {
+    let process = c.s.find(pid).ok_or(ENOENT)?;
+    if thread == process.number {
+        return Ok(pid);
+    }
+    let found = c.s.thread_by_number(c.p.task.pid, thread);
+    let own = found.filter(|(_, of)| *of == pid).map(|(tid, _)| tid);
+    Ok(own.ok_or(ENOENT)?)
+}
+
 /// Fails if what a name means is not there.
 pub fn check(c: &Caller, special: &Special) -> Result<()> {
     match special {
         Special::Text(Text::Of(number, _))
         | Special::Folder(
-            Folder::Process(number) | Folder::Descriptors(number) | Folder::Tasks(number),
+            Folder::Process(number)
+            | Folder::Descriptors(number)
+            | Folder::DescriptorTexts(number)
+            | Folder::Tasks(number),
         ) => seen(c, *number).map(|_| ()),
-        Special::Folder(Folder::Task(number, thread)) => {
+        Special::Text(Text::Descriptor(number, fd)) => description(c, *number, *fd).map(|_| ()),
+        Special::Folder(Folder::Task(number, thread))
+        | Special::Text(Text::OfThread(number, thread, _)) => {
             let pid = seen(c, *number)?;
-            let found = c.s.thread_by_number(c.p.task.pid, *thread);
-            let is_its = found.is_some_and(|(_, of)| of == pid);
-            is_its.then_some(()).ok_or(ENOENT.into())
+            task(c, pid, *thread)?;
+            Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// Fails if what a name means is the network card's, and there is none.
+pub fn check_card(c: &mut Caller, special: &Special) -> Result<()> {
+    let is_its = match special {
+        Special::Text(Text::Interface(which, _)) => *which == CARD,
+        Special::Folder(folder) => folder.is_below(interface::OF_CARD),
+        _ => false,
+    };
+    match is_its {
+        true => interface::check_card(c, ENOENT),
+        false => Ok(()),
     }
 }
 
@@ -431,6 +626,25 @@ pub fn target(c: &Caller, number: u32, link: Link) -> Result<String> {
     Ok(path.ok_or(ENOENT)?)
 }
 
+/// Whether a path is the link to a program of which the file is removed.
+pub fn lost_program(c: &Caller, path: &str) -> bool {
+    if !path.ends_with("exe") {
+        return false;
+    }
+    let name = path::lexical(&path::join(&c.p.context.cwd, path));
+    let (own, thread) = (c.p.task.number, c.p.task.thread);
+    let Some(Special::LinkOf(number, Link::Program)) = find(&name, own, thread) else {
+        return false;
+    };
+    with_memory(c, number, |memory| is_lost(c, memory)).unwrap_or(false)
+}
+
+/// Whether the file of a program is removed.
+pub fn is_lost(c: &Caller, memory: &Memory) -> bool {
+    let ino = memory.executed.as_ref().map(|executed| executed.ino());
+    ino.is_some_and(|ino| c.s.busy.lost_name(ino).is_some())
+}
+
 /// The description behind a descriptor of a process.
 pub fn description(
     c: &Caller,
@@ -446,6 +660,9 @@ pub fn description(
 
 /// Looks at the memory of a process.
 pub fn with_memory<R>(c: &Caller, number: u32, with: impl FnOnce(&Memory) -> R) -> Result<R> {
+    if number == c.p.task.number {
+        return Ok(with(&c.p.memory));
+    }
     let (_, process) = process(c, number).map_err(|_| ESRCH)?;
     Ok(look(&process.seen.memory, &c.p.memory, with).ok_or(ESRCH)?)
 }
@@ -453,12 +670,15 @@ pub fn with_memory<R>(c: &Caller, number: u32, with: impl FnOnce(&Memory) -> R) 
 /// Who has a directory or text: its user and group.
 pub fn owner(c: &Caller, special: &Special) -> (u32, u32) {
     let number = match special {
-        Special::Text(Text::Of(number, _))
+        Special::Text(
+            Text::Of(number, _) | Text::OfThread(number, ..) | Text::Descriptor(number, _),
+        )
         | Special::LinkOf(number, _)
         | Special::DescriptorOf(number, _)
         | Special::Folder(
             Folder::Process(number)
             | Folder::Descriptors(number)
+            | Folder::DescriptorTexts(number)
             | Folder::Tasks(number)
             | Folder::Task(number, _),
         ) => *number,
@@ -541,16 +761,21 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
                 }
                 put(200, "fd", mode::DIRECTORY);
                 put(201, "task", mode::DIRECTORY);
+                put(202, "fdinfo", mode::DIRECTORY);
             }
         }
-        Folder::Descriptors(number) => {
+        Folder::Descriptors(number) | Folder::DescriptorTexts(number) => {
+            let mode = match folder {
+                Folder::Descriptors(_) => mode::SYMLINK,
+                _ => mode::FILE,
+            };
             let found = process(c, number).ok().and_then(|(_, process)| {
                 look(&process.seen.files, &c.p.files, |files| {
                     files.fds.numbers().collect::<Vec<u32>>()
                 })
             });
             for fd in found.unwrap_or_default() {
-                put(LISTED + u64::from(fd), &fd.to_string(), mode::SYMLINK);
+                put(LISTED + u64::from(fd), &fd.to_string(), mode);
             }
         }
         Folder::Tasks(number) => {
@@ -571,10 +796,15 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
         }
         Folder::Fixed(..) => list_fixed(&folder.path(), &mut put),
     }
+    if folder.is_below(interface::DIRECTORY)
+        && !matches!(c.s.outside.card(), SeenCard::Known(Some(_)))
+    {
+        all.retain(|(_, entry)| entry.name != CARD_NAME);
+    }
     all
 }
 
-/// The entries of a directory that come of [`FIXED`] and [`MADE`].
+/// The entries of a directory that come of [`paths`].
 fn list_fixed(directory: &str, put: &mut impl FnMut(u64, &str, u32)) {
     let mut listed: Vec<&str> = Vec::new();
     for (at, path) in (300..).zip(paths()) {
@@ -660,25 +890,93 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
             .into_bytes()
         }
         Text::Sockets(which) => crate::calls::socket::list::list(c, which)?,
+        Text::Interfaces(which) => interface::text(c, which)?,
+        Text::Interface(which, at) => interface::property(c, which, at)?,
         Text::Ipc(which) => crate::calls::ipc::list(c, which)?.into_bytes(),
-        Text::Identifier => {
-            let mut bytes = [0; 16];
-            c.h.random(&mut bytes)?;
-            (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
-            let mut out = String::new();
-            for (n, byte) in bytes.iter().enumerate() {
-                let dash = if [4, 6, 8, 10].contains(&n) { "-" } else { "" };
-                let _ = write!(out, "{dash}{byte:02x}");
-            }
-            out.push('\n');
-            out.into_bytes()
+        Text::Identifier => identifier(random(c)?),
+        Text::Boot => {
+            let of_boot = match c.s.boot {
+                Some(known) => known,
+                None => random(c)?,
+            };
+            c.s.boot = Some(of_boot);
+            identifier(of_boot)
+        }
+        Text::ControlGroups => "#subsys_name\thierarchy\tnum_cgroups\tenabled\n".into(),
+        Text::Empty => Vec::new(),
+        Text::VirtualMemory => {
+            // Nothing is paged here.
+            let free = c.h.memory_usage().free / 4096;
+            format!("nr_free_pages {free}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n")
+                .into_bytes()
         }
         Text::Entropy => match c.h.gives_secrets()? {
             true => b"256\n".to_vec(),
             false => b"0\n".to_vec(),
         },
-        Text::Of(number, about) => about_process(c, number, about)?,
+        Text::Descriptor(number, fd) => about_descriptor(c, number, fd)?.into_bytes(),
+        Text::Of(number, about) => about_process(c, number, None, about)?,
+        Text::OfThread(number, thread, about) => about_process(c, number, Some(thread), about)?,
     })
+}
+
+fn random(c: &mut Caller) -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    c.h.random(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// An identifier of these random bytes: an UUID of version 4.
+fn identifier(mut bytes: [u8; 16]) -> Vec<u8> {
+    (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
+    let mut out = String::new();
+    for (n, byte) in bytes.iter().enumerate() {
+        let dash = if [4, 6, 8, 10].contains(&n) { "-" } else { "" };
+        let _ = write!(out, "{dash}{byte:02x}");
+    }
+    out.push('\n');
+    out.into_bytes()
+}
+
+/// Where a descriptor of a process is, how it was opened, and what it is open on.
+fn about_descriptor(c: &mut Caller, number: u32, fd: u32) -> Result<String> {
+    let (_, process) = process(c, number)?;
+    let found = look(&process.seen.files, &c.p.files, |files| {
+        let fd = files.fds.get(fd)?;
+        Some((Rc::clone(&fd.description), fd.cloexec))
+    });
+    let (description, cloexec) = found.flatten().ok_or(ENOENT)?;
+    let (kind, offset, mut flags) = {
+        let open = description.borrow();
+        (open.kind.clone(), open.offset, open.flags)
+    };
+    if cloexec {
+        flags |= open_flags::CLOEXEC;
+    }
+    let mut out = String::new();
+    // What it counts, or waits for.
+    let more = match &kind {
+        Kind::Counter {
+            counter: Counter::Event { count, .. },
+            ..
+        } => format!("eventfd-count: {count:16x}\n"),
+        Kind::Signals { mask, .. } => format!("sigmask:\t{mask:016x}\n"),
+        _ => String::new(),
+    };
+    let (on, ino) = crate::calls::stat::place_of_open(c, kind)?;
+    // The numbers that `mountinfo` has; what is in neither of the two is of a third kind.
+    let mount = match on {
+        crate::calls::stat::FILES => 1,
+        crate::calls::stat::DISK => 2,
+        _ => 3,
+    };
+    // Writing to a string cannot fail. A place in memory can be beyond all places in files.
+    let _ = write!(
+        out,
+        "pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n{more}",
+        offset as i64
+    );
+    Ok(out)
 }
 
 fn meminfo(c: &mut Caller) -> String {
@@ -717,22 +1015,26 @@ fn meminfo(c: &mut Caller) -> String {
 struct Sizes {
     all: u64,
     data: u64,
+    /// Those of the data that are nobody else's, but for the stack.
+    own: u64,
     stack: u64,
     program: u64,
+    /// Those that are executed and of other files.
+    library: u64,
     shared: u64,
 }
 
 fn sizes(areas: &Areas) -> Sizes {
-    let sum = |which: &dyn Fn(&memory::Area) -> bool| {
-        let those = areas.list().iter().filter(|area| which(area));
-        those.map(|area| area.end - area.start).sum::<u64>()
-    };
+    let sum = |which: &dyn Fn(&memory::Area) -> bool| areas.bytes(which);
     Sizes {
         all: sum(&|_| true),
         data: areas.writable(),
+        own: areas.counted().1,
         stack: sum(&|area| area.kind == memory::Kind::Stack),
-        program: sum(&|area| {
-            area.kind == memory::Kind::Program && area.prot & memory::EXECUTE != 0
+        program: sum(&|area| area.is_of_program() && area.prot & memory::EXECUTE != 0),
+        library: sum(&|area| {
+            let is_other = area.is_of_file() && !area.is_of_program();
+            is_other && area.prot & memory::EXECUTE != 0
         }),
         shared: sum(&|area| area.object().is_some()),
     }
@@ -740,7 +1042,11 @@ fn sizes(areas: &Areas) -> Sizes {
 
 /// What is known of a process, for the texts about it.
 struct Known {
+    /// Of the thread, and of its process.
     number: u32,
+    of: u32,
+    /// What it has had of the processor, where one that has never waited has `each`.
+    spent: Spent,
     name: String,
     state: char,
     parent: u32,
@@ -768,8 +1074,12 @@ fn tracer(c: &Caller, pid: Pid) -> u32 {
         .map_or(0, |tracer| tracer.number)
 }
 
-fn known(c: &Caller, number: u32) -> Result<Known> {
+/// What is known of a thread, or (`None`) of a process and its first thread.
+fn known(c: &Caller, number: u32, thread: Option<u32>) -> Result<Known> {
     let (pid, process) = process(c, number)?;
+    let tid = thread.map_or(Ok(pid), |thread| task(c, pid, thread))?;
+    let shown = process.shown(tid);
+    let runs = shown.is_some_and(|shown| shown.spent.get().runs());
     let (memory, sizes) = {
         let found = look(&process.seen.memory, &c.p.memory, |memory| {
             ((memory.brk_start, memory.args), sizes(&memory.areas))
@@ -782,8 +1092,12 @@ fn known(c: &Caller, number: u32) -> Result<Known> {
     let state = match (process.status, process.stopped) {
         (Some(_), _) => 'Z',
         (None, Some(_)) => 'T',
-        (None, None) if pid == c.p.task.pid => 'R',
-        (None, None) => 'S',
+        (None, None) if tid == c.p.task.tid => 'R',
+        (None, None) if !process.tasks.contains(&tid) => 'Z',
+        (None, None) => match runs {
+            true => 'R',
+            false => 'S',
+        },
     };
     let terminal = match c.s.terminal(pid) {
         Some(pty) => {
@@ -804,10 +1118,15 @@ fn known(c: &Caller, number: u32) -> Result<Known> {
         })
     };
     let (ignored, caught) = look(&process.seen.actions, &c.p.actions, handled).unwrap_or_default();
-    let name = String::from_utf8_lossy(&process.comm).into_owned();
+    let name = shown.map(|shown| shown.comm()).unwrap_or_default();
     Ok(Known {
-        number,
-        name,
+        number: thread.unwrap_or(number),
+        of: number,
+        spent: match (thread, shown) {
+            (Some(_), Some(shown)) => shown.spent.get(),
+            _ => process.spent.get(),
+        },
+        name: String::from_utf8_lossy(&name).into_owned(),
         state,
         parent: c.s.parent_number(pid),
         tracer: tracer(c, pid),
@@ -824,17 +1143,22 @@ fn known(c: &Caller, number: u32) -> Result<Known> {
     })
 }
 
-fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
+fn about_process(
+    c: &mut Caller,
+    number: u32,
+    thread: Option<u32>,
+    about: About,
+) -> Result<Vec<u8>> {
     let pid = seen(c, number).map_err(|_| ESRCH)?;
+    let tid = thread.map_or(Ok(pid), |thread| task(c, pid, thread));
+    let tid = tid.map_err(|_| ESRCH)?;
     Ok(match about {
         About::Name => {
             let (_, process) = process(c, number)?;
-            let mut name = match pid == c.p.task.pid {
-                true => c.p.task.comm.clone(),
-                false => process.comm.clone(),
-            };
+            let shown = process.shown(tid);
+            let mut name = shown.map(|shown| shown.comm()).unwrap_or_default();
             name.push(b'\n');
-            name
+            name.to_vec()
         }
         // Of others what is known is their names: arguments with blanks between them.
         About::Arguments => {
@@ -847,22 +1171,32 @@ fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
             }
             bytes
         }
-        About::Maps | About::Environment => Vec::new(),
+        About::AuxiliaryVector => crate::calls::peer::auxiliary_vector(c, number)?,
+        About::ControlGroups => "0::/\n".into(),
+        // Nobody is ended for want of memory.
+        About::KillScore | About::KillScoreChange => "0\n".into(),
+        About::Maps | About::Environment | About::Memory => Vec::new(),
         About::Io => "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".into(),
-        About::Mounts => MOUNTS.into(),
-        About::MountInfo => MOUNT_INFO.into(),
+        About::Mounts => match has_disk(c)? {
+            true => [MOUNTS, MOUNT_OF_DISK].concat().into(),
+            false => MOUNTS.into(),
+        },
+        About::MountInfo => match has_disk(c)? {
+            true => [MOUNT_INFO, MOUNT_INFO_OF_DISK].concat().into(),
+            false => MOUNT_INFO.into(),
+        },
         About::Limits => limits(c, pid).into_bytes(),
         About::Stat => {
             let each = crate::calls::time::each(c);
-            stat(&known(c, number)?, each).into_bytes()
+            stat(&known(c, number, thread)?, each).into_bytes()
         }
         About::Statm => {
-            let sizes = known(c, number)?.sizes;
+            let sizes = known(c, number, thread)?.sizes;
             let pages = |bytes: u64| bytes / memory::PAGE;
             format!(
                 "{} {} {} {} 0 {} 0\n",
                 pages(sizes.all),
-                pages(sizes.data + sizes.program),
+                pages(sizes.data + sizes.program + sizes.library),
                 pages(sizes.shared),
                 pages(sizes.program),
                 pages(sizes.data)
@@ -870,10 +1204,39 @@ fn about_process(c: &mut Caller, number: u32, about: About) -> Result<Vec<u8>> {
             .into_bytes()
         }
         About::Status => {
-            let blocked = (pid == c.p.task.pid).then_some(c.p.task.signals.mask);
-            status(&known(c, number)?, blocked.unwrap_or(0)).into_bytes()
+            let own = (tid == c.p.task.tid).then_some(&c.p.task.signals);
+            let of_it = own.map_or((0, 0), |own| (own.mask, own.pending.set()));
+            status(&known(c, number, thread)?, of_it).into_bytes()
         }
     })
+}
+
+/// Whether there is a disk, and it can be used.
+fn has_disk(c: &mut Caller) -> Result<bool> {
+    let found = c.fs(&Request::Usage { on_disk: true }).is_ok();
+    match c.h.waits() {
+        true => Err(Stop::Park(Wake::firm())),
+        false => Ok(found),
+    }
+}
+
+/// Sets the name of a thread of the process that calls, which is written to a text about it.
+pub fn set_name(c: &mut Caller, text: Text, name: &[u8]) -> Result<()> {
+    let (number, thread) = match text {
+        Text::Of(number, About::Name) => (number, None),
+        Text::OfThread(number, thread, About::Name) => (number, Some(thread)),
+        _ => return Err(EBADF.into()),
+    };
+    let pid = seen(c, number).map_err(|_| ESRCH)?;
+    let tid = thread.map_or(Ok(pid), |thread| task(c, pid, thread));
+    let tid = tid.map_err(|_| ESRCH)?;
+    if pid != c.p.task.pid {
+        return Err(EINVAL.into());
+    }
+    if let Some(shown) = c.process().shown(tid) {
+        shown.set_comm(name);
+    }
+    Ok(())
 }
 
 /// For how many ticks Linux programs have had the processor, and for how many they have not.
@@ -888,8 +1251,8 @@ fn stat(known: &Known, each: u64) -> String {
     let Known { process, sizes, .. } = known;
     let started = process.started / TICK;
     let [spent, by_children] =
-        [process.spent.get().total(each), process.spent_by_children].map(|time| time / TICK);
-    let resident = (sizes.data + sizes.program) / memory::PAGE;
+        [known.spent.total(each), process.spent_by_children].map(|time| time / TICK);
+    let resident = (sizes.data + sizes.program + sizes.library) / memory::PAGE;
     let exit_signal = process.exit_signal;
     let nice = i32::from(process.chosen.nice);
     let priority = 20 + nice;
@@ -916,7 +1279,8 @@ fn stat(known: &Known, each: u64) -> String {
     )
 }
 
-fn status(known: &Known, blocked: u64) -> String {
+/// `blocked`, `pending`: signals of the thread itself.
+fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
     let Known { process, sizes, .. } = known;
     let state = match known.state {
         'R' => "R (running)",
@@ -925,12 +1289,16 @@ fn status(known: &Known, blocked: u64) -> String {
         _ => "S (sleeping)",
     };
     let [uid, gid] = [process.ids.uid, process.ids.gid];
+    let all = (1u64 << CAPABILITIES) - 1;
+    let has = if uid[1] == 0 { all } else { 0 };
     let kilobytes = |bytes: u64| bytes / 1024;
     let mut out = format!(
-        "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{n}\nNgid:\t0\nPid:\t{n}\nPPid:\t{}\nTracerPid:\t{}\n\
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{}\n",
         known.name,
         known.umask,
+        known.of,
+        known.number,
         known.parent,
         known.tracer,
         uid[0],
@@ -943,22 +1311,21 @@ fn status(known: &Known, blocked: u64) -> String {
         gid[1],
         known.descriptors.next_multiple_of(64).min(MAX_FDS as usize),
         gid[1],
-        n = known.number,
     );
     if known.state != 'Z' {
         let lines = [
             ("VmPeak", sizes.all),
             ("VmSize", sizes.all),
             ("VmLck", 0),
-            ("VmHWM", sizes.data + sizes.program),
-            ("VmRSS", sizes.data + sizes.program),
+            ("VmHWM", sizes.data + sizes.program + sizes.library),
+            ("VmRSS", sizes.data + sizes.program + sizes.library),
             ("RssAnon", sizes.data),
-            ("RssFile", sizes.program),
+            ("RssFile", sizes.program + sizes.library),
             ("RssShmem", sizes.shared),
-            ("VmData", sizes.data),
+            ("VmData", sizes.own),
             ("VmStk", sizes.stack),
             ("VmExe", sizes.program),
-            ("VmLib", 0),
+            ("VmLib", sizes.library),
             ("VmSwap", 0),
         ];
         for (name, bytes) in lines {
@@ -968,14 +1335,15 @@ fn status(known: &Known, blocked: u64) -> String {
     let _ = write!(
         out,
         "Threads:\t{}\nSigQ:\t0/0\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{:016x}\n\
-         SigCgt:\t{:016x}\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n\
-         Seccomp:\t0\nCpus_allowed:\t1\nCpus_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\n\
-         nonvoluntary_ctxt_switches:\t0\n",
+         SigCgt:\t{:016x}\nCapInh:\t0000000000000000\nCapPrm:\t{has:016x}\nCapEff:\t{has:016x}\n\
+         CapBnd:\t{all:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed:\t1\n\
+         Cpus_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
         known.threads,
-        0,
+        pending,
         process.pending.set(),
         known.ignored,
         known.caught,
+        u32::from(process.chosen.gains_nothing),
     );
     out
 }
@@ -1007,8 +1375,9 @@ fn limits(c: &mut Caller, pid: Pid) -> String {
         u64::MAX => "unlimited".to_string(),
         limit => limit.to_string(),
     };
+    let process = c.s.process(pid);
     for (which, (name, unit)) in (0..linux::RLIM_NLIMITS).zip(NAMES) {
-        let (soft, hard) = crate::calls::system::limit(c, pid, which);
+        let (soft, hard) = process.limit(which);
         let _ = writeln!(
             out,
             "{name:<25} {:<20} {:<20} {unit:<10}",
@@ -1044,6 +1413,7 @@ mod tests {
             "/proc",
             "/proc/5",
             "/proc/5/fd",
+            "/proc/5/fdinfo",
             "/proc/5/task",
             "/proc/5/task/6",
             "/proc/sys",
@@ -1052,7 +1422,7 @@ mod tests {
             "/sys",
             "/sys/devices/system/cpu",
         ] {
-            match find(path, 7) {
+            match find(path, 7, 7) {
                 Some(Special::Folder(folder)) => {
                     assert!(folder.path() == path && folder.is_sound())
                 }
@@ -1069,7 +1439,7 @@ mod tests {
             "/sy",
             "/process",
         ] {
-            assert_eq!(find(path, 7), None, "{path}");
+            assert_eq!(find(path, 7, 7), None, "{path}");
         }
         assert!(!Folder::Fixed(3, 2).is_sound() && !Folder::Fixed(u16::MAX, 5).is_sound());
     }

@@ -13,9 +13,10 @@ use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cell::{Ref, RefCell, RefMut};
+use core::cell::{Cell, Ref, RefCell, RefMut};
 use serde::{Deserialize, Serialize};
 use services::process::Pid;
+use smallvec::SmallVec;
 
 use crate::busy::Executed;
 use crate::descriptors::Descriptors;
@@ -23,13 +24,13 @@ use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::loading::Loading;
 use crate::lock::Owner;
-use crate::memory::Areas;
+use crate::memory::{Areas, Kind as AreaKind, OfFile};
 use crate::object::Uses;
 use crate::proc::Folder;
 use crate::signal::{Actions, Signals};
 use crate::special::Reading;
 use crate::system::{Key, Payer, System, Tid};
-use crate::work::Own;
+use crate::work::{Own, Spent};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -43,9 +44,9 @@ pub mod open_flags {
     pub use linux_raw_sys::general::FASYNC;
     pub use linux_raw_sys::general::{
         __O_TMPFILE as TMPFILE, O_ACCMODE as ACCESS, O_APPEND as APPEND, O_CLOEXEC as CLOEXEC,
-        O_CREAT as CREAT, O_DIRECTORY as DIRECTORY, O_EXCL as EXCL, O_LARGEFILE as LARGEFILE,
-        O_NOFOLLOW as NOFOLLOW, O_NONBLOCK as NONBLOCK, O_PATH as PATH, O_RDWR as RDWR,
-        O_TRUNC as TRUNC, O_WRONLY as WRONLY,
+        O_CREAT as CREAT, O_DIRECTORY as DIRECTORY, O_DSYNC as DSYNC, O_EXCL as EXCL,
+        O_LARGEFILE as LARGEFILE, O_NOFOLLOW as NOFOLLOW, O_NONBLOCK as NONBLOCK, O_PATH as PATH,
+        O_RDWR as RDWR, O_TRUNC as TRUNC, O_WRONLY as WRONLY,
     };
     use linux_raw_sys::general::{O_DIRECT, O_NOATIME};
 
@@ -570,6 +571,14 @@ pub struct Ids {
     pub gid: [u32; 3],
 }
 
+impl Ids {
+    /// User and group to whom belongs what is made, unless both are root's.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        let (uid, gid) = (self.uid[1], self.gid[1]);
+        ((uid, gid) != (0, 0)).then_some((uid, gid))
+    }
+}
+
 /// The memory of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -593,7 +602,157 @@ pub struct Memory {
     pub args: (u64, u64),
     /// Where the environment is, in the same way.
     pub environment: (u64, u64),
+    /// Files that it has or had private mappings of, but for its own.
+    pub mapped: Mapped,
 }
+
+/// Files of which a program has or had private mappings: its interpreter, its libraries, others. Their bytes are the
+/// program's own. The names are for `/proc/PID/maps`, and those of files that have some also for those who restore
+/// the program elsewhere, where it may load more of the same. A list is small however long a program maps files,
+/// since nobody is charged for it.
+///
+/// An image has the names only: a number means nothing in another boot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<String>", into = "Vec<String>")]
+pub struct Mapped(Vec<MappedFile>);
+
+/// A file of which a program has or had private mappings.
+#[derive(Clone, Debug)]
+pub struct MappedFile {
+    /// Its path when it was mapped. With ` (deleted)` behind it it had none any more. Those who come of a `fork` have
+    /// it together.
+    pub name: Rc<str>,
+    /// Its inode then, if it was mapped since the program was last restored.
+    pub ino: Option<u64>,
+}
+
+impl MappedFile {
+    /// Whether it had a path when it was mapped.
+    #[must_use]
+    pub fn had_path(&self) -> bool {
+        !self.name.ends_with(Mapped::LOST)
+    }
+}
+
+impl Mapped {
+    /// Most of them. Of others nothing is known.
+    pub const MOST: usize = 128;
+    /// Most bytes of all names that are kept: so many of each, if they are that many.
+    pub const BYTES: usize = 272 * Self::MOST;
+    /// What is behind the name of a file that has none any more.
+    pub const LOST: &str = " (deleted)";
+
+    /// The file with this inode, of which a mapping is made beside these areas: what an [`OfFile`] calls it. If there
+    /// is no room it takes the place of one of which there is no mapping any more.
+    pub fn add(&mut self, areas: &Areas, ino: u64, name: &str) -> u16 {
+        let is_it =
+            |file: &MappedFile| *file.name == *name && file.ino.is_none_or(|its| its == ino);
+        let known = self.0.iter().position(is_it);
+        let kept: usize = self.0.iter().map(|file| file.name.len()).sum();
+        let fits = |instead: usize| kept + name.len() <= Self::BYTES + instead;
+        let next = self.0.len();
+        let place = known.or_else(|| (next < Self::MOST && fits(0)).then_some(next));
+        let unused = || {
+            let place = self.unused(areas)?;
+            fits(self.0.get(place)?.name.len()).then_some(place)
+        };
+        let Some(place) = place.or_else(unused) else {
+            return OfFile::UNKNOWN;
+        };
+        match self.0.get_mut(place) {
+            Some(file) if known.is_some() => file.ino = Some(ino),
+            there => {
+                let file = MappedFile {
+                    name: name.into(),
+                    ino: Some(ino),
+                };
+                match there {
+                    Some(other) => *other = file,
+                    None => self.0.push(file),
+                }
+            }
+        }
+        // There are few of them.
+        place as u16 + 1
+    }
+
+    /// The place of one that none of these areas is of.
+    fn unused(&self, areas: &Areas) -> Option<usize> {
+        let mut used = [false; Self::MOST];
+        for area in areas.list() {
+            if let AreaKind::Mapped(from) = area.kind {
+                let place = usize::from(from.file).checked_sub(1);
+                if let Some(used) = place.and_then(|place| used.get_mut(place)) {
+                    *used = true;
+                }
+            }
+        }
+        used.iter().position(|used| !used)
+    }
+
+    /// What an [`OfFile`] calls the file with this inode, if it was mapped before.
+    #[must_use]
+    pub fn of_ino(&self, ino: u64) -> Option<u16> {
+        let place = self.0.iter().position(|file| file.ino == Some(ino));
+        place.map(|place| place as u16 + 1)
+    }
+
+    /// The file that an [`OfFile`] calls so.
+    #[must_use]
+    pub fn get(&self, file: u16) -> Option<&MappedFile> {
+        self.0.get(usize::from(file).checked_sub(1)?)
+    }
+
+    /// All that are known.
+    #[must_use]
+    pub fn list(&self) -> &[MappedFile] {
+        &self.0
+    }
+
+    /// The paths of those that had one.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let with_path = self.0.iter().filter(|file| file.had_path());
+        with_path.map(|file| &*file.name)
+    }
+
+    /// Any names.
+    #[cfg(test)]
+    pub(crate) fn forged(names: Vec<String>) -> Self {
+        names.into()
+    }
+
+    /// Whether a program can have these.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.0.len() <= Self::MOST && self.0.iter().all(|file| crate::path::is_sound(&file.name))
+    }
+}
+
+impl From<Vec<String>> for Mapped {
+    fn from(names: Vec<String>) -> Self {
+        let files = names.into_iter().map(|name| MappedFile {
+            name: name.into(),
+            ino: None,
+        });
+        Mapped(files.collect())
+    }
+}
+
+impl From<Mapped> for Vec<String> {
+    fn from(mapped: Mapped) -> Self {
+        mapped.0.iter().map(|file| (*file.name).into()).collect()
+    }
+}
+
+/// What an image has of two: their names.
+impl PartialEq for Mapped {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&MappedFile, &MappedFile)| one.name == other.name;
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+impl Eq for Mapped {}
 
 /// Where a task is in the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -636,6 +795,49 @@ pub fn copied<T: Clone>(original: &Shared<T>) -> Shared<T> {
     shared(original.borrow().clone())
 }
 
+/// What others see of a task.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Its name, with zeros behind it.
+    comm: Cell<[u8; Self::MAX_COMM]>,
+    /// What it has had of the processor.
+    pub spent: Cell<Spent>,
+}
+
+impl Shown {
+    /// Most bytes of the name of a thread.
+    pub const MAX_COMM: usize = 15;
+
+    /// Of a task with this name, which has had so much of the processor.
+    #[must_use]
+    pub fn new(comm: &[u8], spent: Spent) -> Rc<Self> {
+        let shown = Shown {
+            comm: Cell::default(),
+            spent: Cell::new(spent),
+        };
+        shown.set_comm(comm);
+        Rc::new(shown)
+    }
+
+    /// Its name (`prctl(PR_SET_NAME)`).
+    #[must_use]
+    pub fn comm(&self) -> SmallVec<[u8; Self::MAX_COMM]> {
+        let comm = self.comm.get();
+        let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+        SmallVec::from_slice(name)
+    }
+
+    /// Gives it a name: what is before a zero byte, as far as there is room.
+    pub fn set_comm(&self, name: &[u8]) {
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut comm = [0; Self::MAX_COMM];
+        for (to, from) in comm.iter_mut().zip(name) {
+            *to = *from;
+        }
+        self.comm.set(comm);
+    }
+}
+
 /// A task: one thread of execution.
 #[derive(Debug)]
 pub struct Task {
@@ -647,8 +849,8 @@ pub struct Task {
     pub number: u32,
     /// Its own number as programs see it; of the first task of a process that of the process.
     pub thread: u32,
-    /// Name of the thread (`prctl(PR_SET_NAME)`), at most 15 bytes.
-    pub comm: Vec<u8>,
+    /// What others see of it.
+    pub shown: Rc<Shown>,
     /// Its signals.
     pub signals: Signals,
     /// The call that waits.
@@ -661,7 +863,7 @@ pub struct Task {
     pub robust: u64,
     /// The word that is cleared when it ends, and whose waiter is woken then (`set_tid_address`); 0 for none.
     pub clear_at: u64,
-    /// What it has had of the processor.
+    /// Where it is noted what it has of the processor.
     pub own: Own,
     /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
     pub clock_offset: u64,
@@ -678,7 +880,7 @@ impl Task {
             pid,
             number: pid,
             thread: pid,
-            comm: Vec::new(),
+            shown: Rc::default(),
             signals: Signals::default(),
             wait: None,
             loading: None,

@@ -9,7 +9,7 @@ use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use linux_raw_sys::general::SI_KERNEL;
+use linux_raw_sys::general::{self as linux, SI_KERNEL};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -27,7 +27,7 @@ pub mod sig {
         SIGFPE as FPE, SIGHUP as HUP, SIGILL as ILL, SIGINT as INT, SIGKILL as KILL,
         SIGPIPE as PIPE, SIGPROF as PROF, SIGQUIT as QUIT, SIGSEGV as SEGV, SIGSTOP as STOP,
         SIGTERM as TERM, SIGTRAP as TRAP, SIGTSTP as TSTP, SIGTTIN as TTIN, SIGTTOU as TTOU,
-        SIGURG as URG, SIGVTALRM as VTALRM, SIGWINCH as WINCH,
+        SIGURG as URG, SIGVTALRM as VTALRM, SIGWINCH as WINCH, SIGXCPU as XCPU, SIGXFSZ as XFSZ,
     };
 }
 
@@ -65,6 +65,8 @@ pub const fn describe(signal: u32) -> Option<&'static str> {
         sig::PIPE => "broken pipe",
         sig::ALRM => "alarm clock",
         sig::TERM => "terminated",
+        sig::XCPU => "processor time limit exceeded",
+        sig::XFSZ => "file size limit exceeded",
         _ => return None,
     })
 }
@@ -264,6 +266,49 @@ pub struct Signals {
     pub saved_mask: Option<u64>,
     /// The alternate stack.
     pub stack: Stack,
+    /// The exception that the thread has met last. An image does not have it.
+    #[serde(skip)]
+    pub fault: Fault,
+}
+
+/// What frames of signals tell of an exception of the processor: of the one before if the signal comes of none, as in Linux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// The exception's number (`REG_TRAPNO`).
+    pub number: u64,
+    /// Its error code (`REG_ERR`).
+    pub error: u64,
+    /// The address of the access that failed last (`REG_CR2`).
+    pub address: u64,
+}
+
+impl Fault {
+    /// An access was forbidden to an address where there is a page.
+    pub const PRESENT: u64 = 1;
+    /// It was a store.
+    pub const WRITE: u64 = 2;
+    /// It was a program's.
+    pub const USER: u64 = 4;
+    /// It was an instruction fetch.
+    pub const FETCH: u64 = 16;
+}
+
+/// `si_code` of an error in floating point whose bits, as `MXCSR` and the x87's status word have them, are these and not masked.
+#[must_use]
+pub const fn floating_code(errors: u32) -> i32 {
+    const INVALID: u32 = 1;
+    const DIVISION: u32 = 4;
+    const OVERFLOW: u32 = 8;
+    const UNDERFLOW: u32 = 0x12;
+    const INEXACT: u32 = 0x20;
+    (match errors {
+        _ if errors & INVALID != 0 => linux::FPE_FLTINV,
+        _ if errors & DIVISION != 0 => linux::FPE_FLTDIV,
+        _ if errors & OVERFLOW != 0 => linux::FPE_FLTOVF,
+        _ if errors & UNDERFLOW != 0 => linux::FPE_FLTUND,
+        _ if errors & INEXACT != 0 => linux::FPE_FLTRES,
+        _ => linux::FPE_FLTINV,
+    }) as i32
 }
 
 /// The bit of a signal in a mask.
@@ -613,10 +658,10 @@ impl Signals {
             r.rip,
             r.rflags,
             segments,
-            0,
-            0,
+            self.fault.error,
+            self.fault.number,
             mask,
-            origin.address,
+            self.fault.address,
             fpu_at,
         ];
         let mut frame = [0; WHOLE];

@@ -1,4 +1,5 @@
-//! Sockets within the machine: `AF_UNIX`, and `AF_INET` and `AF_INET6` over the loopback.
+//! Sockets within the machine: `AF_UNIX`, `AF_INET` and `AF_INET6` over the loopback, and `AF_NETLINK`, at whose other
+//! end is this server ([`crate::calls::socket::netlink`]).
 //!
 //! All sockets are in one table, known by identities, so that ends name each other without keeping each other. What was
 //! sent is in the queue of who receives it: of bounded size, and of who has made that socket. A connection is two sockets
@@ -55,6 +56,9 @@ pub enum Family {
     V4,
     /// Addresses of IPv6 and ports.
     V6,
+    /// Numbers, for requests to what Linux's kernel knows of its network. It stands last, so that images without it stay
+    /// what they are.
+    Netlink,
 }
 
 /// What it carries.
@@ -77,6 +81,8 @@ pub enum Name {
     Abstract(Vec<u8>),
     /// An address, those of IPv4 as `::ffff:a.b.c.d`, and a port.
     Port(u128, u16),
+    /// A number, and the groups whose messages are wanted, of netlink. Nothing is found by it.
+    Number(u32, u32),
 }
 
 /// Where a socket is looked for.
@@ -247,7 +253,7 @@ impl Socket {
     /// Whether it sends to addresses of this kind, and hears of them.
     pub(crate) fn speaks_with(&self, address: u128) -> bool {
         match self.family {
-            Family::Unix => false,
+            Family::Unix | Family::Netlink => false,
             Family::V4 => is_mapped(address),
             Family::V6 => !self.is_v6_only() || !is_mapped(address),
         }
@@ -276,6 +282,7 @@ impl Socket {
             Name::File(_, ino) => Place::File(*ino),
             Name::Abstract(name) => Place::Abstract(name.clone()),
             Name::Port(_, port) => Place::Port(self.style, *port),
+            Name::Number(..) => return None,
         })
     }
 
@@ -312,7 +319,8 @@ impl Socket {
         let name = |name: &Option<Name>| match name {
             Some(Name::File(path, _)) => self.family == Family::Unix && path.len() <= 108,
             Some(Name::Abstract(name)) => self.family == Family::Unix && name.len() <= 107,
-            Some(Name::Port(..)) => self.family != Family::Unix,
+            Some(Name::Port(..)) => matches!(self.family, Family::V4 | Family::V6),
+            Some(Name::Number(..)) => self.family == Family::Netlink,
             None => true,
         };
         let bytes = |message: &Message| message.taken <= message.bytes.len() && name(&message.from);
@@ -327,6 +335,8 @@ impl Socket {
             && self.options.len() <= MAX_OPTIONS
             && self.error.is_none_or(|error| (1..4096).contains(&error))
             && (self.family == Family::Unix || self.style != Style::Packets)
+            && (self.family != Family::Netlink
+                || self.style == Style::Datagram && self.peer.is_none())
     }
 }
 
@@ -406,6 +416,7 @@ impl Sockets {
             Name::File(_, ino) => (Place::File(*ino), None),
             Name::Abstract(name) => (Place::Abstract(name.clone()), None),
             Name::Port(address, port) => (Place::Port(style, *port), Some(*address)),
+            Name::Number(..) => return None,
         };
         let Some(address) = address else {
             return self.at(place).next().map(|(id, _)| id);

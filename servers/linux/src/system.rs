@@ -11,8 +11,10 @@
 //! No operation takes longer the more processes there are, but for those that are about several.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::mem::take;
+use linux_raw_sys::general as linux;
 use proto::MAX_BULK;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
@@ -27,11 +29,12 @@ use crate::inotify::Inotifies;
 use crate::ipc::Ipcs;
 use crate::job::News;
 use crate::lock::{Locks, MAX_LOCKS};
+use crate::memory::STACK_SIZE;
 use crate::node::Nodes;
 use crate::object::Objects;
 use crate::outside::Outside;
 use crate::proc::Seen;
-use crate::process::{Description, End, Ids, Kind, Pipe, Shared, Task};
+use crate::process::{Description, End, Ids, Kind, Pipe, Shared, Shown, Task, MAX_FDS};
 use crate::pty::Ptys;
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
@@ -56,6 +59,8 @@ const MAX_OBJECTS: usize = services::process::MAX_OBJECTS;
 pub const MAX_MARKS: usize = 1024;
 /// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
 const LARGE_PIPES: usize = 32;
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 /// The session of those that the shell starts: the one that has the console.
 pub(crate) const CONSOLE_SESSION: u32 = 1;
 /// The first process number. 1 is what `getppid` returns to those without a parent.
@@ -96,6 +101,8 @@ pub enum Key {
     Ipc(Tid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
     Left(Pid),
+    /// The network's server has said what its card is.
+    Card,
 }
 
 /// For whom processes are counted.
@@ -210,9 +217,9 @@ pub struct Process {
     /// What others see of it.
     #[serde(skip)]
     pub seen: Seen,
-    /// The name of its first thread.
+    /// What others see of its tasks. The first one stays when it has ended.
     #[serde(skip)]
-    pub comm: Vec<u8>,
+    pub shown: SmallVec<[(Tid, Rc<Shown>); 1]>,
     /// Its terminal, if that is a pseudo-terminal: number and identity.
     #[serde(skip)]
     pub terminal: Option<(u32, u64)>,
@@ -284,11 +291,14 @@ pub struct Chosen {
     pub nice: i8,
     /// It is the parent of what its descendants leave behind (`PR_SET_CHILD_SUBREAPER`).
     pub adopts: bool,
+    /// Neither it nor its descendants get more rights by `execve` (`PR_SET_NO_NEW_PRIVS`): told again, for nobody does.
+    pub gains_nothing: bool,
 }
 
 impl Chosen {
     const NICE: u32 = 8;
     const ADOPTS: u32 = 1 << 16;
+    const GAINS_NOTHING: u32 = 1 << 17;
 
     /// Whether one from an image makes sense.
     #[must_use]
@@ -299,11 +309,12 @@ impl Chosen {
 
 impl From<u32> for Chosen {
     fn from(word: u32) -> Self {
-        match word < 2 * Self::ADOPTS {
+        match word < 2 * Self::GAINS_NOTHING {
             true => Chosen {
                 death_signal: word & 0xff,
                 nice: (word >> Self::NICE) as u8 as i8,
                 adopts: word & Self::ADOPTS != 0,
+                gains_nothing: word & Self::GAINS_NOTHING != 0,
             },
             // It makes no sense, and is to be found out.
             false => Chosen {
@@ -316,15 +327,44 @@ impl From<u32> for Chosen {
 
 impl From<Chosen> for u32 {
     fn from(chosen: Chosen) -> u32 {
-        let adopts = match chosen.adopts {
-            true => Chosen::ADOPTS,
-            false => 0,
-        };
-        chosen.death_signal | u32::from(chosen.nice as u8) << Chosen::NICE | adopts
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        chosen.death_signal
+            | u32::from(chosen.nice as u8) << Chosen::NICE
+            | flag(chosen.adopts, Chosen::ADOPTS)
+            | flag(chosen.gains_nothing, Chosen::GAINS_NOTHING)
     }
 }
 
 impl Process {
+    /// What others see of one of its tasks.
+    #[must_use]
+    pub fn shown(&self, tid: Tid) -> Option<&Shown> {
+        let found = self.shown.iter().find(|(of, _)| *of == tid);
+        found.map(|(_, shown)| &**shown)
+    }
+
+    /// A limit of what it may use, soft and hard.
+    #[must_use]
+    pub fn limit(&self, which: u32) -> (u64, u64) {
+        let preset = match which {
+            linux::RLIMIT_NICE => (0, 0),
+            linux::RLIMIT_STACK => (STACK_SIZE, u64::MAX),
+            linux::RLIMIT_CORE => (0, u64::MAX),
+            linux::RLIMIT_NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
+            _ => (u64::MAX, u64::MAX),
+        };
+        self.limits.get(&which).copied().unwrap_or(preset)
+    }
+
+    /// Whether limits from a checkpoint make sense.
+    #[must_use]
+    pub fn has_sound_limits(&self) -> bool {
+        let is_sound = |(which, (soft, hard)): (&u32, &(u64, u64))| {
+            *which < linux::RLIM_NLIMITS && soft <= hard
+        };
+        self.limits.iter().all(is_sound)
+    }
+
     /// Whether a process with these users may send this one signals.
     fn may_be_signalled_by(&self, ids: &Ids) -> bool {
         let target = [self.ids.uid[0], self.ids.uid[2]];
@@ -411,6 +451,8 @@ pub struct System {
     pub inotify: Inotifies,
     /// Files that are more than files.
     pub nodes: Nodes,
+    /// The random bytes that identify this boot, once somebody has asked for them.
+    pub boot: Option<[u8; 16]>,
     /// All sockets.
     pub sockets: Sockets,
     /// Sockets that reach other machines.
@@ -435,6 +477,8 @@ pub struct System {
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
     timers: Vec<Pid>,
+    /// Some process has had a limit that it has set.
+    pub(crate) has_limits: bool,
     /// Processes that were stopped since.
     pub(crate) halts: Vec<Pid>,
     /// The groups that have the console, by the roots of their trees.
@@ -529,6 +573,7 @@ impl System {
         let of = self.process(parent);
         let chosen = Chosen {
             nice: of.chosen.nice,
+            gains_nothing: of.chosen.gains_nothing,
             ..Chosen::default()
         };
         let child = Process {
@@ -548,9 +593,13 @@ impl System {
             stopped: None,
             news: None,
             tasks: BTreeSet::new(),
+            shown: SmallVec::new(),
             ..of.clone()
         };
         of.children.insert(pid);
+        if child.limits.contains_key(&linux::RLIMIT_CPU) {
+            self.timers.push(pid);
+        }
         self.insert(pid, child);
         Ok(pid)
     }
@@ -625,6 +674,7 @@ impl System {
         {
             return Err(EAGAIN);
         }
+        self.has_limits |= tree.iter().any(|one| !one.process.limits.is_empty());
         self.forget(root);
         let is_taken = |number: u32| {
             number == root
@@ -776,6 +826,9 @@ impl System {
             return;
         };
         process.tasks.remove(&tid);
+        if tid != pid {
+            process.shown.retain(|(of, _)| *of != tid);
+        }
         let (namespace, payer) = (process.namespace, process.payer);
         let status = process.status.unwrap_or(Status::Exited(0));
         self.end_trace(tid, status, None);
@@ -1015,7 +1068,8 @@ impl System {
             let process = processes.get(&pid);
             process.map_or_else(Common::default, |process| process.spent.clone())
         };
-        task.own.change(&mut self.work, runs, now, common);
+        let alone = &task.shown.spent;
+        task.own.change(alone, &mut self.work, runs, now, common);
     }
 
     /// What a process that has ended, and the children that it has waited for, have had of the processor.
@@ -1036,6 +1090,41 @@ impl System {
     pub fn set_timers(&mut self, pid: Pid) -> &mut Timers {
         self.timers.push(pid);
         &mut self.process(pid).timers
+    }
+
+    /// Sets a limit of a process, soft and hard.
+    pub fn set_limit(&mut self, pid: Pid, which: u32, limit: (u64, u64)) {
+        if which == linux::RLIMIT_CPU {
+            self.timers.push(pid);
+        }
+        self.process(pid).limits.insert(which, limit);
+        self.has_limits = true;
+    }
+
+    /// How much of the processor a process may have until a limit has passed, where a task that has never waited would
+    /// have had `each`; `None` if none does. It is behind a limit that has passed when there is nothing left.
+    #[must_use]
+    pub fn work_left(&self, pid: Pid, each: u64) -> Option<u64> {
+        let process = self.find(pid)?;
+        let (soft, hard) = *process.limits.get(&linux::RLIMIT_CPU)?;
+        let seconds = soft.min(hard);
+        let spent = process.spent.get().total(each);
+        (seconds != u64::MAX).then(|| seconds.saturating_mul(SECOND).saturating_sub(spent))
+    }
+
+    /// The signal that a process gets because a limit of processor time has passed; as in Linux the lower one is a
+    /// second later then.
+    pub fn pass_work_limit(&mut self, pid: Pid, each: u64) -> Option<u32> {
+        if self.work_left(pid, each) != Some(0) {
+            return None;
+        }
+        let process = self.process(pid);
+        let (soft, hard) = process.limits.get_mut(&linux::RLIMIT_CPU)?;
+        if process.spent.get().total(each) >= hard.saturating_mul(SECOND) {
+            return Some(sig::KILL);
+        }
+        *soft += 1;
+        Some(sig::XCPU)
     }
 
     /// Processes whose timers were set.

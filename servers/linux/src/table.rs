@@ -44,7 +44,7 @@ use proto::Error;
 use rt::obj::{Port, Ref};
 use rt::process::Client;
 use rt::sync::Mutex;
-use services::process::{Pid, Status};
+use services::process::{Named, Pid, Status};
 
 use crate::clock;
 use crate::disk;
@@ -96,6 +96,8 @@ struct Group {
     part: Vec<u8>,
     /// What it is about: the memories in its order, of a tree that is frozen or being rebuilt, and their names.
     memories: Vec<(Weak<RefCell<Memory>>, String)>,
+    /// Files that a tree which is frozen has open, executes or maps, and that are not in the part.
+    files: Vec<Named>,
     /// The memory objects of a tree that is frozen, in the order of the part.
     objects: Vec<u64>,
     /// It was adopted, and its objects have not been looked at yet.
@@ -239,6 +241,8 @@ pub(crate) struct Table {
     /// How many descriptors may still be closed for those that end in this turn.
     closes: usize,
     pace: Option<Pace>,
+    /// Why a tree was not saved or restored, until whoever asked is told ([`process::held::Manager::why`]).
+    pub(crate) why: String,
 }
 
 fn error_of(errno: Errno) -> Error {
@@ -287,6 +291,7 @@ impl Table {
             saving: Vec::new(),
             closes: CLOSES,
             pace: None,
+            why: String::new(),
         }
     }
 
@@ -471,6 +476,11 @@ impl Table {
         let answer = living.answer(system, world, message);
         if self.world.trace {
             self.trace(tid, message, &answer);
+        }
+        if self.world.watches && self.note_touched(tid, answer.is_over()) {
+            park();
+            self.carry_out(tid, message, answer.outcome(entry));
+            return;
         }
         // Others are to run first: a thread that is let go by hand stands behind them.
         let yields = entry.rax == nr::sched_yield;
@@ -720,6 +730,9 @@ impl Table {
         let answer = living.answer(system, world, &message);
         if self.world.trace {
             self.trace(tid, &message, &answer);
+        }
+        if self.world.watches {
+            self.note_touched(tid, answer.is_over());
         }
         match answer.outcome(&message.registers) {
             Outcome::Go {

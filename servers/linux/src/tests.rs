@@ -25,7 +25,7 @@ use crate::emulate::{self, Outcome};
 use crate::errno::*;
 use crate::host::{Host, MemoryUsage, OutOfMemory, Start};
 use crate::late::{Late, Told};
-use crate::memory::{Area, Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
+use crate::memory::{Area, Areas, Kind, OfFile, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
 use crate::number as nr;
 use crate::process::{
     open_flags, Current, Description, Files as Descriptors, Kind as FileKind, Memory, Task,
@@ -39,6 +39,9 @@ use crate::{exec, part};
 #[path = "../tests/files.rs"]
 mod files;
 mod inotify;
+mod interfaces;
+mod limits;
+mod maps;
 mod ordinary;
 mod outside;
 mod parts;
@@ -99,7 +102,8 @@ impl Fake {
         files.make_devices().unwrap();
         let files = Shared::new(files, |_| ());
         Fake {
-            session: Session::new(&files, 1, 100),
+            // A server's.
+            session: Session::new(&files, 0, 100),
             opens: 0,
             pages: BTreeMap::new(),
             staged: None,
@@ -167,6 +171,9 @@ fn ask_disk(
         Request::Close { ino }
         | Request::StatIno { ino }
         | Request::PathOf { ino }
+        | Request::Read { ino, .. }
+        | Request::Write { ino, .. }
+        | Request::Truncate { ino, .. }
         | Request::Sync { ino } => *ino &= !ON_DISK,
         _ => {}
     }
@@ -195,6 +202,15 @@ impl Host for Fake {
             *byte = self.page(at)[(at % PAGE) as usize];
         }
         Ok(())
+    }
+
+    // All tasks have the same memory here.
+    fn read_peer(&mut self, _tid: u32, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        self.read_memory(address, into).map_err(|_| EIO)
+    }
+
+    fn write_peer(&mut self, _tid: u32, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.write_memory(address, bytes).map_err(|_| EIO)
     }
 
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
@@ -360,8 +376,12 @@ impl Host for Fake {
                 ask_disk(&self.session, &close, &[]).unwrap();
             }
         }
+        let mut rest = Vec::new();
         if let Some(late) = &mut self.late {
-            late.end(1);
+            late.end(1, &mut rest);
+        }
+        for ino in rest {
+            ask_disk(&self.session, &Request::Close { ino }, &[]).unwrap();
         }
         waits
     }
@@ -558,14 +578,19 @@ fn what_was_loaded_in_many_pieces_is_mapped_at_once() {
         slot: crate::memory::NO_SLOT,
     });
     let areas = Areas::from_list(list.collect());
+    let from = OfFile {
+        file: 3,
+        shift: 5 * PAGE,
+        shared: false,
+    };
     let mut expected = areas.clone();
     for area in areas.list() {
         if area.kind == (Kind::Loading { thread }) {
-            let by = Some((READ, Kind::File));
+            let by = Some((READ, Kind::Mapped(from)));
             expected = Areas::from_list(expected.replaced(area.start, area.end, by));
         }
     }
-    assert_eq!(areas.with_loaded(thread, READ), expected.list());
+    assert_eq!(areas.with_loaded(thread, READ, from), expected.list());
 }
 
 #[test]

@@ -85,6 +85,12 @@ impl Spent {
         self.done.saturating_add(more)
     }
 
+    /// Whether one of them does not wait.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        self.running > 0
+    }
+
     fn change(&mut self, each: u64, runs: bool) {
         self.done = self.total(each);
         self.since = each;
@@ -100,11 +106,23 @@ impl Spent {
 pub struct Common(Rc<Cell<Spent>>);
 
 impl Common {
+    /// What somebody has had.
+    #[must_use]
+    pub fn new(spent: Spent) -> Self {
+        Common(Rc::new(Cell::new(spent)))
+    }
+
     /// How much that is.
     #[must_use]
     pub fn get(&self) -> Spent {
         self.0.get()
     }
+}
+
+fn change(of: &Cell<Spent>, each: u64, runs: bool) {
+    let mut spent = of.get();
+    spent.change(each, runs);
+    of.set(spent);
 }
 
 impl Serialize for Common {
@@ -115,49 +133,35 @@ impl Serialize for Common {
 
 impl<'de> Deserialize<'de> for Common {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spent = Spent::deserialize(deserializer)?;
-        Ok(Common(Rc::new(Cell::new(spent))))
+        Ok(Common::new(Spent::deserialize(deserializer)?))
     }
 }
 
-/// What a task has had, alone and with others.
+/// Where what a task has had is noted, beside what it has had alone.
 #[derive(Debug, Default)]
 pub struct Own {
-    /// Alone.
-    pub spent: Spent,
     /// That of its process, as soon as it has run.
     common: Option<Common>,
 }
 
 impl Own {
-    /// A task that has had so much.
-    #[must_use]
-    pub const fn new(spent: Spent) -> Self {
-        Own {
-            spent,
-            common: None,
-        }
-    }
-
-    /// The task does not wait any longer (`runs`), or waits from now on. If that is news `now` is asked, and, once, for
+    /// The task, which has had `alone`, does not wait any longer (`runs`), or waits from now on. If that is news `now` is asked, and, once, for
     /// what its process has had.
     #[inline]
     pub fn change(
         &mut self,
+        alone: &Cell<Spent>,
         work: &mut Work,
         runs: bool,
         now: impl FnOnce() -> u64,
         common: impl FnOnce() -> Common,
     ) {
-        if (self.spent.running > 0) == runs {
+        if alone.get().runs() == runs {
             return;
         }
         let each = work.change(now(), runs);
-        self.spent.change(each, runs);
-        let common = &self.common.get_or_insert_with(common).0;
-        let mut of_all = common.get();
-        of_all.change(each, runs);
-        common.set(of_all);
+        change(alone, each, runs);
+        change(&self.common.get_or_insert_with(common).0, each, runs);
     }
 }
 
@@ -169,14 +173,15 @@ mod tests {
     #[test]
     fn time_is_divided_among_those_who_do_not_wait() {
         let mut work = Work::default();
-        let mut tasks = [const { Own::new(Spent::new(0)) }; 3];
+        let mut tasks = [const { Own { common: None } }; 3];
+        let alone = [const { Cell::new(Spent::new(0)) }; 3];
         let processes = [const { Common::default }; 2].map(|new| new());
         let mut step = |now: u64, task: usize, runs: bool| {
             let common = || processes[task / 2].clone();
-            tasks[task].change(&mut work, runs, || now, common);
+            tasks[task].change(&alone[task], &mut work, runs, || now, common);
             let each = work.each(now);
             (
-                [0, 1, 2].map(|n| tasks[n].spent.total(each)),
+                [0, 1, 2].map(|n| alone[n].get().total(each)),
                 [0, 1].map(|n| processes[n].get().total(each)),
                 work.all(now),
             )

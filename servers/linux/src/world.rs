@@ -22,6 +22,7 @@ use personality::system::Tid;
 use personality::templates::{Loaded, Templates};
 use process::account::{self, Supply};
 use process::debug::{Breakpoints, BREAKPOINT, SINGLE_STEP};
+use process::watch::Watched;
 use process::{Common, Copies, Process, Template};
 use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
@@ -216,6 +217,7 @@ pub(crate) struct Memory {
     pub(crate) present: Present,
     ranges: Ranges,
     breakpoints: Breakpoints,
+    pub(crate) watched: Watched,
     /// The thread of a task of another process, for which they were taken out.
     guest: Option<u64>,
     /// The keeper of its space. It goes when this is dropped.
@@ -245,6 +247,7 @@ impl Seat {
                 present: Present::default(),
                 ranges: Ranges::default(),
                 breakpoints: Breakpoints::default(),
+                watched: Watched::default(),
                 guest: None,
                 _port: port,
             })),
@@ -339,6 +342,8 @@ pub(crate) struct World {
     verbose: bool,
     /// Whether each call is told of.
     pub(crate) trace: bool,
+    /// Whether a debugger may watch some process's memory.
+    pub(crate) watches: bool,
     /// What makes the machine's clock.
     clock: Option<(u64, u64)>,
     /// What a thread's state is read into of which only a part is wanted.
@@ -372,6 +377,7 @@ impl World {
             clock: clock::told(),
             verbose: is_told("verbose"),
             trace: is_told("trace"),
+            watches: false,
             state: Box::default(),
             room: Hold::default(),
         }
@@ -847,7 +853,7 @@ impl Memory {
     /// Where the mapping of a slot is to be.
     fn place(&mut self, slot: u32) -> Result<MappingAt, Errno> {
         let Memory { body, present, .. } = self;
-        let offset = CONTROL_MAPPINGS + u64::from(slot) * OBJECT_SIZE;
+        let offset = place_of(slot);
         // Pages of the control segment count as those behind the end of memory.
         let page = (MEMORY_SIZE + offset) / PAGE_SIZE;
         if !present.writable.has(page, page) {
@@ -876,14 +882,20 @@ impl Memory {
         area: &Area,
         object: Option<Rc<RefCell<Object>>>,
     ) -> Result<(), Errno> {
-        let body = &self.body;
+        let Memory { body, watched, .. } = &mut *self;
+        let body = &*body;
         let space = body.space_ref().handle();
         let set = |region| mapping.set_state(&mapping_state(area), region, space);
-        match &object {
+        let place = place_of(area.slot);
+        watched.make_whole(body, place);
+        let shown = match &object {
             None => set(body.memory().region.handle()),
             Some(object) => set(object.borrow().body.segment().region.handle()),
+        };
+        if !watched.cut_if_possible(body, place) {
+            rt::log!("linux: a debugger's watchpoint is gone: there is no memory for it");
         }
-        .map_err(|_| ENOMEM)?;
+        shown.map_err(|_| ENOMEM)?;
         self.learn_range(area, object);
         Ok(())
     }
@@ -911,6 +923,7 @@ impl Memory {
 
     /// Reads.
     pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        self.watched.touch(address, into.len() as u64, access::READ);
         if self.ranges.by_start.is_empty() {
             return self.read_own(address, into);
         }
@@ -931,6 +944,8 @@ impl Memory {
 
     /// Writes.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        let length = bytes.len() as u64;
+        self.watched.touch(address, length, access::WRITE);
         if self.ranges.by_start.is_empty() {
             return self.write_own(address, bytes);
         }
@@ -962,6 +977,7 @@ impl Memory {
 
     /// Replaces a word.
     fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
+        self.watched.touch(address, 4, access::READ | access::WRITE);
         let range = self.ranges.by_start.range(..=address).next_back();
         if let Some((start, range)) = range.filter(|(_, range)| address < range.end) {
             let offset = range.offset + (address - start);
@@ -990,14 +1006,18 @@ impl Memory {
         self.present.has(number, number, false) || region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
-    /// Takes the breakpoints out for a while.
+    /// Takes the breakpoints out for a while, and gives watched pages their rights.
     pub(crate) fn take_out(&mut self) {
         self.breakpoints.take_out(&self.body);
+        self.watched.take_out(&self.body);
     }
 
     /// Undoes that.
     pub(crate) fn put_back(&mut self) {
         self.breakpoints.put_back(&self.body);
+        if !self.watched.put_back(&self.body) {
+            rt::log!("linux: a debugger's watchpoint is gone: there is no memory for it");
+        }
     }
 
     /// Puts a breakpoint in, or takes it away.
@@ -1014,6 +1034,7 @@ impl Memory {
     /// There is no debugger any more, who was there while the memory is frozen or not.
     pub(crate) fn clear_breakpoints(&mut self, frozen: bool) {
         self.breakpoints.clear_all(&self.body);
+        self.watched.clear(&self.body);
         if frozen {
             self.put_back();
         }
@@ -1035,6 +1056,17 @@ impl Memory {
         read.is_ok() && byte != [BREAKPOINT]
     }
 
+    /// The same of one that may have met a page which is watched for another process: what is watched there is not
+    /// until it has left. False: it is not that.
+    pub(crate) fn give_way(&mut self, address: u64, thread: u64) -> bool {
+        let met = self.guest.is_none() && self.watched.has_page(address);
+        if met {
+            self.guest = Some(thread);
+            self.take_out();
+        }
+        met
+    }
+
     /// A task leaves the memory.
     fn guest_leaves(&mut self, thread: u64) {
         if self.guest == Some(thread) {
@@ -1052,9 +1084,9 @@ impl Memory {
                 // What it is going to write at once is there for it, whatever others take.
                 let _ = self.body.account().reserve(FIRST_WRITES);
                 // Whoever debugs the one does not debug the other.
-                self.take_out();
+                self.breakpoints.take_out(&self.body);
                 let copy = self.body.copy(&space, &keeper);
-                self.put_back();
+                self.breakpoints.put_back(&self.body);
                 Ok((id, copy?, port))
             });
         let (id, body, port) = made.map_err(|_| ENOMEM)?;
@@ -1083,6 +1115,11 @@ impl Memory {
             }
         }
     }
+}
+
+/// Where the mapping of a slot is in the control segment.
+pub(crate) const fn place_of(slot: u32) -> u64 {
+    CONTROL_MAPPINGS + slot as u64 * OBJECT_SIZE
 }
 
 /// How many bytes a child is going to write at once: its stack and what its library keeps.
@@ -1171,6 +1208,8 @@ impl Host for View<'_> {
             return;
         };
         memory.ranges.remove(slot);
+        let Memory { body, watched, .. } = &mut *memory;
+        watched.mapping_ends(body, place_of(slot));
         let _ = memory.body.mapping(u64::from(slot)).destroy();
     }
 

@@ -722,7 +722,13 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
 
 /// A C program prints the same on both sides, also when it is saved and taken over at each call.
 fn agrees(source: &str, argument: &str, status: Status) {
-    for (every, is_late) in [(u64::MAX, false), (1, false), (u64::MAX, true)] {
+    agrees_saved(source, argument, status, &[u64::MAX, 1]);
+}
+
+/// The same when it is saved after each so many calls, of these numbers; and when files answer late.
+fn agrees_saved(source: &str, argument: &str, status: Status, saved: &[u64]) {
+    let ways = saved.iter().map(|every| (*every, false));
+    for (every, is_late) in ways.chain([(u64::MAX, true)]) {
         let name = format!("{source}-{}-{is_late}", every == 1);
         let Some(program) = compiled(source) else {
             return;
@@ -762,6 +768,11 @@ fn sockets_agree_with_linux() {
 }
 
 #[test]
+fn interfaces_agree_with_linux() {
+    agrees("interfaces", "one", Status::Exited(0));
+}
+
+#[test]
 fn terminals_agree_with_linux() {
     agrees("ptys", "one", Status::Exited(0));
 }
@@ -769,11 +780,25 @@ fn terminals_agree_with_linux() {
 #[test]
 fn what_is_under_proc_agrees_with_linux() {
     agrees("proc", "one", Status::Exited(0));
+    // An image does not say which files without a name were which.
+    agrees_saved("proc", "maps", Status::Exited(0), &[u64::MAX]);
 }
 
 #[test]
 fn locks_agree_with_linux() {
     agrees("locks", "one", Status::Exited(0));
+}
+
+#[test]
+fn exceptions_agree_with_linux() {
+    for way in ["one", "sse"] {
+        agrees("faults", way, Status::Exited(0));
+    }
+}
+
+#[test]
+fn limits_agree_with_linux() {
+    agrees("limits", "one", Status::Exited(0));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -119,6 +121,19 @@ static void memory(void) {
         memset(q, i, 3000 * (i + 1));
         if (i % 3) free(q);
     }
+}
+
+/* Code on the stack, once that allows it. */
+static void stack(void) {
+    unsigned char code[4096] __attribute__((aligned(4096)));
+    SHOW(mprotect(code, 4096, PROT_READ | PROT_GROWSDOWN | PROT_GROWSUP));
+    SHOW(mprotect(code, 4096, PROT_READ | PROT_WRITE | PROT_EXEC | PROT_GROWSDOWN));
+    /* mov $42, %eax; ret */
+    memcpy(code, "\xb8\x2a\0\0\0\xc3", 6);
+    SHOW(((int (*)(void))code)());
+    SHOW(mprotect(code, 4096, PROT_READ | PROT_WRITE | PROT_GROWSDOWN));
+    char *other = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    SHOW(mprotect(other, 4096, PROT_READ | PROT_GROWSDOWN));
 }
 
 static void files(void) {
@@ -569,6 +584,27 @@ static void rest(void) {
     struct tms tms;
     TRUE(times(&tms) > 0);
     SHOW(waitpid(-1, 0, 0));
+    char bytes[4] = "";
+    struct iovec parts[2] = {{bytes, 1}, {bytes + 1, 2}};
+    int some = open("text", O_RDONLY);
+    SHOW(preadv2(some, parts, 2, 1, 0));
+    SHOW(lseek(some, 0, SEEK_CUR));
+    SHOW(preadv2(some, parts, 2, -1, 0));
+    SHOW(lseek(some, 0, SEEK_CUR));
+    SHOW(readahead(some, 0, 100));
+    SHOW(sync_file_range(some, 0, 100, 2));
+    SHOW(sync_file_range(some, 0, 100, 8));
+    SHOW(close(some));
+    SHOW(sched_get_priority_max(SCHED_RR));
+    SHOW(sched_get_priority_max(SCHED_OTHER));
+    SHOW(sched_get_priority_min(77));
+    int pair[2];
+    SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+    SHOW(write(pair[0], "x", 1));
+    SHOW(close(pair[0]) + close(pair[1]));
+    int udp = socket(AF_INET, SOCK_DGRAM, 0);
+    SHOW(recv(udp, bytes, 1, MSG_ERRQUEUE));
+    SHOW(close(udp));
     int word = 5;
     SHOW(syscall(SYS_futex, &word, 0, 6, 0));
     SHOW(syscall(SYS_futex, &word, 1, 6, 0));
@@ -602,6 +638,7 @@ int main(int count, char **arguments) {
     }
     for (int i = 0; i < count; i++) printf("%s\n", arguments[i]);
     memory();
+    stack();
     files();
     signals();
     counters();

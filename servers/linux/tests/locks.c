@@ -128,7 +128,7 @@ static void many(void) {
         _exit(result ? errno == EDEADLK ? 45 : 1 : 44);
     }
     read(ends[0], &byte, 1);
-    nap(50);
+    asleep(child);
     SHOW(lock(fd, F_SETLKW, F_WRLCK, SEEK_SET, 1, 1));
     lock(fd, F_SETLK, F_UNLCK, SEEK_SET, 0, 1);
     printf("ended: %d\n", ended(child));

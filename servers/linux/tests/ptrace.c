@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -170,6 +171,34 @@ static void pieces(pid_t pid) {
     printf("with flags %ld %s, without anything %ld\n", nothing, strerrorname_np(also), process_vm_readv(pid, 0, 0, others, 1, 0));
 }
 
+/* The memory of a child that has stopped, as a file; and its auxiliary vector. */
+static void as_file(pid_t pid) {
+    char path[100];
+    static unsigned long vector[100];
+    long found = 0, new = 6;
+    sprintf(path, "/proc/%d/mem", pid);
+    int fd = open(path, O_RDWR);
+    printf("mem %d", fd >= 0);
+    printf(" %zd", pread(fd, &found, 8, (long)&word));
+    printf(" %lx", found);
+    printf(" %zd", pwrite(fd, &new, 8, (long)&word));
+    pread(fd, &found, 8, (long)&word);
+    printf(" %lx %lx", found, word);
+    /* What it may not write itself. */
+    new = 44, found = 0;
+    printf(" %zd", pwrite(fd, &new, 8, (long)&fixed));
+    pread(fd, &found, 8, (long)&fixed);
+    printf(" %ld %ld", found, fixed);
+    printf(" %zd", pread(fd, &found, 8, 8));
+    printf(" %s\n", strerror(errno));
+    close(fd);
+    sprintf(path, "/proc/%d/auxv", pid);
+    fd = open(path, O_RDONLY);
+    ssize_t got = read(fd, vector, sizeof vector);
+    printf("auxv %d %d\n", got > 200 && got % 16 == 0, got >= 16 && vector[got / 8 - 2] == 0);
+    close(fd);
+}
+
 static void memory(void) {
     pid_t pid = child(reads_word);
     pieces(pid);
@@ -181,6 +210,7 @@ static void memory(void) {
     printf("poke %ld %ld\n", result, ask(PTRACE_POKETEXT, pid, (void *)&fixed, (void *)43));
     printf("own %lx %ld\n", word, fixed);
     printf("nowhere %ld %ld\n", ask(PTRACE_PEEKDATA, pid, (void *)8, &found), ask(PTRACE_POKEDATA, pid, (void *)8, 0));
+    as_file(pid);
     struct user_regs_struct r = registers(pid);
     result = ask(PTRACE_PEEKUSER, pid, (void *)offsetof(struct user, regs.rip), &found);
     printf("user %ld %d %ld %ld\n", result, found == (long)r.rip, ask(PTRACE_PEEKUSER, pid, (void *)3, &found),

@@ -631,12 +631,16 @@ static void many(void) {
         waitpid(child, &status, 0);
         SHOW(status);
     }
-    /* All messages are waited for, or one. */
+    /* All messages are waited for, or one: then the rest is not sent before that. */
     for (int flags = 0; flags <= MSG_WAITFORONE; flags += MSG_WAITFORONE) {
         socketpair(AF_UNIX, SOCK_DGRAM, 0, s);
         child = fork();
         if (!child) {
-            for (int n = 0; n < 3; n++) write(s[0], "abc", n + 1), usleep(30000);
+            for (int n = 0; n < 3; n++) {
+                write(s[0], "abc", n + 1);
+                if (flags && !n) read(s[0], (char[1]){0}, 1);
+                else usleep(30000);
+            }
             _exit(0);
         }
         char into[3][4];
@@ -647,6 +651,7 @@ static void many(void) {
             three[n].msg_hdr.msg_iov = &parts[n], three[n].msg_hdr.msg_iovlen = 1;
         }
         int came = recvmmsg(s[1], three, 3, flags, 0);
+        write(s[1], "x", 1);
         SHOW(came);
         for (int n = 0; n < came; n++) SHOW((int)three[n].msg_len);
         waitpid(child, &status, 0);

@@ -336,7 +336,7 @@ static void semaphores(void) {
     printf("last: %s\n", semctl(id, 0, GETPID) == children[0] ? "the child" : "another");
     if (!(children[0] = forks())) {
         op(id, 0, -4, SEM_UNDO);
-        nap(20);
+        until(id, 0, GETNCNT, 1);
         _exit(0);
     }
     until(id, 0, GETVAL, 0);
@@ -473,7 +473,7 @@ static void messages(void) {
             long length = msgrcv(id, &got, 10, types[n], 0);
             _exit(length < 0 ? errno == E2BIG ? 90 : 91 : got.text[0] - 'a' + 10 * n + 10);
         }
-        nap(30);
+        asleep(children[n]);
     }
     sends(id, 10, "a", 0);
     printf("any: %d\n", ended(children[1]));
@@ -487,7 +487,7 @@ static void messages(void) {
     /* Who waits for room. */
     for (int n = 0; n < 2; n++) msgsnd(id, &large, 8192, 0);
     if (!(children[0] = forks())) _exit(sends(id, 4, "waited", 0) ? 1 : 50);
-    nap(20);
+    asleep(children[0]);
     queue(id);
     msgrcv(id, &large, 8192, 0, 0);
     printf("room: %d\n", ended(children[0]));
@@ -524,7 +524,7 @@ static void messages(void) {
             long result = msgrcv(id, &got, 10, 99, 0);
             _exit(result == -1 ? errno == EINTR ? 30 : 31 : 32);
         }
-        nap(30);
+        asleep(children[0]);
         kill(children[0], SIGUSR1);
         printf("interrupted: %d\n", ended(children[0]));
     }
@@ -534,8 +534,8 @@ static void messages(void) {
             long result = n ? sends(id, 1, "for nobody", 0) : msgrcv(id, &got, 10, 99, 0);
             _exit(result == -1 ? errno == EIDRM ? 40 : 41 : 42);
         }
+        asleep(children[n]);
     }
-    nap(30);
     SHOW(msgctl(id, IPC_RMID, 0));
     printf("removed: %d %d\n", ended(children[0]), ended(children[1]));
     SHOW(msgctl(id, IPC_RMID, 0));

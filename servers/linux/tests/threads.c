@@ -180,11 +180,12 @@ static void calls(void) {
 /* --- Locks whose owner ends, or that lend --- */
 
 static pthread_mutex_t robust;
+static sem_t may_end;
 
 static void *takes_and_ends(void *argument) {
     pthread_mutex_lock(argument);
     sem_post(&semaphore);
-    nap(20);
+    sem_wait(&may_end);
     return 0;
 }
 
@@ -201,6 +202,7 @@ static void *locks(void *argument) {
 static void owners(void) {
     pthread_mutexattr_t attributes;
     sem_init(&semaphore, 0, 0);
+    sem_init(&may_end, 0, 0);
     for (int way = 0; way < 4; way++) {
         pthread_mutexattr_init(&attributes);
         if (way & 1) pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
@@ -231,6 +233,8 @@ static void owners(void) {
             for (int n = 0; n < 3; n++) threads[n] = started(locks, &robust);
             printf(", busy: %s", strerror(pthread_mutex_trylock(&robust)));
             printf(", %s", strerror(pthread_mutex_timedlock(&robust, &time)));
+            nap(20);
+            sem_post(&may_end);
             pthread_join(owner, 0);
             died = 0;
             for (int n = 0; n < 3; n++) {
@@ -242,6 +246,7 @@ static void owners(void) {
             /* Nobody waits when the owner ends. */
             owner = started(takes_and_ends, &robust);
             sem_wait(&semaphore);
+            sem_post(&may_end);
             pthread_join(owner, 0);
             printf(", last: %s", strerror(pthread_mutex_lock(&robust)));
         }

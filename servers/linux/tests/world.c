@@ -344,6 +344,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "hold")) {
 		/* A connection over which nothing goes. What comes of it is said. */
 		int fd = make(argv[2], argv[3]);
+		names(fd);
 		fcntl(fd, F_SETFL, 0);
 		char byte;
 		int got = read(fd, &byte, 1);

@@ -15,9 +15,9 @@ use crate::errno::{
     ENXIO, ESPIPE, ESRCH,
 };
 use crate::memory::{READ, WRITE};
-use crate::proc::Folder;
+use crate::proc::{self, Folder};
 use crate::process::{
-    open_flags, shared, AsyncOwner, Description, Device, Entry, Fd, Kind, MAX_FDS,
+    open_flags, shared, AsyncOwner, Description, Device, Entry, Fd, Kind, Shown, MAX_FDS,
 };
 use crate::pty::{default_termios, TERMIOS};
 use crate::signal::{bit, sig, SIGNALS};
@@ -294,7 +294,7 @@ pub(super) fn length_of(ranges: &[(u64, u64)]) -> u64 {
 }
 
 /// The pieces of several ranges that have `length` bytes from byte `from` on.
-pub(super) fn pieces(
+pub(crate) fn pieces(
     ranges: &[(u64, u64)],
     from: u64,
     length: usize,
@@ -397,9 +397,17 @@ fn write_vector(
         c.check(*address, *length, READ)?;
     }
     match kind {
-        Kind::Directory { .. } | Kind::Folder(_) | Kind::Text(_) | Kind::File { .. } => {
-            Err(EBADF.into())
+        Kind::Text(reading) if reading.which().memory().is_some() => {
+            let number = reading.which().memory().ok_or(EBADF)?;
+            write_to_memory(c, fd, number, ranges, position)
         }
+        Kind::Text(reading) => {
+            let mut name = [0; Shown::MAX_COMM];
+            let length = gather(c, ranges, 0, &mut name)?;
+            proc::set_name(c, reading.which(), &name[..length])?;
+            Ok(total)
+        }
+        Kind::Directory { .. } | Kind::Folder(_) | Kind::File { .. } => Err(EBADF.into()),
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } => Err(EINVAL.into()),
         Kind::Socket { .. } if total == 0 && !is_one => Ok(0),
@@ -424,8 +432,14 @@ fn write_to_file(
     position: Position,
     flags: u32,
 ) -> Result {
-    let total = length_of(ranges);
+    let mut total = length_of(ranges);
     let mut done = c.progress().min(total);
+    // It has a turn of its own, in which nothing is left to be written: the same call is never made durable twice.
+    let is_durable = flags & open_flags::DSYNC != 0 && ino & services::fs::ON_DISK != 0;
+    if is_durable && total > 0 && done == total {
+        c.fs(&Request::Sync { ino })?;
+        return Ok(done);
+    }
     // Also `pwrite` appends then, on Linux.
     let append = flags & open_flags::APPEND != 0;
     let mut end = match position {
@@ -438,6 +452,13 @@ fn write_to_file(
             .is_none_or(|end| end > MAX_OFFSET)
     {
         return Err(EFBIG.into());
+    }
+    if done < total {
+        let room = super::limit::room_in_file(c, ino, end, append)?;
+        if room == 0 && done == 0 {
+            return Err(super::limit::too_long(c));
+        }
+        total = total.min(done.saturating_add(room));
     }
     let until = total.min(done + step_of(ino));
     let mut chunk = c.s.take_chunk();
@@ -469,8 +490,45 @@ fn write_to_file(
     commit(c, fd, position, end)?;
     match failure {
         Some(stop) if done == 0 => Err(stop),
-        _ if goes_on && done < total => Err(c.turn(done)),
+        _ if goes_on && (done < total || is_durable && done > 0) => Err(c.turn(done)),
         _ => Ok(done),
+    }
+}
+
+/// Writes the next [`STEP`] bytes of several ranges to the memory of the task with this number.
+fn write_to_memory(
+    c: &mut Caller,
+    fd: u32,
+    number: u32,
+    ranges: &[(u64, u64)],
+    position: Position,
+) -> Result {
+    let total = length_of(ranges);
+    let mut done = c.progress().min(total);
+    let mut at = match position {
+        Position::Shared(offset) => offset,
+        Position::Given(offset) => offset.saturating_add(done),
+    };
+    let until = total.min(done + STEP);
+    let mut chunk = c.s.take_chunk();
+    let mut goes_on = true;
+    while goes_on && done < until {
+        let want = (until - done).min(CHUNK as u64) as usize;
+        let got = gather(c, ranges, done, &mut chunk[..want])?;
+        let written = match super::peer::write_memory(c, number, at, &chunk[..got]) {
+            Ok(written) => written,
+            Err(Stop::Errno(_)) if done > 0 => 0,
+            Err(stop) => return Err(stop),
+        };
+        done += written as u64;
+        at = at.saturating_add(written as u64);
+        goes_on = written == want;
+    }
+    c.s.give_chunk(chunk);
+    commit(c, fd, position, at)?;
+    match goes_on && done < total {
+        true => Err(c.turn(done)),
+        false => Ok(done),
     }
 }
 
@@ -667,6 +725,10 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         Kind::Device(_) => return Ok(0),
         _ => None,
     };
+    let is_memory = match &description.kind {
+        Kind::Text(reading) => reading.which().memory().is_some(),
+        _ => false,
+    };
     drop(description);
     let size = match file {
         Some(ino) => c.attr(&Request::StatIno { ino })?.size,
@@ -676,6 +738,8 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let base = match whence {
         linux::SEEK_SET => 0,
         linux::SEEK_CUR => current,
+        // Memory has no end.
+        linux::SEEK_END if is_memory => return Err(EINVAL.into()),
         linux::SEEK_END => size,
         // All of a file is data, and its end is a hole.
         linux::SEEK_DATA | linux::SEEK_HOLE if offset < 0 || offset as u64 >= size => {
@@ -917,6 +981,10 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         c.write(argument, &left.to_le_bytes())?;
         return Ok(0);
     }
+    if let Kind::Socket { id } = kind {
+        let family = c.s.sockets.find(id).ok_or(EBADF)?.family;
+        return super::interface::ioctl(c, family, request, argument);
+    }
     if let (Kind::Inotify { id }, ioctl::FIONREAD) = (&kind, request) {
         let left = c.s.inotify.queue(*id).map_or(0, |queue| queue.len()) as u32;
         c.write(argument, &left.to_le_bytes())?;
@@ -1034,7 +1102,18 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             break;
         }
         let written = match kind {
-            Kind::File { ino } => write_file(c, ino, to_offset, false, &chunk[..got]).map(|w| w.0),
+            Kind::File { ino } => match super::limit::room_in_file(c, ino, to_offset, false)? {
+                0 => Err(super::limit::too_long(c)),
+                room => {
+                    let length = (got as u64).min(room) as usize;
+                    let written = write_file(c, ino, to_offset, false, &chunk[..length]);
+                    if written.is_ok() && length < got {
+                        // As in Linux, which tries the rest.
+                        super::limit::too_long(c);
+                    }
+                    written.map(|(length, _)| length)
+                }
+            },
             Kind::Device(Device::Console) => match c.h.console_write(&chunk[..got]) {
                 Ok(0) | Err(proto::Error::WouldBlock) => blocked(flags),
                 Ok(taken) => Ok(taken.min(got) as u64),
@@ -1112,6 +1191,7 @@ pub fn set_size(c: &mut Caller, ino: u64, size: u64) -> Result {
     if size > MAX_OFFSET {
         return Err(EINVAL.into());
     }
+    super::limit::may_grow_file(c, ino, size)?;
     super::memfd::check_size(c, ino, size)?;
     match c.h.fs(&Request::Truncate { ino, size }, &[], &mut []) {
         Ok(_) => {
@@ -1176,7 +1256,20 @@ pub fn syncfs(c: &mut Caller, fd: u32) -> Result {
     Ok(0)
 }
 
-/// `fadvise64`.
+/// The place that `preadv2` and `pwritev2` name, with these flags: none is the file's own.
+///
+/// # Errors
+/// `ENOTSUP` for flags that ask for more than a read or a write, for which callers fall back.
+pub fn place_of(at: u64, flags: u32) -> Result<Option<u64>> {
+    // RWF_HIPRI: polling a device is no concern of the caller's.
+    const HIGH_PRIORITY: u32 = 1;
+    match flags & !HIGH_PRIORITY {
+        0 => Ok((at != u64::MAX).then_some(at)),
+        _ => Err(ENOTSUP.into()),
+    }
+}
+
+/// `fadvise64`, and `readahead`: all of a file is as near as it can be.
 pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     match c.p.files.get(fd)?.kind.can_seek() {
         true => Ok(0),
@@ -1209,6 +1302,10 @@ fn write_entry(out: &mut Vec<u8>, (ino, mode, name): Listed<'_>, place: u64, use
 fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32) -> Result {
     c.check(address, u64::from(size), WRITE)?;
     c.h.room(192 << 10)?;
+    if folder.is_below(super::interface::DIRECTORY) {
+        // What there is is listed then.
+        super::interface::interfaces(c)?;
+    }
     let mut place = c.p.files.get(fd)?.offset;
     let entries = crate::proc::entries(c, folder, place);
     let (mut out, mut used) = (Vec::new(), 0);

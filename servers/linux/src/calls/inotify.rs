@@ -194,15 +194,17 @@ fn tell(c: &mut Caller, description: &Shared<Description>, event: u32, place: Op
     }
 }
 
-/// What is found out of a file before it is opened: whether the call makes it.
+/// What is found out of a file before it is opened, if somebody watches or who opens it is not root: whether the call
+/// makes it.
 pub fn is_made(c: &mut Caller, path: &str, how: Flags) -> Result<bool> {
-    if c.s.inotify.is_unwatched() || !how.create {
+    let is_owned = c.process().ids.owner().is_some();
+    if c.s.inotify.is_unwatched() && !is_owned || !how.create {
         return Ok(false);
     }
     if how.exclusive {
         return Ok(true);
     }
-    if c.s.inotify.of_children(is_on_disk(path), linux::IN_CREATE) == 0 {
+    if c.s.inotify.of_children(is_on_disk(path), linux::IN_CREATE) == 0 && !is_owned {
         return Ok(false);
     }
     let stat = Request::Stat {
@@ -280,12 +282,15 @@ pub fn changed_at(c: &mut Caller, (ino, file_mode): (u64, u32), event: u32, plac
     c.s.tell_both(c.h, ino, mask, place);
 }
 
-/// What a path leads to that is about to lose this name, if anybody watches files there.
-pub fn look(c: &mut Caller, path: &str) -> Result<Option<Attr>> {
+/// What a path leads to that is about to lose this name, if anybody watches files there, or (`had`) has some of them.
+pub fn look(c: &mut Caller, path: &str, had: bool) -> Result<Option<Attr>> {
     // A call that is made again looks if it has looked, whoever watches now: what it has done since is not done twice.
     let looks = match c.h.asked() {
         Some(request) => matches!(request, Request::Stat { path: its, .. } if its == path),
-        None => c.s.inotify.has_marks(is_on_disk(path)),
+        None => {
+            let on_disk = is_on_disk(path);
+            c.s.inotify.has_marks(on_disk) || had && c.s.busy.has_any(on_disk)
+        }
     };
     if !looks {
         return Ok(None);

@@ -184,6 +184,7 @@ pub fn shmat(c: &mut Caller, id: i32, at: u64, flags: u32) -> Result {
     } else {
         c.p.memory.areas.find_free(size, 0).ok_or(ENOMEM)?
     };
+    memory::may_replace(c, start, start + size, false)?;
     let used = c.s.use_again(object)?;
     // What was attached there is detached by it.
     let areas = &c.p.memory.areas;
@@ -236,6 +237,16 @@ pub fn shmdt(c: &mut Caller, at: u64) -> Result {
     touched(c, &BTreeSet::from([object]), false);
     c.s.tidy_shared(pid);
     Ok(0)
+}
+
+/// The shared memory of the caller's tree that this memory object is, if it is one: its identifier and its key, which
+/// is 0 for none and when it was removed.
+#[must_use]
+pub fn memory_of(c: &Caller, object: u64) -> Option<(u32, i32)> {
+    let memories = &c.s.ipcs.of(c.s.root_of(c.p.task.pid))?.memories;
+    let mut all = memories.ids().zip(memories.values());
+    let (id, memory) = all.find(|(_, memory)| memory.object == object)?;
+    Some((id as u32, memory.owner.key))
 }
 
 /// Most areas that are looked at to count attachments: there could be 2 million in a tree.

@@ -9,7 +9,8 @@ use crate::errno::{EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERF
 use crate::exec::RESERVE;
 use crate::loading::{self, Mapping};
 use crate::memory::{
-    page_up, Area, Areas, Kind, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE,
+    is_data, page_up, Area, Areas, Kind, OfFile, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP,
+    PAGE, READ, WRITE,
 };
 use crate::object::Use;
 use crate::system::Key;
@@ -35,6 +36,7 @@ pub fn brk(c: &mut Caller, end: u64) -> Result {
     };
     if new_page > old_page {
         if new_page > MMAP_TOP
+            || super::limit::may_map(c, new_page - old_page, true).is_err()
             || !c.p.memory.areas.is_free(old_page, new_page)
             || afford(c, new_page - old_page).is_err()
         {
@@ -55,7 +57,7 @@ pub fn brk(c: &mut Caller, end: u64) -> Result {
 }
 
 /// Unmaps a range and gives its pages back.
-fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
+pub(super) fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
     if c.p.memory.areas.is_free(start, end) {
         return Ok(());
     }
@@ -105,14 +107,17 @@ pub fn mmap(
         MAP_ANONYMOUS as ANONYMOUS, MAP_FIXED as FIXED, MAP_FIXED_NOREPLACE as FIXED_NOREPLACE,
         MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
     };
-    let kind = flags & MAP_TYPE;
-    let known = matches!(kind, MAP_SHARED | MAP_PRIVATE | MAP_SHARED_VALIDATE);
+    let kind_of_mapping = flags & MAP_TYPE;
+    let known = matches!(
+        kind_of_mapping,
+        MAP_SHARED | MAP_PRIVATE | MAP_SHARED_VALIDATE
+    );
     if size == 0 || !known || !offset.is_multiple_of(PAGE) {
         return Err(EINVAL.into());
     }
     let size = page_up(size).ok_or(ENOMEM)?;
     let prot = (prot & 7) as Prot;
-    let mut shared = kind != MAP_PRIVATE;
+    let mut shared = kind_of_mapping != MAP_PRIVATE;
     let mut file = None;
     let mut may_write = true;
     if flags & ANONYMOUS == 0 {
@@ -176,6 +181,7 @@ pub fn mmap(
         found.ok_or(ENOMEM)?
     };
     let end = start + size;
+    may_replace(c, start, end, prot & WRITE != 0 && !shared)?;
     if file.is_some() || prot & WRITE != 0 && flags & linux::MAP_NORESERVE == 0 {
         afford(c, size)?;
     }
@@ -210,9 +216,16 @@ pub fn mmap(
         start,
         end,
         prot,
+        shared: kind_of_mapping != MAP_PRIVATE,
         done: 0,
     };
     loading::map(c, mapping)
+}
+
+/// Fails if the limits of the process forbid another area in the place of what is in the range.
+pub fn may_replace(c: &Caller, start: u64, end: u64, is_data: bool) -> Result<()> {
+    let taken = c.p.memory.areas.taken(start, end);
+    super::limit::may_map(c, end - start - taken, is_data)
 }
 
 /// Maps a new memory object, or that of what a descriptor is open on from `offset` on.
@@ -306,7 +319,7 @@ pub fn settle_all(c: &mut Caller) -> Result<()> {
 }
 
 /// How many tasks have the memory.
-fn tasks_in_memory(c: &Caller) -> usize {
+pub(super) fn tasks_in_memory(c: &Caller) -> usize {
     // The call that is made has it, too.
     Rc::strong_count(&c.p.task.shares.memory) - 1
 }
@@ -314,10 +327,19 @@ fn tasks_in_memory(c: &Caller) -> usize {
 /// `mprotect`.
 pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     const GROWS: u32 = linux::PROT_GROWSDOWN | linux::PROT_GROWSUP;
-    if prot & !u32::from(READ | WRITE | EXECUTE) != 0 {
-        return Err(if prot & GROWS != 0 { ENOMEM } else { EINVAL }.into());
+    if prot & !(u32::from(READ | WRITE | EXECUTE) | GROWS) != 0 || prot & GROWS == GROWS {
+        return Err(EINVAL.into());
     }
-    let (start, end) = range(start, size)?;
+    let (mut start, end) = range(start, size)?;
+    if prot & GROWS != 0 && start < end {
+        // All of the stack that begins, or goes on, there: nothing here grows upwards.
+        let area = c.p.memory.areas.find(start).ok_or(ENOMEM)?;
+        if area.kind != Kind::Stack || prot & linux::PROT_GROWSUP != 0 {
+            return Err(EINVAL.into());
+        }
+        start = area.start;
+    }
+    let prot = prot & !GROWS;
     if start == end {
         return Ok(0);
     }
@@ -341,6 +363,13 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
             .areas
             .protected(start, end, prot as Prot)
             .ok_or(ENOMEM)?;
+    if prot & u32::from(WRITE) != 0 {
+        let areas = c.p.memory.areas.list()[c.p.memory.areas.first_after(start)..].iter();
+        let those = areas.take_while(|area| area.start < end);
+        let those = those.filter(|area| area.prot & WRITE == 0 && is_data(WRITE, area.kind));
+        let more = those.map(|area| area.end.min(end) - area.start.max(start));
+        super::limit::may_write(c, more.sum())?;
+    }
     c.p.memory.areas.apply(c.h, new)?;
     Ok(0)
 }
@@ -367,6 +396,10 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     if end > area.end {
         return Err(EFAULT.into());
     }
+    if new > old && area.is_of_file() {
+        // What follows in the file would have to be there, and the file may be gone.
+        return Err(ENOMEM.into());
+    }
     if flags & FIXED == 0 {
         if new <= old {
             remove(c, start + new, end)?;
@@ -376,6 +409,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         if let Some(grown) =
             grown.filter(|grown| end == area.end && c.p.memory.areas.is_free(end, *grown))
         {
+            super::limit::may_map(c, new - old, is_data(area.prot, area.kind))?;
             afford(c, new - old)?;
             grow_object(c, &area, grown)?;
             let areas =
@@ -398,6 +432,8 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     } else {
         c.p.memory.areas.find_free(new, 0).ok_or(ENOMEM)?
     };
+    let more = new.saturating_sub(old);
+    super::limit::may_map(c, more, is_data(area.prot, area.kind))?;
     afford(c, new)?;
     grow_object(c, &area, start.checked_add(new).ok_or(ENOMEM)?)?;
     remove(c, target, target + new)?;
@@ -411,6 +447,10 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
             shift: shift.wrapping_add(start).wrapping_sub(target),
             may_write,
         },
+        Kind::Mapped(from) => Kind::Mapped(OfFile {
+            shift: from.shift.wrapping_add(start).wrapping_sub(target),
+            ..from
+        }),
         kind => kind,
     };
     let areas =
@@ -466,9 +506,8 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
             if !c.p.memory.areas.covers(start, end) {
                 return Err(ENOMEM.into());
             }
-            let refills = |a: &&crate::memory::Area| {
-                a.start < end && start < a.end && matches!(a.kind, Kind::File | Kind::Program)
-            };
+            let refills =
+                |a: &&crate::memory::Area| a.start < end && start < a.end && a.is_of_file();
             if c.p.memory.areas.list().iter().any(|a| refills(&a)) {
                 // It would have to be read again from a file that may have changed.
                 return Err(EINVAL.into());

@@ -10,7 +10,9 @@ pub mod epoll;
 pub mod file;
 pub mod futex;
 pub mod inotify;
+pub mod interface;
 pub mod ipc;
+pub mod limit;
 pub mod lock;
 pub mod memfd;
 pub mod memory;
@@ -94,6 +96,8 @@ pub fn goes_on(entry: &Registers) -> bool {
             | nr::writev
             | nr::preadv
             | nr::pwritev
+            | nr::preadv2
+            | nr::pwritev2
             | nr::sendfile
             | nr::getrandom
             | nr::process_vm_readv
@@ -219,6 +223,14 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::writev => file::writev(c, a as u32, b, d, None),
         nr::preadv => file::readv(c, a as u32, b, d, Some(e)),
         nr::pwritev => file::writev(c, a as u32, b, d, Some(e)),
+        nr::preadv2 => {
+            let at = file::place_of(e, g as u32)?;
+            file::readv(c, a as u32, b, d, at)
+        }
+        nr::pwritev2 => {
+            let at = file::place_of(e, g as u32)?;
+            file::writev(c, a as u32, b, d, at)
+        }
         nr::close => file::close(c, a as u32),
         nr::close_range => file::close_range(c, a as u32, b as u32, d as u32),
         nr::lseek => file::lseek(c, a as u32, b as i64, d as u32),
@@ -231,7 +243,10 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::ftruncate => file::ftruncate(c, a as u32, b),
         nr::fallocate => file::fallocate(c, a as u32, b as u32, d, e),
         nr::fsync | nr::fdatasync => file::fsync(c, a as u32),
-        nr::fadvise64 => file::fadvise(c, a as u32),
+        nr::fadvise64 | nr::readahead => file::fadvise(c, a as u32),
+        // It promises nothing that a crash would show.
+        nr::sync_file_range if e as u32 > 7 => Err(EINVAL.into()),
+        nr::sync_file_range => file::fadvise(c, a as u32),
         nr::sync => file::sync(c),
         nr::syncfs => file::syncfs(c, a as u32),
         nr::flock => lock::flock(c, a as u32, b as u32),
@@ -326,7 +341,10 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::timer_gettime => timer::timer_gettime(c, a as u32, b),
         nr::timer_getoverrun => timer::timer_getoverrun(c, a as u32),
         nr::timer_delete => timer::timer_delete(c, a as u32),
-        nr::settimeofday | nr::clock_settime | nr::adjtimex => Err(EPERM.into()),
+        nr::settimeofday | nr::clock_settime => Err(EPERM.into()),
+        nr::adjtimex => time::adjtimex(c, a),
+        nr::clock_adjtime if a as u32 != 0 => Err(ENOTSUP.into()),
+        nr::clock_adjtime => time::adjtimex(c, b),
         nr::poll => poll::poll(c, a, b, d as i32),
         nr::ppoll => poll::ppoll(c, a, b, d, e),
         nr::select => poll::select(c, a as i32, [b, d, e], f, false),
@@ -410,14 +428,21 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::uname => system::uname(c, a),
         nr::sysinfo => system::sysinfo(c, a),
         nr::getrandom => file::getrandom(c, a, b),
-        nr::prlimit64 => system::prlimit64(c, a as u32, b as u32, d, e),
-        nr::getrlimit => system::prlimit64(c, 0, a as u32, 0, b),
-        nr::setrlimit => system::prlimit64(c, 0, a as u32, b, 0),
+        nr::prlimit64 => limit::prlimit64(c, a as u32, b as u32, d, e),
+        nr::getrlimit => limit::prlimit64(c, 0, a as u32, 0, b),
+        nr::setrlimit => limit::prlimit64(c, 0, a as u32, b, 0),
         nr::sched_yield => Ok(0),
         nr::sched_getaffinity => system::sched_getaffinity(c, b, d),
-        nr::sched_setaffinity => Ok(0),
-        nr::sched_getscheduler | nr::sched_get_priority_max | nr::sched_get_priority_min => Ok(0),
+        nr::sched_setaffinity => system::sched_setaffinity(c, b, d),
+        nr::sched_getscheduler => Ok(0),
+        nr::sched_get_priority_max => system::priority_range(a as u32).map(|range| range.1),
+        nr::sched_get_priority_min => system::priority_range(a as u32).map(|range| range.0),
         nr::sched_getparam => c.write(b, &[0; 4]).map(|()| 0),
+        nr::sched_setscheduler => system::set_scheduler(c, b as u32, d),
+        nr::sched_setparam => system::set_scheduler(c, 0, b),
+        nr::sched_rr_get_interval => system::slice(c, b),
+        nr::capget => system::capget(c, a, b),
+        nr::capset => system::capset(c, a, b),
         nr::getpriority => system::getpriority(c, a as u32, b as u32),
         nr::setpriority => system::setpriority(c, a as u32, b as u32, d as i32),
         nr::ioprio_get | nr::ioprio_set => Ok(0),
@@ -447,7 +472,10 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::flistxattr
         | nr::setxattr
         | nr::lsetxattr
-        | nr::fsetxattr => Err(ENOTSUP.into()),
+        | nr::fsetxattr
+        | nr::removexattr
+        | nr::lremovexattr
+        | nr::fremovexattr => Err(ENOTSUP.into()),
         nr::personality => system::personality(c, a as u32),
         other => {
             let name = nr::name(other).unwrap_or("unknown");

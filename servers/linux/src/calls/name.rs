@@ -7,7 +7,7 @@ use linux_raw_sys::general as linux;
 
 use crate::files::Request;
 use crate::inotify::Place;
-use services::fs::{mode, Flags};
+use services::fs::{mode, Attr, Flags};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD, MAX_LINKS};
 use crate::errno::{
@@ -16,7 +16,7 @@ use crate::errno::{
 };
 use crate::node;
 use crate::proc::Folder;
-use crate::process::{open_flags, Counter, Description, Device, End, Kind};
+use crate::process::{open_flags, Counter, Description, Device, End, Kind, Mapped};
 use crate::special::{Reading, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
@@ -146,8 +146,15 @@ fn open_special(
         Special::Multiplexor => super::pty::open_master(c)?,
         Special::Slave(number) => super::pty::open_shown(c, number, flags)?,
         Special::Terminal => super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console)),
-        Special::Text(_) if flags & open_flags::ACCESS != 0 => return Err(EACCES.into()),
-        Special::Text(which) => Kind::Text(Box::new(Reading::new(which))),
+        Special::Text(which) if flags & open_flags::ACCESS != 0 && !which.is_writable() => {
+            return Err(EACCES.into())
+        }
+        Special::Text(which) => {
+            if let Some(number) = which.memory() {
+                super::peer::may_open(c, number)?;
+            }
+            Kind::Text(Box::new(Reading::new(which)))
+        }
         // What another process has open is that one's.
         Special::DescriptorOf(..) => return Err(EACCES.into()),
         Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors => {
@@ -264,7 +271,9 @@ fn open_again(
             }
             Ok(Kind::Pipe { id, end, ino, pipe })
         }
-        Kind::Text(reading) if !writes => Ok(Kind::Text(Box::new(reading.anew()))),
+        Kind::Text(reading) if !writes || reading.which().is_writable() => {
+            Ok(Kind::Text(Box::new(reading.anew())))
+        }
         Kind::Text(_) => Err(EACCES.into()),
         Kind::Pty { master: true, .. } if !names_only => super::pty::open_master(c),
         Kind::Pty { number, .. } if !names_only => super::pty::open_slave(c, number, flags),
@@ -305,6 +314,9 @@ fn open_file(
     found.is_made = super::inotify::is_made(c, &path, how)?;
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
+    if found.is_made {
+        own(c, ino)?;
+    }
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
     let refused = match attr.mode & mode::TYPE {
         mode::FILE if is_more && c.s.nodes.mode(ino) == Some(node::FIFO) => {
@@ -362,16 +374,48 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
     }
     let path = plain(c, dirfd, address)?;
     let node = node_at(c, &path);
-    let looked = super::inotify::look(c, &path)?;
     let is_directory = flags != 0;
+    let looked = super::inotify::look(c, &path, !is_directory)?;
     let request = match is_directory {
         true => Request::Rmdir { path: path.clone() },
         false => Request::Unlink { path: path.clone() },
     };
     c.fs(&request)?;
+    lose_name(c, &path, looked.as_ref());
     super::inotify::removed(c, &path, looked, is_directory)?;
     forget_node(c, node);
     Ok(0)
+}
+
+/// A file is not at this path any more: those who have it are told what it was called.
+fn lose_name(c: &mut Caller, path: &str, looked: Option<&Attr>) {
+    if let Some(attr) = looked.filter(|attr| attr.links <= 1) {
+        c.s.busy.lose_name(attr.ino, path);
+    }
+}
+
+/// What is said of a file that had this name.
+pub fn deleted(name: &str) -> String {
+    format!("{name}{}", Mapped::LOST)
+}
+
+/// What an open file is called: its path, what that was if it has none any more, or what `memfd_create` was told.
+pub fn of_open(c: &mut Caller, ino: u64) -> Result<String> {
+    match c.s.memfds.get(&ino) {
+        Some(memfd) => Ok(memfd.shown()),
+        None => path_or_last(c, ino),
+    }
+}
+
+/// The path of an open file, or what it was if it has none any more.
+fn path_or_last(c: &mut Caller, ino: u64) -> Result<String> {
+    match c.fs_path(&Request::PathOf { ino }) {
+        Err(Stop::Errno(ENOENT)) if !c.h.waits() => Ok(match c.s.busy.lost_name(ino) {
+            Some(name) => deleted(name),
+            None => deleted(&format!("/#{ino}")),
+        }),
+        path => path,
+    }
 }
 
 /// The inode behind a path, if it is more than a file.
@@ -412,6 +456,7 @@ pub fn mknod(c: &mut Caller, dirfd: i32, address: u64, mode: u32) -> Result {
             };
             let permissions = mode & 0o7777 & !c.p.context.umask;
             let ino = c.open(path.clone(), how, permissions)?.ino;
+            own(c, ino)?;
             super::inotify::made(c, &path, false)?;
             c.fs(&Request::Close { ino })?;
         }
@@ -441,9 +486,11 @@ pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u6
     };
     let permissions = mode & 0o7777 & !c.p.context.umask;
     let ino = c.open(path.clone(), how, permissions)?.ino;
+    own(c, ino)?;
     let payer = c.process().payer;
-    if let Err(error) = c.s.new_node(c.h, ino, mode & mode::TYPE, payer) {
-        let _ = c.fs(&Request::Close { ino });
+    let made = c.s.new_node(c.h, ino, mode & mode::TYPE, payer);
+    c.fs(&Request::Close { ino })?;
+    if let Err(error) = made {
         let _ = c.fs(&Request::Unlink { path });
         return Err(error.into());
     }
@@ -460,8 +507,37 @@ pub fn mkdir(c: &mut Caller, dirfd: i32, address: u64, permissions: u32) -> Resu
         mode,
     };
     c.fs(&request)?;
+    own_named(c, &path)?;
     super::inotify::made(c, &path, true)?;
     Ok(0)
+}
+
+/// A file that was made and is open belongs to who made it: the file system takes everybody for root. If that cannot be, it
+/// is closed.
+fn own(c: &mut Caller, ino: u64) -> Result<()> {
+    let Some((uid, gid)) = c.process().ids.owner() else {
+        return Ok(());
+    };
+    let owned = c.fs(&Request::Chown { ino, uid, gid });
+    if let Err(Stop::Errno(_)) = owned {
+        c.fs(&Request::Close { ino })?;
+    }
+    owned.map(|_| ())
+}
+
+/// The same of what was made and is not open.
+fn own_named(c: &mut Caller, path: &str) -> Result<()> {
+    let Some((uid, gid)) = c.process().ids.owner() else {
+        return Ok(());
+    };
+    c.with_open(path.into(), false, |c, opened| {
+        c.fs(&Request::Chown {
+            ino: opened.ino,
+            uid,
+            gid,
+        })
+    })?;
+    Ok(())
 }
 
 /// A special name cannot be made because it is there.
@@ -494,8 +570,9 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
         from: from.clone(),
         to: to.clone(),
     })?;
-    let replaced = super::inotify::look(c, &to)?;
+    let replaced = super::inotify::look(c, &to, true)?;
     c.fs(&request)?;
+    lose_name(c, &to, replaced.as_ref());
     super::inotify::renamed(c, &from, &to, replaced)?;
     forget_node(c, node);
     Ok(0)
@@ -549,6 +626,7 @@ pub fn symlink(c: &mut Caller, target: u64, dirfd: i32, address: u64) -> Result 
         path: path.clone(),
     };
     c.fs(&request)?;
+    own_named(c, &path)?;
     super::inotify::made(c, &path, false)?;
     Ok(0)
 }
@@ -577,7 +655,13 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
         true => Target::Path(link_behind(c, dirfd)?),
     };
     let target = match to {
-        Target::Special(Special::Link(target)) => target,
+        Target::Special(Special::Link(target)) => match crate::proc::lost_program(c, &path) {
+            true => deleted(&target),
+            false => target,
+        },
+        Target::Special(Special::Own) if path.ends_with("thread-self") => {
+            format!("{}/task/{}", c.p.task.number, c.p.task.thread)
+        }
         Target::Special(Special::Own) => format!("{}", c.p.task.number),
         Target::Special(Special::OwnDescriptors) => String::from("/proc/self/fd"),
         Target::Special(special @ (Special::Descriptor(_) | Special::DescriptorOf(..))) => {
@@ -590,14 +674,12 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                 _ => return Err(EINVAL.into()),
             };
             match kind {
-                Kind::File { ino } if c.s.memfds.contains_key(&ino) => c.s.memfds[&ino].shown(),
-                Kind::File { ino } | Kind::Directory { ino, .. } => {
-                    c.fs_path(&Request::PathOf { ino })?
-                }
+                Kind::File { ino } => of_open(c, ino)?,
+                Kind::Directory { ino, .. } => path_or_last(c, ino)?,
                 Kind::Device(Device::Console) => String::from("/dev/console"),
                 Kind::Pty { master: true, .. } => String::from("/dev/ptmx"),
                 Kind::Pty { number, .. } => format!("/dev/pts/{}", c.s.ptys.shown(number)),
-                Kind::Pipe { ino: Some(ino), .. } => c.fs_path(&Request::PathOf { ino })?,
+                Kind::Pipe { ino: Some(ino), .. } => path_or_last(c, ino)?,
                 Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
                 Kind::Counter { counter, .. } => match counter {
                     Counter::Event { .. } => String::from("anon_inode:[eventfd]"),

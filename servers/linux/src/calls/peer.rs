@@ -1,9 +1,13 @@
-//! `process_vm_readv` and `process_vm_writev`: memory of another task that stands still for the caller, or its own.
+//! Memory of another task that stands still for the caller, or its own: `process_vm_readv`, `process_vm_writev`, and
+//! `/proc/PID/mem` and `auxv`.
+
+use alloc::vec::Vec;
 
 use super::file::{gather, length_of, pieces, scatter, vector};
-use crate::emulate::{Caller, Result, STEP};
-use crate::errno::{EFAULT, EINVAL, EPERM, ESRCH};
-use crate::memory::{Prot, READ, WRITE};
+use crate::emulate::{Caller, Result, Stop, STEP};
+use crate::errno::{EFAULT, EINVAL, EIO, EPERM, ESRCH};
+use crate::exec;
+use crate::memory::{Areas, Prot, READ, WRITE};
 use crate::system::Tid;
 
 /// Most bytes that are moved in one piece.
@@ -35,18 +39,27 @@ fn find(c: &mut Caller, number: i32) -> Result<Whose> {
 impl Whose {
     /// How many of so many bytes at this address may be read, or written (`need`).
     fn reach(self, c: &Caller, address: u64, length: usize, need: Prot) -> usize {
-        let length = length as u64;
-        let found = match self {
-            Whose::Own => c.p.memory.areas.reach(address, length, need),
+        self.look(c, |areas| {
+            areas.reach(address, length as u64, need) as usize
+        })
+    }
+
+    /// The same, whatever the program itself may do there ([`Areas::reach_by_force`]).
+    fn reach_by_force(self, c: &Caller, address: u64, length: usize, writes: bool) -> usize {
+        let reach = |areas: &Areas| areas.reach_by_force(address, length as u64, writes) as usize;
+        self.look(c, reach)
+    }
+
+    /// Looks at its areas; 0 if there are none any more.
+    fn look(self, c: &Caller, act: impl FnOnce(&Areas) -> usize) -> usize {
+        match self {
+            Whose::Own => act(&c.p.memory.areas),
             Whose::Traced(tid) => {
                 let process = c.s.find(c.s.task_process(tid));
-                let look = |areas: &crate::memory::Areas| areas.reach(address, length, need);
-                process
-                    .and_then(|process| process.seen.areas(&c.p.memory, look))
-                    .unwrap_or(0)
+                let found = process.and_then(|process| process.seen.areas(&c.p.memory, act));
+                found.unwrap_or(0)
             }
-        };
-        found as usize
+        }
     }
 
     fn read(self, c: &mut Caller, address: u64, into: &mut [u8]) -> Result<()> {
@@ -62,6 +75,76 @@ impl Whose {
             Whose::Traced(tid) => Ok(c.h.write_peer(tid, address, bytes)?),
         }
     }
+}
+
+/// Whether the caller may open `/proc/PID/mem` of the task with this number. Errors: `EACCES`.
+pub fn may_open(c: &mut Caller, number: u32) -> Result<()> {
+    match find(c, number as i32) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(crate::errno::EACCES.into()),
+    }
+}
+
+/// Reads, or writes (`writes`), what `/proc/PID/mem` of the task with this number has from `address` on: how many
+/// bytes, fewer if not all of them are there; none if the task has ended. Errors: `EIO` if nothing is there; `EPERM`
+/// if it is not the caller's, and does not stand still for it (any more).
+fn at_memory(
+    c: &mut Caller,
+    number: u32,
+    address: u64,
+    length: usize,
+    writes: bool,
+) -> Result<(Whose, usize)> {
+    let whose = match find(c, number as i32) {
+        Err(Stop::Errno(ESRCH)) => return Ok((Whose::Own, 0)),
+        // Its parent has not waited for it yet.
+        Err(_) if has_ended(c, number) => return Ok((Whose::Own, 0)),
+        whose => whose?,
+    };
+    match whose.reach_by_force(c, address, length, writes) {
+        0 if length > 0 => Err(EIO.into()),
+        reach => Ok((whose, reach)),
+    }
+}
+
+/// Whether the process of the task with this number has ended.
+fn has_ended(c: &Caller, number: u32) -> bool {
+    let task = c.s.thread_by_number(c.p.task.pid, number);
+    let process = task.and_then(|(_, pid)| c.s.find(pid));
+    process.is_none_or(|process| process.status.is_some())
+}
+
+/// Reads from `/proc/PID/mem` of the task with this number: how many bytes. Errors: see [`at_memory`].
+pub fn read_memory(c: &mut Caller, number: u32, address: u64, into: &mut [u8]) -> Result<usize> {
+    let (whose, reach) = at_memory(c, number, address, into.len(), false)?;
+    whose.read(c, address, &mut into[..reach])?;
+    Ok(reach)
+}
+
+/// Writes to `/proc/PID/mem` of the task with this number: how many bytes. Errors: see [`at_memory`].
+pub fn write_memory(c: &mut Caller, number: u32, address: u64, bytes: &[u8]) -> Result<usize> {
+    let (whose, reach) = at_memory(c, number, address, bytes.len(), true)?;
+    whose.write(c, address, &bytes[..reach])?;
+    Ok(reach)
+}
+
+/// The auxiliary vector of the process with this number, where its program has it, if the caller may read that; else
+/// nothing.
+pub fn auxiliary_vector(c: &mut Caller, number: u32) -> Result<Vec<u8>> {
+    let Ok(whose) = find(c, number as i32) else {
+        return Ok(Vec::new());
+    };
+    let arguments = crate::proc::with_memory(c, number, |memory| memory.args.0)?;
+    let Some(at) = arguments.checked_sub(exec::MOST_OF_VECTOR as u64) else {
+        return Ok(Vec::new());
+    };
+    let mut before = [0; exec::MOST_OF_VECTOR];
+    let reach = whose.reach_by_force(c, at, before.len(), false);
+    if reach < before.len() {
+        return Ok(Vec::new());
+    }
+    whose.read(c, at, &mut before)?;
+    Ok(exec::vector(&before).unwrap_or_default().to_vec())
 }
 
 /// `process_vm_readv`, or `process_vm_writev` (`writes`), with the ranges here and there. As many bytes are moved as

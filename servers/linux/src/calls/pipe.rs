@@ -235,12 +235,13 @@ pub fn write(
         let whole = total <= PIPE_BUF as u64;
         let most = (total - done).min(PIPE_BUF as u64) as usize;
         bytes.clear();
-        while bytes.len() < most {
-            let at = done + bytes.len() as u64;
-            let (address, length) = super::file::piece(ranges, at).ok_or(EFAULT)?;
+        for (address, length) in super::file::pieces(ranges, done, most) {
             let start = bytes.len();
-            bytes.resize(start + (length as usize).min(most - start), 0);
+            bytes.resize(start + length, 0);
             c.h.read_memory(address, &mut bytes[start..])?;
+        }
+        if bytes.len() < most {
+            return Err(EFAULT.into());
         }
         match put(c, pipe, flags, &bytes, if whole { most } else { 1 }) {
             Ok(taken) => done += taken as u64,

@@ -12,12 +12,12 @@ use crate::errno::{EAGAIN, EFAULT, EINVAL, ESRCH};
 use crate::host::Start;
 use crate::memory::WRITE;
 use crate::proc::Seen;
-use crate::process::{shared, Context, Files, Memory, Shares, Task};
+use crate::process::{shared, Context, Files, Memory, Shares, Shown, Task};
 use crate::signal::{sig, Actions, Origin, Stack, INFO, SIGNALS};
 use crate::system::{code_and_status, Key, Tid, Which};
 use crate::trace::{event, option, Stop as TraceStop, TraceNews, TRAPPED};
 use crate::wire::u64_at;
-use crate::work::Own;
+use crate::work::{Own, Spent};
 
 /// Flags of `clone` that are understood. Those of namespaces are not.
 const KNOWN: u64 = (linux::CLONE_VM
@@ -270,13 +270,15 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
         && c.p.memory.areas.allows(request.child_tid, 4, WRITE);
     let mut fpu = Box::new(FpuState([0; FPU_BYTES]));
     c.h.fpu(&mut fpu.0);
+    let shown = Shown::new(&c.p.task.shown.comm(), Spent::default());
+    c.s.process(pid).shown.push((tid, Rc::clone(&shown)));
     let child = Start {
         task: Task {
             tid,
             pid,
             number,
             thread,
-            comm: c.p.task.comm.clone(),
+            shown,
             signals,
             wait: None,
             loading: None,

@@ -220,8 +220,13 @@ fn sender(c: &mut Caller, code: i32) -> Origin {
 
 /// What is written goes nowhere: the thread is told.
 pub fn broken_pipe(c: &mut Caller) {
+    post_to_itself(c, sig::PIPE);
+}
+
+/// The thread has caused a signal by what it asks for, which says that its process has sent it.
+pub fn post_to_itself(c: &mut Caller, signal: u32) {
     let origin = sender(c, 0);
-    c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
+    c.p.task.signals.post(&c.p.actions, signal, origin);
 }
 
 /// `kill`: to one process, to a group, or to all of the own tree but oneself.

@@ -1,8 +1,9 @@
 //! Sockets. [`crate::socket`] has what they are; here is what programs ask of them: who makes and connects them, and in
-//! [`mod@name`], [`mod@send`], [`mod@receive`] and [`mod@option`] the rest.
+//! [`mod@name`], [`mod@send`], [`mod@receive`], [`mod@option`] and [`netlink`] the rest.
 
 pub mod list;
 mod name;
+pub mod netlink;
 mod option;
 mod outside;
 mod receive;
@@ -31,6 +32,7 @@ pub use send::{put, sendmsg, sendto, write};
 mod msg {
     pub(super) use linux_raw_sys::net::MSG_DONTWAIT as DONTWAIT;
     pub(super) const OOB: u32 = 1;
+    pub(super) const ERRQUEUE: u32 = 0x2000;
     pub(super) const PEEK: u32 = 2;
     pub(super) const CTRUNC: u32 = 8;
     pub(super) const TRUNC: u32 = 0x20;
@@ -56,6 +58,10 @@ fn which(family: u32, kind: u32, protocol: u32) -> Result<(Family, Style)> {
         net::AF_UNIX => Family::Unix,
         net::AF_INET => Family::V4,
         net::AF_INET6 => Family::V6,
+        net::AF_NETLINK => {
+            netlink::check_kind(kind, protocol)?;
+            return Ok((Family::Netlink, Style::Datagram));
+        }
         _ => return Err(EAFNOSUPPORT.into()),
     };
     let is_unix = family == Family::Unix;
@@ -97,6 +103,12 @@ pub fn socket(c: &mut Caller, family: u32, kind: u32, protocol: u32) -> Result {
     let fd = super::file::free_fd(c)?;
     let payer = c.process().payer;
     let id = c.s.new_socket(family, style, payer)?;
+    if family == Family::Netlink {
+        // Both kinds are the same but for what the option says.
+        let option = (net::SOL_SOCKET, net::SO_TYPE);
+        let kind = u64::from(kind & 0xf);
+        c.s.socket(id)?.options.insert(option, kind);
+    }
     install(c, fd, id, kind);
     Ok(u64::from(fd))
 }
@@ -122,7 +134,7 @@ pub fn socketpair(c: &mut Caller, family: u32, kind: u32, protocol: u32, into: u
             return Err(error.into());
         }
     };
-    let owner = sender(c);
+    let owner = owner(c);
     c.s.pair(one, other, owner);
     install(c, first, one, kind);
     install(c, second, other, kind);
@@ -146,9 +158,19 @@ fn find<'a>(c: &'a Caller, id: u64) -> Result<&'a Socket> {
 
 /// Who the caller is.
 fn sender(c: &mut Caller) -> Sender {
+    identity(c, 0)
+}
+
+/// Who the caller is to the other end of a connection: what it may do counts, not who has started it.
+fn owner(c: &mut Caller) -> Sender {
+    identity(c, 1)
+}
+
+/// The caller with its real users and groups, the first ones, or with its effective ones.
+fn identity(c: &mut Caller, which: usize) -> Sender {
     let number = c.p.task.number;
     let ids = c.process().ids;
-    Sender(number, ids.uid[0], ids.gid[0])
+    Sender(number, ids.uid[which], ids.gid[which])
 }
 
 // --- Connections ---
@@ -161,6 +183,7 @@ pub fn bind(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         (socket.family, socket.name.is_some())
     };
     let name = match read_name(c, family, at, length)? {
+        name if family == Family::Netlink => return netlink::bind(c, id, &name),
         Written::Nothing if is_named => return Ok(0),
         Written::Path(path) if is_named => {
             let is_there = inode(c, &path).is_ok();
@@ -170,6 +193,7 @@ pub fn bind(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         Written::NoFamily if family == Family::V4 => Name::Port(mapped(0), 0),
         Written::NoFamily if family == Family::V6 => return Err(EAFNOSUPPORT.into()),
         Written::NoFamily => return Err(EINVAL.into()),
+        Written::Number(..) => return Err(EINVAL.into()),
         Written::Nothing => c.s.free_name(),
         Written::Abstract(name) => Name::Abstract(name),
         Written::Path(path) => {
@@ -219,7 +243,7 @@ pub fn listen(c: &mut Caller, fd: u32, backlog: i32) -> Result {
         c.s.set_name(id, Name::Port(address, port));
     }
     // As an unsigned number, as Linux has it.
-    let owner = sender(c);
+    let owner = owner(c);
     c.s.listen(id, backlog as u32 as usize, owner)?;
     Ok(0)
 }
@@ -295,6 +319,9 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         (socket.family, socket.style)
     };
     let name = read_name(c, family, at, length)?;
+    if family == Family::Netlink {
+        return netlink::connect(c, id, &name);
+    }
     if let Written::NoFamily = name {
         return disconnect(c, id);
     }
@@ -319,7 +346,7 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
     let found = c.s.sockets.by_name(&name, style);
     let is_port = family != Family::Unix;
     let nonblocking = flags & open_flags::NONBLOCK != 0;
-    let owner = sender(c);
+    let owner = owner(c);
     if let Name::Port(address, _) = name {
         c.s.own_name(id, address)?;
     }
@@ -409,6 +436,7 @@ pub fn shutdown(c: &mut Caller, fd: u32, how: u32) -> Result {
     let (read, write) = (how != net::SHUT_WR, how != net::SHUT_RD);
     let socket = find(c, id)?;
     match (socket.family, socket.state) {
+        (Family::Netlink, _) => return Err(ENOTSUP.into()),
         (Family::V4 | Family::V6, State::Idle) => return Err(ENOTCONN.into()),
         (Family::V4 | Family::V6, State::Listening) => {
             if read {
@@ -426,7 +454,8 @@ pub fn shutdown(c: &mut Caller, fd: u32, how: u32) -> Result {
 pub fn name_of(c: &mut Caller, fd: u32, at: u64, length_at: u64, peer: bool) -> Result {
     let (id, _) = of(c, fd)?;
     let socket = find(c, id)?;
-    if peer && socket.state != State::Connected {
+    let is_netlink = socket.family == Family::Netlink;
+    if peer && socket.state != State::Connected && !is_netlink {
         return Err(ENOTCONN.into());
     }
     let name = if peer {

@@ -10,7 +10,7 @@ use services::fs::{mode, Attr};
 use super::name::AT_EMPTY_PATH;
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{EBADF, EINVAL, EIO, ENOENT};
-use crate::proc::Folder;
+use crate::proc::{Folder, Text};
 use crate::process::{Device, Kind};
 use crate::special::Special;
 use crate::wire::{u64_at, Writer};
@@ -20,9 +20,9 @@ pub use linux::AT_SYMLINK_NOFOLLOW;
 const AT_HARMLESS: u32 = linux::AT_NO_AUTOMOUNT | linux::AT_STATX_SYNC_TYPE;
 
 /// The device number that all files are on.
-const FILES: u64 = 0x14;
+pub const FILES: u64 = 0x14;
 /// The device number of what is on the disk.
-const DISK: u64 = 0x16;
+pub const DISK: u64 = 0x16;
 /// The device number of what the personality provides.
 const SPECIALS: u64 = 0x15;
 
@@ -139,10 +139,17 @@ fn of_terminal(slave: Option<u32>) -> Look {
     look
 }
 
-fn of_text() -> Look {
+fn of_text(which: Text) -> Look {
+    let mut look = of_nothing();
+    look.attr.ino = which.number();
+    look.attr.mode = mode::FILE | which.permissions();
+    look
+}
+
+/// What is no file, and of no type yet.
+fn of_nothing() -> Look {
     let attr = Attr {
         ino: 100,
-        mode: mode::FILE | 0o444,
         links: 1,
         ..Attr::default()
     };
@@ -156,13 +163,13 @@ fn of_text() -> Look {
 }
 
 fn of_link() -> Look {
-    let mut look = of_text();
+    let mut look = of_nothing();
     look.attr.mode = mode::SYMLINK | 0o777;
     look
 }
 
 fn of_folder(folder: Folder) -> Look {
-    let mut look = of_text();
+    let mut look = of_nothing();
     look.attr.mode = mode::DIRECTORY | 0o555;
     look.attr.links = 2;
     // Programs tell directories by their numbers, too.
@@ -176,7 +183,7 @@ fn of_folder(folder: Folder) -> Look {
 
 /// It is of no type.
 fn of_counter() -> Look {
-    let mut look = of_text();
+    let mut look = of_nothing();
     look.attr.mode = 0o600;
     look
 }
@@ -188,7 +195,10 @@ fn of_pipe(id: u64) -> Look {
         links: 1,
         ..Attr::default()
     };
-    Look { attr, ..of_text() }
+    Look {
+        attr,
+        ..of_nothing()
+    }
 }
 
 fn of_socket(id: u64) -> Look {
@@ -199,12 +209,37 @@ fn of_socket(id: u64) -> Look {
 
 fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
     let kind = c.p.files.get(fd)?.kind.clone();
-    let look = match kind {
+    Ok(Look {
+        fd: Some(fd),
+        ..of_open(c, kind)?
+    })
+}
+
+/// The device that what is open is on, and its number there, as `fstat` tells them, without a look at it.
+pub fn place_of_open(c: &mut Caller, kind: Kind) -> Result<(u64, u64)> {
+    match kind.ino() {
+        Some(ino) => Ok(place(ino)),
+        None => Ok(of_open(c, kind)?.identity()),
+    }
+}
+
+/// The device that a file is on, and its number there.
+#[must_use]
+pub fn place(ino: u64) -> (u64, u64) {
+    let on = match ino & services::fs::ON_DISK {
+        0 => FILES,
+        _ => DISK,
+    };
+    (on, services::fs::shown(ino))
+}
+
+fn of_open(c: &mut Caller, kind: Kind) -> Result<Look> {
+    Ok(match kind {
         Kind::File { ino } | Kind::Directory { ino, .. } => {
             of_file(c.attr(&Request::StatIno { ino })?)
         }
         Kind::Device(device) => of_device(device),
-        Kind::Text(_) => of_text(),
+        Kind::Text(reading) => of_text(reading.which()),
         Kind::Folder(folder) => of_folder(folder),
         Kind::Pipe { ino: Some(ino), .. } => {
             let mut attr = c.attr(&Request::StatIno { ino })?;
@@ -220,10 +255,6 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } | Kind::Inotify { .. } => {
             of_counter()
         }
-    };
-    Ok(Look {
-        fd: Some(fd),
-        ..look
     })
 }
 
@@ -280,13 +311,17 @@ fn of_target(c: &mut Caller, target: Target, follow: bool) -> Result<Look> {
     match target {
         Target::Path(path) => of_path(c, path, follow),
         Target::Special(Special::Folder(folder)) => Ok(of_folder(folder)),
-        // Also of a link that is not followed: tools look at what is open.
+        // Tools look at what others have open.
         Target::Special(Special::DescriptorOf(number, fd)) => {
-            crate::proc::description(c, number, fd)?;
-            Ok(of_link())
+            let description = crate::proc::description(c, number, fd)?;
+            let kind = description.borrow().kind.clone();
+            match follow {
+                true => of_open(c, kind),
+                false => Ok(of_link()),
+            }
         }
         Target::Special(Special::Device(device)) => Ok(of_device(device)),
-        Target::Special(Special::Text(_)) => Ok(of_text()),
+        Target::Special(Special::Text(which)) => Ok(of_text(which)),
         Target::Special(Special::Multiplexor) => Ok(of_terminal(None)),
         Target::Special(Special::Slave(number)) => {
             let root = c.process().root;
@@ -388,6 +423,22 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
 const EXT4_MAGIC: u64 = 0xef53;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
+/// The type of what the personality provides, which has no blocks, by its path; of what is in `/dev` the files' own.
+fn special_magic(path: &str) -> Option<u64> {
+    match path {
+        _ if path.starts_with("/dev/pts") => Some(linux::DEVPTS_SUPER_MAGIC.into()),
+        _ if path.starts_with("/proc") => Some(linux::PROC_SUPER_MAGIC.into()),
+        _ if path.starts_with("/sys") => Some(linux::SYSFS_MAGIC.into()),
+        _ => None,
+    }
+}
+
+/// `struct statfs` of what has no blocks.
+fn without_blocks(kind: u64) -> Vec<u8> {
+    let names = Writer::new().u64(kind).u64(4096).pad_to(64);
+    names.u64(255).u64(4096).u64(0x1020).pad_to(120).done()
+}
+
 fn struct_statfs(c: &mut Caller, on_disk: bool) -> Result<Vec<u8>> {
     let Reply::Usage {
         bytes,
@@ -429,17 +480,41 @@ fn struct_statfs(c: &mut Caller, on_disk: bool) -> Result<Vec<u8>> {
 
 /// `statfs`.
 pub fn statfs(c: &mut Caller, address: u64, into: u64) -> Result {
-    let on_disk = look(c, AT_FDCWD, address, 0)?.identity().0 == DISK;
-    let out = struct_statfs(c, on_disk)?;
+    let look = look(c, AT_FDCWD, address, 0)?;
+    let special = match look.on == SPECIALS {
+        true => {
+            let path = c.path(address)?;
+            special_magic(&crate::path::join(&c.p.context.cwd, &path))
+        }
+        false => None,
+    };
+    let out = match special {
+        Some(kind) => without_blocks(kind),
+        None => struct_statfs(c, look.identity().0 == DISK)?,
+    };
     c.write(into, &out)?;
     Ok(0)
 }
 
 /// `fstatfs`.
 pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
-    let ino = c.p.files.get(fd)?.ino();
+    let (special, ino) = {
+        let description = c.p.files.get(fd)?;
+        let special = match &description.kind {
+            Kind::Folder(folder) => special_magic(&folder.path()),
+            Kind::Text(text) => special_magic(text.which().root()),
+            Kind::Pty { .. } => special_magic("/dev/pts"),
+            Kind::Pipe { ino: None, .. } => Some(linux::PIPEFS_MAGIC.into()),
+            Kind::Socket { .. } => Some(linux::SOCKFS_MAGIC.into()),
+            _ => None,
+        };
+        (special, description.ino())
+    };
     let on_disk = ino.is_some_and(|ino| ino & services::fs::ON_DISK != 0);
-    let out = struct_statfs(c, on_disk)?;
+    let out = match special {
+        Some(kind) => without_blocks(kind),
+        None => struct_statfs(c, on_disk)?,
+    };
     c.write(into, &out)?;
     Ok(0)
 }

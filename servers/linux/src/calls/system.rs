@@ -15,11 +15,11 @@ use crate::exec::{self, Staged};
 use crate::files::Request;
 use crate::loading::{self, Strings};
 use crate::native;
-use crate::process::{Kind, MAX_FDS};
+use crate::process::Kind;
 use crate::signal::SIGNALS;
 use crate::special::{self, Special};
 use crate::system::{Key, Which};
-use crate::wire::{u64_at, Writer};
+use crate::wire::{u32_at, Writer};
 use services::fs::mode;
 use services::process::Pid;
 
@@ -194,18 +194,13 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
         prctl::PR_SET_NAME => {
             let room = c.p.memory.areas.reach(argument, 16, crate::memory::READ) as usize;
             let raw = c.read(argument, room.max(1))?;
-            let end = raw
-                .iter()
-                .position(|b| *b == 0)
-                .unwrap_or(raw.len())
-                .min(15);
-            c.p.task.comm = raw[..end].to_vec();
-            if c.p.task.tid == c.p.task.pid {
-                c.process().comm = raw[..end].to_vec();
-            }
+            c.p.task.shown.set_comm(&raw);
         }
         prctl::PR_GET_NAME => {
-            let name = Writer::new().bytes(&c.p.task.comm).pad_to(16).done();
+            let name = Writer::new()
+                .bytes(&c.p.task.shown.comm())
+                .pad_to(16)
+                .done();
             c.write(argument, &name)?;
         }
         prctl::PR_GET_DUMPABLE => return Ok(1),
@@ -220,13 +215,98 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
             let adopts = u32::from(c.process().chosen.adopts);
             c.write(argument, &adopts.to_le_bytes())?;
         }
+        prctl::PR_GET_KEEPCAPS => {}
+        prctl::PR_SET_NO_NEW_PRIVS if argument != 1 => return Err(EINVAL.into()),
+        prctl::PR_SET_NO_NEW_PRIVS => c.process().chosen.gains_nothing = true,
+        prctl::PR_GET_NO_NEW_PRIVS => return Ok(u64::from(c.process().chosen.gains_nothing)),
+        prctl::PR_GET_TIMERSLACK => return Ok(50_000),
+        // Everybody may get what root has, and nobody has what he was not given with it.
+        prctl::PR_CAPBSET_READ if argument < CAPABILITIES => return Ok(1),
         // Nothing here depends on these.
-        prctl::PR_SET_DUMPABLE
-        | prctl::PR_SET_KEEPCAPS
-        | prctl::PR_SET_TIMERSLACK
-        | prctl::PR_SET_NO_NEW_PRIVS => {}
+        prctl::PR_SET_DUMPABLE | prctl::PR_SET_KEEPCAPS | prctl::PR_SET_TIMERSLACK => {}
         _ => return Err(EINVAL.into()),
     }
+    Ok(0)
+}
+
+/// How many capabilities Linux 6.1 knows.
+pub const CAPABILITIES: u64 = 41;
+
+/// `capget` and `capset` in their third version: which task the header is about, and what that has.
+fn capabilities(c: &mut Caller, header: u64) -> Result<u64> {
+    const VERSION: u32 = 0x2008_0522;
+    let version = u32_at(&c.read(header, 4)?, 0);
+    if version != VERSION {
+        c.write(header, &VERSION.to_le_bytes())?;
+        return Err(EINVAL.into());
+    }
+    let number = u32_at(&c.read(header, 8)?, 4);
+    let is_own = number == 0 || number == c.p.task.thread;
+    let pid = match is_own {
+        true => c.p.task.pid,
+        false => c.s.by_number(c.p.task.pid, number).ok_or(ESRCH)?,
+    };
+    let is_root = c.s.process(pid).ids.uid[1] == 0;
+    Ok(if is_root { (1 << CAPABILITIES) - 1 } else { 0 })
+}
+
+/// `capget`: root has all, others none.
+pub fn capget(c: &mut Caller, header: u64, into: u64) -> Result {
+    let had = match capabilities(c, header) {
+        // Whoever gives no place asks for the version.
+        Err(Stop::Errno(EINVAL)) if into == 0 => return Ok(0),
+        had => had?,
+    };
+    let mut out = Writer::new();
+    for half in [had as u32, (had >> 32) as u32] {
+        out = out.u32(half).u32(half).u32(0);
+    }
+    c.write(into, &out.done())?;
+    Ok(0)
+}
+
+/// `capset`: nobody gets what he has not. What is given up is not kept: nothing here is decided by it.
+pub fn capset(c: &mut Caller, header: u64, from: u64) -> Result {
+    let had = capabilities(c, header)?;
+    let raw = c.read(from, 24)?;
+    let set = |at: usize| u64::from(u32_at(&raw, at)) | u64::from(u32_at(&raw, at + 12)) << 32;
+    let (effective, permitted) = (set(0), set(4));
+    match permitted & !had == 0 && effective & !permitted == 0 {
+        true => Ok(0),
+        false => Err(EPERM.into()),
+    }
+}
+
+/// The lowest and the highest priority in a way of scheduling.
+pub fn priority_range(policy: u32) -> Result<(u64, u64)> {
+    match policy {
+        linux::SCHED_FIFO | linux::SCHED_RR => Ok((1, 99)),
+        linux::SCHED_NORMAL | linux::SCHED_BATCH | linux::SCHED_IDLE | linux::SCHED_DEADLINE => {
+            Ok((0, 0))
+        }
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `sched_setscheduler`: all are scheduled alike, so that nobody may be scheduled by priorities of real time.
+pub fn set_scheduler(c: &mut Caller, policy: u32, parameter: u64) -> Result {
+    // SCHED_RESET_ON_FORK.
+    let policy = policy & !0x4000_0000;
+    let (least, most) = priority_range(policy)?;
+    let priority = u64::from(u32_at(&c.read(parameter, 4)?, 0));
+    if !(least..=most).contains(&priority) || policy == linux::SCHED_DEADLINE {
+        return Err(EINVAL.into());
+    }
+    match most {
+        0 => Ok(0),
+        _ => Err(EPERM.into()),
+    }
+}
+
+/// `sched_rr_get_interval`: how long a task runs before another one of its priority has its turn.
+pub fn slice(c: &mut Caller, into: u64) -> Result {
+    const NANOSECONDS: u64 = 10_000_000;
+    c.write(into, &Writer::new().u64(0).u64(NANOSECONDS).done())?;
     Ok(0)
 }
 
@@ -337,22 +417,6 @@ pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
     Ok(0)
 }
 
-/// A limit of a process, soft and hard.
-pub fn limit(c: &Caller, pid: Pid, which: u32) -> (u64, u64) {
-    use linux::{
-        RLIMIT_CORE as CORE, RLIMIT_NICE as NICE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK,
-    };
-    let preset = match which {
-        NICE => (0, 0),
-        STACK => (crate::memory::STACK_SIZE, u64::MAX),
-        CORE => (0, u64::MAX),
-        NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
-        _ => (u64::MAX, u64::MAX),
-    };
-    let set = c.s.find(pid).and_then(|process| process.limits.get(&which));
-    set.copied().unwrap_or(preset)
-}
-
 /// Whom `getpriority` and `setpriority` mean. Errors: `EINVAL`; `ESRCH` if there are none.
 fn those_with_priority(c: &mut Caller, which: u32, who: u32) -> Result<Vec<Pid>> {
     let own = c.p.task.pid;
@@ -399,8 +463,8 @@ pub fn setpriority(c: &mut Caller, which: u32, who: u32, nice: i32) -> Result {
     let euid = c.process().ids.uid[1];
     let mut result = Ok(0);
     for pid in those_with_priority(c, which, who)? {
-        let most = limit(c, pid, linux::RLIMIT_NICE).0;
         let process = c.s.process(pid);
+        let most = process.limit(linux::RLIMIT_NICE).0;
         let is_own = process.ids.uid[..2].contains(&euid);
         let may_raise = euid == 0 || (20 - i64::from(nice)) as u64 <= most;
         if euid != 0 && !is_own {
@@ -414,36 +478,6 @@ pub fn setpriority(c: &mut Caller, which: u32, who: u32, nice: i32) -> Result {
     result
 }
 
-/// `prlimit64`, `getrlimit` and `setrlimit`.
-pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Result {
-    use linux::{RLIMIT_NOFILE as NOFILE, RLIM_NLIMITS as LIMITS};
-    let target = super::process::target(c, pid)?;
-    if target != c.p.task.pid {
-        c.s.may_signal(c.p.task.pid, target)?;
-    }
-    if which >= LIMITS {
-        return Err(EINVAL.into());
-    }
-    let before = limit(c, target, which);
-    let mut after = None;
-    if new != 0 {
-        let raw = c.read(new, 16)?;
-        let (soft, hard) = (u64_at(&raw, 0), u64_at(&raw, 8));
-        if soft > hard {
-            return Err(EINVAL.into());
-        }
-        if hard > before.1 && (c.process().ids.uid[1] != 0 || which == NOFILE) {
-            return Err(EPERM.into());
-        }
-        after = Some((soft, hard));
-    }
-    c.write_optional(old, &Writer::new().u64(before.0).u64(before.1).done())?;
-    if let Some(after) = after {
-        c.s.process(target).limits.insert(which, after);
-    }
-    Ok(0)
-}
-
 /// `sched_getaffinity`: one processor.
 pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
     if size < 8 || !size.is_multiple_of(8) {
@@ -451,6 +485,15 @@ pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
     }
     c.write(into, &1u64.to_le_bytes())?;
     Ok(8)
+}
+
+/// `sched_setaffinity`: there is one processor, without which nobody can be.
+pub fn sched_setaffinity(c: &mut Caller, size: u64, from: u64) -> Result {
+    let mask = c.read(from, size.min(8) as usize)?;
+    match mask.first() {
+        Some(first) if first & 1 != 0 => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
 }
 
 /// `getcpu`.

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::EINVAL;
+use crate::errno::{EINVAL, EPERM};
 use crate::memory::WRITE;
 use crate::timer::Alarm;
-use crate::wire::{u64_at, Writer};
+use crate::wire::{u32_at, u64_at, Writer};
 
 /// Of `getrusage`: whose.
 const SELF: i32 = linux::RUSAGE_SELF as i32;
@@ -139,7 +139,7 @@ fn spent(c: &mut Caller) -> u64 {
 /// The processor time of the thread.
 fn spent_by_thread(c: &mut Caller) -> u64 {
     let each = each(c);
-    c.p.task.own.spent.total(each)
+    c.p.task.shown.spent.get().total(each)
 }
 
 /// When this clock shows that time, on the process's clock.
@@ -168,6 +168,41 @@ pub fn gettimeofday(c: &mut Caller, into: u64, zone: u64) -> Result {
     c.write_optional(into, &timeval(date).done())?;
     c.write_optional(zone, &[0; 8])?;
     Ok(0)
+}
+
+/// `adjtimex` and `clock_adjtime`, which tell of a clock that nobody keeps in step: it is not adjusted.
+pub fn adjtimex(c: &mut Caller, at: u64) -> Result {
+    const SIZE: usize = 208;
+    /// The state, and the bit of the status, of a clock that is not in step.
+    const TIME_ERROR: u64 = 5;
+    const UNSYNCHRONIZED: u32 = 0x40;
+    /// The largest error, in microseconds.
+    const LARGEST: u64 = 16_000_000;
+    if u32_at(&c.read(at, SIZE)?, 0) != 0 {
+        return Err(EPERM.into());
+    }
+    let date = c.date();
+    let told = Writer::new()
+        // Nothing is adjusted, and what there is to adjust is nothing.
+        .u64(0)
+        .u64(0)
+        .u64(0)
+        .u64(LARGEST)
+        .u64(LARGEST)
+        .u32(UNSYNCHRONIZED)
+        .u32(0)
+        // A constant, the precision and the tolerance of the clock, as Linux has them from the start.
+        .u64(2)
+        .u64(1)
+        .u64(32_768_000)
+        .u64(date / SECOND)
+        .u64(date % SECOND / 1000)
+        // Microseconds of a tick.
+        .u64(10_000)
+        .pad_to(SIZE)
+        .done();
+    c.write(at, &told)?;
+    Ok(TIME_ERROR)
 }
 
 /// `time`.

@@ -7,7 +7,7 @@ use services::process::Pid;
 use crate::emulate::{key_of, Caller, Result};
 use crate::errno::{Errno, EFAULT, EINVAL, EIO, ENODEV, EPERM, ESRCH};
 use crate::host::Fpu;
-use crate::memory::{Areas, Source, WRITE};
+use crate::memory::{Areas, WRITE};
 use crate::signal::{sig, Origin, SIGNALS};
 use crate::system::{Tid, To};
 use crate::trace::{event, option, Mode, Stop, Trace, STEP_FLAG};
@@ -209,13 +209,7 @@ fn resume(c: &mut Caller, tid: Tid, mode: Mode, data: u64) -> Result {
 /// Fails unless the eight bytes there are memory of the task: of its own, if they are to be written, or what it could write itself.
 fn check(c: &Caller, tid: Tid, address: u64, write: bool) -> Result<()> {
     let pid: Pid = c.s.task_process(tid);
-    let allows = |areas: &Areas| {
-        let is = |at: u64| {
-            let area = areas.find(at);
-            area.is_some_and(|a| !write || a.prot & WRITE != 0 || a.source() == Source::Own)
-        };
-        areas.allows(address, 8, 0) && is(address) && is(address + 7)
-    };
+    let allows = |areas: &Areas| areas.reach_by_force(address, 8, write) == 8;
     let process = c.s.find(pid).ok_or(ESRCH)?;
     match process.seen.areas(&c.p.memory, allows) {
         Some(true) => Ok(()),

@@ -15,7 +15,7 @@ use super::file::{self, New, Opened, SavedFile};
 use super::inotify;
 use super::{
     Bytes, Part, Refusal, Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
-    SavedWatch, DECODED, FILE, MAX_FILES, NONSENSE, STEP, VERSION,
+    SavedWatch, DECODED, FILE, LOOK_UP, MAX_FILES, NONSENSE, STEP, VERSION,
 };
 use crate::busy::writes_file;
 use crate::errno::{EADDRINUSE, EBUSY, ELOOP, ENFILE, ENOSPC};
@@ -28,7 +28,8 @@ use crate::object::{SavedObject, Use};
 use crate::outside::{Link, Stage};
 use crate::proc::Seen;
 use crate::process::{
-    release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Task, PIPE_BUF,
+    release_dropped, shared, Description, Fd, Files, Kind, Pipe, Shared, Shares, Shown, Task,
+    PIPE_BUF,
 };
 use crate::socket::{is_loopback, Name, State, Style};
 use crate::system::{Again, Payer, System, Thing};
@@ -145,6 +146,8 @@ pub struct Rebuilding {
     programs: Vec<Option<u64>>,
     /// How many working directories were looked for.
     entered: usize,
+    /// Those that are there.
+    directories: BTreeSet<String>,
     /// What is open of what is watched.
     watched: inotify::Watched,
 }
@@ -190,6 +193,7 @@ impl Rebuilding {
             ports: None,
             programs: Vec::new(),
             entered: 0,
+            directories: BTreeSet::new(),
             watched: inotify::Watched::default(),
         })
     }
@@ -283,6 +287,10 @@ impl Rebuilding {
             }
         }
         while let Some(path) = self.saved.programs.get(self.programs.len()) {
+            if left == 0 {
+                return Err(Refusal::Turn);
+            }
+            left = left.saturating_sub(LOOK_UP);
             // It runs as well without: what it needs of it is in its memory.
             let found = file::open(host, path).ok();
             if host.waits() {
@@ -298,15 +306,19 @@ impl Rebuilding {
             let path = &context.cwd;
             // One that had been removed before the tree was saved is nowhere again.
             let was_there = self.saved.directories.get(self.entered) == Some(&true);
-            let before = &self.saved.contexts[..self.entered];
             let mut is_on_disk = false;
-            if was_there && !before.iter().any(|other| other.cwd == *path) {
+            if was_there && !self.directories.contains(path) {
+                if left == 0 {
+                    return Err(Refusal::Turn);
+                }
+                left = left.saturating_sub(LOOK_UP);
                 let found = file::is_directory(host, path);
                 if host.waits() {
                     return Err(Refusal::Later);
                 }
                 found?;
                 is_on_disk = services::fs::is_on_disk(path);
+                self.directories.insert(path.clone());
             }
             self.entered += 1;
             if is_on_disk {
@@ -864,17 +876,8 @@ fn make_node(
     if !matches!(attr, Ok(Reply::Attr(attr)) if attr.size == 0) {
         return Err(nonsense);
     }
-    // It stays open as long as it is known.
-    let (own, _) = file::open(host, &path)?;
-    let made = if own == ino {
-        system.new_node(host, own, kind, payer)
-    } else {
-        Err(ENOSPC)
-    };
-    made.map_err(|_| {
-        let _ = host.fs(&Request::Close { ino: own }, &[], &mut []);
-        nonsense
-    })
+    let made = system.new_node(host, ino, kind, payer);
+    made.map_err(|_| format!("{path}: there are too many FIFOs and names of sockets"))
 }
 
 /// Has an instance of `epoll` watch what it watched.
@@ -1107,9 +1110,8 @@ fn put_together(
         };
         let process = system.process(pid);
         process.seen = Seen::of(&shares);
-        if tid == pid {
-            process.comm.clone_from(&saved.comm);
-        }
+        let shown = Shown::new(&saved.comm, saved.spent);
+        process.shown.push((tid, Rc::clone(&shown)));
         if let Some((address, order, waiter)) = saved.waits_at {
             let object = saved.waits_in.and_then(|id| objects.get(&id));
             let word = match object {
@@ -1130,14 +1132,14 @@ fn put_together(
             pid,
             number,
             thread: saved.number,
-            comm: saved.comm,
+            shown,
             signals: saved.signals,
             wait: saved.wait,
             loading: None,
             awaits: 0,
             robust: saved.robust,
             clear_at: saved.clear_at,
-            own: Own::new(saved.spent),
+            own: Own::default(),
             clock_offset,
             shares,
         };

@@ -10,6 +10,7 @@ use alloc::string::String;
 use super::{Saved, SavedSocket, MAX_FILES};
 use crate::ipc::Ipc;
 use crate::lock::MAX_LOCKS;
+use crate::process::Mapped;
 use crate::system::{Thing, MAX_MARKS, MAX_THREADS_EACH, MAX_TREE};
 
 /// How many there are of each thing.
@@ -18,6 +19,8 @@ pub(super) struct Counts {
     pub(super) processes: usize,
     pub(super) tasks: usize,
     pub(super) memories: usize,
+    /// Files that the memory which maps most of them maps.
+    pub(super) mapped: usize,
     pub(super) contexts: usize,
     pub(super) actions: usize,
     pub(super) tables: usize,
@@ -51,10 +54,15 @@ impl Counts {
         let watches = saved.epolls.iter().map(|(_, watches)| watches.len());
         let marks = saved.inotifies.iter().map(|one| one.watches.len());
         let tables = saved.tables.iter().map(|table| table.len());
+        let mapped = saved
+            .memories
+            .iter()
+            .map(|memory| memory.mapped.list().len());
         Counts {
             processes: saved.processes.len(),
             tasks: saved.tasks.len(),
             memories: saved.memories.len(),
+            mapped: mapped.max().unwrap_or(0),
             contexts: saved.contexts.len(),
             actions: saved.actions.len(),
             tables: saved.tables.len(),
@@ -112,6 +120,7 @@ pub(super) fn excess(counts: &Counts) -> Option<String> {
         ("threads", tasks, MAX_THREADS_EACH),
         // Each of these is some task's.
         ("memories", counts.memories, tasks),
+        ("files that a program maps", counts.mapped, Mapped::MOST),
         ("places in the file system", counts.contexts, tasks),
         ("sets of actions", counts.actions, tasks),
         ("tables of descriptors", counts.tables, tasks),

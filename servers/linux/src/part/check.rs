@@ -77,6 +77,7 @@ const fn is_number(number: u32) -> bool {
 fn memory_is_sound(m: &Memory) -> bool {
     path::is_sound(&m.exe)
         && m.name.len() <= MAX_TITLE
+        && m.mapped.is_sound()
         && m.areas.is_sound()
         && m.brk_start >= memory::LOWEST
         && m.brk_start.is_multiple_of(memory::PAGE)
@@ -112,7 +113,7 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         && is_number(p.group)
         && is_number(p.session)
         && p.chosen.is_sound()
-        && p.limits.keys().all(|k| *k < 16)
+        && p.has_sound_limits()
         && p.reported.len() <= MAX_REPORTED
         && p.pending.is_sound()
         && p.timers.is_sound()

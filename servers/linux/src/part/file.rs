@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use services::fs::{is_on_disk, mode, Attr, Flags};
+use services::process::Named;
 
 use super::{room, NONSENSE, OUT};
 use crate::files::{Reply, Request};
@@ -43,15 +44,72 @@ pub(super) enum SavedFile {
     Unlinked { mode: u32, contents: Vec<u8> },
 }
 
+/// Files that an image names and does not have, by path: as they are while the tree stands still.
+#[derive(Debug, Default)]
+pub(super) struct Known(BTreeMap<String, Option<(u64, u64)>>);
+
+/// Most of them that are told.
+const MAX_KNOWN: usize = 1024;
+
+impl Known {
+    /// A file that is only named has these attributes.
+    fn learn(&mut self, path: &str, attr: &Attr) {
+        let is_file = attr.mode & mode::TYPE == mode::FILE;
+        if self.0.len() < MAX_KNOWN && (!self.0.contains_key(path) || is_file) {
+            let facts = is_file.then_some((attr.size, attr.mtime_ns));
+            self.0.insert(path.to_string(), facts);
+        }
+    }
+
+    /// Whether it has been looked for the file with this path, or need not be.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.0.len() >= MAX_KNOWN || self.0.contains_key(path)
+    }
+
+    /// Looks for the file with this path. If that has to be waited for nothing is known yet.
+    pub(super) fn look_for(&mut self, host: &mut dyn Host, path: &str) {
+        let request = Request::Stat {
+            path: path.to_string(),
+            follow: true,
+        };
+        let attr = match host.fs(&request, &[], &mut []) {
+            Ok((Reply::Attr(attr), _)) => attr,
+            _ if host.waits() => return,
+            _ => Attr::default(),
+        };
+        self.learn(path, &attr);
+    }
+
+    /// About how many bytes of memory they take.
+    pub(super) fn memory(&self) -> u64 {
+        self.0.keys().map(|path| 96 + path.len() as u64).sum()
+    }
+
+    /// All of them, by rising path.
+    pub(super) fn all(&self) -> Vec<Named> {
+        let files = self.0.iter().filter_map(|(path, facts)| {
+            let (size, written) = (*facts)?;
+            let path = path.clone();
+            Some(Named {
+                path,
+                size,
+                written,
+            })
+        });
+        files.collect()
+    }
+}
+
 impl SavedFile {
     /// What is saved of the file with this inode number, which may be written, and on which something of this kind is open.
-    /// `carried` is for a file that is to be in the image: so many bytes may still be.
+    /// `carried` is for a file that is to be in the image: so many bytes may still be. What is known of one that is not
+    /// gets `known`.
     pub(super) fn of(
         host: &mut dyn Host,
         system: &System,
         (ino, written): (u64, bool),
         kind: &Kind,
-        carried: Option<&mut u64>,
+        (carried, known): (Option<&mut u64>, &mut Known),
     ) -> Result<Self, String> {
         let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
             Ok((Reply::Path(path), _)) => path,
@@ -59,10 +117,17 @@ impl SavedFile {
             Err(error) => return Err(format!("an open file: {}", error.text())),
             Ok(_) => return Err("the file system does not answer sensibly".to_string()),
         };
-        let (Some(left), Kind::File { .. }) = (carried, kind) else {
+        let Kind::File { .. } = kind else {
             return Ok(SavedFile::Named(path));
         };
-        let attr = attributes(host, ino)?;
+        let attr = attributes(host, ino);
+        let Some(left) = carried else {
+            if let Ok(attr) = &attr {
+                known.learn(&path, attr);
+            }
+            return Ok(SavedFile::Named(path));
+        };
+        let attr = attr?;
         let size = attr.size;
         if attr.mode & mode::TYPE == mode::SYMLINK {
             // By `O_PATH`.
@@ -72,6 +137,7 @@ impl SavedFile {
             host.log(&format!(
                 "{path}: has {size} bytes, of which an image can hold {left}, so it is not in it"
             ));
+            known.learn(&path, &attr);
             return Ok(SavedFile::Named(path));
         }
         *left -= size;

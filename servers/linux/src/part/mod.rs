@@ -53,7 +53,7 @@ use crate::work::Spent;
 use file::SavedFile;
 
 /// The format's version.
-const VERSION: u32 = 25;
+const VERSION: u32 = 26;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
@@ -68,6 +68,8 @@ const ENCODED: u64 = 4;
 const STEP: usize = 2000;
 /// What a file takes, in descriptors.
 const FILE: usize = 64;
+/// What it takes to look for a name, in descriptors.
+const LOOK_UP: usize = 32;
 /// Why a tree cannot be saved for want of memory.
 const OUT: &str = "memory is out";
 /// Why an image cannot be restored that no tree could have made.

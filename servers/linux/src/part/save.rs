@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use serde::Serialize;
 use services::fs::ON_DISK;
-use services::process::Pid;
+use services::process::{Named, Pid};
 
 use super::adopt::can_be_read;
 use super::bounds::{self, excess, Counts};
@@ -16,7 +16,7 @@ use super::file::{self, SavedFile, MAX_CARRIED};
 use super::inotify;
 use super::{
     room, Bytes, Part, Refusal, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask,
-    SavedWatch, DECODED, ENCODED, FILE, MAX_FILES, OUT, STEP, VERSION,
+    SavedWatch, DECODED, ENCODED, FILE, LOOK_UP, MAX_FILES, OUT, STEP, VERSION,
 };
 use crate::calls::memfd::MAX_NAME;
 use crate::epoll::EDGE;
@@ -76,6 +76,8 @@ pub struct Made {
     pub memories: Vec<Tid>,
     /// The memory objects, in the order of the part.
     pub objects: Vec<u64>,
+    /// Files that it has open, executes or maps and of which the part has the name only.
+    pub files: Vec<Named>,
 }
 
 /// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there
@@ -83,10 +85,14 @@ pub struct Made {
 #[derive(Default)]
 pub struct Gathered {
     files: BTreeMap<u64, SavedFile>,
+    /// What is known of those that are only named, of programs, and of what is mapped.
+    known: file::Known,
     /// Bytes of those that have names.
     carried: u64,
     /// The paths of files that are executed, if they have one.
     programs: BTreeMap<u64, Option<String>>,
+    /// Of how many memories it is known what they execute and map.
+    looked: usize,
     /// Working directories, and whether they are there.
     directories: BTreeMap<String, bool>,
     /// Paths of files that are watched.
@@ -109,7 +115,8 @@ impl Gathered {
     pub fn size(&self) -> u64 {
         let files: u64 = self.files.values().map(|f| 64 + f.length() as u64).sum();
         let things = self.things.as_ref().map_or(0, Things::memory);
-        files + things + 100 * self.order.len() as u64 + self.size_of_programs()
+        let known = self.known.memory();
+        files + things + known + 100 * self.order.len() as u64 + self.size_of_programs()
     }
 
     /// That of the paths.
@@ -124,6 +131,7 @@ impl Gathered {
     /// the last one who has it.
     pub fn forget_tasks(&mut self) {
         self.things = None;
+        self.looked = 0;
     }
 
     /// As [`Gathered::forget_tasks`], if one of these is among them: what others have is not begun anew for who is not.
@@ -151,7 +159,10 @@ impl Gathered {
             let carried = (written || all).then_some(&mut room);
             let file = match *left {
                 0 => None,
-                _ => Some(SavedFile::of(host, system, (ino, written), &kind, carried)),
+                _ => {
+                    let kept = (carried, &mut self.known);
+                    Some(SavedFile::of(host, system, (ino, written), &kind, kept))
+                }
             };
             let Some(file) = file.filter(|_| !host.waits()) else {
                 self.order.push((ino, (kind, written)));
@@ -180,11 +191,13 @@ impl Gathered {
         &mut self,
         memories: &List<Memory>,
         host: &mut dyn Host,
+        left: &mut usize,
     ) -> Result<(), Refusal> {
         for ino in memories.all.iter().filter_map(executed) {
             if self.programs.contains_key(&ino) {
                 continue;
             }
+            take_turn(left)?;
             let path = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
                 Ok((Reply::Path(path), _)) => Some(path),
                 _ => None,
@@ -200,18 +213,49 @@ impl Gathered {
         Ok(())
     }
 
+    /// Finds out what there is to know of these programs, and of what the memories map.
+    fn look_at_programs(
+        &mut self,
+        memories: &List<Memory>,
+        host: &mut dyn Host,
+        left: &mut usize,
+    ) -> Result<(), Refusal> {
+        while let Some(memory) = memories.all.get(self.looked) {
+            let executed = executed(memory).and_then(|ino| self.programs.get(&ino)?.as_ref());
+            let of = memory.borrow();
+            for path in executed
+                .map(|path| &**path)
+                .into_iter()
+                .chain(of.mapped.paths())
+            {
+                if self.known.has(path) {
+                    continue;
+                }
+                take_turn(left)?;
+                self.known.look_for(host, path);
+                if host.waits() || services::fs::is_on_disk(path) {
+                    return Err(Refusal::Later);
+                }
+            }
+            self.looked += 1;
+        }
+        Ok(())
+    }
+
     /// Finds out which working directories are there: one that was removed, or is another server's, is not looked for
     /// at the restore.
     fn find_directories(
         &mut self,
         contexts: &List<Context>,
         host: &mut dyn Host,
+        left: &mut usize,
     ) -> Result<(), Refusal> {
         for context in &contexts.all {
             let path = context.borrow().cwd.clone();
             if self.directories.contains_key(&path) {
                 continue;
             }
+            take_turn(left)?;
             let is_there = file::is_directory(host, &path).is_ok();
             if host.waits() {
                 return Err(Refusal::Later);
@@ -243,6 +287,15 @@ impl Gathered {
         let numbers = memories.all.iter().map(number).collect();
         (paths, numbers)
     }
+}
+
+/// Something more is looked for in this turn, or others are to have theirs first.
+fn take_turn(left: &mut usize) -> Result<(), Refusal> {
+    if *left == 0 {
+        return Err(Refusal::Turn);
+    }
+    *left = left.saturating_sub(LOOK_UP);
+    Ok(())
 }
 
 /// The file that a memory executes.
@@ -989,7 +1042,8 @@ impl Things {
     fn size(&self) -> u64 {
         let memories = self.memories.all.iter().map(|memory| {
             let memory = memory.borrow();
-            40 * memory.areas.list().len() + memory.name.len() + 200
+            let mapped = memory.mapped.list().iter().map(|file| file.name.len() + 8);
+            40 * memory.areas.list().len() + memory.name.len() + mapped.sum::<usize>() + 200
         });
         let pipes = self.pipes.iter().map(|number| {
             let description = self.descriptions.all[*number].borrow();
@@ -1059,8 +1113,9 @@ pub fn save(
     };
     let found = looked
         .and_then(|()| things.gather(files, gathered, system, host, left))
-        .and_then(|()| gathered.find_programs(&things.memories, host))
-        .and_then(|()| gathered.find_directories(&things.contexts, host))
+        .and_then(|()| gathered.find_programs(&things.memories, host, left))
+        .and_then(|()| gathered.look_at_programs(&things.memories, host, left))
+        .and_then(|()| gathered.find_directories(&things.contexts, host, left))
         .and_then(|()| {
             let ids = &things.inotifies;
             inotify::find_paths(ids, &mut gathered.watched, system, host, left)
@@ -1191,6 +1246,7 @@ pub fn save(
         part: encoded,
         memories,
         objects: ids,
+        files: gathered.known.all(),
     })
 }
 
@@ -1286,12 +1342,12 @@ impl SavedTask {
             context: things.contexts.number(Rc::as_ptr(&shares.context))?,
             actions: things.actions.number(Rc::as_ptr(&shares.actions))?,
             place,
-            comm: task.comm.clone(),
+            comm: task.shown.comm().to_vec(),
             signals: task.signals.clone(),
             wait: task.wait,
             robust: task.robust,
             clear_at: task.clear_at,
-            spent: task.own.spent,
+            spent: task.shown.spent.get(),
             waits_at: waits.map(|(word, order, waiter)| (word.address, order, waiter)),
             waits_in: waits.and_then(|(word, ..)| word.object()),
             owner,

@@ -18,26 +18,32 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Reads a part. `room` is told how much memory that takes, and says whether there is so much.
+    /// Reads a part. If it is known for how many memories and pieces of shared memory it is, it must have so many
+    /// (`counts`), as for whoever restores it. `room` is told how much memory that takes, and says whether there is so
+    /// much.
     ///
     /// # Errors
     /// A sentence, if there is no such tree.
-    pub fn read(bytes: &[u8], room: impl FnOnce(u64) -> bool) -> Result<Self, String> {
-        let (saved, files) = read(bytes, None, room)?;
+    pub fn read(
+        bytes: &[u8],
+        counts: Option<(usize, usize)>,
+        room: impl FnOnce(u64) -> bool,
+    ) -> Result<Self, String> {
+        let (saved, files) = read(bytes, counts, room)?;
         let files = files.into_iter().collect();
         Ok(Shown { saved, files })
     }
 
-    /// Its processes with what they have open, and the files that it has itself.
+    /// Its processes with what they have open, and the files that it has itself, numbered from `first` on.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
+    pub fn lines(&self, first: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let mut said = BTreeMap::new();
         for (n, process) in (0u32..).zip(&self.saved.processes) {
             self.process(n, process, &mut said, &mut lines);
         }
         self.ipc(&mut lines);
-        for (number, (path, written, contents)) in self.contents().enumerate() {
+        for (number, (path, written, contents)) in (first..).zip(self.contents()) {
             let name =
                 path.map_or_else(|| "a file without a name".to_string(), ToString::to_string);
             let why = match (path, written) {

@@ -4,8 +4,9 @@ use crate::memory::{Areas, PAGE};
 use crate::trace::{Stop, Trace};
 
 use super::{Bytes, Part, Saved, SavedFile, SavedLock, SavedOwner, SavedSocket};
-use crate::process::Entry;
+use crate::process::{Entry, Mapped};
 use crate::socket::{Family, State, Style};
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,6 +41,8 @@ pub(crate) enum Forged {
     RootElsewhere,
     ArgumentsEndless,
     EnvironmentEndless,
+    MappedWithoutEnd,
+    MappedNowhere,
     ThreadInOtherMemory,
     ThreadWithOtherActions,
     PlaceTwice,
@@ -137,7 +140,7 @@ pub(crate) enum Forged {
 }
 
 impl Forged {
-    pub(crate) const ALL: [Forged; 118] = [
+    pub(crate) const ALL: [Forged; 120] = [
         Forged::ParentBehind,
         Forged::ParentOfItself,
         Forged::ParentNowhere,
@@ -162,6 +165,8 @@ impl Forged {
         Forged::RootElsewhere,
         Forged::ArgumentsEndless,
         Forged::EnvironmentEndless,
+        Forged::MappedWithoutEnd,
+        Forged::MappedNowhere,
         Forged::ThreadInOtherMemory,
         Forged::ThreadWithOtherActions,
         Forged::PlaceTwice,
@@ -475,6 +480,13 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::ArgumentsEndless => saved.memories[0].args = (PAGE, u64::MAX),
         Forged::EnvironmentEndless => saved.memories[1].environment = (crate::memory::END, 1),
+        Forged::MappedWithoutEnd => {
+            let paths = (0..=Mapped::MOST).map(|n| format!("/{n}"));
+            saved.memories[1].mapped = Mapped::forged(paths.collect());
+        }
+        Forged::MappedNowhere => {
+            saved.memories[1].mapped = Mapped::forged(Vec::from(["library".to_string()]));
+        }
         Forged::RootElsewhere => saved.tasks.iter_mut().for_each(|t| t.memory ^= 1),
         Forged::ThreadInOtherMemory => {
             let thread = thread(saved);

@@ -1,5 +1,6 @@
 //! Processes that are debugged: each by itself, whatever tree it is of.
 
+use abi::access::WRITE;
 use abi::message::ExceptionMessage;
 use abi::Exception;
 use alloc::rc::Rc;
@@ -7,16 +8,18 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::server::park;
+use personality::memory::NO_SLOT;
 use personality::system::Tid;
-use process::debug::{self, clear_step, Exceptional, Taken, SINGLE_STEP};
+use process::debug::{self, clear_step, set_step, Exceptional, Taken};
+use process::watch::Watch;
 use proto::Error;
 use rt::obj::Ref;
-use services::process::{Pid, Spotted, EVERY, MAX_POPULATE};
+use services::process::{Pid, Spotted, EVERY, MAX_POPULATE, TOUCHED};
 
 use super::image::regions_of;
 use super::info::doing;
 use super::{Entry, Table};
-use crate::world::Memory;
+use crate::world::{place_of, Memory};
 
 /// What is kept for the debugger of a process.
 #[derive(Default)]
@@ -24,6 +27,8 @@ pub(super) struct Debugged {
     taken: Taken,
     /// Threads that were in a single step when the process was frozen.
     stepping: Vec<Tid>,
+    /// Something was watched.
+    watches: bool,
 }
 
 impl Table {
@@ -39,6 +44,20 @@ impl Table {
     fn memory_of(&self, pid: Pid) -> Result<Rc<RefCell<Memory>>, Error> {
         let one = self.one_of(pid).ok_or(Error::Ended)?;
         Ok(Rc::clone(&one.seat.memory))
+    }
+
+    /// Whether another process in the same memory (`vfork`, `CLONE_VM`) is debugged: breakpoints and watches are the
+    /// memory's.
+    fn is_memory_debugged(&self, pid: Pid) -> Result<bool, Error> {
+        let memory = self.memory_of(pid)?;
+        let mut others = self.tasks.values();
+        Ok(others.any(|other| {
+            let is_debugged = match self.entries.get(&other.task.pid) {
+                Some(Entry::Living(group)) => group.debugged.is_some(),
+                _ => false,
+            };
+            is_debugged && Rc::ptr_eq(&other.seat.memory, &memory)
+        }))
     }
 
     /// A thread stands still for the debugger: it is stopped once more, but while the process is frozen.
@@ -66,9 +85,15 @@ impl Table {
             return None;
         }
         if self.debugged(pid).is_err() {
-            let is_breakpoint = message.code == Exception::Breakpoint as u64;
-            let at = message.registers.rip;
-            return (is_breakpoint && memory.borrow_mut().make_way(at, spot)).then_some(true);
+            let mut memory = memory.borrow_mut();
+            let makes_way = match message.code {
+                code if code == Exception::Breakpoint as u64 => {
+                    memory.make_way(message.registers.rip, spot)
+                }
+                code if code == Exception::Memory as u64 => memory.give_way(message.address, spot),
+                _ => false,
+            };
+            return makes_way.then_some(true);
         }
         park();
         let frozen = self.is_frozen(pid);
@@ -84,6 +109,39 @@ impl Table {
         self.hold_still(pid);
         self.announce(pid);
         Some(false)
+    }
+
+    /// What was done to watched bytes in a call of a task, which is over or goes on, is told to the debugger; the
+    /// task stands still. Whether there was something.
+    #[cold]
+    pub(super) fn note_touched(&mut self, tid: Tid, is_over: bool) -> bool {
+        let Some(living) = self.tasks.get(&tid) else {
+            return false;
+        };
+        let (pid, spot) = (living.task.pid, living.seat.thread);
+        let memory = Rc::clone(&living.seat.memory);
+        if self.debugged(pid).is_err() {
+            return false;
+        }
+        let touched = memory.borrow_mut().watched.take_touched();
+        // What it reads it reads again when the call is made again.
+        let touched = touched.filter(|(_, access)| is_over || access & WRITE != 0);
+        let Some((address, access)) = touched else {
+            return false;
+        };
+        let frozen = self.is_frozen(pid);
+        self.stay(tid, frozen);
+        if let Ok(debugged) = self.debugged(pid) {
+            debugged.taken.add_past(Exceptional {
+                spot,
+                code: TOUCHED | access,
+                address,
+                detail: 0,
+            });
+        }
+        self.hold_still(pid);
+        self.announce(pid);
+        true
     }
 
     /// A process that is debugged stands still for a checkpointer, which finds it as it would be without a debugger.
@@ -125,9 +183,7 @@ impl Table {
                 let _ = living.stop();
             }
             if stepping.contains(&tid) {
-                let _ = living
-                    .thread()
-                    .change(|state| state.registers.rflags |= SINGLE_STEP);
+                let _ = set_step(living.thread(), true);
             }
         }
         if let Ok(memory) = self.memory_of(pid) {
@@ -146,6 +202,9 @@ impl debug::Manager for Table {
             // There is nothing of it but that it waits for the native program.
             return Err(Error::Unsupported);
         }
+        if self.is_memory_debugged(pid)? {
+            return Err(Error::Exists);
+        }
         self.group(pid)?.debugged = Some(Debugged::default());
         if self.is_frozen(pid) {
             self.debug_freeze(pid);
@@ -155,6 +214,12 @@ impl debug::Manager for Table {
 
     fn leave(&mut self, pid: Pid) {
         let was = self.group(pid).ok().and_then(|group| group.debugged.take());
+        // Also if the process has ended: calls of all others are looked at as long as something is watched.
+        let watches = |entry: &Entry| match entry {
+            Entry::Living(group) => group.debugged.as_ref().is_some_and(|d| d.watches),
+            _ => false,
+        };
+        self.world.watches = self.entries.values().any(watches);
         if was.is_none() {
             return;
         }
@@ -272,5 +337,52 @@ impl debug::Manager for Table {
         let memory = self.memory_of(pid)?;
         let memory = memory.borrow();
         memory.body.memory().populate(offset, size)
+    }
+
+    fn watch(&mut self, pid: Pid, watch: Watch, set: bool) -> Result<(), Error> {
+        self.debugged(pid)?;
+        let one = self.one_of(pid).ok_or(Error::Ended)?;
+        let shared = one.task.shares.memory.borrow();
+        let mut memory = one.seat.memory.borrow_mut();
+        let find = |page| {
+            let area = shared.areas.find(page).filter(|area| area.slot != NO_SLOT);
+            area.map(|area| place_of(area.slot))
+        };
+        let Memory { body, watched, .. } = &mut *memory;
+        watched.set(body, watch, set, find)?;
+        drop((shared, memory));
+        self.debugged(pid)?.watches |= set;
+        self.world.watches |= set;
+        Ok(())
+    }
+
+    fn give(&mut self, pid: Pid, address: u64, given: bool) -> Result<(), Error> {
+        self.debugged(pid)?;
+        let memory = self.memory_of(pid)?;
+        let mut memory = memory.borrow_mut();
+        let Memory { body, watched, .. } = &mut *memory;
+        watched.give(body, address, given)
+    }
+
+    fn step(&mut self, pid: Pid, spot: u64, steps: bool) -> Result<(), Error> {
+        self.debugged(pid)?;
+        let frozen = self.is_frozen(pid);
+        for tid in self.tasks_of(pid) {
+            let own = self.tasks.get(&tid);
+            let Some(living) = own.filter(|living| living.seat.thread == spot) else {
+                continue;
+            };
+            if !frozen {
+                return set_step(living.thread(), steps);
+            }
+            // Whoever saves the process is not to find it.
+            let stepping = &mut self.debugged(pid)?.stepping;
+            stepping.retain(|other| *other != tid);
+            if steps {
+                stepping.push(tid);
+            }
+            return Ok(());
+        }
+        Err(Error::NotFound)
     }
 }

@@ -16,7 +16,7 @@ use process::held::Frozen;
 use process::{account, Process};
 use proto::Error;
 use rt::obj::{Ref, ThreadAt};
-use services::process::{keep, Pid};
+use services::process::{keep, Named, Pid};
 
 use super::{Adopting, Entry, Group, Living, Saving, Starter, Table, MAX_HOLDS};
 use crate::disk;
@@ -48,16 +48,13 @@ impl Table {
             }
             let one = self.one_of(*member).ok_or(Error::NotFound)?;
             if let Some(native) = &one.native {
-                let (name, number) = (short(&one.task.name()), native.number());
-                rt::log!(
-                    "{name} ({member}): cannot be saved: it stands for the native program {number}"
-                );
-                return Err(Error::Unsupported);
+                let name = short(&one.task.name());
+                let sentence = format!("it stands for the native program {}", native.number());
+                return Err(self.cannot_save((pid, *member), &name, &sentence));
             }
             if let Some(sentence) = self.traced_across(*member, &tree) {
                 let name = short(&one.task.name());
-                rt::log!("{name} ({member}): cannot be saved: {sentence}");
-                return Err(Error::Unsupported);
+                return Err(self.cannot_save((pid, *member), &name, &sentence));
             }
         }
         for (n, member) in tree.iter().enumerate() {
@@ -173,17 +170,34 @@ impl Table {
                 made => break made,
             }
         };
-        let (part, memories, objects) = made.map_err(|refusal| {
+        let (part, memories, objects, files) = made.map_err(|refusal| {
             let (other, is_elsewhere) = self.other(pid, &tree, &refusal);
             let sentence = refusal.sentence(&other, is_elsewhere);
-            rt::log!("{} ({pid}): cannot be saved: {sentence}", short(&name));
-            Error::Unsupported
+            self.cannot_save((pid, pid), &short(&name), &sentence)
         })?;
         let regions = regions(memories.first())?;
         let group = self.group(pid)?;
         (group.part, group.memories, group.objects) = (part, memories, objects);
+        group.files = files;
         let length = group.part.len() as u64;
         Ok((length, short(&name).into_bytes(), regions))
+    }
+
+    /// Says why a process of the tree of this root cannot be saved, to the log and to whoever saves it.
+    fn cannot_save(&mut self, (root, pid): (Pid, Pid), name: &str, sentence: &str) -> Error {
+        rt::log!("{name} ({pid}): cannot be saved: {sentence}");
+        self.why = match pid == root {
+            true => String::from(sentence),
+            false => format!("{name} ({pid}): {sentence}"),
+        };
+        Error::Unsupported
+    }
+
+    /// Says why a tree cannot be restored, to the log and to whoever restores it.
+    fn cannot_restore(&mut self, sentence: String) -> Error {
+        rt::log!("a process cannot be restored: {sentence}");
+        self.why = sentence;
+        Error::BadFormat
     }
 
     /// Has calls of a tree that is to be saved go on that have begun something on a disk which cannot be begun again:
@@ -278,7 +292,7 @@ impl Table {
             let name = short(&living.task.name());
             Some((Rc::downgrade(&living.seat.memory), name))
         });
-        Ok((made.part, memories.collect(), made.objects))
+        Ok((made.part, memories.collect(), made.objects, made.files))
     }
 
     /// Stops all threads of a process once more, or none.
@@ -425,6 +439,15 @@ impl Table {
         Ok(rest[..rest.len().min(room)].to_vec())
     }
 
+    /// The files that a tree which is frozen names, from the one with this number on, as many as there is room for.
+    pub(crate) fn files(&mut self, pid: Pid, from: u32, room: usize) -> Result<Vec<u8>, Error> {
+        let files = &self.group(pid)?.files;
+        Ok(Named::to_bytes(
+            files.get(from as usize..).unwrap_or(&[]),
+            room,
+        ))
+    }
+
     /// A frozen copy of a memory of a tree that is frozen: references.
     pub(crate) fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
         let job = self.holds.get(&pid).and_then(|hold| hold.job).unwrap_or(0);
@@ -545,11 +568,10 @@ impl Table {
         }
         let unproven = self.group(pid).is_ok_and(|group| group.unproven);
         if unproven && self.prove(&tree).is_err() {
-            rt::log!("a restored process has not all of its objects");
             for pid in tree {
                 self.end_by(pid, sig::KILL as u8);
             }
-            return Err(Error::BadFormat);
+            return Err(self.cannot_restore("it has not all of its objects".into()));
         }
         for pid in &tree {
             let group = self.group(*pid)?;
@@ -559,7 +581,7 @@ impl Table {
                 saving.gathered.forget_tasks();
             }
             (group.part, group.memories) = (Vec::new(), Vec::new());
-            group.objects = Vec::new();
+            (group.objects, group.files) = (Vec::new(), Vec::new());
             self.debug_thaw(*pid);
             self.trace_thaw(*pid);
             self.settle_stops(*pid, owed);
@@ -877,9 +899,8 @@ impl Table {
             Ok(None) => Err(Error::WouldBlock),
             Ok(Some(adopted)) => self.seat(pid, adopted),
             Err(sentence) => {
-                rt::log!("a process cannot be restored: {sentence}");
                 self.abandon(pid);
-                Err(Error::BadFormat)
+                Err(self.cannot_restore(sentence))
             }
         }
     }
@@ -928,8 +949,7 @@ impl Table {
 
     /// A tree of which two tasks would have one place: what the first one of them has open would be nobody's.
     #[cold]
-    fn refuse(&mut self, root: Pid, adopted: Adopted) {
-        rt::log!("a process cannot be restored: two of its tasks are one");
+    fn refuse(&mut self, root: Pid, adopted: Adopted) -> Error {
         let mut view = View {
             root,
             seat: None,
@@ -942,6 +962,7 @@ impl Table {
             self.system.forget(member.pid);
         }
         self.abandon(root);
+        self.cannot_restore("two of its tasks are one".into())
     }
 
     /// A tree that was adopted is one of ours, frozen.
@@ -949,8 +970,7 @@ impl Table {
         let mut tids = BTreeSet::new();
         let mut all = adopted.tasks.iter().map(|seated| seated.task.tid);
         if !all.all(|tid| tids.insert(tid) && !self.tasks.contains_key(&tid)) {
-            self.refuse(root, adopted);
-            return Err(Error::BadFormat);
+            return Err(self.refuse(root, adopted));
         }
         let Some(Entry::Adopting(adopting)) = self.entries.remove(&root) else {
             return Err(Error::Invalid);
@@ -1025,8 +1045,13 @@ impl Adopting {
     }
 }
 
-/// A part, the memories that it is about, with their names, and the memory objects.
-type Saved = (Vec<u8>, Vec<(Weak<RefCell<Memory>>, String)>, Vec<u64>);
+/// A part, the memories that it is about, with their names, the memory objects, and files that are not in it.
+type Saved = (
+    Vec<u8>,
+    Vec<(Weak<RefCell<Memory>>, String)>,
+    Vec<u64>,
+    Vec<Named>,
+);
 
 /// What memory that several show is called in an image.
 const SHARED: &str = "shared memory";

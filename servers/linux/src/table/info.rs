@@ -173,6 +173,7 @@ pub(super) fn doing(living: &Living, state: &ThreadState) -> String {
             (Some(Key::Object(_)), _) => ", waiting until a mapped file is written back",
             (Some(Key::Pty(_)), _) => ", waiting for a terminal",
             (Some(Key::Lock(_)), _) => ", waiting for a lock on a file",
+            (Some(Key::Card), _) => ", waiting for the network",
             (Some(Key::Ipc(_)), _) => ", waiting for a semaphore or a message",
             (None, None) => ", waiting",
         });

@@ -16,6 +16,10 @@ use crate::clock;
 /// program nothing, and the personality thousands of instructions.
 const RING: u64 = 100_000;
 
+/// So many nanoseconds pass at least until it is looked again whether a process has had as much of the processor as it
+/// may have.
+const LOOK: u64 = 100_000_000;
+
 impl Table {
     /// Notes when the next timer of a process goes off.
     pub(super) fn schedule_alarm(&mut self, pid: Pid) {
@@ -26,9 +30,18 @@ impl Table {
             let living = self.one_of(pid)?;
             (!living.stays && !living.traced).then(|| living.machines(deadline, clock::now()))
         });
+        let at = at.into_iter().chain(self.work_is_over(pid)).min();
         if let Some(Entry::Living(group)) = self.entries.get_mut(&pid) {
             put_timer(&mut self.timers, Timer::Alarm(pid), &mut group.alarm, at);
         }
+    }
+
+    /// When to look whether a process has had as much of the processor as it may have: not before that can be.
+    fn work_is_over(&mut self, pid: Pid) -> Option<u64> {
+        let now = clock::now();
+        let left = self.system.work_left(pid, self.system.work.each(now))?;
+        let goes_on = self.group(pid).is_ok_and(|group| group.is_of_its_signals());
+        goes_on.then(|| now.saturating_add(left.max(LOOK)))
     }
 
     /// Sends a signal.
@@ -200,6 +213,10 @@ impl Table {
             if let Some(to) = to {
                 self.post(to, rung.signal, rung.origin, signalled);
             }
+        }
+        let each = self.system.work.each(now);
+        if let Some(signal) = self.system.pass_work_limit(pid, each) {
+            self.post(To::Process(pid), signal, Origin::kernel(), signalled);
         }
         self.schedule_alarm(pid);
     }

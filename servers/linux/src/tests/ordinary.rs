@@ -364,7 +364,7 @@ fn a_script_has_its_own_name_and_everybody_has_an_argument() {
     let args = std::vec![b"name".to_vec()];
     let prepared = process.prepare(&mut host, "/tmp/script.sh", args).unwrap();
     process.commit(&mut host, prepared).unwrap();
-    assert_eq!(process.task.comm, b"script.sh");
+    assert_eq!(process.task.shown.comm().as_slice(), b"script.sh");
     assert_eq!(process.memory().exe, "/tmp/program");
     let prepared = process
         .prepare(&mut host, "/tmp/program", Vec::new())
@@ -739,11 +739,12 @@ fn what_a_process_chooses_is_read_from_old_images() {
             death_signal: 64,
             nice,
             adopts: true,
+            gains_nothing: nice > 0,
         };
         assert!(chosen.is_sound());
         assert_eq!(Chosen::from(u32::from(chosen)), chosen);
     }
-    for word in [65, 20 << 8, 1 << 17, u32::MAX] {
+    for word in [65, 20 << 8, 1 << 18, u32::MAX] {
         wrong += u32::from(!Chosen::from(word).is_sound());
     }
     assert_eq!(wrong, 4);
@@ -849,4 +850,312 @@ fn a_directory_is_entered_by_its_descriptor_s_name() {
         &mut process,
         &mut host,
     );
+}
+
+/// Who is not root any more owns what he makes, and only that.
+#[test]
+fn what_is_made_belongs_to_who_makes_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let create = u64::from(linux::O_CREAT | linux::O_WRONLY);
+    let make = |process: &mut One, host: &mut Fake, name: &str| {
+        let [file, only, directory, fifo, plain] = ["file", "only", "directory", "fifo", "plain"]
+            .map(|kind| format!("/tmp/{name}-{kind}"));
+        for (path, flags) in [(&file, create), (&only, create | u64::from(linux::O_EXCL))] {
+            assert!(on_path(process, host, nr::open, path, &[flags, 0o644]) >= 0);
+        }
+        assert_eq!(on_path(process, host, nr::mkdir, &directory, &[0o755]), 0);
+        for (path, kind) in [(&fifo, 0o010_644), (&plain, 0o644)] {
+            assert_eq!(on_path(process, host, nr::mknod, path, &[kind, 0]), 0);
+        }
+        let link = format!("/tmp/{name}-link");
+        host.write_memory(INTO, format!("{link}\0").as_bytes())
+            .unwrap();
+        assert_eq!(on_path(process, host, nr::symlink, &file, &[INTO]), 0);
+        [file, only, directory, fifo, plain, link]
+    };
+    let owner = |process: &mut One, host: &mut Fake, path: &str| {
+        assert_eq!(
+            on_path(process, host, nr::lstat, path, &[INTO]),
+            0,
+            "{path}"
+        );
+        let mut attr = [0; 144];
+        host.read_memory(INTO, &mut attr).unwrap();
+        [28, 32].map(|at| crate::wire::u32_at(&attr, at))
+    };
+    let of_root = make(&mut process, &mut host, "root");
+    assert_eq!(process.result(&mut host, nr::setresgid, &[20, 21, 22]), 0);
+    assert_eq!(process.result(&mut host, nr::setresuid, &[10, 11, 12]), 0);
+    let of_user = make(&mut process, &mut host, "user");
+    assert!(
+        on_path(
+            &mut process,
+            &mut host,
+            nr::open,
+            &of_root[0],
+            &[create, 0o644]
+        ) >= 0
+    );
+    for (paths, expected) in [(of_root, [0, 0]), (of_user, [11, 21])] {
+        for path in paths {
+            assert_eq!(owner(&mut process, &mut host, &path), expected, "{path}");
+        }
+    }
+}
+
+/// What programs ask about privileges, scheduling and clocks, and get from Linux as root and as another user.
+#[test]
+fn privileges_and_ways_of_scheduling_are_told() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let header = |host: &mut Fake, version: u32, number: u32| {
+        let [version, number] = [version, number].map(u64::from);
+        host.write_memory(TEXT, &(version | number << 32).to_le_bytes())
+            .unwrap();
+    };
+    let told = |host: &mut Fake| {
+        let mut sets = [0; 24];
+        host.read_memory(INTO, &mut sets).unwrap();
+        [0, 4, 8, 12, 16, 20].map(|at| crate::wire::u32_at(&sets, at))
+    };
+    header(&mut host, 1, 0);
+    assert_eq!(process.result(&mut host, nr::capget, &[TEXT, 0]), 0);
+    assert_eq!(
+        process.result(&mut host, nr::capget, &[TEXT, INTO]),
+        0,
+        "the version is told"
+    );
+    let all = [u32::MAX, u32::MAX, 0, 0x1ff, 0x1ff, 0];
+    assert_eq!(told(&mut host), all);
+    assert_eq!(process.result(&mut host, nr::capset, &[TEXT, INTO]), 0);
+    let bound = u64::from(linux_raw_sys::prctl::PR_CAPBSET_READ);
+    assert_eq!(process.result(&mut host, nr::prctl, &[bound, 40]), 1);
+    assert_eq!(
+        process.result(&mut host, nr::prctl, &[bound, 41]),
+        EINVAL.rax() as i64
+    );
+    header(&mut host, 0x2008_0522, 4711);
+    assert_eq!(
+        process.result(&mut host, nr::capget, &[TEXT, INTO]),
+        ESRCH.rax() as i64
+    );
+    header(&mut host, 0x2008_0522, 0);
+    assert_eq!(process.result(&mut host, nr::setuid, &[7]), 0);
+    assert_eq!(
+        process.result(&mut host, nr::capset, &[TEXT, INTO]),
+        EPERM.rax() as i64
+    );
+    assert_eq!(process.result(&mut host, nr::capget, &[TEXT, INTO]), 0);
+    assert_eq!(told(&mut host), [0; 6]);
+
+    // There is one processor, which nobody can do without.
+    for (mask, expected) in [
+        (1, 0),
+        (3, 0),
+        (2, EINVAL.rax() as i64),
+        (0, EINVAL.rax() as i64),
+    ] {
+        host.write_memory(INTO, &[mask]).unwrap();
+        let set = [0, 8, INTO];
+        assert_eq!(
+            process.result(&mut host, nr::sched_setaffinity, &set),
+            expected
+        );
+    }
+    let [normal, fifo] = [linux::SCHED_NORMAL, linux::SCHED_FIFO].map(u64::from);
+    for (number, policy, expected) in [
+        (nr::sched_get_priority_max, fifo, 99),
+        (nr::sched_get_priority_min, fifo, 1),
+        (nr::sched_get_priority_max, normal, 0),
+        (nr::sched_get_priority_max, 9, EINVAL.rax() as i64),
+    ] {
+        assert_eq!(process.result(&mut host, number, &[policy]), expected);
+    }
+    for (policy, priority, expected) in [
+        (normal, 0u32, 0),
+        (normal, 1, EINVAL.rax() as i64),
+        (fifo, 5, EPERM.rax() as i64),
+        (fifo, 100, EINVAL.rax() as i64),
+    ] {
+        host.write_memory(TEXT, &priority.to_le_bytes()).unwrap();
+        let arguments = [0, policy, TEXT];
+        assert_eq!(
+            process.result(&mut host, nr::sched_setscheduler, &arguments),
+            expected
+        );
+    }
+    host.write_memory(TEXT, &[0; 208]).unwrap();
+    assert_eq!(process.result(&mut host, nr::adjtimex, &[TEXT]), 5);
+    host.write_memory(TEXT, &[1]).unwrap();
+    assert_eq!(
+        process.result(&mut host, nr::adjtimex, &[TEXT]),
+        EPERM.rax() as i64
+    );
+}
+
+/// Nothing is shown as what follows in a file that is not.
+#[test]
+fn a_mapping_of_a_file_does_not_grow() {
+    let mut host = Fake::new();
+    let (mut process, _, entry) = that_maps(&mut host);
+    let (at, _) = loaded(&mut process, &mut host, &entry);
+    let at = at as u64;
+    let moves = u64::from(linux::MREMAP_MAYMOVE);
+    for flags in [0, moves] {
+        let arguments = [at, LARGE, LARGE + PAGE, flags, 0];
+        assert_eq!(
+            process.result(&mut host, nr::mremap, &arguments),
+            ENOMEM.rax() as i64
+        );
+    }
+    let arguments = [at, LARGE, LARGE - PAGE, 0, 0];
+    assert_eq!(process.result(&mut host, nr::mremap, &arguments), at as i64);
+}
+
+/// What programs look up about the system and themselves.
+#[test]
+fn what_programs_look_up_is_there() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let text = |process: &mut One, host: &mut Fake, path: &str| {
+        let fd = on_path(process, host, nr::open, path, &[0, 0]);
+        assert!(fd >= 0, "{path}: {fd}");
+        let length = process.result(host, nr::read, &[fd as u64, INTO, 4000]);
+        let mut bytes = alloc::vec![0; length as usize];
+        host.read_memory(INTO, &mut bytes).unwrap();
+        assert_eq!(process.result(host, nr::close, &[fd as u64]), 0);
+        std::string::String::from_utf8(bytes).unwrap()
+    };
+    // One boot has one identifier, also when what is random is another one.
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let boot = text(&mut process, &mut host, BOOT);
+    let known = process.system.boot.unwrap();
+    process.system.boot = Some(known.map(|byte| !byte));
+    let other = text(&mut process, &mut host, BOOT);
+    assert_eq!((boot.len(), boot == other), (37, false));
+    for (path, expected) in [
+        ("/proc/self/cgroup", "0::/\n"),
+        ("/proc/self/oom_score", "0\n"),
+        ("/proc/self/oom_score_adj", "0\n"),
+        ("/proc/diskstats", ""),
+        ("/proc/modules", ""),
+    ] {
+        assert_eq!(text(&mut process, &mut host, path), expected, "{path}");
+    }
+    let counts = text(&mut process, &mut host, "/proc/vmstat");
+    assert!(counts.starts_with("nr_free_pages ") && counts.contains("\npswpin 0\n"));
+
+    // Which file system shows what.
+    for (path, expected) in [
+        ("/proc", 0x9fa0),
+        ("/proc/self/status", 0x9fa0),
+        ("/dev/pts", 0x1cd1),
+        ("/sys/devices/system/cpu/online", 0x6265_6572),
+        ("/dev/null", 0x0102_1994),
+        ("/tmp", 0x0102_1994),
+    ] {
+        let kind = |host: &mut Fake| {
+            let mut kind = [0; 8];
+            host.read_memory(INTO, &mut kind).unwrap();
+            u64::from_le_bytes(kind)
+        };
+        let done = on_path(&mut process, &mut host, nr::statfs, path, &[INTO]);
+        assert_eq!((done, kind(&mut host)), (0, expected), "{path}");
+        let fd = on_path(&mut process, &mut host, nr::open, path, &[0, 0]) as u64;
+        assert_eq!(process.result(&mut host, nr::fstatfs, &[fd, INTO]), 0);
+        assert_eq!(kind(&mut host), expected, "{path}");
+        assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+    }
+
+    // A promise to gain nothing holds for children, and is told.
+    let [set, get] = [
+        linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS,
+        linux_raw_sys::prctl::PR_GET_NO_NEW_PRIVS,
+    ]
+    .map(u64::from);
+    let status = |process: &mut One, host: &mut Fake| text(process, host, "/proc/self/status");
+    let before = status(&mut process, &mut host);
+    assert!(before.contains("\nCapEff:\t000001ffffffffff\n"), "{before}");
+    assert!(before.contains("\nNoNewPrivs:\t0\n"), "{before}");
+    let invalid = EINVAL.rax() as i64;
+    assert_eq!(process.result(&mut host, nr::prctl, &[set, 2]), invalid);
+    assert_eq!(process.result(&mut host, nr::prctl, &[set, 1]), 0);
+    assert_eq!(process.result(&mut host, nr::prctl, &[get, 0]), 1);
+    let child = process.system.fork(process.task.pid, 17).unwrap();
+    assert!(process.system.find(child).unwrap().chosen.gains_nothing);
+    assert!(status(&mut process, &mut host).contains("\nNoNewPrivs:\t1\n"));
+    assert_eq!(process.result(&mut host, nr::setuid, &[7]), 0);
+    assert!(status(&mut process, &mut host).contains("\nCapEff:\t0000000000000000\n"));
+}
+
+/// What is written to a file that was opened so is durable when the call returns, each time, and lands once.
+#[test]
+fn what_is_written_so_is_durable_at_once() {
+    for late in [false, true] {
+        let (mut host, mut process, plain) = with_disk(late);
+        let how = u64::from(open_flags::RDWR | open_flags::DSYNC);
+        let fd = until_done(&mut process, &mut host, nr::open, "/disk/log", &[how, 0]) as u64;
+        host.write_memory(INTO, b"abcdef").unwrap();
+        for (fd, offset, length, syncs) in [(fd, 0, 3, 1), (fd, 3, 2, 2), (plain, 5, 1, 2)] {
+            let (call, arguments) = match fd == plain {
+                true => (nr::pwrite64, [fd, INTO + offset, length, offset]),
+                false => (nr::write, [fd, INTO + offset, length, 0]),
+            };
+            let done = until_answered(&mut process, &mut host, call, &arguments);
+            let expected = (length as i64, syncs);
+            assert_eq!(
+                (done, host.syncs),
+                expected,
+                "A6: what is written is durable: {late} {offset}"
+            );
+        }
+        let nothing = until_answered(&mut process, &mut host, nr::write, &[fd, INTO, 0]);
+        assert_eq!((nothing, host.syncs), (0, 2));
+        let read = [fd, INTO + 100, 9, 0];
+        let came = until_answered(&mut process, &mut host, nr::pread64, &read);
+        let mut bytes = [0; 6];
+        host.read_memory(INTO + 100, &mut bytes).unwrap();
+        assert_eq!((came, &bytes), (6, b"abcdef"));
+    }
+}
+
+/// Tools find out who has a file open: `stat` of another's descriptor follows it, and texts have numbers of their own.
+#[test]
+fn descriptors_of_others_are_followed() {
+    let mut host = Fake::new();
+    let mut root = example(&mut host);
+    let create = u64::from(linux::O_CREAT | linux::O_RDWR);
+    let fd = on_path(
+        &mut root,
+        &mut host,
+        nr::open,
+        "/tmp/open",
+        &[create, 0o640],
+    );
+    root.result(&mut host, nr::fork, &[]);
+    let child = child_of(&mut root, &mut host);
+    let mut attributes = |number: u64, path: &str| {
+        let done = on_path(&mut root, &mut host, number, path, &[INTO]);
+        let mut attr = [0; 144];
+        host.read_memory(INTO, &mut attr).unwrap();
+        let ino = crate::wire::u64_at(&attr, 8);
+        (done, ino, crate::wire::u32_at(&attr, 24))
+    };
+    let of_child = format!("/proc/{}/fd/{fd}", child.number);
+    let file = attributes(nr::stat, "/tmp/open");
+    assert_eq!(file.2, 0o100_640);
+    assert_eq!(attributes(nr::stat, &of_child), file);
+    assert_eq!(attributes(nr::lstat, &of_child).2, 0o120_777);
+    let texts = [
+        "/proc/meminfo",
+        "/proc/stat",
+        "/proc/self/limits",
+        "/proc/self/status",
+    ];
+    let mut numbers: Vec<u64> = texts.map(|path| attributes(nr::stat, path).1).to_vec();
+    numbers.push(attributes(nr::stat, &format!("/proc/{}/limits", child.number)).1);
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 5, "no two texts are one file");
 }

@@ -1,7 +1,7 @@
 //! Sockets that reach other machines, before a network that is played.
 
 use super::*;
-use crate::outside::{Answer, Ask, Here, Link, Place, Request, Requests, Said, Stage};
+use crate::outside::{Answer, Ask, Card, Here, Link, Place, Request, Requests, Said, Stage};
 use crate::socket::{mapped, Style};
 use crate::system::Payer;
 use alloc::collections::BTreeSet;
@@ -743,6 +743,7 @@ fn wild_networks_leave_nothing() {
                     (_, Ask::Read(most)) => Said::Read(vec![7; random.usize(1..=most)]),
                     (_, Ask::Receive) => Said::Received(OTHER, vec![7; random.usize(..1472)]),
                     (_, Ask::Write(_) | Ask::Send(..) | Ask::Shut) => Said::Written,
+                    (_, Ask::Card) => Said::Card(Card::default()),
                 };
                 thread.says(link, &said);
                 process.says(link, said);

@@ -16,7 +16,7 @@ fn stranger(process: &mut One) -> Task {
 /// A host that opens as many files as anybody wants.
 fn large() -> Fake {
     let mut host = Fake::new();
-    host.session = Session::new(&host.files, 1, 1 << 20);
+    host.session = Session::new(&host.files, 0, 1 << 20);
     host
 }
 
@@ -197,7 +197,7 @@ fn what_the_dead_have_left_makes_room() {
         loop {
             let path = format!("/tmp/fifo-{made}");
             let (ino, ..) = host.session.open_file(flags.bits(), 0o600, &path).unwrap();
-            host.opens += 1;
+            host.session.close(ino).unwrap();
             if system.new_node(host, ino, node::FIFO, payer).is_err() {
                 return (made - before, ino);
             }
@@ -233,6 +233,35 @@ fn what_the_dead_have_left_makes_room() {
         fill(&mut system, &mut host, payer).0
     });
     assert_eq!(all.collect::<Vec<_>>(), [256, 256, 256, 128, 64, 32]);
+}
+
+/// A FIFO and the name of a socket are removed by a native program, of which this server is not told: nothing of the
+/// files remains, and others can have their names.
+#[test]
+fn a_native_program_removes_a_fifo() {
+    const PATH: u64 = 0x10_0000;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let native = Session::new(&host.files, 1, 10);
+    let room = |host: &Fake| {
+        let mut files = host.files.borrow_mut();
+        (files.files(), files.budget().used())
+    };
+    let before = room(&host);
+    for _ in 0..2 {
+        host.write_memory(PATH, b"/tmp/fifo\0").unwrap();
+        let mkfifo = [PATH, (node::FIFO | 0o600).into(), 0];
+        assert_eq!(process.result(&mut host, nr::mknod, &mkfifo), 0);
+        host.write_memory(PATH, b"\x01\0/tmp/socket").unwrap();
+        let socket = process.result(&mut host, nr::socket, &[1, 1, 0]) as u64;
+        let bind = [socket, PATH, 13];
+        assert_eq!(process.result(&mut host, nr::bind, &bind), 0);
+        for name in ["/tmp/fifo", "/tmp/socket"] {
+            native.unlink(name).unwrap();
+        }
+        assert_eq!(room(&host), before, "S4: a file without a name stays open");
+        assert_eq!(process.result(&mut host, nr::close, &[socket]), 0);
+    }
 }
 
 /// A file of memory needs no name that others could have taken.

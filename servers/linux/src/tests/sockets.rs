@@ -298,6 +298,9 @@ fn a_file_is_sent_in_messages() {
         "nothing is wrong then"
     );
     assert_eq!(process.takes(&mut host, to), 5);
+    for fd in [to, from] {
+        assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+    }
     for style in [DATAGRAM, PACKETS] {
         let [to, from] = socket_pair(&mut process, &mut host, style);
         assert_eq!(file(&mut process, &mut host, from, 100), 100);
@@ -306,10 +309,38 @@ fn a_file_is_sent_in_messages() {
         assert_eq!(process.takes(&mut host, to), sent, "one message");
         assert!(sent >= 0x1_0000, "{sent}");
     }
+    // Who takes a short count for a sign that there is no room waits for some.
+    let [to, from] = socket_pair(&mut process, &mut host, STREAM);
+    let epoll = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
+    // EPOLLOUT, by edges.
+    words(&mut host, MESSAGE, &[1 << 31 | 4]);
+    let add = [epoll, 1, from, MESSAGE];
+    assert_eq!(process.result(&mut host, nr::epoll_ctl, &add), 0);
+    let edges = |process: &mut One, host: &mut Fake| {
+        process.result(host, nr::epoll_wait, &[epoll, MESSAGE, 4, 0])
+    };
+    assert_eq!(edges(&mut process, &mut host), 1);
+    assert_eq!(process.sends(&mut host, from, 5), 5);
+    let sent = file(&mut process, &mut host, from, 100_000);
+    assert!((1..100_000).contains(&sent), "{sent}");
+    edges(&mut process, &mut host);
+    while process.takes(&mut host, to) > 0 {}
+    assert_eq!(
+        edges(&mut process, &mut host),
+        1,
+        "S1: who waits for room is told"
+    );
+    process.result(&mut host, nr::close, &[epoll]);
     // Those beyond the first ones are smaller.
     while process.system.counted_things(Thing::Socket) < 60 {
         process.result(&mut host, nr::socket, &[1, DATAGRAM, 0]);
     }
+    // A datagram that does not fit is lost on its way, which is not its sender's fault.
+    let [to, from] = process.ports(&mut host, DATAGRAM);
+    assert_eq!(process.sends(&mut host, from, 20_000), 20_000);
+    assert_eq!(process.takes(&mut host, to), rax(EAGAIN));
+    assert_eq!(process.sends(&mut host, from, 5), 5);
+    assert_eq!(process.takes(&mut host, to), 5);
     for style in [DATAGRAM, PACKETS] {
         let [to, from] = socket_pair(&mut process, &mut host, style);
         let sent = file(&mut process, &mut host, from, 100_000);

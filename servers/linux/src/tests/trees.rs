@@ -334,7 +334,7 @@ fn a_tree_with_endless_lists_is_refused_for_their_length() {
     // For so few memory objects it is none, whatever it says of them.
     let sentence = refused((2, OBJECTS), &mut host).unwrap();
     assert_eq!(sentence, "its Linux part makes no sense");
-    let sentence = part::Shown::read(&bytes, |_| true).err().unwrap();
+    let sentence = part::Shown::read(&bytes, None, |_| true).err().unwrap();
     assert!(sentence.contains("4000 files of memory"), "{sentence}");
     family.end(&mut host);
 }
@@ -394,8 +394,8 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
     let mut host = Fake::new();
     let mut family = family(&mut host);
     let saved = family.save(&mut host);
-    let shown = part::Shown::read(&saved, |_| true).unwrap();
-    let text = shown.lines().join("\n");
+    let shown = part::Shown::read(&saved, None, |_| true).unwrap();
+    let text = shown.lines(0).join("\n");
     let processes = text.lines().filter(|line| line.starts_with("process "));
     assert_eq!(processes.count(), 4, "{text}");
     for said in [
@@ -419,11 +419,23 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
         let length = format!(", {} bytes", contents.len());
         assert!(text.contains(&(line + &length)), "{length}:\n{text}");
     }
-    assert!(shown.contents().count() > 0, "{text}");
-    let refused = part::Shown::read(&saved, |_| false).err().unwrap();
+    let files = shown.contents().count();
+    assert!(files > 0, "{text}");
+    let text = shown.lines(7).join("\n");
+    for number in 0..8 + files {
+        let line = format!("file {number} in the image: ");
+        let is_there = (7..7 + files).contains(&number);
+        assert_eq!(text.contains(&line), is_there, "{line}:\n{text}");
+    }
+    // As for whoever restores it, it is of so many memories and pieces of shared memory.
+    let counts: Vec<(usize, usize)> = (0..64).map(|n| (n / 8, n % 8)).collect();
+    let read =
+        |counts: &&(usize, usize)| part::Shown::read(&saved, Some(**counts), |_| true).is_ok();
+    assert_eq!(counts.iter().filter(read).count(), 1, "A9: other counts");
+    let refused = part::Shown::read(&saved, None, |_| false).err().unwrap();
     assert!(refused.contains("no memory"), "{refused}");
     for length in (0..saved.len()).step_by(7) {
-        assert!(part::Shown::read(&saved[..length], |_| true).is_err());
+        assert!(part::Shown::read(&saved[..length], None, |_| true).is_err());
     }
     let mut random = Rng::with_seed(6);
     for _ in 0..3000 {
@@ -432,13 +444,13 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
             let at = random.usize(..bytes.len());
             bytes[at] = random.u8(..);
         }
-        if let Ok(shown) = part::Shown::read(&bytes, |_| true) {
-            let _ = shown.lines();
+        if let Ok(shown) = part::Shown::read(&bytes, None, |_| true) {
+            let _ = shown.lines(0);
         }
     }
     for forged in Forged::ALL {
-        if let Ok(shown) = part::Shown::read(&forge(&saved, forged), |_| true) {
-            let _ = shown.lines();
+        if let Ok(shown) = part::Shown::read(&forge(&saved, forged), None, |_| true) {
+            let _ = shown.lines(0);
         }
     }
     family.end(&mut host);
@@ -680,6 +692,157 @@ fn a_working_directory_is_there_or_was_not() {
     let refused = One::adopt(&saved, 0, &mut host).err();
     let sentence = "/tmp/within: is not what it was when the process was saved";
     assert_eq!(refused.as_deref(), Some(sentence));
+    process.close_all(&mut host);
+}
+
+/// An image has of a file that is open to be read, executed or mapped the name only: size and time of it are told, and of
+/// no other one.
+#[test]
+fn files_that_an_image_only_names_are_told() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let make = |host: &mut Fake, path: &str, size: usize| {
+        let (ino, ..) = host.session.open_file(flags.bits(), 0o600, path).unwrap();
+        host.session.write(ino, 0, &vec![7; size]).unwrap();
+        ino
+    };
+    let open = |host: &mut Fake, fd: u32, path: &str, size: usize| {
+        let ino = make(host, path, size);
+        let description = Description {
+            kind: FileKind::File { ino },
+            flags: 0,
+            offset: 0,
+            owner: None,
+        };
+        process.files().install(fd, description, false);
+    };
+    open(&mut host, 5, "/tmp/read", 10);
+    open(&mut host, 6, "/tmp/library", 9000);
+    open(&mut host, 7, "/tmp/data", 9000);
+    let program = make(&mut host, "/tmp/program", 30);
+    let map = |fd: u64, offset| [0, 3 * PAGE, u64::from(READ), 2, fd, offset];
+    assert!(process.result(&mut host, nr::mmap, &map(6, 0)) > 0);
+    assert!(process.result(&mut host, nr::mmap, &map(6, 0)) > 0);
+    // Not from its beginning.
+    assert!(process.result(&mut host, nr::mmap, &map(7, PAGE)) > 0);
+    let (executed, _) = process.system.busy.execute(program);
+    process.memory().executed = Some(executed);
+    for fd in 6..8 {
+        assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+    }
+    let told = |process: &One, host: &mut Fake, files| {
+        let mut gathered = part::Gathered::default();
+        let what = part::What {
+            files,
+            ..whole(process.task.pid)
+        };
+        let (tasks, known) = ([(FIRST, &process.task)], |_| (None, String::new()));
+        let set = what.set(&process.system);
+        let made = part::save(
+            (what, &set),
+            &mut gathered,
+            &tasks,
+            known,
+            &process.system,
+            host,
+        );
+        let files = made.unwrap().files.into_iter();
+        files.map(|file| (file.path, file.size)).collect::<Vec<_>>()
+    };
+    let named = |path: &str, size| (path.to_string(), size);
+    let [data, library, program, read] = [
+        named("/tmp/data", 9000),
+        named("/tmp/library", 9000),
+        named("/tmp/program", 30),
+        named("/tmp/read", 10),
+    ];
+    let all = [data.clone(), library.clone(), program.clone(), read];
+    // `/tmp/file` is open to be written: the image has it.
+    assert_eq!(told(&process, &mut host, false), all, "A6: others are told");
+    let with_files = told(&process, &mut host, true);
+    assert_eq!(
+        with_files,
+        [data.clone(), library, program],
+        "A6: the image has it"
+    );
+    // One that is gone is nothing that could be told.
+    host.session.unlink("/tmp/library").unwrap();
+    let left = [data, all[2].clone(), all[3].clone()];
+    assert_eq!(told(&process, &mut host, false), left);
+    // Who is restored from it has the names, too.
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    let names: Vec<String> = again.memory().mapped.paths().map(String::from).collect();
+    assert_eq!(names, ["/tmp/library", "/tmp/data"]);
+    again.close_all(&mut host);
+    process.memory().executed = None;
+    process.system.settle_executed(&mut host);
+    process.close_all(&mut host);
+}
+
+/// However many working directories and programs a tree has: they are looked for in turns when it is saved, and when it
+/// is restored.
+#[test]
+fn names_are_looked_for_in_turns() {
+    const CHILDREN: usize = 100;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut children = Vec::new();
+    for n in 0..CHILDREN {
+        process.result(&mut host, nr::fork, &[]);
+        let task = child_of(&mut process, &mut host);
+        let path = format!("/tmp/{n}");
+        host.session.mkdir(0o755, &path).unwrap();
+        task.shares.context.borrow_mut().cwd = path;
+        children.push(task);
+    }
+    let all = core::iter::once(&process.task).chain(&children);
+    let tasks: Vec<(u64, &Task)> = all.map(|task| (FIRST, task)).collect();
+    let (mut gathered, mut turns) = (part::Gathered::default(), 0);
+    let (what, known) = (whole(process.task.pid), |_| (None, String::new()));
+    let set = what.set(&process.system);
+    let made = loop {
+        let set = (what, &set[..]);
+        match part::save(
+            set,
+            &mut gathered,
+            &tasks,
+            known,
+            &process.system,
+            &mut host,
+        ) {
+            Err(part::Refusal::Turn) => turns += 1,
+            made => break made.unwrap(),
+        }
+    };
+    assert!(
+        turns > 0,
+        "S1: {CHILDREN} directories are looked for at once"
+    );
+    let mut system = System::new();
+    let root = system.create(None).unwrap();
+    let mut rebuilding = part::Rebuilding::new(&made.part, (CHILDREN + 1, 0), &mut host).unwrap();
+    let mut turns = 0;
+    while let Err(refusal) = rebuilding.open(&mut host) {
+        assert_eq!(refusal, part::Refusal::Turn);
+        turns += 1;
+    }
+    assert!(
+        turns > 0,
+        "S1: {CHILDREN} directories are looked for at once"
+    );
+    let adopted = rebuilding.finish(0, root, &mut system, &mut host).unwrap();
+    assert_eq!(adopted.tasks.len(), CHILDREN + 1);
+    for mut seated in adopted.tasks {
+        seated.task.close_files(&mut system, &mut host);
+    }
+    for mut task in children {
+        task.close_files(&mut process.system, &mut host);
+    }
     process.close_all(&mut host);
 }
 

@@ -559,7 +559,11 @@ impl Host for World {
                 self.fs_now(&Request::Close { ino }, &[], &mut []).unwrap();
             }
         }
-        self.late.end(TID);
+        let mut rest = Vec::new();
+        self.late.end(TID, &mut rest);
+        for ino in rest {
+            self.fs_now(&Request::Close { ino }, &[], &mut []).unwrap();
+        }
         waits
     }
 
@@ -946,29 +950,49 @@ fn adopt_beside(world: &mut World, saved: &[u8], offset: u64, nodes: Nodes) -> P
     Process { task, system }
 }
 
-fn message(world: &World, signal: i32, registers: Registers) -> ExceptionMessage {
+/// Of a signal that comes of no address.
+const SI_KERNEL: i32 = 128;
+/// Of a division of whole numbers.
+const FPE_INTDIV: i32 = 1;
+
+/// Whether the child has met an error of the x87.
+fn has_x87_error(world: &mut World) -> bool {
+    let mut state = abi::state::initial_fpu();
+    world.fpu(&mut state);
+    state[2] & 0x80 != 0
+}
+
+fn message(world: &mut World, signal: i32, registers: Registers) -> ExceptionMessage {
     // SAFETY: plain data, which the call fills in.
-    let address = unsafe {
+    let (address, how) = unsafe {
         let mut info: libc::siginfo_t = core::mem::zeroed();
         let at = &mut info as *mut libc::siginfo_t;
         check(
             libc::ptrace(libc::PTRACE_GETSIGINFO, world.child, 0, at),
             "PTRACE_GETSIGINFO",
         );
-        info.si_addr() as u64
+        (info.si_addr() as u64, info.si_code)
     };
     let code = match signal {
+        libc::SIGSEGV if how == SI_KERNEL => Exception::Protection,
         libc::SIGSEGV => Exception::Memory,
+        libc::SIGBUS if how == SI_KERNEL => Exception::Processor,
         libc::SIGILL => Exception::InvalidOpcode,
-        libc::SIGFPE => Exception::Divide,
+        libc::SIGFPE if how == FPE_INTDIV => Exception::Divide,
+        libc::SIGFPE if has_x87_error(world) => Exception::X87,
+        libc::SIGFPE => Exception::Simd,
         libc::SIGTRAP => Exception::Breakpoint,
         other => panic!("unexpected signal {other} at {:#x}", registers.rip),
     };
-    // The tests write to what cannot be written.
+    let detail = match code {
+        // The tests write to what cannot be written.
+        Exception::Memory => 2,
+        _ => 0,
+    };
     ExceptionMessage {
         code: code as u64,
         address,
-        detail: 2,
+        detail,
         tag: 0,
         registers,
     }

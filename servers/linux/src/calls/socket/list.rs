@@ -17,6 +17,9 @@ pub enum List {
     Udp,
     Udp6,
     Unix,
+    /// None of these can be made. They stand last, so that images without them stay what they are.
+    Raw,
+    Raw6,
 }
 
 /// About how many bytes a line takes, at the most.
@@ -37,6 +40,7 @@ impl List {
             List::Udp => of(Family::V4, Style::Datagram),
             List::Udp6 => of(Family::V6, Style::Datagram),
             List::Unix => socket.family == Family::Unix,
+            List::Raw | List::Raw6 => false,
         }
     }
 
@@ -45,7 +49,8 @@ impl List {
             List::Tcp => "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
             List::Tcp6 => "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
             List::Udp => "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
-            List::Udp6 => "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
+            List::Udp6 | List::Raw6 => "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
+            List::Raw => "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops",
             List::Unix => "Num       RefCount Protocol Flags    Type St Inode Path",
         }
     }
@@ -133,7 +138,7 @@ fn unix_line(out: &mut Vec<u8>, (id, socket): (u64, &Socket)) {
                     .map(|byte| if *byte == 0 { b'@' } else { *byte }),
             );
         }
-        Some(Name::Port(..)) | None => {}
+        Some(Name::Port(..) | Name::Number(..)) | None => {}
     }
     out.push(b'\n');
 }

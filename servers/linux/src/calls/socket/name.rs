@@ -23,7 +23,12 @@ pub(super) enum Written {
     Path(Vec<u8>),
     Abstract(Vec<u8>),
     Port(u128, u16),
+    /// A number of netlink, and groups.
+    Number(u32, u32),
 }
+
+/// Bytes of a name of netlink.
+const MAX_NETLINK: usize = 12;
 
 /// Reads a name.
 pub(super) fn read_name(c: &mut Caller, family: Family, at: u64, length: u32) -> Result<Written> {
@@ -58,6 +63,10 @@ pub(super) fn read_name(c: &mut Caller, family: Family, at: u64, length: u32) ->
         (Family::V4, net::AF_INET) => Ok(Written::Port(mapped(big(4, 4) as u32), big(2, 2) as u16)),
         (Family::V6, net::AF_INET6) if raw.len() < 24 => Err(EINVAL.into()),
         (Family::V6, net::AF_INET6) => Ok(Written::Port(big(8, 16), big(2, 2) as u16)),
+        (Family::Netlink, net::AF_NETLINK) if raw.len() >= MAX_NETLINK => {
+            Ok(Written::Number(u32_at(&raw, 4), u32_at(&raw, 8)))
+        }
+        (Family::Netlink, _) => Err(EINVAL.into()),
         _ => Err(EAFNOSUPPORT.into()),
     }
 }
@@ -74,6 +83,14 @@ pub(super) fn written(family: Family, name: Option<&Name>) -> Vec<u8> {
             return out.bytes(name).done();
         }
         (Family::Unix, _) => return Writer::new().u16(net::AF_UNIX as u16).done(),
+        (Family::Netlink, name) => {
+            let (number, groups) = match name {
+                Some(Name::Number(number, groups)) => (*number, *groups),
+                _ => (0, 0),
+            };
+            let out = Writer::new().u16(net::AF_NETLINK as u16).u16(0);
+            return out.u32(number).u32(groups).done();
+        }
         (_, Some(Name::Port(address, port))) => (*address, *port),
         (Family::V4, _) => (mapped(0), 0),
         (Family::V6, _) => (0, 0),
@@ -118,7 +135,7 @@ pub(super) fn inode(c: &mut Caller, path: &[u8]) -> Result<u64> {
 /// The name that a program means who connects or sends to it.
 pub(super) fn target(c: &mut Caller, name: Written) -> Result<Name> {
     Ok(match name {
-        Written::Nothing | Written::NoFamily => return Err(EINVAL.into()),
+        Written::Nothing | Written::NoFamily | Written::Number(..) => return Err(EINVAL.into()),
         Written::Path(path) => {
             let ino = inode(c, &path)?;
             Name::File(path, ino)

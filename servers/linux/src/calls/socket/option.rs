@@ -7,6 +7,9 @@ use crate::socket::{Family, Sender, Socket, State, Style, IPPROTO_IPV6, MAX_OPTI
 use crate::wire::{u32_at, Writer};
 use linux_raw_sys::net;
 
+/// The level of options of netlink.
+const SOL_NETLINK: u32 = 270;
+
 /// Options that are kept and have no effect, or one elsewhere: level and number.
 const KEPT: &[(u32, u32)] = &[
     (net::SOL_SOCKET, net::SO_REUSEADDR),
@@ -19,6 +22,12 @@ const KEPT: &[(u32, u32)] = &[
     (net::SOL_SOCKET, net::SO_TIMESTAMP),
     (net::SOL_SOCKET, net::SO_PASSCRED),
     (IPPROTO_IPV6, net::IPV6_V6ONLY),
+    // NETLINK_ADD_MEMBERSHIP, NETLINK_DROP_MEMBERSHIP, NETLINK_PKTINFO, NETLINK_CAP_ACK, NETLINK_EXT_ACK.
+    (SOL_NETLINK, 1),
+    (SOL_NETLINK, 2),
+    (SOL_NETLINK, 3),
+    (SOL_NETLINK, 10),
+    (SOL_NETLINK, 11),
     // IP_TOS, IP_TTL, IP_RECVERR, IP_MTU_DISCOVER, IP_BIND_ADDRESS_NO_PORT, multicast's loop and life.
     (0, 1),
     (0, 2),
@@ -45,11 +54,31 @@ const KEPT: &[(u32, u32)] = &[
     (IPPROTO_TCP, 23),
 ];
 
+/// What Linux tells of an option that nobody has set.
+fn unset(option: (u32, u32)) -> u32 {
+    match option {
+        // IP_TTL, and IPV6_UNICAST_HOPS.
+        (0, 2) | (IPPROTO_IPV6, 16) => 64,
+        // Multicast's life and loop.
+        (0, 33 | 34) => 1,
+        // When keep-alive begins, how often it asks, and how many times; TCP_SYNCNT.
+        (IPPROTO_TCP, 4) => 7200,
+        (IPPROTO_TCP, 5) => 75,
+        (IPPROTO_TCP, 6) => 9,
+        (IPPROTO_TCP, 7) => 6,
+        // TCP_LINGER2, and TCP_QUICKACK.
+        (IPPROTO_TCP, 8) => 60,
+        (IPPROTO_TCP, 12) => 1,
+        _ => 0,
+    }
+}
+
 /// Whether the option is for sockets of this family and style.
 fn applies(socket: &Socket, level: u32) -> bool {
     match level {
         net::SOL_SOCKET => true,
-        0 => socket.family != Family::Unix,
+        SOL_NETLINK => socket.family == Family::Netlink,
+        0 => matches!(socket.family, Family::V4 | Family::V6),
         IPPROTO_IPV6 => socket.family == Family::V6,
         IPPROTO_TCP => socket.family != Family::Unix && socket.style == Style::Stream,
         _ => false,
@@ -61,7 +90,7 @@ fn check_level(socket: &Socket, level: u32, sets: bool) -> Result<()> {
     let none = match socket.family {
         Family::Unix => ENOTSUP,
         Family::V4 if !sets => ENOTSUP,
-        Family::V4 | Family::V6 => ENOPROTOOPT,
+        Family::V4 | Family::V6 | Family::Netlink => ENOPROTOOPT,
     };
     applies(socket, level).then_some(()).ok_or(none.into())
 }
@@ -129,6 +158,7 @@ pub fn getsockopt(
     let word = |value: u32| Writer::new().u32(value).done();
     let kept = socket.option(level, number);
     let value = match (level, number) {
+        (net::SOL_SOCKET, net::SO_TYPE) if kept != 0 => word(kept as u32),
         (net::SOL_SOCKET, net::SO_TYPE) => word(match socket.style {
             Style::Stream => net::SOCK_STREAM,
             Style::Datagram => net::SOCK_DGRAM,
@@ -138,9 +168,10 @@ pub fn getsockopt(
             Family::Unix => net::AF_UNIX,
             Family::V4 => net::AF_INET,
             Family::V6 => net::AF_INET6,
+            Family::Netlink => net::AF_NETLINK,
         }),
         (net::SOL_SOCKET, net::SO_PROTOCOL) => word(match (socket.family, socket.style) {
-            (Family::Unix, _) => 0,
+            (Family::Unix | Family::Netlink, _) => 0,
             (_, Style::Stream) => IPPROTO_TCP,
             _ => IPPROTO_UDP,
         }),
@@ -164,7 +195,10 @@ pub fn getsockopt(
             let Sender(number, user, group) = if is_known { socket.owner } else { none };
             Writer::new().u32(number).u32(user).u32(group).done()
         }
-        known if KEPT.contains(&known) => word(kept as u32),
+        known if KEPT.contains(&known) => word(match socket.options.get(&known) {
+            Some(kept) => *kept as u32,
+            None => unset(known),
+        }),
         _ => return Err(ENOPROTOOPT.into()),
     };
     let room = u32_at(&c.read(size_at, 4)?, 0);

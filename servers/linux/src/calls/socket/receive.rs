@@ -3,6 +3,7 @@
 use super::name::{give_name, written};
 use super::send::{header, sendmsg};
 use super::{blocked, find, msg, of, CREDENTIALS, HEAD, MAX_NAME, RIGHTS};
+use crate::calls::file::pieces;
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{Errno, EAGAIN, EFAULT, EINVAL, ENOTCONN, EPIPE};
 use crate::memory::{READ, WRITE};
@@ -26,14 +27,14 @@ struct Incoming {
 /// Writes bytes into ranges, from byte `done` on.
 fn copy_out(c: &mut Caller, ranges: &[(u64, u64)], done: u64, bytes: &[u8]) -> Result<()> {
     let mut moved = 0;
-    while moved < bytes.len() {
-        let at = done + moved as u64;
-        let (address, left) = crate::calls::file::piece(ranges, at).ok_or(EFAULT)?;
-        let part = left.min((bytes.len() - moved) as u64) as usize;
+    for (address, part) in pieces(ranges, done, bytes.len()) {
         c.write(address, &bytes[moved..moved + part])?;
         moved += part;
     }
-    Ok(())
+    match moved == bytes.len() {
+        true => Ok(()),
+        false => Err(EFAULT.into()),
+    }
 }
 
 /// Why nothing, or (`is_more`) nothing more, can be received: an error, the end (`Ok`), or that the call waits. Who has
@@ -76,6 +77,10 @@ fn receive(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], flags: u32) -> Result
     let socket = find(c, id)?;
     if flags & msg::OOB != 0 {
         return Err(EINVAL.into());
+    }
+    if flags & msg::ERRQUEUE != 0 {
+        // Nothing is ever in that queue, and nobody waits for it.
+        return Err(EAGAIN.into());
     }
     match (socket.style, socket.family, socket.state) {
         (Style::Datagram, ..) | (_, _, State::Connected) => {}

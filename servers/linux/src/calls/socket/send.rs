@@ -2,7 +2,8 @@
 
 use super::name::{read_name, target, Written};
 use super::outside::reach;
-use super::{blocked_by, find, msg, of, sender, CREDENTIALS, HEAD, RIGHTS};
+use super::{blocked_by, find, msg, netlink, of, sender, CREDENTIALS, HEAD, RIGHTS};
+use crate::calls::file::pieces;
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{
     Errno, EAGAIN, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN,
@@ -55,16 +56,17 @@ fn copy_in(
 ) -> Result<Vec<u8>> {
     message_room(c, to, length)?;
     let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let at = done + bytes.len() as u64;
-        let (address, left) = crate::calls::file::piece(ranges, at).ok_or(EFAULT)?;
+    for (address, part) in pieces(ranges, done, length) {
         let start = bytes.len();
-        let part = left.min((length - start) as u64);
-        c.check(address, part, READ)?;
-        bytes.resize(start + part as usize, 0);
+        c.check(address, part as u64, READ)?;
+        bytes.resize(start + part, 0);
         c.h.read_memory(address, &mut bytes[start..])?;
     }
-    Ok(bytes)
+    // The ranges may be others than when the length was asked for.
+    match bytes.len() == length {
+        true => Ok(bytes),
+        false => Err(EFAULT.into()),
+    }
 }
 
 /// The other end takes nothing any more. Only who writes to a stream gets a signal for that, and only if nothing was
@@ -261,6 +263,13 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
 }
 
 fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -> Result {
+    if find(c, id)?.family == Family::Netlink {
+        let (to, total) = (out.to.take(), out.total);
+        return netlink::send(c, id, to, total, |c, length| match out.given {
+            Some(bytes) => Ok(bytes[..length].to_vec()),
+            None => copy_in(c, None, out.ranges, 0, length),
+        });
+    }
     let is_port = find(c, id)?.family != Family::Unix;
     let mut longest = if is_port { MAX_UDP } else { usize::MAX };
     if out.total > longest as u64 && out.given.is_none() {
@@ -269,7 +278,12 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
     let (to, from) = receiver(c, id, &mut out)?;
     if let Some(to) = to {
         let is_outside = c.s.outbox(id) == Some(to);
-        longest = longest.min(find(c, to)?.longest());
+        let room = find(c, to)?.longest();
+        if is_port && !is_outside && out.given.is_none() && out.total > room as u64 {
+            // What has no room is lost, as on any network: who receives has a small queue, which is not the sender's.
+            return Ok(out.total);
+        }
+        longest = longest.min(room);
         longest = longest.min(if is_outside { LONGEST } else { usize::MAX });
     }
     if out.total > longest as u64 {
@@ -349,7 +363,13 @@ pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8], are_sent: bool) ->
         ..Message::default()
     };
     match c.s.deliver(peer, message)? {
-        Delivery::Taken(taken) => Ok(taken),
+        Delivery::Taken(taken) => {
+            // Who takes less for a sign that there is no room waits until there is.
+            if taken < bytes.len() {
+                c.s.blocks(peer, id);
+            }
+            Ok(taken)
+        }
         Delivery::Full(peer) => blocked_by(c, id, peer, flags & open_flags::NONBLOCK != 0),
     }
 }

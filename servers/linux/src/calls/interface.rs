@@ -1,0 +1,400 @@
+//! What programs ask about network interfaces by `ioctl`, below `/sys/class/net` and in `/proc/net`. What interfaces
+//! there are is [`crate::interfaces`]; by netlink they are asked for in [`super::socket::netlink`].
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+use linux_raw_sys::{ioctl, net};
+use serde::{Deserialize, Serialize};
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{Errno, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTTY, EPERM};
+use crate::interfaces::{mask, scope, scope_of, Interface, Interfaces, Table, CARD, LOOPBACK};
+use crate::memory::WRITE;
+use crate::outside::Seen;
+use crate::proc::Text;
+use crate::socket::Family;
+use crate::system::Key;
+use crate::wire::{u32_at, u64_at, Writer};
+
+/// The interfaces, as they are now: the network's server is asked once for each call, which waits for that.
+pub fn interfaces(c: &mut Caller) -> Result<Interfaces> {
+    if !c.h.has_network() {
+        return Ok(Interfaces::new(None));
+    }
+    let is_first = c.p.task.wait.is_none();
+    match c.s.outside.card() {
+        Seen::Known(card) if !is_first => Ok(Interfaces::new(card.as_ref())),
+        _ => {
+            c.s.outside.ask_for_card();
+            Err(Stop::Park(Wake {
+                firm: true,
+                ..Wake::on(Key::Card)
+            }))
+        }
+    }
+}
+
+// --- ioctl ---
+
+/// Bytes of a name.
+const NAME: usize = 16;
+/// Bytes of a `struct ifreq`: a name, and what is asked for.
+const REQUEST: usize = 40;
+
+/// An address of IPv4 as `ioctl` has it.
+fn four(address: u32) -> Vec<u8> {
+    let out = Writer::new().u16(net::AF_INET as u16).u16(0);
+    out.bytes(&address.to_be_bytes()).pad_to(16).done()
+}
+
+fn word(value: u32) -> Option<Vec<u8>> {
+    Some(value.to_le_bytes().to_vec())
+}
+
+/// What is asked of an interface; `None` if it has no such address.
+type Asked = fn(&Interface) -> Option<Vec<u8>>;
+
+/// Requests of all sockets, and what the answers are.
+const OF_ALL: &[(u32, Asked)] = &[
+    (ioctl::SIOCGIFINDEX, |of| word(of.index)),
+    (ioctl::SIOCGIFFLAGS, |of| {
+        Some((of.flags as u16).to_le_bytes().to_vec())
+    }),
+    (ioctl::SIOCGIFMTU, |of| word(of.mtu)),
+    (ioctl::SIOCGIFMETRIC, |_| word(0)),
+    (ioctl::SIOCGIFTXQLEN, |of| word(of.queue)),
+    (ioctl::SIOCGIFMAP, |_| Some(Vec::from([0; 24]))),
+    (ioctl::SIOCGIFHWADDR, |of| {
+        let out = Writer::new().u16(of.kind).bytes(&of.hardware[0]);
+        Some(out.pad_to(16).done())
+    }),
+];
+
+/// Requests of sockets of IPv4.
+const OF_FOUR: &[(u32, Asked)] = &[
+    (ioctl::SIOCGIFADDR, |of| {
+        of.fours().next().map(|(address, _)| four(address))
+    }),
+    // No interface leads to one other machine only.
+    (ioctl::SIOCGIFDSTADDR, |of| {
+        of.fours().next().map(|(address, _)| four(address))
+    }),
+    (ioctl::SIOCGIFBRDADDR, |of| {
+        let first = of.fours().next()?;
+        Some(four(of.broadcast(first).unwrap_or(0)))
+    }),
+    (ioctl::SIOCGIFNETMASK, |of| {
+        of.fours().next().map(|(_, bits)| four(mask(bits)))
+    }),
+];
+
+/// Requests that change something, which nobody may.
+const CHANGING: &[u32] = &[
+    ioctl::SIOCADDRT,
+    ioctl::SIOCDELRT,
+    ioctl::SIOCSIFFLAGS,
+    ioctl::SIOCSIFADDR,
+    ioctl::SIOCSIFDSTADDR,
+    ioctl::SIOCSIFBRDADDR,
+    ioctl::SIOCSIFNETMASK,
+    ioctl::SIOCSIFMETRIC,
+    ioctl::SIOCSIFMTU,
+    ioctl::SIOCSIFNAME,
+    ioctl::SIOCSIFHWADDR,
+    ioctl::SIOCSIFHWBROADCAST,
+    ioctl::SIOCSIFPFLAGS,
+    ioctl::SIOCSIFTXQLEN,
+    ioctl::SIOCSIFMAP,
+    ioctl::SIOCADDMULTI,
+    ioctl::SIOCDELMULTI,
+    ioctl::SIOCDIFADDR,
+    ioctl::SIOCSARP,
+    ioctl::SIOCDARP,
+];
+
+/// `ioctl` of a socket of this family. Errors: `ENOTTY` for what asks nothing of interfaces.
+pub fn ioctl(c: &mut Caller, family: Family, request: u32, at: u64) -> Result {
+    let find = |table: &[(u32, Asked)]| table.iter().find(|(its, _)| *its == request).copied();
+    let of_four = || find(OF_FOUR).filter(|_| family == Family::V4);
+    let asked = find(OF_ALL).or_else(of_four);
+    if request == ioctl::SIOCGIFCONF {
+        return list(c, at);
+    }
+    if CHANGING.contains(&request) {
+        c.read(at, REQUEST)?;
+        return Err(EPERM.into());
+    }
+    if asked.is_none() && request != ioctl::SIOCGIFNAME {
+        return Err(ENOTTY.into());
+    }
+    let raw = c.read(at, REQUEST)?;
+    let all = interfaces(c)?;
+    let Some((_, asked)) = asked else {
+        let of = all.by_index(u32_at(&raw, NAME)).ok_or(ENODEV)?;
+        c.write(at, &padded(of.name))?;
+        return Ok(0);
+    };
+    // What stands behind a colon names one of several addresses, which Linux had once.
+    let name = raw[..NAME - 1]
+        .split(|byte| matches!(byte, 0 | b':'))
+        .next();
+    let of = all.by_name(name.unwrap_or_default()).ok_or(ENODEV)?;
+    let answer = asked(of).ok_or(EADDRNOTAVAIL)?;
+    c.write(at + NAME as u64, &answer)?;
+    Ok(0)
+}
+
+fn padded(name: &str) -> Vec<u8> {
+    Writer::new().bytes(name.as_bytes()).pad_to(NAME).done()
+}
+
+/// `SIOCGIFCONF`: the names and addresses of all interfaces that have one of IPv4, as many as there is room for; where
+/// nothing is to be written, how much is needed.
+fn list(c: &mut Caller, at: u64) -> Result {
+    let raw = c.read(at, 16)?;
+    let (length, into) = (u32_at(&raw, 0), u64_at(&raw, 8));
+    if length > i32::MAX as u32 {
+        return Err(EINVAL.into());
+    }
+    let all = interfaces(c)?;
+    let mut out = Writer::new();
+    let mut used = 0;
+    for interface in &all.all {
+        for (address, _) in interface.fours() {
+            if into != 0 && used + REQUEST > length as usize {
+                break;
+            }
+            used += REQUEST;
+            let head = out.bytes(&padded(interface.name));
+            out = head.bytes(&four(address)).pad_to(used);
+        }
+    }
+    c.check(at, 16, WRITE)?;
+    if into != 0 {
+        c.write(into, &out.done())?;
+    }
+    c.write(at, &(used as u32).to_le_bytes())?;
+    Ok(0)
+}
+
+// --- /sys/class/net ---
+
+fn card_bytes(bytes: &[u8; 6]) -> String {
+    let parts = bytes.map(|byte| format!("{byte:02x}"));
+    parts.join(":")
+}
+
+/// A text below `/sys/class/net`: its paths, of the loopback and of the card, and what it says.
+type Property = ([&'static str; 2], fn(&Interface) -> String);
+
+macro_rules! properties {
+    ($($name:literal: $text:expr,)*) => {
+        /// What is known of each interface.
+        const PROPERTIES: &[Property] = &[$((
+            [
+                concat!("/sys/class/net/lo/", $name),
+                concat!("/sys/class/net/eth0/", $name),
+            ],
+            $text,
+        ),)*];
+    };
+}
+
+properties! {
+    "addr_assign_type": |_| "0".into(),
+    "addr_len": |_| "6".into(),
+    "address": |of| card_bytes(&of.hardware[0]),
+    "broadcast": |of| card_bytes(&of.hardware[1]),
+    "carrier": |_| "1".into(),
+    "dev_id": |_| "0x0".into(),
+    "flags": |of| format!("{:#x}", of.flags & !(crate::interfaces::flag::RUNNING | crate::interfaces::flag::LOWER_UP)),
+    "ifindex": |of| of.index.to_string(),
+    "iflink": |of| of.index.to_string(),
+    "mtu": |of| of.mtu.to_string(),
+    "operstate": |of| if of.is_loopback() { "unknown" } else { "up" }.into(),
+    "statistics/rx_bytes": |_| "0".into(),
+    "statistics/rx_dropped": |of| of.counters[1].to_string(),
+    "statistics/rx_errors": |_| "0".into(),
+    "statistics/rx_packets": |of| of.counters[0].to_string(),
+    "statistics/tx_bytes": |_| "0".into(),
+    "statistics/tx_dropped": |of| of.counters[3].to_string(),
+    "statistics/tx_errors": |_| "0".into(),
+    "statistics/tx_packets": |of| of.counters[2].to_string(),
+    "tx_queue_len": |of| of.queue.to_string(),
+    "type": |of| of.kind.to_string(),
+    "uevent": |of| format!("INTERFACE={}\nIFINDEX={}", of.name, of.index),
+}
+
+/// The directory that lists interfaces.
+pub const DIRECTORY: &str = "/sys/class/net";
+/// That of the card, which is there if the card is.
+pub const OF_CARD: &str = "/sys/class/net/eth0";
+
+/// The paths of all texts about interfaces.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    PROPERTIES.iter().flat_map(|(paths, _)| *paths)
+}
+
+/// The text that has this path.
+#[must_use]
+pub fn find(path: &str) -> Option<Text> {
+    if !path.starts_with(DIRECTORY) {
+        return None;
+    }
+    (0u8..).zip(PROPERTIES).find_map(|(at, (paths, _))| {
+        let which = (LOOPBACK..).zip(paths).find(|(_, its)| **its == path)?.0;
+        Some(Text::Interface(which, at))
+    })
+}
+
+/// Whether a text about an interface, of an image, makes sense.
+#[must_use]
+pub fn is_sound(interface: u32, at: u8) -> bool {
+    (LOOPBACK..=CARD).contains(&interface) && usize::from(at) < PROPERTIES.len()
+}
+
+/// A text about an interface, as it reads now. Errors: `ENODEV` if that has gone.
+pub fn property(c: &mut Caller, interface: u32, at: u8) -> Result<Vec<u8>> {
+    let all = interfaces(c)?;
+    let of = all.by_index(interface).ok_or(ENODEV)?;
+    let (_, text) = PROPERTIES.get(usize::from(at)).ok_or(ENODEV)?;
+    Ok((text(of) + "\n").into_bytes())
+}
+
+// --- /proc/net ---
+
+/// A list in `/proc/net` that is not of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum List {
+    /// What has come and left.
+    Counters,
+    /// Ways of IPv4.
+    Routes,
+    /// Addresses of IPv6.
+    Sixes,
+    /// Ways of IPv6.
+    SixRoutes,
+}
+
+/// The list, as it reads now.
+pub fn text(c: &mut Caller, which: List) -> Result<Vec<u8>> {
+    let all = interfaces(c)?;
+    let text = match which {
+        List::Counters => counters(&all),
+        List::Routes => routes(&all),
+        List::Sixes => sixes(&all),
+        List::SixRoutes => six_routes(&all),
+    };
+    // Writing to a string cannot fail.
+    Ok(text.unwrap_or_default().into_bytes())
+}
+
+type Written = core::result::Result<String, core::fmt::Error>;
+
+fn counters(all: &Interfaces) -> Written {
+    let mut out = String::from(
+        "Inter-|   Receive                                                |  Transmit\n \
+         face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",
+    );
+    for of in &all.all {
+        let [came, useless, left, dropped] = of.counters;
+        writeln!(
+            out,
+            "{:>6}: {:7} {came:7} {:4} {useless:4} {:4} {:5} {:10} {:9} {:8} {left:7} {:4} {dropped:4} {:4} {:5} {:7} {:10}",
+            of.name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        )?;
+    }
+    Ok(out)
+}
+
+/// Flags of a way, as Linux counts them: it is used, by somebody else, to one address.
+const USED: u32 = 1;
+const BY_GATEWAY: u32 = 2;
+const TO_ONE: u32 = 4;
+/// The way is to the machine itself.
+const TO_SELF: u32 = 0x8000_0000;
+
+/// How long each line is at least.
+const LINE: usize = 127;
+
+fn routes(all: &Interfaces) -> Written {
+    let head =
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
+    let mut out = format!("{head:LINE$}\n");
+    let is_shown =
+        |route: &&crate::interfaces::Route| route.is_four() && route.table == Table::Main;
+    for route in all.routes().iter().filter(is_shown) {
+        let name = all.by_index(route.interface).map_or("*", |of| of.name);
+        // Words as they lie in memory.
+        let [to, gateway] = [Some(route.to.0), route.gateway].map(|address| {
+            let address = address.unwrap_or(0) as u32;
+            address.swap_bytes()
+        });
+        let line = format!(
+            "{name}\t{to:08X}\t{gateway:08X}\t{:04X}\t0\t0\t{}\t{:08X}\t0\t0\t0",
+            flags(route) & 0xffff,
+            route.metric,
+            mask(route.to.1).swap_bytes(),
+        );
+        writeln!(out, "{line:LINE$}")?;
+    }
+    Ok(out)
+}
+
+fn flags(route: &crate::interfaces::Route) -> u32 {
+    let whole = if route.is_four() { 32 } else { 128 };
+    let flag = |is: bool, flag| if is { flag } else { 0 };
+    USED | flag(route.gateway.is_some(), BY_GATEWAY)
+        | flag(route.to.1 == whole, TO_ONE)
+        | flag(route.table == Table::Local, TO_SELF)
+}
+
+/// The bits of addresses that have been set by hand.
+const PERMANENT: u32 = 0x80;
+
+fn sixes(all: &Interfaces) -> Written {
+    let mut out = String::new();
+    for of in &all.all {
+        for (address, bits) in of.sixes() {
+            let scope = match scope_of(address) {
+                scope::HOST => 0x10,
+                scope::LINK => 0x20,
+                _ => 0,
+            };
+            writeln!(
+                out,
+                "{address:032x} {:02x} {bits:02x} {scope:02x} {PERMANENT:02x} {:>8}",
+                of.index, of.name
+            )?;
+        }
+    }
+    Ok(out)
+}
+
+fn six_routes(all: &Interfaces) -> Written {
+    let mut out = String::new();
+    for route in all.routes().iter().filter(|route| !route.is_four()) {
+        let name = all.by_index(route.interface).map_or("*", |of| of.name);
+        writeln!(
+            out,
+            "{:032x} {:02x} {:032x} 00 {:032x} {:08x} {:08x} {:08x} {:08x} {name:>8}",
+            route.to.0,
+            route.to.1,
+            0,
+            route.gateway.unwrap_or(0),
+            route.metric,
+            1,
+            0,
+            flags(route),
+        )?;
+    }
+    Ok(out)
+}
+
+/// Fails if what is asked for is the card's and there is none.
+pub fn check_card(c: &mut Caller, none: Errno) -> Result<()> {
+    let all = interfaces(c)?;
+    all.by_index(CARD).map(|_| ()).ok_or(none.into())
+}
