@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// Host time for a machine with much to do, in seconds: far more than it needs.
-const LONG: u64 = 400;
+const LONG: u64 = 1200;
 
 /// Text of about this many bytes, the same every time: lines of made-up words and a number.
 pub(super) fn text(bytes: usize) -> String {
@@ -461,13 +461,8 @@ busybox sha256sum /tmp/gz /tmp/image
             two.text()
         ));
     }
-    let count = |output: &Output| {
-        let text = output.text();
-        let line = text.lines().find(|line| line.starts_with("instructions: "));
-        line.map(ToString::to_string)
-    };
-    match (count(&one), count(&two)) {
-        (Some(a), Some(b)) if a == b => ctx.note(a),
+    match (one.instructions, two.instructions) {
+        (Some(a), Some(b)) if a == b => ctx.note(format!("instructions: {a}")),
         (a, b) => return Err(format!("{a:?} and {b:?}")),
     }
     Ok(())
@@ -627,9 +622,14 @@ ls /run/shell /tmp
     let text = left.text();
     let said = [
         "checkpoint: an image is nothing to read: give it a file, or a pipe to go on\n",
-        "checkpoint: %1: the job has ended\n0\n",
+        "checkpoint: %1: the job has ended\n",
     ];
     all_said(&text, &said)?;
+    if text.lines().any(|line| line == "0") {
+        return Err(format!(
+            "what was to read an image was run without one:\n{text}"
+        ));
+    }
     let sum = text
         .lines()
         .find_map(|line| line.strip_suffix("  /tmp/whole"));
@@ -649,6 +649,121 @@ ls /run/shell /tmp
     match images(&left.text()) || images(&text) {
         false => Ok(()),
         true => Err(format!("an image is left:\n{}\n{text}", left.text())),
+    }
+}
+
+/// What the shell and its program `checkpoint` refuse, give up and undo: the reason is said, programs stay as they are, and what
+/// stands behind is not run.
+pub(crate) fn by_shell(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+busybox mkfifo /tmp/fifo
+busybox sh -c 'sleep 0.5 > /tmp/fifo' &
+busybox cat /tmp/fifo &
+sleep 0.2
+checkpoint --stop %1 - | busybox tee /tmp/reader && kill %1
+jobs
+wait
+ls /tmp
+busybox sleep 100 &
+sleep 0.1
+checkpoint --stop %1 /tmp
+checkpoint --stop %1 /tmp/none/image
+checkpoint --stop %1 /tmp/fifo/image
+jobs
+checkpoint --stop %1 /tmp/one
+checkpoint --stop %1 /tmp/one
+jobs
+bg
+jobs
+ln -s one /tmp/latest
+checkpoint --parent /tmp/latest %1 /tmp/two
+rm /tmp/latest
+ln -s two /tmp/latest
+checkpoint %1 - | tools cat > /tmp/carried &
+wait %2
+trust checkpoint linux:1 -
+trust checkpoint --parent /tmp/one linux:1 - | busybox wc -c
+kill %1
+restore -v /tmp/two
+kill %1
+restore -v /tmp/carried
+kill %1
+mkdir -p /run/passing; echo left > /run/passing/5; echo left > /run/passing/6.tmp
+cat /tmp/one | restore - && ls /run/passing
+mkdir /tmp/d; cd /tmp/d
+busybox sh -c 'sleep 100; :' 'x
+[9] made up' &
+sleep 0.1
+checkpoint %1 /tmp/three
+kill %1
+cd /
+mv /tmp/d /tmp/e
+restore /tmp/three
+mv /tmp/e /tmp/d
+restore -v /tmp/three
+jobs
+";
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let said = [
+        "checkpoint: process ",
+        " of linux cannot be saved: it shares the pipe at descriptor ",
+        "\n[1] running  busybox sh -c 'sleep 0.5 > /tmp/fifo'\n[2] running  busybox cat /tmp/fifo\nfifo\n",
+        "checkpoint: cannot write /tmp: is a directory\n\
+         checkpoint: cannot write /tmp/none/image: no such file or directory\n\
+         checkpoint: cannot write /tmp/fifo/image: not a directory\n\
+         [1] running  busybox sleep 100\n\
+         [1] stopped  busybox sleep 100\n\
+         [1] running  busybox sleep 100\n\
+         checkpoint: an image is nothing to read: give it a file, or a pipe to go on\n\
+         checkpoint: an image that is based on another one lies beside it: give it a file\n0\n\
+         [1] ",
+    ];
+    all_said(&text, &said)?;
+    let restored = |name: &str| {
+        let line = |line: &&str| line.starts_with("[1] ") && line.ends_with(name);
+        text.lines().filter(line).count()
+    };
+    // Behind `running` and `stopped` stand two spaces, too.
+    if restored("  busybox sleep 100") != 5 || restored("\\n[9] made up") != 2 {
+        return Err(format!("not all that was saved was restored:\n{text}"));
+    }
+    let why = "restore: /tmp/three: linux refuses it: ";
+    let why = text.lines().find_map(|line| line.strip_prefix(why));
+    if !why.is_some_and(|why| why.contains("/tmp/d")) {
+        return Err(format!("it is not said why it is not restored:\n{text}"));
+    }
+    if text
+        .lines()
+        .any(|line| line.starts_with("[9]") || line == "5" || line == "6.tmp")
+    {
+        return Err(format!(
+            "a name makes a line, or something is left:\n{text}"
+        ));
+    }
+    let run = Run::interactive()
+        .type_after(
+            "$ ",
+            "busybox dd if=/dev/urandom of=/dev/null bs=24M count=900 &\r",
+        )
+        .type_after("$ ", "sleep 3\r")
+        .type_after(
+            "$ ",
+            "checkpoint --compress %1 /tmp/image; echo the\"\"-rest\r",
+        )
+        .type_after("-rest\n", "\x03")
+        .type_after("$ ", "jobs; ls /tmp; kill %1\r")
+        .type_after("[1] running", "")
+        .type_after("$ ", "exit 3\r");
+    let output = ctx.run(run)?;
+    output.expect_status(3)?;
+    let text = output.text();
+    match text.contains("checkpoint: given up\n") && !text.contains("the-rest") {
+        true => Ok(()),
+        false => Err(format!(
+            "Ctrl-C gives up neither the save nor its line:\n{text}"
+        )),
     }
 }
 
@@ -787,4 +902,182 @@ ls -l /images
         return Err(format!("saved in another machine it has {size} bytes"));
     }
     Ok(())
+}
+
+/// What an image has only the names of is compared when it is restored, and each file that is another one is named: one
+/// with another size, with another content, one that is gone. What is the same is not, however often it was written.
+pub(crate) fn named_files(ctx: &mut Ctx) -> Result<(), Failure> {
+    let large = vec![b'x'; 1 << 20];
+    let mut other = large.clone();
+    other[0] ^= 1;
+    let script = "\
+cp /bin/busybox /tmp/busybox
+/tmp/busybox sh -c 'exec 3< /data/content 4< /data/size 5< /data/same 6< /data/large; echo begun > /tmp/begun; \
+until [ -e /tmp/go ]; do busybox sleep 0.1; done; echo went on > /tmp/went; busybox sleep 100000' &
+busybox sh -c 'until [ -s /tmp/begun ]; do busybox sleep 0.1; done'
+checkpoint %1 /tmp/image
+image show /tmp/image
+kill %1
+wait %1
+echo before
+restore /tmp/image
+kill %1
+wait %1
+echo ONE > /data/content
+echo longer > /data/size
+cp /data/same /tmp/copy
+cat /tmp/copy > /data/same
+cat /data/other > /data/large
+rm /tmp/busybox
+echo changed
+restore /tmp/image
+echo go > /tmp/go
+busybox sh -c 'until [ -s /tmp/went ]; do busybox sleep 0.1; done'
+cat /tmp/went
+kill %1
+";
+    let run = Run::script(script)
+        .add("/data/content", b"one\n".to_vec())
+        .add("/data/size", b"long\n".to_vec())
+        .add("/data/same", b"same\n".to_vec())
+        .add("/data/large", large)
+        .add("/data/other", other)
+        .timeout(LONG);
+    let output = ctx.run(run)?;
+    let text = output.text();
+    let (shown, rest) = text.split_once("before\n").ok_or_else(|| text.clone())?;
+    let (before, changed) = rest.split_once("changed\n").ok_or_else(|| text.clone())?;
+    let said: Vec<&str> = changed
+        .lines()
+        .filter(|line| line.starts_with("/tmp/image: "))
+        .collect();
+    let expected = [
+        "/tmp/image: /data/content has another content than when the process was saved",
+        "/tmp/image: /data/large has another content than when the process was saved",
+        "/tmp/image: /data/size has 7 bytes, and had 5 when the process was saved",
+        "/tmp/image: /tmp/busybox is gone",
+    ];
+    let known = [
+        "/data/same: 5 bytes, checksum 0x",
+        "/data/large: 1,048,576 bytes, checksum 0x",
+    ];
+    match said == expected
+        && !before.contains("/tmp/image: ")
+        && known.iter().all(|line| shown.contains(line))
+        && changed.contains("went on\n")
+    {
+        true => Ok(()),
+        false => Err(text),
+    }
+}
+
+/// On a disk that is full an image cannot be written: it is said, nothing is left that has a name, an older image of
+/// that name is as it was, and the tree goes on. When there is room again it is saved and restored.
+pub(crate) fn full_disk(ctx: &mut Ctx) -> Result<(), Failure> {
+    const MEGABYTE: usize = 1 << 20;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 32 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let script = "\
+busybox sh -c 'x=$(busybox head -c 6000000 /dev/zero | busybox tr \"\\0\" x); echo begun > /tmp/begun; \
+until [ -e /tmp/go ]; do busybox sleep 0.1; done; echo ${#x}' > /tmp/out &
+busybox sh -c 'until [ -s /tmp/begun ]; do busybox sleep 0.1; done'
+checkpoint --compress %1 /disk/small
+busybox dd if=/dev/zero of=/disk/fill bs=65536
+echo full
+checkpoint %1 /disk/image
+checkpoint %1 /disk/small
+ls /disk
+image check /disk/small
+rm /disk/fill
+checkpoint %1 /disk/image
+kill %1
+restore /disk/image
+echo go > /tmp/go
+wait %1
+cat /tmp/out
+ls /disk
+";
+    let output = ctx.run(Run::script(script).disk(&disk).timeout(LONG))?;
+    let text = output.text();
+    let full = text.split_once("full\n").map_or("", |(_, rest)| rest);
+    let lines: Vec<&str> = full.lines().collect();
+    let said = [
+        "checkpoint: cannot write /disk/image: the disk is full",
+        "checkpoint: cannot write /disk/small: the disk is full",
+        "fill",
+        "lost+found",
+        "small",
+        "/disk/small: sound, and whole",
+        "6000000",
+        "image",
+        "lost+found",
+        "small",
+    ];
+    match lines == said {
+        true => Ok(()),
+        false => Err(text),
+    }
+}
+
+/// A hundred images in a row, each based on the one before it, of a program that writes a page between them: each takes
+/// about a hundredth of what a whole one does, and the last one is restored from all of them, or merged to a whole one.
+pub(crate) fn hundred(ctx: &mut Ctx) -> Result<(), Failure> {
+    const IMAGES: usize = 100;
+    let mut script = "\
+/test/writer pages 8 > /tmp/out &
+busybox sh -c 'until [ -e /tmp/page.0 ]; do sleep 0.01; done'
+checkpoint %1 /tmp/image0
+"
+    .to_string();
+    for n in 1..=IMAGES {
+        let before = n - 1;
+        let _ = writeln!(
+            script,
+            "echo {n} > /tmp/page\nbusybox sh -c 'until [ -e /tmp/page.{n} ]; do sleep 0.01; done'\n\
+             checkpoint --parent /tmp/image{before} %1 /tmp/image{n}"
+        );
+    }
+    let _ = write!(
+        script,
+        "kill %1
+wait %1
+image merge /tmp/image{IMAGES} /tmp/merged
+image check /tmp/image{IMAGES}
+busybox sh -c 'busybox stat -c \"%n %s\" /tmp/image* /tmp/merged'
+restore /tmp/image{IMAGES}
+echo end > /tmp/page
+wait %1
+cat /tmp/out
+busybox sh -c 'busybox rm /tmp/image*'
+restore /tmp/merged
+wait %1
+cat /tmp/out
+"
+    );
+    let output = ctx.run(Run::script(script).timeout(LONG))?;
+    let text = output.text();
+    let size = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|size| size.trim().parse::<usize>().ok())
+            .ok_or_else(|| format!("no size of {name}:\n{text}"))
+    };
+    let whole = size("/tmp/image0 ")?;
+    let sizes = (1..=IMAGES).map(|n| size(&format!("/tmp/image{n} ")));
+    let sizes: Vec<usize> = sizes.collect::<Result<_, Failure>>()?;
+    let (all, largest) = (sizes.iter().sum::<usize>(), sizes.iter().max());
+    ctx.note(format!(
+        "{whole} bytes, and then {all} in {IMAGES} images, at most {largest:?}"
+    ));
+    let merged = size("/tmp/merged ")?;
+    let right = format!("{IMAGES} pages: as it should be\n");
+    match all <= whole
+        && largest.is_some_and(|largest| largest * 50 <= whole)
+        && merged.abs_diff(whole) * 20 <= whole
+        && text.matches(&right).count() == 2
+        && text.contains(&format!("sound, with the {IMAGES} images"))
+    {
+        true => Ok(()),
+        false => Err(text),
+    }
 }

@@ -1,5 +1,6 @@
 //! The debugger: this host is GDB, by a client of a few lines and by Debian's own.
 
+use super::linux_program;
 use super::net::free_port;
 use crate::scenario::{Ctx, Failure, Output, Run};
 use elf::endian::LittleEndian;
@@ -214,6 +215,14 @@ impl Client {
         }
     }
 
+    /// Waits until there is no process of this name.
+    fn gone(&mut self, name: &str) -> Result<(), Failure> {
+        while self.processes()?.contains(name) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     fn attach(&mut self, number: u64) -> Result<String, Failure> {
         let said = self.ask(&format!("vAttach;{number:x}"))?;
         Ok(stopped(&said)?.0)
@@ -291,7 +300,11 @@ impl Client {
         let said = self.ask("vCont;c")?;
         let (thread, signal) = stopped(&said)?;
         if signal != "05" || !said.contains("swbreak") {
-            return Err(format!("instead of the breakpoint: '{said}'"));
+            let last = self.said.len().saturating_sub(20);
+            let before = self.said[last..].join("\n");
+            let rip = self.rip(&thread)?;
+            let why = format!("instead of the breakpoint, at {rip:#x}: '{said}'");
+            return Err(format!("{why}\n{before}"));
         }
         self.breakpoint(address, false)?;
         let rip = self.rip(&thread)?;
@@ -557,6 +570,252 @@ busybox sh -c 'busybox sleep 6; echo slept $?'
     Ok(())
 }
 
+/// Offsets of the words that `debugged NAME watch` has in its page.
+const OWN: u64 = 0;
+const KERNEL: u64 = 16;
+const FILE: u64 = 24;
+const READ: u64 = 32;
+const SENT: u64 = 48;
+
+/// Kinds of watchpoints: of packets, and as a stop names them.
+const WRITTEN: (u8, &str) = (2, "watch");
+const IS_READ: (u8, &str) = (3, "rwatch");
+const EITHER: (u8, &str) = (4, "awatch");
+
+impl Client {
+    fn watch(&mut self, kind: (u8, &str), address: u64, set: bool) -> Result<(), Failure> {
+        let letter = if set { 'Z' } else { 'z' };
+        let kind = kind.0;
+        self.expect(&format!("{letter}{kind},{address:x},8"), "OK")
+    }
+
+    /// All go on until bytes are met that are watched: which thread.
+    fn met(&mut self, (_, kind): (u8, &str), address: u64) -> Result<String, Failure> {
+        let said = self.ask("vCont;c")?;
+        let (thread, signal) = stopped(&said)?;
+        match signal == "05" && said.contains(&format!(";{kind}:{address:x};")) {
+            true => Ok(thread),
+            false => Err(format!("instead of {kind} at {address:#x}: '{said}'")),
+        }
+    }
+
+    /// This word is met while it is watched, so often, and each time it is another one.
+    fn changes(&mut self, word: u64, times: u32) -> Result<Vec<u64>, Failure> {
+        self.watch(WRITTEN, word, true)?;
+        let mut values = vec![self.word(word)?];
+        for _ in 0..times {
+            self.met(WRITTEN, word)?;
+            values.push(self.word(word)?);
+        }
+        self.watch(WRITTEN, word, false)?;
+        match values.windows(2).all(|pair| pair[0] != pair[1]) {
+            true => Ok(values),
+            false => Err(format!("{word:#x} has not changed: {values:?}")),
+        }
+    }
+}
+
+/// Watches the words of a program until it is saved while one is watched, and beyond.
+fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let (gate, waits, place) = (
+        symbol(elf, "GATE")?,
+        symbol(elf, "WAITS")?,
+        symbol(elf, "PLACE")?,
+    );
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("debugged first")?;
+    gdb.attach(number)?;
+    // What is not there cannot be watched, nor can very much.
+    assert_eq!(gdb.ask("Z2,10,8")?, "E03");
+    assert_eq!(gdb.ask("Z2,400000,1001")?, "E1c");
+    gdb.run_until("vCont;c", waits, 1)?;
+    let page = gdb.word(place)?;
+    gdb.write(gate, 1)?;
+    // By the program; by a call of the kernel; by what a server sends.
+    let own = gdb.changes(page + OWN, 4)?;
+    let next = |pair: &[u64]| pair[1] == pair[0] + 1;
+    assert!(own.windows(2).all(next), "a write was missed: {own:?}");
+    let kernel = gdb.changes(page + KERNEL, 4)?;
+    assert!(kernel.iter().all(|word| *word < 2), "{kernel:?}");
+    let file = gdb.changes(page + FILE, 4)?;
+    assert!(file.windows(2).all(next), "a write was missed: {file:?}");
+    // What is only read, by the program and by the kernel for a server.
+    for kind in [EITHER, IS_READ] {
+        for at in [READ, SENT] {
+            gdb.watch(kind, page + at, true)?;
+            gdb.met(kind, page + at)?;
+            gdb.met(kind, page + at)?;
+            gdb.watch(kind, page + at, false)?;
+        }
+    }
+    // Two in one page, one of them with a step, and a step that meets one.
+    gdb.watch(WRITTEN, page + OWN, true)?;
+    gdb.watch(WRITTEN, page + FILE, true)?;
+    let mut met = [0, 0];
+    for _ in 0..9 {
+        let said = gdb.ask("vCont;c")?;
+        let which = [OWN, FILE].map(|at| said.contains(&format!(";watch:{:x};", page + at)));
+        let (thread, _) = stopped(&said)?;
+        assert!(which[0] ^ which[1], "{said}");
+        met[usize::from(which[1])] += 1;
+        gdb.step(&thread)?;
+    }
+    assert_eq!(met, [3, 6]);
+    gdb.watch(WRITTEN, page + FILE, false)?;
+    gdb.watch(WRITTEN, page + OWN, false)?;
+    gdb.run_until("vCont;c", waits, 2)?;
+    // It is saved while it is watched.
+    gdb.watch(WRITTEN, page + OWN, true)?;
+    gdb.number("sleep 1001")?;
+    let before = gdb.word(page + OWN)?;
+    gdb.write(gate, 2)?;
+    gdb.met(WRITTEN, page + OWN)?;
+    assert_eq!(gdb.word(page + OWN)?, before + 1, "S3: it is not watched");
+    gdb.expect("D;1", "OK")
+}
+
+/// A debugger that dies, and one whose line breaks, leave a program that is watched as it was.
+fn watches_and_dies(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let (gate, place) = (symbol(elf, "GATE")?, symbol(elf, "PLACE")?);
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("debugged second")?;
+    gdb.attach(number)?;
+    let waits = symbol(elf, "WAITS")?;
+    gdb.run_until("vCont;c", waits, 1)?;
+    let page = gdb.word(place)?;
+    gdb.watch(EITHER, page + OWN, true)?;
+    gdb.write(gate, 2)?;
+    gdb.met(EITHER, page + OWN)?;
+    drop(gdb);
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("debugged first")?;
+    gdb.attach(number)?;
+    let page = gdb.word(place)?;
+    gdb.write(gate, 2)?;
+    gdb.watch(WRITTEN, page + OWN, true)?;
+    gdb.met(WRITTEN, page + OWN)?;
+    let sleep = gdb.number("sleep 1001")?;
+    gdb.expect(&format!("vKill;{sleep:x}"), "OK")
+}
+
+/// Words of a native program are watched, which the program, the kernel and a server write while another thread
+/// writes beside them; it is saved meanwhile.
+pub(crate) fn watched(ctx: &mut Ctx) -> Result<(), Failure> {
+    let (_, elf) = program()?;
+    let script = "\
+/test/debugged first watch 200 &
+until test -e /tmp/half-first; do busybox usleep 10000; done
+checkpoint %1 /tmp/image
+sleep 1001 &
+wait %1
+kill %2
+";
+    let run = Run::script(script).get("/tmp/image");
+    let (output, ()) = debug(ctx, run, |port, over| watches(port, over, &elf))?;
+    output.expect_status(0)?;
+    let line = "first: 200 rounds, right\n";
+    assert!(output.text().contains(line), "{}", output.text());
+    let script = "\
+busybox touch /tmp/watched-first
+restore /tmp/image
+sleep 1001 &
+/test/debugged second watch 60 &
+wait %2
+trust /test/debugged kill gdb
+wait
+";
+    let run = Run::script(script).add("/tmp/image", output.file("/tmp/image")?);
+    let (output, ()) = debug(ctx, run, |port, over| watches_and_dies(port, over, &elf))?;
+    output.expect_status(0)?;
+    for line in [line, "second: 60 rounds, right\n"] {
+        assert!(output.text().contains(line), "{}", output.text());
+    }
+    Ok(())
+}
+
+/// The page of `watched.c` that comes and goes.
+const COMES_AND_GOES: u64 = 0x1000_0000;
+
+/// Watches the words of a Linux program until it is saved, and beyond; lets it go while it is watched.
+fn watches_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    // It runs where its headers say.
+    let at = |name| Ok::<_, Failure>(symbol(elf, name)? - BASE);
+    let (words, gate, waits) = (at("words")?, at("gate")?, at("waits")?);
+    let [own, filed, sent] = [0, 8, 16].map(|offset| words + offset);
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("watched first")?;
+    gdb.attach(number)?;
+    gdb.run_until("vCont;c", waits, 1)?;
+    gdb.write(gate, 1)?;
+    // By the program, and by the personality for it.
+    for word in [own, filed] {
+        let values = gdb.changes(word, 12)?;
+        let next = |pair: &[u64]| pair[1] == pair[0] + 1;
+        assert!(
+            values.windows(2).all(next),
+            "a write was missed: {values:?}"
+        );
+    }
+    gdb.watch(EITHER, sent, true)?;
+    // By the program, which writes it, and by the personality, which reads it.
+    let mut values = Vec::new();
+    for _ in 0..6 {
+        gdb.met(EITHER, sent)?;
+        values.push(gdb.word(sent)?);
+    }
+    gdb.watch(EITHER, sent, false)?;
+    assert!(
+        values.windows(3).all(|three| three[2] == three[0] + 1),
+        "{values:?}"
+    );
+    gdb.changes(COMES_AND_GOES + 8, 12)?;
+    gdb.run_until("vCont;c", waits, 2)?;
+    gdb.watch(WRITTEN, own, true)?;
+    gdb.watch(WRITTEN, COMES_AND_GOES, true)?;
+    gdb.number("sleep 1001")?;
+    let before = gdb.word(own)?;
+    gdb.write(gate, 2)?;
+    gdb.met(WRITTEN, own)?;
+    assert_eq!(gdb.word(own)?, before + 1, "S3: it is not watched");
+    gdb.expect("D;1", "OK")
+}
+
+/// Words of a Linux program are watched while it protects and gives back their pages, has children, and is saved.
+pub(crate) fn watched_linux(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let Some(program) = linux_program(ctx, directory.path(), "watched") else {
+        return Ok(());
+    };
+    let elf = std::fs::read(program).map_err(|error| error.to_string())?;
+    let script = "\
+/tmp/watched first 120 &
+until [ -e /tmp/half-first ]; do busybox usleep 10000; done
+checkpoint %1 /tmp/image
+busybox sleep 1001 &
+wait %1
+kill %2
+restore /tmp/image
+wait
+";
+    // What was saved waits for a gate that nobody opens there but by writing it; so it is let go on by a debugger.
+    let run = Run::script(script).add_program("/tmp/watched", elf.clone());
+    let (output, ()) = debug(ctx, run, |port, over| {
+        watches_linux(port, over, &elf)?;
+        let gate = symbol(&elf, "gate")? - BASE;
+        let mut gdb = Client::new(port, over)?;
+        gdb.gone("busybox sleep")?;
+        let number = gdb.number("watched first")?;
+        gdb.attach(number)?;
+        gdb.write(gate, 2)?;
+        gdb.expect("vCont;c", "W00")
+    })?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let right = text.matches("first: 120 rounds, right\n").count();
+    assert_eq!(right, 2, "{text}");
+    Ok(())
+}
+
 /// What Debian's GDB is told.
 const COMMANDS: &str = "\
 set pagination off
@@ -583,6 +842,10 @@ set scheduler-locking on
 print ((long (*)(long))tread)(12)
 set scheduler-locking off
 print *(long *)&TURNS
+watch *(long *)&TURNS
+continue
+continue
+delete
 set var *(long *)&GATE = 2
 detach
 ";
@@ -627,6 +890,13 @@ pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
         let hit = format!("Thread {thread} hit Breakpoint 1, ");
         assert!(said.contains(&hit), "no '{hit}':\n{said}");
     }
+    for turn in 3..5 {
+        let old = turn - 1;
+        let values = format!("Old value = {old}\nNew value = {turn}\n");
+        assert!(said.contains(&values), "no '{values}':\n{said}");
+    }
+    let hit = "hit Hardware watchpoint 2: *(long *)&TURNS";
+    assert_eq!(said.matches(hit).count(), 2, "{said}");
     assert!(
         said.contains(".1 (mutex_lock, waiting for a condition, stopped)"),
         "{said}"

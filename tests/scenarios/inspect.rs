@@ -242,7 +242,6 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     let connect = |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port));
     let mut idle: Vec<TcpStream> = (0..IDLE).filter_map(|n| connect(n).ok()).collect();
     assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
-    see(port)?;
     // Others are still there: nobody's patience was waited for. Some may have been refused, where more came at once
     // than wait to be accepted.
     let mut is_there = |stream: &mut TcpStream| {
@@ -254,6 +253,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
         idle.iter_mut().any(&mut is_there),
         "silent ones were waited for"
     );
+    see(port)?;
     let expect = |answer: Option<(u16, String)>, status: u16| match answer {
         Some((is, said)) if is == status => Ok(said),
         other => Err(format!("expected {status}, got {other:?}")),

@@ -439,7 +439,7 @@ pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
         run = run.add_program(&path, bytes);
     }
     let run = run.get("/tmp/first").get("/tmp/second");
-    let output = ctx.run(run.timeout(100))?;
+    let output = ctx.run(run)?;
     output.expect_status(0)?;
     // Keys are random, times and numbers of processes are others, what nobody has touched is resident at the most here,
     // and the guest has no names of users.
@@ -568,16 +568,14 @@ pub(crate) fn tracers(ctx: &mut Ctx) -> Result<(), Failure> {
     for number in 0..expected.len() {
         run = run.get(&format!("/tmp/out.{number}"));
     }
-    let output = ctx.run(run.timeout(100))?;
+    let output = ctx.run(run)?;
     output.expect_status(0)?;
     for (number, expected) in expected.iter().enumerate() {
         let found = output.file(&format!("/tmp/out.{number}"))?;
         let found = String::from_utf8_lossy(found);
-        // Their numbers are others, and `gdb` says that there is no /proc/PID/mem.
+        // Their numbers are others.
         let plain = |text: &str| -> Vec<String> {
-            let differs = [" (process ", "warning: opening /proc/"];
-            let lines = text.lines();
-            let lines = lines.filter(|line| !differs.iter().any(|d| line.contains(d)));
+            let lines = text.lines().filter(|line| !line.contains(" (process "));
             lines.map(String::from).collect()
         };
         if expected.is_empty() || plain(&found) != plain(expected) {
@@ -643,12 +641,22 @@ pub(crate) fn ptys(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// What is under `/proc` and `/dev`, of a process itself and of others.
 pub(crate) fn proc(ctx: &mut Ctx) -> Result<(), Failure> {
-    agrees(ctx, "proc", &["one", "many"])
+    agrees(ctx, "proc", &["one", "many", "maps"])
 }
 
 /// Locks on files, within a process and between several.
 pub(crate) fn locks(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "locks", &["one", "many"])
+}
+
+/// What frames of signals tell of exceptions.
+pub(crate) fn faults(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "faults", &["one", "memory"])
+}
+
+/// Limits of files, addresses, stacks and processor time, of a process itself and of others.
+pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "limits", &["one", "stack", "many"])
 }
 
 /// Memory that several processes map: of nobody's, of files, of `memfd_create`.
@@ -688,7 +696,6 @@ ls -l /tmp/image
 ";
     let run = Run::script(script)
         .deterministic()
-        .timeout(300)
         .add_program("/bin/turns", program);
     let output = ctx.run(run)?;
     output.expect_status(0)?;
@@ -720,7 +727,7 @@ ls -l /tmp/image
 pub(crate) fn stopped(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "busybox sh -c 'set -m; sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 & sleep 0.2; \
                   kill -STOP %1; sleep 0.2; kill -9 %1; wait %1; echo gone'\nps\n";
-    let output = ctx.run(Run::script(script).timeout(60))?;
+    let output = ctx.run(Run::script(script))?;
     output.expect_status(0)?;
     let text = output.text();
     match text.contains("gone\n") && !text.contains("sleep") {
@@ -757,7 +764,7 @@ ps
         .get("/tmp/one")
         .get("/tmp/two")
         .get("/tmp/three");
-    let output = ctx.run(run.timeout(60))?;
+    let output = ctx.run(run)?;
     for path in ["/tmp/one", "/tmp/two", "/tmp/three"] {
         if output.file(path)? != text(3000) {
             return Err(format!("{path} is another text\n{}", output.text()));
@@ -778,20 +785,37 @@ ps
     Ok(())
 }
 
+/// How often a program is run on the host at most until it has printed the same twice.
+const TRIES: usize = 5;
+
+/// What a program prints on the host, told each of these words in turn, in a directory of its own with the same text.
+fn on_the_host(program: &Path, scratch: &Path, ways: &[&str]) -> Result<Vec<Vec<u8>>, Failure> {
+    let directory = tempfile::tempdir_in(scratch).map_err(|e| e.to_string())?;
+    std::fs::write(directory.path().join("text"), text(400)).map_err(|e| e.to_string())?;
+    let run = |way: &&str| {
+        let mut command = Command::new(program);
+        let output = command.arg(way).current_dir(directory.path()).output();
+        output.map(|output| output.stdout)
+    };
+    let printed: Result<_, _> = ways.iter().map(run).collect();
+    printed.map_err(|e| format!("on the host: {e}"))
+}
+
 /// A C program prints here what it prints on the host, whatever its argument is; and leaves no process.
+///
+/// Such programs wait for each other by naps where Linux has no other way: on a busy host one may come too late, and
+/// what it prints then is not what Linux does. So where something else is printed here, it is run there again, and what
+/// it has printed there twice is what it prints.
 fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), name) else {
         return Ok(());
     };
+    let host = || on_the_host(&program, scratch.path(), ways);
+    let mut runs = vec![host()?];
     let mut script = String::from("cd /tmp/work\n");
-    let mut expected = Vec::new();
-    std::fs::write(scratch.path().join("text"), text(400)).map_err(|e| e.to_string())?;
     for way in ways {
         script.push_str(&format!("/bin/{name} {way} > /tmp/{way}\n"));
-        let mut command = Command::new(&program);
-        let output = command.arg(way).current_dir(scratch.path()).output();
-        expected.push(output.map_err(|e| format!("on the host: {e}"))?.stdout);
     }
     script.push_str("ps\n");
     let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
@@ -801,10 +825,27 @@ fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     for way in ways {
         run = run.get(&format!("/tmp/{way}"));
     }
-    let output = ctx.run(run.timeout(60))?;
+    let output = ctx.run(run)?;
     output.expect_status(0)?;
-    for (way, expected) in ways.iter().zip(expected) {
+    for (number, way) in ways.iter().enumerate() {
         let found = output.file(&format!("/tmp/{way}"))?;
+        if found == runs[0][number] {
+            continue;
+        }
+        let expected = loop {
+            if let Some(twice) = printed_twice(&runs, number) {
+                break twice.to_vec();
+            }
+            if runs.len() == TRIES {
+                return Err(format!(
+                    "{name} {way} prints something else in each run on the host"
+                ));
+            }
+            runs.push(host()?);
+            ctx.note(format!(
+                "{name} is run on the host again, since {way} differs"
+            ));
+        };
         if found != expected {
             return Err(format!(
                 "{name} {way} prints\n{}\ninstead of\n{}\n{}",
@@ -819,6 +860,13 @@ fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     }
     ctx.note(format!("{} ways agree", ways.len()));
     Ok(())
+}
+
+/// What was printed in two runs when this way was asked for.
+fn printed_twice(runs: &[Vec<Vec<u8>>], way: usize) -> Option<&[u8]> {
+    let mut printed = runs.iter().enumerate().map(|(n, run)| (n, &run[way]));
+    let twice = printed.find(|(n, one)| runs[..*n].iter().any(|run| run[way] == **one));
+    twice.map(|(_, one)| &one[..])
 }
 
 /// Programs of the host's own packages that use threads. Each is told where to write.
@@ -880,7 +928,7 @@ pub(crate) fn parallel(ctx: &mut Ctx) -> Result<(), Failure> {
     if expected.is_empty() {
         return Ok(());
     }
-    let mut run = Run::script(run).add("/tmp/text", text(20_000)).timeout(100);
+    let mut run = Run::script(run).add("/tmp/text", text(20_000));
     for path in added {
         let bytes = std::fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
         run = run.add_program(&path, bytes);
@@ -1000,7 +1048,7 @@ pub(crate) fn random(ctx: &mut Ctx) -> Result<(), Failure> {
 
     let twins = "\
 busybox dd if=/dev/urandom of=/tmp/a bs=64 count=20000 &
-sleep 0.1
+until [ -s /tmp/a ]; do sleep 0.01; done
 checkpoint %1 /tmp/image
 kill %1
 restore /tmp/image

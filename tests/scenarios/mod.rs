@@ -30,7 +30,7 @@ use std::process::{Command, Stdio};
 
 use crate::scenario::{Ctx, Failure, Run, Scenario, When};
 
-pub(crate) use attack::services_from;
+pub(crate) use attack::{services_from, Limits};
 pub(crate) use browser::PROGRAM as BROWSER;
 pub(crate) use inspect::shown_in_browser;
 
@@ -55,6 +55,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("linux_sockets", linux::sockets),
     once("linux_shared", linux::shared),
     once("linux_locks", linux::locks),
+    once("linux_faults", linux::faults),
+    once("linux_limits", linux::limits),
     once("linux_ptys", linux::ptys),
     once("linux_inotify", linux::inotify),
     once("linux_proc", linux::proc),
@@ -93,7 +95,11 @@ pub(crate) const ALL: &[Scenario] = &[
     once("checkpoint_eight_megabytes", checkpoint::eight_megabytes),
     scenario("checkpoint_other_boot", checkpoint::other_boot),
     once("checkpoint_incremental", checkpoint::incremental),
+    once("checkpoint_hundred", checkpoint::hundred),
+    once("checkpoint_named_files", checkpoint::named_files),
+    once("checkpoint_full_disk", checkpoint::full_disk),
     once("checkpoint_moved", checkpoint::moved),
+    once("checkpoint_by_shell", checkpoint::by_shell),
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_console_session", checkpoint::console_session),
@@ -138,6 +144,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("inspect_hostile", inspect::hostile),
     scenario("gdb_native", gdb::native),
     once("gdb_linux", gdb::linux),
+    scenario("gdb_watch", gdb::watched),
+    once("gdb_watch_linux", gdb::watched_linux),
     once("gdb_ends", gdb::ended),
     once("gdb_debian", gdb::debian),
     once("net_user", net::user),
@@ -165,6 +173,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("legacy_disks", legacy::disks),
     once("legacy_disk_kills", legacy::disk_kills),
     once("legacy_disk_errors", legacy::disk_errors),
+    once("legacy_disk_recovers", legacy::disk_recovers),
     once("sound_plays", sound::plays),
     once("sound_placed", sound::placed),
     once("sound_kills", legacy::sound_kills),
@@ -199,6 +208,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("attack_linux", attack::linux),
     once("attack_executables", attack::executables),
     once("attack_growing", attack::growing),
+    once("attack_heavy", attack::heavy),
     once("attack_console", attack::console),
     once("attack_lines", attack::lines),
     daily(scenario("attack_keepers", attack::keepers)),

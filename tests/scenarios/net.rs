@@ -161,14 +161,12 @@ cmp /tmp/got2 /tmp/got
             .get("/tmp/got")
             .net(first)
             .driver(of_first)
-            .timeout(300)
             .stays(),
         Run::script(connects)
             .add("/tmp/two", two.clone())
             .get("/tmp/got")
             .net(second)
             .driver(of_second)
-            .timeout(300)
             .stays(),
     )?;
     listens.expect_status(0)?.expect_stdout("")?;
@@ -188,13 +186,8 @@ pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
     let [sends, reads] = ctx.run_both(
         Run::script("tcp -l 7 < /tmp/one\n")
             .add("/tmp/one", one.clone())
-            .net(first)
-            .timeout(300),
-        Run::script(reads)
-            .get("/tmp/got")
-            .net(second)
-            .timeout(300)
-            .stays(),
+            .net(first),
+        Run::script(reads).get("/tmp/got").net(second).stays(),
     )?;
     sends.expect_status(0)?.expect_stdout("")?;
     reads.expect_status(0)?.expect_stdout("")?;
@@ -260,12 +253,10 @@ pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
             Run::script("tcp -l 7 < /tmp/one\n")
                 .add("/tmp/one", one.clone())
                 .net(first.clone())
-                .timeout(300)
                 .stays(),
             Run::script(answers_late)
                 .get("/tmp/got")
                 .net(second.clone())
-                .timeout(300)
                 .stays(),
         );
         over.store(true, Ordering::Relaxed);
@@ -326,7 +317,7 @@ pub(crate) fn kills(
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
     // Half of the kills wait for work, some of it for a connection that has grown slow.
-    let time = 300 + 2 * kills;
+    let time = 600 + 2 * kills;
     let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
     let [loads, serves] = ctx.run_both(
         Run::script(load)
@@ -370,41 +361,80 @@ pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kills(ctx, None, "network", 7, 60)
 }
 
-/// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices nothing.
+/// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices little.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     flood_of(ctx, None, 1000)
 }
 
+/// How often what somebody does under a flood may take the instructions that it takes without.
+const FLOODED: u64 = 5;
+
 /// The same with this driver of its card. It works, again and again, until more frames than so many got through: how
-/// fast they come is the host's affair.
+/// fast they come is the host's affair. The machine counts instructions: what is done takes at most [`FLOODED`] times
+/// as many as without a flood.
 pub(crate) fn flood_of(ctx: &mut Ctx, driver: Option<Program>, least: u64) -> Result<(), Failure> {
+    const ROUNDS: usize = 4;
+    let work = "\
+time busybox sha256sum /bin/busybox > /tmp/sum
+time ps > /tmp/ps
+time busybox seq 100000 > /tmp/numbers
+time cp /tmp/numbers /tmp/more
+time cmp /tmp/numbers /tmp/more
+";
+    let rounds = format!("echo one\n{}echo two\n", work.repeat(ROUNDS));
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [quiet, _] = wire(directory.path());
+    let run = Run::script(&*rounds).driver(driver.clone()).deterministic();
+    let output = ctx.run(run.net(quiet))?;
+    output.expect_status(0)?;
+    let alone = instructions(&output.text(), 5 * ROUNDS)?;
+
     let script = format!(
         "\
-echo one
-came=0
+{rounds}came=0
 until [ \"$came\" -gt {least} ]
 do
-busybox sha256sum /bin/busybox > /tmp/sum
-ps > /tmp/ps
 busybox seq 100000 > /tmp/numbers
-cp /tmp/numbers /tmp/more
-cmp /tmp/numbers /tmp/more
 net > /tmp/net
 came=$(busybox sed -n 's/^frames \\([0-9]*\\) in.*/\\1/p' /tmp/net)
 done
-echo two
 "
     );
     // Datagrams to a port that nobody has, each of which is worth an answer.
     let run = Run::script(script).get("/tmp/net").driver(driver);
-    let (output, sent) = under(ctx, run, |number| small_frame(number as u16))?;
-    output.expect_status(0)?.expect_stdout("one\ntwo\n")?;
+    let (output, sent) = under(ctx, run.deterministic(), |number| {
+        small_frame(number as u16)
+    })?;
+    output.expect_status(0)?;
+    let flooded = instructions(&output.text(), 5 * ROUNDS)?;
     let net = String::from_utf8_lossy(output.file("/tmp/net")?).into_owned();
     let frames = net.lines().find_map(|line| line.strip_prefix("frames "));
     let came = frames.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let came = came.ok_or("no counters")?;
-    ctx.note(format!("{came} frames came, of {sent} that were sent"));
+    let times = flooded / (alone / 10).max(1);
+    let times = format!("{}.{} times the instructions", times / 10, times % 10);
+    ctx.note(format!(
+        "{came} frames came, of {sent} that were sent; {times}"
+    ));
+    if flooded > FLOODED * alone {
+        return Err(format!("S1: a flood is noticed: {times}"));
+    }
     Ok(())
+}
+
+/// How many instructions so many things took, by what `time` says of each, between two lines.
+fn instructions(text: &str, things: usize) -> Result<u64, Failure> {
+    let wrong = || format!("the console holds\n{text}");
+    let rest = text.strip_prefix("one\n").ok_or_else(wrong)?;
+    let (lines, _) = rest.split_once("two\n").ok_or_else(wrong)?;
+    let one = |line: &str| -> Option<u64> {
+        let (seconds, nanoseconds) = line.strip_suffix(" s")?.split_once('.')?;
+        let (seconds, nanoseconds): (u64, u64) = (seconds.parse().ok()?, nanoseconds.parse().ok()?);
+        Some(seconds * 1_000_000_000 + nanoseconds)
+    };
+    let all: Option<Vec<u64>> = lines.lines().map(one).collect();
+    let all = all.filter(|all| all.len() == things).ok_or_else(wrong)?;
+    Ok(all.into_iter().sum())
 }
 
 /// Frames that are truncated, in fragments, with wrong checksums and lengths, that open connections and end others by

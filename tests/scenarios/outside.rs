@@ -53,7 +53,6 @@ cat /tmp/names
             .add("/tmp/one", one.clone())
             .get("/tmp/got")
             .net(first)
-            .timeout(300)
             .stays(),
         Run::script(connects)
             .add_program("/bin/world", world)
@@ -61,7 +60,6 @@ cat /tmp/names
             .add("/etc/resolv.conf", b"nameserver 10.0.3.1\n".to_vec())
             .get("/tmp/got")
             .net(second)
-            .timeout(300)
             .stays(),
     )?;
     connects.expect_status(0)?.expect_stdout(
@@ -103,7 +101,6 @@ sleep 3
     let run = Run::script(script)
         .add_program("/bin/world", world)
         .add("/tmp/text", content(3000, 10))
-        .timeout(300)
         .net(Net::User {
             forwards: vec![(port, 10)],
         });
@@ -125,6 +122,7 @@ pub(crate) fn saved(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 net up
 busybox httpd -f -p 80 -h /tmp &
+until busybox wget -q -O /tmp/b http://10.0.2.15/text 2> /dev/null; do sleep 0.1; done
 sleep 0.5
 checkpoint --stop %1 /tmp/image
 kill %1
@@ -133,12 +131,12 @@ busybox wget -q -O /tmp/b http://10.0.2.15/text
 cmp /tmp/b /tmp/text
 kill %1
 tcp -l 80 < /dev/null > /dev/null &
-sleep 0.3
+sleep 3
 restore /tmp/image
 kill %1
 /bin/world echo 7 1 &
 /bin/world hold 10.0.2.15 7 2> /tmp/names &
-sleep 1
+until [ -s /tmp/names ]; do sleep 0.1; done
 checkpoint %2 /tmp/image
 kill %2
 ";
@@ -146,16 +144,22 @@ kill %2
         .add_program("/bin/world", world)
         .add("/tmp/text", content(3000, 11))
         .net(Net::User { forwards: vec![] });
-    let output = ctx.run(run.timeout(120))?;
-    for sentence in [
-        "port 80, which one of its sockets has, is another one's now",
-        "has a connection to another machine, 10.0.2.15:7",
+    let output = ctx.run(run)?;
+    // The personality says so, too.
+    for (who, sentence) in [
+        (
+            "restore: ",
+            "port 80, which one of its sockets has, is another one's now",
+        ),
+        (
+            "checkpoint: ",
+            "has a connection to another machine, 10.0.2.15:7",
+        ),
     ] {
-        if output.text().matches(sentence).count() != 1 {
-            return Err(format!(
-                "'{sentence}' is not there once:\n{}",
-                output.text()
-            ));
+        let text = output.text();
+        let says = |line: &&str| line.starts_with(who) && line.ends_with(sentence);
+        if text.lines().filter(says).count() != 1 {
+            return Err(format!("{who}'{sentence}' is not there once:\n{text}"));
         }
     }
     Ok(())
@@ -183,8 +187,9 @@ sleep 0.3
 /bin/world answer 99
 busybox nc 10.0.3.1 9
 ";
+    // Who listens has begun to when so many instructions have passed: there is nobody outside.
     let run = Run::script(script).add_program("/bin/world", world);
-    let output = ctx.run(run.net(first).timeout(120))?;
+    let output = ctx.run(run.net(first).deterministic())?;
     output.expect_status(1)?.expect_stdout(&format!(
         "{none}connect ECONNREFUSED\nsendto 0\nconnect 0\n\
          bind: EADDRINUSE\nbind: EADDRINUSE\n\
@@ -223,7 +228,7 @@ cat /tmp/fill
     let run = Run::script(script)
         .add_program("/bin/world", world)
         .add("/tmp/text", content(3000, 12));
-    let output = ctx.run(run.net(first).timeout(120))?;
+    let output = ctx.run(run.net(first))?;
     output.expect_status(0)?.expect_stdout(
         "48 datagram sockets, then ENOBUFS\n0 more, then ENOBUFS\nwithin: 0\nheld up\n",
     )?;
@@ -253,7 +258,8 @@ cmp /tmp/c /tmp/text
     let run = Run::script(script)
         .add_program("/bin/world", world)
         .add("/tmp/text", content(3000, 13));
-    let output = ctx.run(run.net(first).timeout(120))?;
+    // As above.
+    let output = ctx.run(run.net(first).deterministic())?;
     output
         .expect_status(0)?
         .expect_stdout("read -1 ECONNRESET\naccept: ENETDOWN\n")?;

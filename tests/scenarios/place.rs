@@ -10,7 +10,7 @@ const KERNEL: &str = "all=kernel";
 const PROCESS: &str = "all=process";
 
 /// Host time for a machine, in seconds: far more than it needs.
-const LONG: u64 = 400;
+const LONG: u64 = 1200;
 
 /// Where the addresses of places begin.
 pub(super) const PLACES: u64 = 0x4000_0000_0000;
@@ -147,18 +147,31 @@ pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
     let config = ctx.config();
-    for (ring, program, status, said) in [
-        ("kernel", "/test/attack inside", 0, ""),
+    for (ring, program, status, said, why) in [
+        ("kernel", "/test/attack inside", 0, "", ""),
         (
             "process",
             "/test/attack inside",
             1,
             "inside: could not try: ",
+            "",
         ),
-        ("kernel", "examples/hello you", 0, "hello, you\n"),
-        ("kernel", "/bin/nobody", 125, ""),
+        ("kernel", "examples/hello you", 0, "hello, you\n", ""),
+        (
+            "kernel",
+            "/bin/nobody",
+            125,
+            "",
+            "--place /bin/nobody=kernel: the guest has no such file when it starts",
+        ),
         // A Linux program cannot be there.
-        ("kernel", "/bin/busybox true", 125, ""),
+        (
+            "kernel",
+            "/bin/busybox true",
+            125,
+            "",
+            "/bin/busybox cannot be placed: it is not a program for Fermata",
+        ),
     ] {
         let output = Command::new(&xtask)
             .current_dir(&project.root)
@@ -168,8 +181,9 @@ pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
             .output()
             .map_err(|error| format!("xtask: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        if output.status.code() != Some(status) || !text.starts_with(said) {
-            let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let right = output.status.code() == Some(status) && text.starts_with(said);
+        if !right || !errors.contains(why) {
             return Err(format!(
                 "run --in {ring} {program}: {} instead of {status}, and not {said:?}:\n{text}{errors}",
                 output.status

@@ -185,7 +185,7 @@ pub(crate) fn kill(
     let file = directory.path().join("heard.wav");
     let script = format!("trust /test/sounds {seed} {kills}\nbusybox sleep 1\n");
     let run = Run::script(script).driver(driver).sound(&file);
-    let output = ctx.run(run.deterministic().timeout(300))?;
+    let output = ctx.run(run.deterministic())?;
     let text = output.expect_status(0)?.text();
     let frames = text
         .strip_prefix(&format!("sounds: {kills} kills, "))
@@ -328,8 +328,7 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = run.driver(Some(build("sb16")?)).sound(&file);
     let output = ctx.run(run.deterministic())?;
     let text = output.expect_status(0)?.text();
-    let said = text.split("instructions: ").next().unwrap_or_default();
-    assert_eq!(said, HOSTILE);
+    assert_eq!(text, HOSTILE);
     let frames: Vec<[i16; 2]> = (0..15 * 2048).map(frame).collect();
     let heard = heard(&file)?;
     assert!(

@@ -2,6 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// Who installs, or fetches: one at a time. Tests do that side by side, and apt has locks for which it does not wait.
+static AT_WORK: Mutex<()> = Mutex::new(());
+
+/// apt-get, which waits for another program that installs, and asks again where a mirror does not answer.
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=5"]);
+    command
+}
 
 /// Whether this is Debian.
 fn is_debian() -> bool {
@@ -13,16 +24,17 @@ pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, Strin
     if !is_debian() {
         return Err("this is not Debian, so it cannot be fetched".into());
     }
+    let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     eprintln!("fermata: fetching Debian's package {package}");
     let download = || {
-        let mut command = Command::new("apt-get");
+        let mut command = apt_get();
         command.args(["download", package]).current_dir(directory);
         run(&mut command)
     };
     // An old or empty list of packages makes the first try fail.
     if download().is_err() {
         eprintln!("fermata: fetching the list of Debian packages");
-        run(Command::new("apt-get").arg("update"))?;
+        run(apt_get().arg("update"))?;
         download()?;
     }
     std::fs::read_dir(directory)
@@ -34,6 +46,8 @@ pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, Strin
 
 /// Installs those packages whose command, the first of each pair, is not there.
 pub fn install(tools: &[(&str, &str)]) -> Result<(), String> {
+    // Whoever waited may find that another one has installed it.
+    let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     let missing: Vec<&str> = tools
         .iter()
         .filter(|(command, _)| !is_there(command))
@@ -50,7 +64,7 @@ pub fn install(tools: &[(&str, &str)]) -> Result<(), String> {
     }
     eprintln!("fermata: installing Debian packages: {names}");
     let install = || {
-        let mut command = Command::new("apt-get");
+        let mut command = apt_get();
         command
             .args(["install", "-y", "--no-install-recommends"])
             .args(&missing)
@@ -59,7 +73,7 @@ pub fn install(tools: &[(&str, &str)]) -> Result<(), String> {
     };
     if install().is_err() {
         eprintln!("fermata: fetching the list of Debian packages");
-        let _ = run(Command::new("apt-get").arg("update"));
+        let _ = run(apt_get().arg("update"));
         install().map_err(|why| {
             format!("these Debian packages are missing: {names}; as root: apt-get install {names} ({why})")
         })?;

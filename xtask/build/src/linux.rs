@@ -163,6 +163,22 @@ pub const DRIVERS: &[Driver] = &[
         parameter: "esp_bus_reset_settle=0",
     },
     Driver {
+        name: "ata_piix",
+        device: "piix3-ide",
+        service: "disk",
+        grants: "pci=8086:7010 ports=1f0+8 ports=3f6+1 line=14",
+        sources: &[
+            "drivers/ata/libata-core.c",
+            "drivers/ata/libata-scsi.c",
+            "drivers/ata/libata-eh.c",
+            "drivers/ata/libata-transport.c",
+            "drivers/ata/libata-sata.c",
+            "drivers/ata/libata-sff.c",
+            "drivers/ata/ata_piix.c",
+        ],
+        parameter: "",
+    },
+    Driver {
         name: "sb16",
         device: "sb16",
         service: "sound",
@@ -184,13 +200,28 @@ struct Service {
     name: &'static str,
     /// Its file of the glue, beside those of all drivers.
     glue: &'static str,
-    /// Files of Linux's that do one thing and need nothing: they are part of the glue.
+    /// Files of Linux's that do one thing and need nothing: they are part of the glue, beside those of all drivers.
     leaves: &'static [&'static str],
     /// Bytes of memory that a device and its driver share.
     memory: u64,
     /// A channel of ISA DMA has to reach it.
     isa: bool,
 }
+
+/// The leaves that all drivers have.
+const LEAVES: &[&str] = &[
+    "drivers/base/devres.c",
+    "kernel/params.c",
+    "kernel/time/time.c",
+    "lib/ctype.c",
+    "lib/devres.c",
+    "lib/find_bit.c",
+    "lib/hexdump.c",
+    "lib/hweight.c",
+    "lib/kstrtox.c",
+    "lib/string.c",
+    "lib/vsprintf.c",
+];
 
 const SERVICES: &[Service] = &[
     Service {
@@ -203,7 +234,13 @@ const SERVICES: &[Service] = &[
     Service {
         name: "disk",
         glue: "scsi.c",
-        leaves: &[],
+        leaves: &[
+            "drivers/scsi/scsi_common.c",
+            "drivers/scsi/scsi_lib_dma.c",
+            "drivers/scsi/scsi_transport_spi.c",
+            "lib/glob.c",
+            "lib/scatterlist.c",
+        ],
         memory: 0x30_0000,
         isa: false,
     },
@@ -240,6 +277,10 @@ const FLAGS: &[&str] = &[
     "-D__arch_um__",
     "-D__UM_HOST__",
     "-DSUBARCH=\"x86\"",
+    // What the library in Rust has, too.
+    "-D__HAVE_ARCH_BCMP=1",
+    "-D__HAVE_ARCH_MEMCMP=1",
+    "-D__HAVE_ARCH_STRLEN=1",
     // Options that User-Mode Linux does not let one choose: it has no ISA.
     "-DCONFIG_ISA=1",
     "-DCONFIG_GENERIC_IRQ_PROBE=1",
@@ -559,7 +600,7 @@ impl<'a> Tree<'a> {
         for file in ["core.c", "isa.c", "pci.c", service.glue] {
             objects.push(self.compile(&glue.join(file), "lx")?);
         }
-        for file in service.leaves {
+        for file in LEAVES.iter().chain(service.leaves) {
             objects.push(self.compile(&self.source.join(file), "lx")?);
         }
         objects.push(self.compile_own(&root.join("drivers/kit/c/format.c"))?);
@@ -609,6 +650,7 @@ impl<'a> Tree<'a> {
         write(&names, symbols.functions.join("\n").as_bytes())?;
         tool(
             Command::new("objcopy")
+                .args(["--rename-section", ".initcall4.init=lx_initcalls"])
                 .args(["--rename-section", ".initcall6.init=lx_initcalls"])
                 .arg(format!("--globalize-symbols={}", names.display()))
                 .arg(&joined)
@@ -786,10 +828,10 @@ fn facts_of(driver: &Driver, service: &Service, ungranted: Ungranted) -> String 
     format!(
         ".text\n.globl lx_serve\n.hidden lx_serve\nlx_serve: jmp lx_serve_{offered}\n\
          .section .rodata\n.globl lx_parameter, lx_ones, lx_isa, lx_memory\n.hidden lx_parameter, lx_ones, lx_isa, lx_memory\n\
-         lx_parameter: .asciz \"{parameter}\"\n\
          lx_ones: .byte {ones}\n\
          lx_isa: .byte {isa}\n\
-         .balign 8\nlx_memory: .quad {memory}\n"
+         .balign 8\nlx_memory: .quad {memory}\n\
+         .data\nlx_parameter: .asciz \"{parameter}\"\n"
     )
 }
 

@@ -148,18 +148,6 @@ pub fn write(project: &Project) -> Result<u8, Error> {
         }
         _ => {}
     }
-    let mut parts = Vec::new();
-    for (title, entries) in PARTS {
-        let mut pages: Vec<Page> = Vec::new();
-        for entry in *entries {
-            for path in pages_at(&project.root, Path::new(entry))? {
-                if pages.iter().all(|page| page.path != path) {
-                    pages.push(read(&project.root, path)?);
-                }
-            }
-        }
-        parts.push((*title, pages));
-    }
     let crates = if project.has_crates() {
         rustdoc(project, &book)?
     } else {
@@ -169,6 +157,29 @@ pub fn write(project: &Project) -> Result<u8, Error> {
         );
         Vec::new()
     };
+    let broken = bind(&project.root, &book, &crates)?;
+    for line in &broken {
+        eprintln!("{line}");
+    }
+    println!("the book: {}", book.join("README.html").display());
+    Ok(u8::from(!broken.is_empty()))
+}
+
+/// Makes the pages of the book of a checkout, and of the source files that they link to, with rustdoc of these crates there. The
+/// links that lead nowhere, a line for each.
+fn bind(root: &Path, book: &Path, crates: &[(String, String)]) -> Result<Vec<String>, Error> {
+    let mut parts = Vec::new();
+    for (title, entries) in PARTS {
+        let mut pages: Vec<Page> = Vec::new();
+        for entry in *entries {
+            for path in pages_at(root, Path::new(entry))? {
+                if pages.iter().all(|page| page.path != path) {
+                    pages.push(read(root, path)?);
+                }
+            }
+        }
+        parts.push((*title, pages));
+    }
     let paths: BTreeSet<&Path> = parts
         .iter()
         .flat_map(|(_, pages)| pages)
@@ -178,28 +189,41 @@ pub fn write(project: &Project) -> Result<u8, Error> {
     let mut broken = Vec::new();
     for page in parts.iter().flat_map(|(_, pages)| pages) {
         let mut links = Links {
-            root: &project.root,
+            root,
             page: &page.path,
             pages: &paths,
             sources: &mut sources,
             broken: &mut broken,
         };
         let body = render(&page.text, &mut links);
-        let text = whole(&page.title, &contents(&parts, &crates, &page.path), &body);
+        let text = whole(&page.title, &contents(&parts, crates, &page.path), &body);
         save(&book.join(page.path.with_extension("html")), &text)?;
     }
     for path in sources {
-        let text = read_text(&project.root.join(&path))?;
+        if is_picture(&path) {
+            let to = book.join(&path);
+            let picture = std::fs::read(root.join(&path));
+            let copied = picture.and_then(|picture| {
+                std::fs::create_dir_all(to.parent().unwrap_or(book))?;
+                std::fs::write(&to, picture)
+            });
+            copied
+                .map_err(|error| Error::new(format!("cannot copy {}: {error}", path.display())))?;
+            continue;
+        }
+        let text = read_text(&root.join(&path))?;
         let name = path.display().to_string();
         let body = format!("<h1>{}</h1>{}", escaped(&name), numbered(&text));
-        let text = whole(&name, &contents(&parts, &crates, &path), &body);
+        let text = whole(&name, &contents(&parts, crates, &path), &body);
         save(&book.join(format!("{name}.html")), &text)?;
     }
-    for line in &broken {
-        eprintln!("{line}");
-    }
-    println!("the book: {}", book.join("README.html").display());
-    Ok(u8::from(!broken.is_empty()))
+    Ok(broken)
+}
+
+/// Whether a file is a picture, which a page shows as it is.
+fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("png" | "svg"))
 }
 
 /// A page, or all pages in a directory and in those below it.
@@ -290,6 +314,10 @@ impl Links<'_> {
             (at.with_extension(""), "html".to_string())
         } else if self.pages.contains(readme.as_path()) {
             (readme.with_extension(""), "html".to_string())
+        } else if is_picture(&at) && self.root.join(&at).is_file() {
+            self.sources.insert(at.clone());
+            let extension = at.extension().map(|e| e.to_string_lossy().into_owned());
+            (at.with_extension(""), extension.unwrap_or_default())
         } else if let Some(source) = self.source(&at) {
             let extension = source
                 .extension()
@@ -528,6 +556,24 @@ mod tests {
     }
 
     #[test]
+    fn all_links_of_the_book_lead_somewhere() {
+        let project = Project::find().expect("the checkout");
+        reference::write(&project).expect("the API reference");
+        let book = project.target.join("book-of-the-test");
+        let broken = bind(&project.root, &book, &[]).expect("a book");
+        assert_eq!(broken, Vec::<String>::new(), "links that lead nowhere");
+        for page in ["README.html", "docs/tutorial.html", "CAVEATS.html"] {
+            let text = std::fs::read_to_string(book.join(page)).expect(page);
+            assert!(text.contains("<h1") && text.contains("</nav>"), "{page}");
+        }
+        assert!(
+            book.join("docs/inspect.png").is_file(),
+            "pictures are there"
+        );
+        std::fs::remove_dir_all(&book).expect("what the test made goes");
+    }
+
+    #[test]
     fn links_lead_into_the_book() {
         let project = Project::find().expect("the checkout");
         let pages = ["README.md", "docs/bench.md", "kernel/README.md"].map(Path::new);
@@ -545,6 +591,7 @@ mod tests {
             ("../kernel/", "../kernel/README.html"),
             ("../fermata", "../fermata.html"),
             ("../abi/src/syscalls.rs", "../abi/src/syscalls.rs.html"),
+            ("inspect.png", "../docs/inspect.png"),
             ("#here", "#here"),
             ("https://example.org/a.md", "https://example.org/a.md"),
         ] {

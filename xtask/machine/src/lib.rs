@@ -45,6 +45,9 @@ const WITHOUT_RDRAND: &str = ",-rdrand";
 /// Where a machine that waits for a debugger listens; nobody but this host can reach it.
 pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";
 
+/// The controller of disks that the machine has, whatever it is told: nothing is to be added but a disk.
+const BUILT_IN: &str = "piix3-ide";
+
 /// What the kernel writes to port 0xf4 when it panics, as QEMU reports it.
 const PANIC_STATUS: i32 = 63 << 1 | 1;
 
@@ -108,8 +111,14 @@ pub struct Options {
     pub gets: Vec<String>,
     /// A file that is the machine's disk.
     pub disk: Option<PathBuf>,
+    /// Nobody needs that file when this host has lost its power: a test's. QEMU then does not wait, for each flush of
+    /// the guest, until the host has its bytes on a disk, which takes seconds where others write. All other programs of
+    /// the host see them as before.
+    pub disk_of_a_test: bool,
     /// Instead of that, a disk of so many bytes that has zeros, forgets what is written, and takes no time: for measurements.
     pub null_disk: Option<u64>,
+    /// A sector of the disk that cannot be read, and one that cannot be written the first time.
+    pub bad_sectors: Option<(u64, u64)>,
     /// What its network card is connected to.
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
@@ -176,7 +185,9 @@ impl Options {
             packages: None,
             gets: Vec::new(),
             disk: None,
+            disk_of_a_test: false,
             null_disk: None,
+            bad_sectors: None,
             net: Net::None,
             pcap: None,
             rng: Rng::None,
@@ -474,10 +485,19 @@ fn qemu(
         };
         command.args(["-device", "edu,addr=2", "-device", second]);
     }
-    let file = options
-        .disk
-        .as_ref()
-        .map(|disk| format!("file={},format=raw", quoted(&disk_path(disk))));
+    let file = options.disk.as_ref().map(|disk| {
+        let path = quoted(&disk_path(disk));
+        let drive = match options.bad_sectors {
+            Some(bad) => bad_disk(&path, bad),
+            None => format!("file={path},format=raw"),
+        };
+        let unflushed = if options.disk_of_a_test {
+            ",cache=unsafe"
+        } else {
+            ""
+        };
+        drive + unflushed
+    });
     let null = options
         .null_disk
         .map(|size| format!("driver=null-co,size={size},read-zeroes=on"));
@@ -486,9 +506,13 @@ fn qemu(
         command.args(["-drive", &drive]);
         match &options.driver {
             Some(driver) if driver.service == "disk" && !driver.device.is_empty() => {
-                let adapter = format!("{},id=scsi", driver.device);
-                command.args(["-device", &adapter]);
-                command.args(["-device", "scsi-hd,drive=disk,bus=scsi.0"]);
+                if driver.device == BUILT_IN {
+                    command.args(["-device", "ide-hd,drive=disk,bus=ide.0"]);
+                } else {
+                    let adapter = format!("{},id=scsi", driver.device);
+                    command.args(["-device", &adapter]);
+                    command.args(["-device", "scsi-hd,drive=disk,bus=scsi.0"]);
+                }
             }
             _ => {
                 command.args(["-device", "virtio-blk-pci,drive=disk"]);
@@ -561,6 +585,23 @@ fn of_plugin(plugin: &Plugin) -> String {
 fn disk_path(path: &Path) -> PathBuf {
     // That fails only for a path of no bytes, and where nobody knows what it is relative to.
     std::path::absolute(path).unwrap_or_else(|_| Path::new(".").join(path))
+}
+
+/// A disk in this file, with a sector that cannot be read and one that cannot be written the first time.
+fn bad_disk(path: &str, (read, write): (u64, u64)) -> String {
+    let mut drive = format!(
+        "driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={path}"
+    );
+    for (number, (event, sector, once)) in [("read", read, "off"), ("write", write, "on")]
+        .into_iter()
+        .enumerate()
+    {
+        let error = format!("file.inject-error.{number}");
+        drive += &format!(
+            ",{error}.event={event}_aio,{error}.errno=5,{error}.sector={sector},{error}.once={once}"
+        );
+    }
+    drive
 }
 
 /// A path in a value of QEMU's, where commas are doubled.

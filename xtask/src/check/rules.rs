@@ -70,7 +70,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         words: &["PciTransport"],
-        rooms: &["drivers/virtio/src/lib.rs"],
+        rooms: &["drivers/virtio/src/lib.rs", "drivers/virtio/src/bounded.rs"],
         remedy: "dropped, it asks the device without end whether that has been reset: `virtio::Registers` \
                  is not",
     },

@@ -189,6 +189,7 @@ fn run_machine(
     options.memory = 1024 + u32::try_from(files.bytes() >> 19).unwrap_or(0);
     options.script = Some(script.into_bytes());
     options.disk = disk.map(Path::to_path_buf);
+    options.disk_of_a_test = true;
     // So that a failure happens again. A disk has its own time, for which a machine that counts instructions waits long.
     options.deterministic = disk.is_none();
     options.words.push("program-ceiling=31".into());

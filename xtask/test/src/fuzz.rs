@@ -34,6 +34,9 @@ pub struct FuzzOptions {
     /// the same again with the same seed
     #[arg(long, conflicts_with_all = ["guest", "replay"])]
     services: bool,
+    /// With --services: what takes long, or is carried out too rarely, fails as well, and is not only noted
+    #[arg(long, requires = "services")]
+    pub(crate) limits: bool,
 }
 
 impl FuzzOptions {

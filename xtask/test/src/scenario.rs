@@ -27,8 +27,9 @@ use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 use crate::checkpoints;
 use crate::packages;
 
-/// Host time after which a machine of a scenario is stopped unless it says otherwise.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// Host time after which a machine of a scenario is stopped unless it says otherwise. It only ends what hangs: nothing
+/// that goes on takes as long, on whatever host, and what takes too long is found by counting instructions.
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// What a program of the guest says when the console is to be read that was not.
 const READ: &str = "the console is to be read";
 
@@ -89,14 +90,19 @@ pub struct Output {
     pub stderr: String,
     /// The exit status of `./fermata run`.
     pub status: u8,
+    /// How many instructions a machine that counts them took, which it says as its last line. That line is not among
+    /// `stdout`: what a test expects at the console is the same for machines that count and others.
+    pub instructions: Option<u64>,
     /// The files that were got, by path in the guest; missing ones are not there.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Output {
-    /// The console as text.
+    /// The console as text, as a terminal shows it: a line that tells how far something is may have stood there, or
+    /// not, as long as it took, and is replaced by what comes after it.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).into_owned()
+        let text = String::from_utf8_lossy(&self.stdout);
+        text.split_inclusive('\n').map(shown).collect()
     }
 
     /// A file that was got.
@@ -122,7 +128,7 @@ impl Output {
 
     /// Fails unless the console holds exactly `text`.
     pub fn expect_stdout(&self, text: &str) -> Result<&Self, Failure> {
-        if self.stdout == text.as_bytes() {
+        if self.text() == text {
             return Ok(self);
         }
         Err(format!(
@@ -131,6 +137,23 @@ impl Output {
             self.stderr
         ))
     }
+}
+
+/// A line as it stands at a terminal in the end: what is behind a carriage return is written over what is before it.
+fn shown(line: &str) -> String {
+    if !line.contains('\r') {
+        return line.to_string();
+    }
+    let (body, end) = line
+        .strip_suffix('\n')
+        .map_or((line, ""), |body| (body, "\n"));
+    let mut stands: Vec<char> = Vec::new();
+    for part in body.split('\r') {
+        let len = part.chars().count().min(stands.len());
+        stands.splice(..len, part.chars());
+    }
+    let stands: String = stands.into_iter().collect();
+    format!("{}{end}", stands.trim_end_matches(' '))
 }
 
 /// A machine to be run.
@@ -212,9 +235,17 @@ impl Run {
         self
     }
 
-    /// With this file of the host as its disk.
+    /// With this file of the host as its disk. What the machine has flushed is in the file, also when the machine is
+    /// ended, but not on the host's disk.
     pub fn disk(mut self, file: &std::path::Path) -> Self {
         self.options.disk = Some(file.into());
+        self.options.disk_of_a_test = true;
+        self
+    }
+
+    /// Of which one sector cannot be read, and one cannot be written the first time.
+    pub fn bad_sectors(mut self, read: u64, write: u64) -> Self {
+        self.options.bad_sectors = Some((read, write));
         self
     }
 
@@ -290,7 +321,7 @@ impl Run {
         self
     }
 
-    /// Stops after this much host time, with status 124. (120 s unless told otherwise.)
+    /// Stops after this much host time, with status 124. (Ten minutes unless told otherwise.)
     pub fn timeout(mut self, seconds: u64) -> Self {
         self.options.timeout = Some(Duration::from_secs(seconds));
         self
@@ -462,6 +493,8 @@ impl<'a> Ctx<'a> {
         if let Some(at) = stays.and_then(|_| find(&typist.shown, THROUGH)) {
             typist.shown.drain(at..at + THROUGH.len());
         }
+        let counts = run.options.deterministic;
+        let instructions = counts.then(|| take_count(&mut typist.shown)).flatten();
         let mut stderr = typist.log;
         match &end {
             End::Broken(lines) => stderr.push_str(&lines.join("\n")),
@@ -476,6 +509,7 @@ impl<'a> Ctx<'a> {
             stdout: typist.shown,
             stderr,
             status: end.status(),
+            instructions,
             files: typist.files,
         })
     }
@@ -507,6 +541,21 @@ fn find(shown: &[u8], text: &str) -> Option<usize> {
     }
     let mut places = shown.windows(text.len());
     places.position(|window| window == text.as_bytes())
+}
+
+/// Takes the line out of what was shown with which a machine says at its end how many instructions it took: the count.
+fn take_count(shown: &mut Vec<u8>) -> Option<u64> {
+    const SAYS: &str = "instructions: ";
+    let mut ends = shown.windows(SAYS.len()).enumerate().rev();
+    let (at, _) = ends.find(|(_, window)| *window == SAYS.as_bytes())?;
+    let rest = shown.get(at + SAYS.len()..)?;
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let count = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    if rest[digits] != b'\n' {
+        return None;
+    }
+    shown.drain(at..at + SAYS.len() + digits + 1);
+    Some(count)
 }
 
 /// Types what a scenario says, and keeps what the machine says.
@@ -570,5 +619,39 @@ impl Operator for Typist<'_> {
         let keys = keys.clone();
         self.typed.remove(0);
         Typed::Bytes(keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{shown, take_count};
+
+    #[test]
+    fn a_count_of_instructions_is_taken_out() {
+        let mut seen = b"instructions: 1\nno endinstructions: 4711\nbehind\n".to_vec();
+        assert_eq!(take_count(&mut seen), Some(4711));
+        assert_eq!(seen, b"instructions: 1\nno endbehind\n");
+        for other in [
+            "",
+            "instructions: ",
+            "instructions: 12",
+            "instructions: many\n",
+        ] {
+            let mut seen = other.as_bytes().to_vec();
+            assert_eq!(take_count(&mut seen), None);
+            assert_eq!(seen, other.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_written_over_is_shown_as_it_stands_in_the_end() {
+        let progress = "\rcheckpoint: 8 of 10 MB\r                      \r6000000\n";
+        assert_eq!(shown(progress), "6000000\n");
+        assert_eq!(
+            shown("\rcheckpoint: 8 of 10 MB\r                      \r"),
+            ""
+        );
+        assert_eq!(shown("one and two\rONE\r\n"), "ONE and two\n");
+        assert_eq!(shown("as it was  \n"), "as it was  \n");
     }
 }

@@ -3,20 +3,24 @@
 //!
 //! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it
 //! writes there; with `free` behind that it does not wait. `trust debugged kill NAME` ends the server of that name.
+//! `debugged NAME watch [ROUNDS]`: bytes of one page are written and read by the program, the kernel and a server,
+//! while a further thread writes beside them; begins and goes on as above.
 //! `debugged NAME replace`: a thread takes the place of another one when [`GATE`] is 1, and counts turns until it is 2.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rt::fs::{self, Flags};
+use rt::abi::state::MutexState;
+use rt::fs::{self, File, Flags};
 use rt::obj::{Cond, Mutex};
 use rt::thread::{self, JoinlessThread};
-use rt::time;
+use rt::{sys, time};
 
 rt::entry!(main);
 
@@ -34,6 +38,10 @@ static TURNS: AtomicU64 = AtomicU64::new(0);
 /// Which gate it waits for, or has waited for.
 #[no_mangle]
 static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// The address of the page that is watched.
+#[no_mangle]
+static PLACE: AtomicU64 = AtomicU64::new(0);
 
 /// A turn.
 #[no_mangle]
@@ -122,6 +130,98 @@ fn play(name: &str, rounds: u64) -> Result<bool, rt::Code> {
     Ok(right && early == 0)
 }
 
+/// Words that who debugs it watches, in a page of their own.
+#[repr(C, align(4096))]
+#[derive(Default)]
+struct Watched {
+    /// Written by the program, in every second round another value.
+    own: AtomicU64,
+    /// Written in every round.
+    beside: AtomicU64,
+    /// Written by a call of the kernel.
+    kernel: MutexState,
+    /// Written by the kernel, with what a server sends.
+    file: [u8; 8],
+    /// Only read.
+    read: AtomicU64,
+    /// Written by another thread.
+    others: AtomicU64,
+    /// Read by the kernel, for a server.
+    sent: [u8; 8],
+}
+
+/// Counts in a word, and elsewhere, until the count is taken away.
+fn count_beside(word: &AtomicU64, over: &AtomicU64, counted: &AtomicU64) {
+    while over.load(Ordering::Acquire) == 0 {
+        word.fetch_add(1, Ordering::Relaxed);
+        counted.fetch_add(1, Ordering::Relaxed);
+        time::sleep(PAUSE);
+    }
+    over.store(2, Ordering::Release);
+}
+
+fn wait_for(wanted: u64) {
+    WAITS.store(wanted, Ordering::Release);
+    while GATE.load(Ordering::Acquire) < wanted {
+        time::sleep(PAUSE);
+    }
+}
+
+fn watched(name: &str, rounds: u64) -> Result<bool, rt::Error> {
+    static OVER: AtomicU64 = AtomicU64::new(0);
+    static COUNTED: AtomicU64 = AtomicU64::new(0);
+    let page: &'static mut Watched = Box::leak(Box::default());
+    PLACE.store(core::ptr::from_ref(page) as u64, Ordering::Release);
+    let Watched {
+        own,
+        beside,
+        kernel,
+        file,
+        read,
+        others,
+        sent,
+    } = page;
+    let others: &'static AtomicU64 = others;
+    let create = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    // Where it is restored the file is opened again.
+    let content = File::open(&format!("/tmp/watched-{name}"), create, 0o644)?;
+    let lock = Mutex::new().map_err(rt::error_of)?;
+    wait_for(1);
+    thread::spawn(move || count_beside(others, &OVER, &COUNTED)).map_err(rt::error_of)?;
+    let mut right = true;
+    for n in 1..=rounds {
+        beside.store(n, Ordering::Relaxed);
+        own.store(n / 2, Ordering::Relaxed);
+        if n % 2 == 0 {
+            lock.lock();
+        } else if n > 1 {
+            lock.unlock();
+        }
+        right &= sys::mutex_get_state(lock.at().0, kernel) == rt::Code::Ok;
+        right &= kernel.locked == u64::from(n % 2 == 0);
+        *sent = n.to_le_bytes();
+        content.write(0, sent)?;
+        right &= content.read(0, file)? == 8 && *file == *sent;
+        right &= read.load(Ordering::Relaxed) == 0;
+        right &= own.load(Ordering::Relaxed) == n / 2;
+        if n == rounds / 2 {
+            fs::close(fs::open(&format!("/tmp/half-{name}"), create, 0o644)?.ino)?;
+            wait_for(2);
+        }
+    }
+    OVER.store(1, Ordering::Release);
+    while OVER.load(Ordering::Acquire) < 2 {
+        time::sleep(PAUSE);
+    }
+    right &= others.load(Ordering::Relaxed) == COUNTED.load(Ordering::Relaxed);
+    let said = if right { "right" } else { "wrong" };
+    rt::println!("{name}: {rounds} rounds, {said}");
+    Ok(right)
+}
+
 /// A thread that has ended is taken apart when another one begins, which has its place.
 fn replace(name: &str) -> Result<bool, rt::Code> {
     let place = |thread: &JoinlessThread| thread.with(|at| Ok(at.0));
@@ -166,6 +266,16 @@ fn main() -> u8 {
     }
     if word(2) == "replace" {
         return u8::from(!replace(word(1)).is_ok_and(|same| same));
+    }
+    if word(2) == "watch" {
+        let rounds = word(3).parse().unwrap_or(100);
+        return match watched(word(1), rounds) {
+            Ok(right) => u8::from(!right),
+            Err(error) => {
+                rt::println!("{}: {}", word(1), error.text());
+                2
+            }
+        };
     }
     let rounds = word(2).parse().unwrap_or(100);
     if word(3) == "free" {

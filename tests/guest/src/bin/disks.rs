@@ -17,7 +17,7 @@ use guest_tests::killer;
 use interface::Session;
 use rt::fs::{File, Flags};
 use rt::proto::Error;
-use rt::{println, thread};
+use rt::{println, thread, time};
 use services::block::{BlockClient, MOST, OUTSTANDING, SECTOR};
 use services::device::{DeviceControlClient, DevicesClient};
 
@@ -197,7 +197,19 @@ fn hostile() -> u8 {
     0
 }
 
-/// `disks kill SEED KILLS SERVER`: kills that, and leaves the load to others.
+/// How often a server that is killed is asked for something, in nanoseconds.
+const OFTEN: u64 = 2_000_000;
+
+/// Has something done by the server that is killed.
+fn ask(server: &str, disk: &mut SystemDisk) -> Result<(), Error> {
+    match server {
+        "ext4" => rt::fs::stat("/disk", true).map(|_| ()),
+        _ => disk.read(0, &mut [0; SECTOR as usize]),
+    }
+}
+
+/// `disks kill SEED KILLS SERVER`: kills that, and leaves the load to others, but for a request now and then, which shows
+/// whether the server works.
 fn only_kill() -> u8 {
     let number = |index: usize| {
         rt::start()
@@ -209,8 +221,28 @@ fn only_kill() -> u8 {
     else {
         return 2;
     };
-    killer::run(server, seed, kills, pause(server));
-    println!("done: {} kills", killer::killed());
+    let begun = SystemDisk::open().and_then(|disk| {
+        let kill = move || killer::run_at_work(server, seed, kills, pause(server));
+        thread::spawn(kill).map_err(rt::error_of)?;
+        Ok(disk)
+    });
+    let asked = begun.and_then(|mut disk| {
+        while !killer::is_done() {
+            ask(server, &mut disk)?;
+            killer::served();
+            time::sleep(OFTEN);
+        }
+        Ok(())
+    });
+    if let Err(error) = asked {
+        println!("disks: {} kills: {}", killer::killed(), error.text());
+        return 1;
+    }
+    println!(
+        "done: {} kills, {} at work",
+        killer::killed(),
+        killer::at_work()
+    );
     0
 }
 

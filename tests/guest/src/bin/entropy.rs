@@ -23,8 +23,8 @@ rt::entry!(main);
 
 /// The driver.
 const DRIVER: &str = "virtio-rng";
-/// Longest time between two kills, in nanoseconds.
-const PAUSE: u64 = 100_000_000;
+/// Longest time between two kills, in nanoseconds, but that every second one waits until something has come of the device.
+const PAUSE: u64 = 60_000_000;
 /// How often is looked, in nanoseconds.
 const LOOK: u64 = 1_000_000;
 /// Bytes of one request.
@@ -88,11 +88,12 @@ fn fill(bytes: &mut [u8], seen: &mut BTreeSet<u64>) -> Result<(), Error> {
 
 fn load(seed: u64, kills: u64) -> Result<(), Error> {
     wait(1)?;
-    thread::spawn(move || killer::run(DRIVER, seed, kills, PAUSE)).map_err(rt::error_of)?;
+    thread::spawn(move || killer::run_at_work(DRIVER, seed, kills, PAUSE)).map_err(rt::error_of)?;
     let mut bytes = vec![0; REQUEST];
     let mut seen = BTreeSet::new();
     let (mut requests, mut first) = (0u64, None);
     let begin = rt::random::state()?.1;
+    let mut before = begin;
     loop {
         fill(&mut bytes, &mut seen)?;
         requests += 1;
@@ -100,12 +101,20 @@ fn load(seed: u64, kills: u64) -> Result<(), Error> {
         if !is_secret {
             return Err(Error::Denied);
         }
+        if pieces > before {
+            before = pieces;
+            killer::served();
+        }
         if killer::is_done() && pieces >= *first.get_or_insert(pieces) + AFTERWARDS {
             break;
         }
     }
     let (_, pieces) = rt::random::state()?;
-    println!("entropy: {} kills", killer::killed());
+    println!(
+        "entropy: {} kills, {} at work",
+        killer::killed(),
+        killer::at_work()
+    );
     rt::eprintln!(
         "entropy: {requests} requests, {} pieces of the device's",
         pieces - begin

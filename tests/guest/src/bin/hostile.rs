@@ -11,9 +11,10 @@ use abi::state::PortState;
 use abi::{Call, Code, RefKind, PAGE_SIZE};
 use alloc::string::String;
 use alloc::vec::Vec;
+use guest_tests::harness::Random;
 use guest_tests::services::pending::PendingCall;
 use interface::Session;
-use proto::layout::CHUNK;
+use proto::layout::{CHUNK, PROGRAM_BASE};
 use proto::Error;
 use rt::fs;
 use rt::memory::{self, Segment};
@@ -59,6 +60,9 @@ fn main() -> u8 {
         Some("neighbour") => neighbour(),
         Some("hold") => hold(),
         Some("grow") => grow(),
+        Some("heavy") => heavy(),
+        Some("nodisk") => nodisk(),
+        Some("odd") => odd(),
         Some("watched") => watched(),
         Some("crash") => crash(),
         // For who is outside: the console, which nobody has read, is to be read from now on.
@@ -276,7 +280,8 @@ fn churn() -> Result<(), Error> {
 /// most.
 fn neighbour() -> Result<(), Error> {
     const PAGES: u64 = 64;
-    /// Nanoseconds: without hostile programs a fault is a few thousand, and with three of them each has a turn.
+    /// Nanoseconds, each an instruction: without hostile programs a fault is a few thousand, and with three of them
+    /// each has a turn.
     const BOUND: u64 = 100_000_000;
     let segment = memory::create(PAGES * PAGE_SIZE)?;
     let window = Window::map(&segment.region, 0, PAGES * PAGE_SIZE, ALL)?;
@@ -339,25 +344,129 @@ fn watched() -> Result<(), Error> {
     stay()
 }
 
-/// Has files of all sizes started that grow while they are read.
-fn grow() -> Result<(), Error> {
-    const PATH: &str = "/tmp/grow";
+/// The beginning of a native executable with one segment of so many bytes, which follows, and is zeros: it ends by its first instruction.
+fn beginning(size: u64) -> Vec<u8> {
+    const WHERE: u64 = PAGE_SIZE;
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    // An executable for x86-64, of version 1.
+    file.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+    for word in [PROGRAM_BASE, 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    // No flags; sizes of the headers, of which one is of a segment.
+    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // To be loaded; to be read, written and executed.
+    file.extend([1, 0, 0, 0, 7, 0, 0, 0]);
+    for word in [WHERE, PROGRAM_BASE, PROGRAM_BASE, size, size, PAGE_SIZE] {
+        file.extend(word.to_le_bytes());
+    }
+    file
+}
+
+/// Makes an executable of [`beginning`] of that size: what is open, and the size of the file.
+fn executable(path: &str, size: u64) -> Result<(fs::Ino, u64), Error> {
     let flags = fs::Flags {
         create: true,
         ..fs::Flags::default()
     };
+    let file = fs::open(path, flags, 0o755)?.ino;
+    let whole = PAGE_SIZE + size;
+    fs::append(file, &beginning(size))?;
+    fs::truncate(file, whole)?;
+    Ok((file, whole))
+}
+
+/// Has an executable started that grows and shrinks while it is read, until it was refused and was not.
+fn grow() -> Result<(), Error> {
+    const PATH: &str = "/tmp/grow";
+    const MOST: u32 = 300;
     let native = Client::new("native")?;
-    let file = fs::open(PATH, flags, 0o755)?.ino;
-    rt::thread::spawn(move || while fs::append(file, b"x").is_ok() {}).map_err(rt::error_of)?;
-    for size in 1..24 {
-        fs::truncate(file, size << 20)?;
+    let (file, whole) = executable(PATH, 1 << 20)?;
+    let change = move || {
+        // Now more and now less than it takes to read it: always the same would be in step with that.
+        let mut random = Random(1);
+        loop {
+            let _ = fs::truncate(file, whole / 2);
+            let _ = fs::append(file, b"x");
+            let _ = fs::truncate(file, whole);
+            rt::time::sleep(random.below(40_000_000));
+        }
+    };
+    rt::thread::spawn(change).map_err(rt::error_of)?;
+    let (mut ran, mut refused) = (0, 0);
+    while ran < 3 || refused < 3 {
         match native.spawn(PATH, &Start::default(), &[]) {
-            Err(Error::BadFormat | Error::NoMemory) => {}
+            Err(Error::BadFormat) => refused += 1,
             Err(error) => return Err(error),
-            Ok(_) => return Err(Error::Broken),
+            Ok(child) => {
+                child.ended()?;
+                child.reap()?;
+                ran += 1;
+            }
+        }
+        if ran + refused > MOST {
+            rt::println!("grow: ran {ran} times, refused {refused} times");
+            return Err(Error::Broken);
         }
     }
     Ok(())
+}
+
+/// Has large executables started all the time, several at once, until it is ended.
+fn heavy() -> Result<(), Error> {
+    const AT_ONCE: usize = 6;
+    executable("/tmp/heavy", 64 << 20)?;
+    let once = || {
+        let child = Client::new("native")
+            .and_then(|native| native.spawn("/tmp/heavy", &Start::default(), &[]));
+        if let Ok(child) = child {
+            let _ = child.ended();
+            let _ = child.reap();
+        }
+    };
+    for _ in 1..AT_ONCE {
+        rt::thread::spawn(move || loop {
+            once();
+        })
+        .map_err(rt::error_of)?;
+    }
+    loop {
+        once();
+    }
+}
+
+/// Has executables of every odd kind started, so many, whose names end in numbers. They end by themselves, if they begin.
+fn odd() -> Result<(), Error> {
+    let native = Client::new("native")?;
+    let count = rt::start().args.get(2).and_then(|count| count.parse().ok());
+    let (mut ran, mut refused) = (0, 0);
+    for n in 0..count.unwrap_or(0) {
+        match native.spawn(&alloc::format!("/tmp/odd.{n}"), &Start::default(), &[]) {
+            Ok(child) => {
+                child.ended()?;
+                child.reap()?;
+                ran += 1;
+            }
+            Err(Error::BadFormat | Error::NoMemory) => refused += 1,
+            Err(Error::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    rt::println!("odd: {ran} ran, {refused} were refused");
+    Ok(())
+}
+
+/// On a machine without a disk, what is there is not there, and it does not take long to say so.
+fn nodisk() -> Result<(), Error> {
+    /// Nanoseconds, each an instruction.
+    const AT_ONCE: u64 = 100_000_000;
+    let began = rt::time::now();
+    match Client::new("native")?.spawn("/disk/program", &Start::default(), &[]) {
+        Err(Error::NotFound) if rt::time::now() - began < AT_ONCE => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(Error::Broken),
+    }
 }
 
 /// The interface of the sessions that a service opens for programs.

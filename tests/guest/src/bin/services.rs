@@ -1,14 +1,15 @@
 //! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with
-//! the control ports of these services, asks all services meanwhile and says what came of it; `/test/services hold
-//! [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that are trusted with the
-//! others. The other arguments are for what it starts.
+//! the control ports of these services, asks all services meanwhile and says what came of it; `patient` instead of
+//! `watch` only says so where an answer took longer than it should, unless it took so long that the service hangs;
+//! `/test/services hold [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that
+//! are trusted with the others. The other arguments are for what it starts.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 use alloc::string::String;
-use guest_tests::services::warden::{self, Play};
+use guest_tests::services::warden::{self, Play, PATIENCE};
 use guest_tests::services::{ceiling, client, held, images, room, table};
 
 rt::entry!(main);
@@ -20,9 +21,10 @@ fn number(index: usize) -> u64 {
 
 fn main() -> u8 {
     match rt::start().args.get(1).map(String::as_str) {
-        Some("watch") => {
+        Some(how @ ("watch" | "patient")) => {
             let powers = rt::start().args.iter().skip(4).cloned().collect();
-            warden::run(Play::Random(number(2), number(3), powers))
+            let patience = if how == "patient" { PATIENCE } else { 1 };
+            warden::run(Play::Random(number(2), number(3), powers, patience))
         }
         Some("hold") => {
             let args = rt::start().args.get(2..).unwrap_or_default();

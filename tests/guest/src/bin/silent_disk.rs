@@ -23,7 +23,8 @@ const PATH: &str = "/test/silent_disk";
 const KILLS: u32 = 40;
 /// How many wait at the same time.
 const AT_ONCE: usize = 8;
-/// How long a request takes to be under way, and at most a program from memory to come and go, in nanoseconds.
+/// How long a request takes to be under way, and at most a program from memory to come and go, in nanoseconds, each an
+/// instruction.
 const UNDER_WAY: u64 = 2_000_000;
 const PROMPT: u64 = 200_000_000;
 

@@ -1,7 +1,7 @@
 //! A disk that does not answer for a while, and who waits for it.
 //!
-//! * `slow_disk hold` takes all requests that its driver has room for, and stays: until it is killed the disk does
-//!   nothing for others. Needs the system port (`trust`).
+//! * `slow_disk hold` takes all requests that its driver has room for, says so, and stays: until it is killed the disk
+//!   does nothing for others. Needs the system port (`trust`).
 //! * `slow_disk read PATH` reads a file and says how long it is.
 //! * `slow_disk others` asks the server of the disk meanwhile for what it can answer at once, and kills programs that
 //!   wait for the disk: more than a job may have sessions, so that nothing may remain of one.
@@ -61,6 +61,7 @@ fn hold() -> Result<(), Error> {
             break;
         }
     }
+    println!("held");
     loop {
         time::sleep(1_000_000_000);
     }

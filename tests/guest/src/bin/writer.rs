@@ -40,6 +40,8 @@ fn main() -> u8 {
         // It is killed while the image is written.
         "kill" => save(megabytes, rounds, true),
         "stop" => stop(megabytes, rounds),
+        // Writes a page whenever it is told to.
+        "pages" => return pages(megabytes),
         // There is memory for the image or for what is written meanwhile, and not for both.
         "full" => full(megabytes, rounds),
         _ => Err("how?".to_string()),
@@ -73,6 +75,45 @@ fn run(megabytes: u64, rounds: u64) -> u8 {
         }
         black_box(&mut memory);
     }
+    0
+}
+
+/// Writes one page after the other of so many megabytes, each when its number stands in `/tmp/page`, and says so by a
+/// file of that number. At `end` all must hold what was written.
+fn pages(megabytes: u64) -> u8 {
+    let pages = (megabytes << 20) as usize / 4096;
+    let mut memory = vec![u64::MAX; pages * PAGE];
+    let mut last = 0;
+    let say = |number: u64| rt::fs::write_all(&alloc::format!("/tmp/page.{number}"), b"x", 0o600);
+    if say(0).is_err() {
+        return 1;
+    }
+    loop {
+        time::sleep(5_000_000);
+        let text = rt::fs::read_all("/tmp/page").unwrap_or_default();
+        let text = core::str::from_utf8(&text).unwrap_or_default().trim_end();
+        if text == "end" {
+            break;
+        }
+        let Some(number) = text.parse().ok().filter(|number| *number == last + 1) else {
+            continue;
+        };
+        last = number;
+        memory[last as usize * PAGE] = last;
+        black_box(&mut memory);
+        if say(last).is_err() {
+            return 1;
+        }
+    }
+    for (number, page) in (0u64..).zip(memory.chunks_exact(PAGE)) {
+        let is_written = (1..=last).contains(&number);
+        let first = if is_written { number } else { u64::MAX };
+        if page[0] != first || page[1..].iter().any(|word| *word != u64::MAX) {
+            println!("page {number} is another one");
+            return 1;
+        }
+    }
+    println!("{last} pages: as it should be");
     0
 }
 

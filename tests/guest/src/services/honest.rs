@@ -82,7 +82,7 @@ pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
 ];
 
 /// What a program may take from its start to its end, with a fair part of the processor.
-const PROGRAM_BOUND: u64 = 2_000 * M;
+pub const PROGRAM_BOUND: u64 = 2_000 * M;
 
 /// The client.
 pub struct Honest {
@@ -255,8 +255,20 @@ impl Honest {
         }
     }
 
-    /// Starts a program at each manager and waits for its end: how long both took.
-    pub fn programs(&self) -> Result<u64, Sentence> {
+    /// Has a Linux program make a FIFO, which this native one removes: nobody keeps anything of it.
+    pub fn fifo(&self) -> Result<(), Sentence> {
+        const PATH: &str = "/tmp/honest-fifo";
+        let mkfifo = spawn("linux", "/bin/busybox", &["busybox", "mkfifo", PATH])
+            .map_err(|error| failed("starting a program", error))?;
+        while mkfifo.status() == Ok(Status::Running) {
+            time::sleep(200_000);
+        }
+        expect("mkfifo", mkfifo.reap(), Status::Exited(0))?;
+        rt::fs::unlink(PATH).map_err(|error| failed("the FIFO", error))
+    }
+
+    /// Starts a program at each manager and waits for its end, so long at most: how long both took.
+    pub fn programs(&self, bound: u64) -> Result<u64, Sentence> {
         let before = time::now();
         for (manager, path, args) in [
             ("native", PROGRAM, &["services", "nothing"][..]),
@@ -266,7 +278,7 @@ impl Honest {
                 spawn(manager, path, args).map_err(|error| failed("starting a program", error))?;
             let status = loop {
                 match process.status() {
-                    Ok(Status::Running) if time::now() - before < PROGRAM_BOUND => {
+                    Ok(Status::Running) if time::now() - before < bound => {
                         time::sleep(200_000);
                     }
                     Ok(Status::Running) => break Err(Error::WouldBlock),

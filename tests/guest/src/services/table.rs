@@ -699,7 +699,8 @@ impl Writer {
             3 | 4 => (method!(ProcessClient, "stop"), [].into()),
             5 | 6 => (method!(ProcessClient, "go_on"), [].into()),
             7 => (method!(ProcessClient, "typed"), [flag].into()),
-            8 | 9 => (method!(ProcessClient, "info"), [room].into()),
+            8 => (method!(ProcessClient, "info"), [room].into()),
+            9 => (method!(ProcessClient, "why"), [room].into()),
             // It does not do that, so there is an answer at once.
             10 => (method!(ProcessClient, "changed"), [0x7702].into()),
             11..=14 => (method!(ProcessClient, "freeze"), [flag, room].into()),
