@@ -129,7 +129,7 @@ impl World {
         files.make_devices().unwrap();
         let files = Shared::new(files, |_| ());
         let world = World {
-            session: Session::new(&files, 1, 1 << 20),
+            session: Session::new(&files, 0, 1 << 20),
             child,
             memory,
             slots: BTreeMap::new(),
