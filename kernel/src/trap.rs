@@ -63,6 +63,10 @@ impl Kernel {
         let Some(continuation) = t.kept.take() else {
             return t;
         };
+        // Threads that were woken and wait again follow each other here without leaving the kernel.
+        if !FULL {
+            self.let_interrupts_in();
+        }
         if !self.enter(t) {
             return self.exit_trap(t);
         }
