@@ -98,13 +98,14 @@ impl Reader {
 
     fn run(&self) {
         loop {
-            let next = self.work.lock().asked.pop_front();
-            match next {
-                Some(source) => source.serve(),
-                None => {
-                    sys::thread_wait_interrupt();
-                }
+            let asked = core::mem::take(&mut self.work.lock().asked);
+            if asked.is_empty() {
+                sys::thread_wait_interrupt();
+            } else if self.priority != PRIORITY {
+                // One turn of programs is one for all who wait for one: however many load programs, none waits for more.
+                sys::thread_yield();
             }
+            asked.iter().for_each(|source| source.serve());
         }
     }
 }
@@ -145,9 +146,8 @@ impl Source {
         self.event.happened();
     }
 
-    /// Lets the programs have a turn, on the thread for that: it comes behind those that can run.
+    /// The programs have had a turn since it was asked for: the thread for that came behind those that can run.
     fn turn(&self) {
-        sys::thread_yield();
         // Given up meanwhile, a file is the affair of the thread that read it.
         let mut state = self.state.lock();
         if !matches!(state.wanted, Wanted::Close) {
