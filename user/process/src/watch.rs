@@ -203,8 +203,7 @@ impl Watched {
             (Some(_), true) | (None, false) => return Ok(()),
             (Some(at), false) => {
                 self.watches.swap_remove(at);
-                let _ = self.settle(mappings, &watch);
-                return Ok(());
+                return self.settle_if_possible(mappings, &watch);
             }
             (None, true) => {}
         }
@@ -222,8 +221,21 @@ impl Watched {
         self.watches.push(watch);
         self.settle(mappings, &watch).inspect_err(|_| {
             self.watches.pop();
-            let _ = self.settle(mappings, &watch);
+            let _ = self.settle_if_possible(mappings, &watch);
         })
+    }
+
+    /// As [`Watched::settle`]: what there is no memory for is no longer watched.
+    fn settle_if_possible(&mut self, mappings: &impl Mappings, watch: &Watch) -> Result<(), Error> {
+        let places: Vec<u64> = watch.pages().filter_map(|page| self.place(page)).collect();
+        let settled = self.settle(mappings, watch);
+        if settled.is_err() {
+            for place in places {
+                self.make_whole(mappings, place);
+                self.cut_if_possible(mappings, place);
+            }
+        }
+        settled
     }
 
     /// The place of the mapping that shows a page, if it is known.
@@ -700,6 +712,20 @@ mod tests {
         assert!(!all.put_back(&space), "it was lost, and nobody is told");
         assert_eq!(space.shown(), before);
         space.room.set(None);
+        let other = watch(A + PAGE_SIZE, 8, WRITE);
+        for one in [one, other] {
+            all.set(&space, one, true, |page| space.find(page))
+                .expect("a watch");
+        }
+        space.room.set(Some(0));
+        let gone = all.set(&space, one, false, |_| None);
+        assert_eq!(gone, Err(Error::NoMemory), "who takes one away is told");
+        assert_eq!(space.shown(), before);
+        space.room.set(None);
+        all.set(&space, other, true, |page| space.find(page))
+            .expect("it was said to be gone, and can be had again");
+        assert_eq!(space.rights(A + PAGE_SIZE), Some(READ));
+        all.set(&space, other, false, |_| None).expect("memory");
         let nowhere = watch(A - 8, 8, WRITE);
         let set = all.set(&space, nowhere, true, |page| space.find(page));
         assert_eq!(set, Err(Error::NotFound));

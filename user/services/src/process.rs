@@ -413,7 +413,8 @@ pub trait Debug {
     /// them meets an `abi::Exception::Memory`, which is taken, wherever in the page that is. What the manager itself
     /// has done for a thread to the bytes that are watched is taken as [`TOUCHED`]. To be called while all threads
     /// stand still. Errors: `NotFound` if nothing is mapped there, `Invalid` for no bytes, more than a page or
-    /// another access, `Limit` for one more than [`MAX_WATCHES`], `NoMemory`. May be repeated.
+    /// another access, `Limit` for one more than [`MAX_WATCHES`], `NoMemory`: then others in the same mapping may
+    /// be watched no longer, also after one has been taken away. May be repeated.
     fn watch(&self, address: u64, size: u64, access: u64, set: bool) -> Result<(), Error>;
     /// The watched page that has this address has its rights for the moment, or lacks them again. Errors: `NotFound`
     /// if nothing there is watched. May be repeated.
