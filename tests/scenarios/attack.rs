@@ -108,7 +108,6 @@ pub(crate) fn crowd(ctx: &mut Ctx) -> Result<(), Failure> {
         .net(Net::Nothing)
         .deterministic()
         .word("program-ceiling=9")
-        .timeout(600)
         .get("/tmp/ps");
     let output = ctx.run(run)?;
     output.expect_status(0)?;
@@ -652,7 +651,7 @@ time busybox true
 time kill %1
 echo alive
 ";
-    let run = Run::script(script).deterministic().memory(512).timeout(600);
+    let run = Run::script(script).deterministic().memory(512);
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -898,9 +897,7 @@ impl Hostile {
             .net(Net::Nothing)
             .deterministic()
             // Whoever asks is above the hostile programs: what it waits for is the servers' work.
-            .word("program-ceiling=9")
-            // Eight plays are four times as long as two.
-            .timeout(1800);
+            .word("program-ceiling=9");
         if let Some(content) = self.disk {
             run = run.disk(&hostile_disk(directory, content)?);
         }
@@ -1150,42 +1147,45 @@ fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Resul
 /// signals within signals, a fork bomb, full pipes, programs that are none, the processes of others, all threads), and one beside them
 /// whose result is what it always is.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
-    let scratch = temp_dir().map_err(|error| error.message)?;
-    let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
-        return Ok(());
-    };
-    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
     let ways = [
-        "calls 1",
-        "calls 2",
-        "calls 3",
-        "calls 4",
-        "vectors",
-        "memory",
-        "files",
+        "calls 1", "calls 2", "calls 3", "calls 4", "vectors", "memory", "files", "texts", "holes",
+    ];
+    hostile_linux(ctx, &ways)
+}
+
+/// The same, with many processes and threads.
+pub(crate) fn linux_processes(ctx: &mut Ctx) -> Result<(), Failure> {
+    let ways = [
         "signals",
         "bomb",
         "pipes",
         "programs",
         "strangers",
         "threads",
-        "texts",
-        "datagrams",
-        "alarms",
-        "timers",
         "herd",
-        "holes",
         "hydra",
-        "moves",
         "priorities",
-        "ipc",
     ];
+    hostile_linux(ctx, &ways)
+}
+
+/// The same, with what is waited for.
+pub(crate) fn linux_waits(ctx: &mut Ctx) -> Result<(), Failure> {
+    hostile_linux(ctx, &["datagrams", "alarms", "timers", "moves", "ipc"])
+}
+
+fn hostile_linux(ctx: &mut Ctx, ways: &[&str]) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
+        return Ok(());
+    };
+    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();
     for way in ways {
         round += &format!(
             "/bin/hostile {way} > /dev/null &\nbusybox sha256sum /bin/busybox > /tmp/sum\n\
-             cmp /tmp/sum /tmp/expected\nsleep 0.3\nkill %1\n"
+             cmp /tmp/sum /tmp/expected\nsleep 0.15\nkill %1\n"
         );
     }
     round += "ps > /dev/null\nsleep 0.2\n";
@@ -1195,7 +1195,6 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     script += "/bin/hostile strangers\n";
     let run = Run::script(script)
         .deterministic()
-        .timeout(600)
         .add_program("/bin/hostile", program)
         .get("/tmp/before")
         .get("/tmp/after");
@@ -1309,7 +1308,6 @@ pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = run
         .with_script(script)
         .deterministic()
-        .timeout(600)
         .get("/tmp/before")
         .get("/tmp/after");
     let output = ctx.run(run)?;

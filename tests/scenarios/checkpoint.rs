@@ -18,9 +18,6 @@ const PROGRAMS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Host time for a machine with much to do, in seconds: far more than it needs.
-const LONG: u64 = 1200;
-
 /// Text of about this many bytes, the same every time: lines of made-up words and a number.
 pub(super) fn text(bytes: usize) -> String {
     let mut random = fastrand::Rng::with_seed(1);
@@ -69,8 +66,7 @@ pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script(script)
         .word("program-ceiling=31")
         .deterministic()
-        .add("/data/text", text(1 << 20))
-        .timeout(LONG);
+        .add("/data/text", text(1 << 20));
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -114,8 +110,7 @@ pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
         .add_program(
             "/bin/threads",
             std::fs::read(program).map_err(|e| e.to_string())?,
-        )
-        .timeout(LONG);
+        );
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -135,8 +130,7 @@ pub(crate) fn clock(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("/bin/clock\n/test/cutter seed=2 cuts=40 linux /bin/clock\n")
         .word("program-ceiling=31")
         .deterministic()
-        .add_program("/bin/clock", program)
-        .timeout(LONG);
+        .add_program("/bin/clock", program);
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -154,8 +148,7 @@ pub(crate) fn eight_megabytes(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script(script)
         .word("program-ceiling=31")
         .deterministic()
-        .add("/data/text", text(8 << 20))
-        .timeout(LONG);
+        .add("/data/text", text(8 << 20));
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     if !output.text().contains("bytes of output equal") {
@@ -185,8 +178,7 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     // By the host's clock a busy host lets a program end before it is saved.
     let mut run = Run::script(script)
         .deterministic()
-        .add("/data/text", input.clone())
-        .timeout(LONG);
+        .add("/data/text", input.clone());
     for (name, _) in PROGRAMS {
         run = run
             .get(&format!("/tmp/{name}"))
@@ -202,7 +194,7 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     script.push_str("wait %1 %2 %3 %4\ncd /tmp\nbusybox sha256sum ");
     script.push_str(&PROGRAMS.map(|(name, _)| name).join(" "));
     script.push('\n');
-    let mut run = Run::script(script).add("/data/text", input).timeout(LONG);
+    let mut run = Run::script(script).add("/data/text", input);
     for (name, _) in PROGRAMS {
         for suffix in ["", ".image"] {
             let path = format!("/tmp/{name}{suffix}");
@@ -264,8 +256,7 @@ time wait
     let output = ctx.run(
         Run::script(script)
             .word("program-ceiling=31")
-            .deterministic()
-            .timeout(LONG),
+            .deterministic(),
     )?;
     output.expect_status(0)?;
     let text = output.text();
@@ -477,10 +468,7 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/writer stop 2 20000
 /test/writer full 12 2000
 ";
-    let run = Run::script(script)
-        .deterministic()
-        .memory(192)
-        .timeout(LONG);
+    let run = Run::script(script).deterministic().memory(192);
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -527,10 +515,7 @@ pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
         "maker",
     ];
     let script: String = plays.map(|play| format!("/test/lazily {play}\n")).concat();
-    let run = Run::script(script)
-        .deterministic()
-        .memory(384)
-        .timeout(LONG);
+    let run = Run::script(script).deterministic().memory(384);
     let output = ctx.run(run)?;
     let mut said: Vec<String> = plays
         .iter()
@@ -616,8 +601,8 @@ echo nonsense | restore -
 ls /run/shell /tmp
 ";
     let [left, came] = ctx.run_both(
-        Run::script(leaves).net(first).timeout(LONG).stays(),
-        Run::script(comes).net(second).timeout(LONG).stays(),
+        Run::script(leaves).net(first).stays(),
+        Run::script(comes).net(second).stays(),
     )?;
     let text = left.text();
     let said = [
@@ -800,7 +785,7 @@ cp /tmp/kept /tmp/image0
 busybox sha256sum /tmp/whole
 ",
     );
-    let mut run = Run::script(script).deterministic().timeout(LONG);
+    let mut run = Run::script(script).deterministic();
     run = run.get("/tmp/out");
     for n in 0..IMAGES {
         run = run.get(&format!("/tmp/image{n}"));
@@ -854,7 +839,7 @@ wait
 busybox sha256sum /tmp/out
 ls -l /images
 ";
-    let mut run = Run::script(script).deterministic().timeout(LONG);
+    let mut run = Run::script(script).deterministic();
     run = run.get("/images/image4").get("/images/packed");
     let mut images = Vec::new();
     for n in 0..IMAGES {
@@ -941,8 +926,7 @@ kill %1
         .add("/data/size", b"long\n".to_vec())
         .add("/data/same", b"same\n".to_vec())
         .add("/data/large", large)
-        .add("/data/other", other)
-        .timeout(LONG);
+        .add("/data/other", other);
     let output = ctx.run(run)?;
     let text = output.text();
     let (shown, rest) = text.split_once("before\n").ok_or_else(|| text.clone())?;
@@ -998,7 +982,7 @@ wait %1
 cat /tmp/out
 ls /disk
 ";
-    let output = ctx.run(Run::script(script).disk(&disk).timeout(LONG))?;
+    let output = ctx.run(Run::script(script).disk(&disk))?;
     let text = output.text();
     let full = text.split_once("full\n").map_or("", |(_, rest)| rest);
     let lines: Vec<&str> = full.lines().collect();
@@ -1055,7 +1039,7 @@ wait %1
 cat /tmp/out
 "
     );
-    let output = ctx.run(Run::script(script).timeout(LONG))?;
+    let output = ctx.run(Run::script(script))?;
     let text = output.text();
     let size = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));

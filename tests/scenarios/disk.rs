@@ -122,7 +122,7 @@ pub(crate) fn cut(ctx: &mut Ctx) -> Result<(), Failure> {
         );
     }
     let run = Run::script(script).word("program-ceiling=31").disk(&disk);
-    let output = ctx.run(run.timeout(600))?;
+    let output = ctx.run(run)?;
     let text = output.text();
     let lines: Vec<&str> = text.lines().collect();
     if text.matches("bytes of output equal").count() != 3
@@ -244,7 +244,7 @@ cmp /tmp/back /bin/busybox
     let whom = driver.as_ref().map_or("virtio-blk", |driver| driver.name);
     let killer = format!("trust /test/disks kill 5 {kills} {whom} > /tmp/killer &\n");
     let script = format!("{killer}{}wait\ncat /tmp/killer\n", round.repeat(6));
-    let output = ctx.run(Run::script(script).disk(&disk).driver(driver).timeout(600))?;
+    let output = ctx.run(Run::script(script).disk(&disk).driver(driver))?;
     output.expect_status(0)?;
     let text = output.text();
     let at_work = came_at_work(&text, kills).ok_or_else(|| format!("the console holds\n{text}"))?;
@@ -512,7 +512,7 @@ pub(crate) fn kill_of(
     let whom = driver.as_ref().map_or("virtio-blk", |driver| driver.name);
     let script = format!("trust /test/disks {seed} {kills} {whom}\ntrust disk size\n");
     let run = Run::script(script).get("/tmp/model").driver(driver);
-    let output = ctx.run(run.disk(&disk).timeout(600))?;
+    let output = ctx.run(run.disk(&disk))?;
     output.expect_status(0)?;
     let text = output.text();
     let counts = text

@@ -206,6 +206,8 @@ pub(crate) const ALL: &[Scenario] = &[
     once("attack_held_disk", attack::held_disk),
     once("attack_held_sound", attack::held_sound),
     once("attack_linux", attack::linux),
+    once("attack_linux_processes", attack::linux_processes),
+    once("attack_linux_waits", attack::linux_waits),
     once("attack_executables", attack::executables),
     once("attack_growing", attack::growing),
     once("attack_heavy", attack::heavy),

@@ -317,7 +317,7 @@ pub(crate) fn kills(
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
     // Half of the kills wait for work, some of it for a connection that has grown slow.
-    let time = 600 + 2 * kills;
+    let time = 3600 + 4 * kills;
     let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
     let [loads, serves] = ctx.run_both(
         Run::script(load)

@@ -9,9 +9,6 @@ use xtask_build::project::Project;
 const KERNEL: &str = "all=kernel";
 const PROCESS: &str = "all=process";
 
-/// Host time for a machine, in seconds: far more than it needs.
-const LONG: u64 = 1200;
-
 /// Where the addresses of places begin.
 pub(super) const PLACES: u64 = 0x4000_0000_0000;
 
@@ -69,7 +66,6 @@ pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
         let run = Run::script(script)
             .deterministic()
             .add("/data/text", input.clone())
-            .timeout(LONG)
             .place(saved);
         let first = ctx.run(run.get("/tmp/image").get("/tmp/sorted"))?;
         first.expect_status(0)?;
@@ -78,7 +74,7 @@ pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
             .add("/data/text", input.clone())
             .add("/tmp/image", first.file("/tmp/image")?.to_vec())
             .add("/tmp/sorted", first.file("/tmp/sorted")?.to_vec());
-        let second = ctx.run(run.timeout(LONG).place(restored))?;
+        let second = ctx.run(run.place(restored))?;
         second.expect_status(0)?;
         let sum = |output: &Output| {
             let text = output.text();

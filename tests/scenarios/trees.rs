@@ -30,9 +30,6 @@ const SHELLS: [(&str, u64, &str); 4] = [
     ),
 ];
 
-/// Host time for a machine with much to do, in seconds: far more than it needs.
-const LONG: u64 = 1200;
-
 /// Pipelines, loops and background processes of a shell.
 pub(crate) fn shells(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut script = String::new();
@@ -51,7 +48,7 @@ pub(crate) fn shells(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// Runs cutters, all of whose programs print what they do undisturbed.
 fn all_equal(ctx: &mut Ctx, run: Run, count: usize) -> Result<(), Failure> {
-    let run = run.word("program-ceiling=31").deterministic().timeout(LONG);
+    let run = run.word("program-ceiling=31").deterministic();
     let output = ctx.run(run)?;
     let text = output.text();
     if output.expect_status(0).is_err() || text.matches("bytes of output equal").count() != count {
@@ -244,8 +241,7 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
     }
     let mut run = Run::script(script)
         .deterministic()
-        .add("/data/text", text(100 << 10))
-        .timeout(LONG);
+        .add("/data/text", text(100 << 10));
     for name in &names {
         run = run.get(&format!("/tmp/{name}.image"));
     }
@@ -256,7 +252,7 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
     first.expect_status(0)?;
     // Nothing but the images and what a shell starts.
     second.push_str("ls -l /tmp\n");
-    let mut run = Run::script(second).deterministic().timeout(LONG);
+    let mut run = Run::script(second).deterministic();
     for name in &names {
         let image = format!("/tmp/{name}.image");
         run = run
@@ -338,7 +334,7 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
         run = run.add(&image, first.file(&image)?.to_vec());
         run = run.get(&format!("/tmp/{part}"));
     }
-    let output = ctx.run(run.timeout(LONG))?;
+    let output = ctx.run(run)?;
     for (part, expected) in PARTS {
         let found = output.file(&format!("/tmp/{part}"))?;
         if found != expected.as_bytes() {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::ioctl_fionbio;
@@ -25,6 +25,7 @@ pub use xtask_build::signals;
 pub mod control;
 pub mod debian;
 pub mod disk;
+mod hang;
 pub mod net;
 pub mod place;
 pub mod rng;
@@ -142,7 +143,7 @@ pub struct Options {
     pub memory: u32,
     /// A file of the host that is the machine's memory.
     pub memory_file: Option<PathBuf>,
-    /// In host time.
+    /// In host time, of which QEMU may have half of a processor's. A machine that does nothing for five minutes is stopped, too.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
     /// A machine that counts instructions waits, while it idles, as long as its clock says: it talks with others, whose
@@ -699,7 +700,7 @@ impl Machine {
 
     /// Carries input and output until the machine stops.
     fn attend(&mut self, options: &Options, operator: &mut dyn Operator) -> Result<End, Error> {
-        let start = Instant::now();
+        let mut watch = options.timeout.map(hang::Watch::new);
         let mut input_open = !options.deterministic;
         loop {
             let exited = self
@@ -718,10 +719,8 @@ impl Machine {
             if let Some(signal) = signals::caught() {
                 return Ok(End::Stopped(128 + signal));
             }
-            if options
-                .timeout
-                .is_some_and(|timeout| start.elapsed() >= timeout)
-            {
+            let pid = self.qemu.0.id();
+            if watch.as_mut().is_some_and(|watch| watch.is_over(pid)) {
                 return Ok(End::TimedOut);
             }
             if !operator.tick() {

@@ -24,7 +24,7 @@ fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
 }
 
 /// Host time after which a machine is stopped.
-const TIMEOUT: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The counts of the plays of a call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -199,7 +199,7 @@ pub(super) fn run(
 /// Rounds of hostile callers in `./fermata test`: some fifteen seconds in each configuration.
 const ROUNDS: u64 = 120;
 /// Host time after which a machine that has finished no round is taken to hang.
-const HANGS: Duration = Duration::from_secs(120);
+const HANGS: Duration = Duration::from_secs(600);
 /// Host time between two reports of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 

@@ -140,7 +140,7 @@ const PARALLEL: usize = 2;
 const MACHINES: usize = 3;
 
 /// Host time that all guest tests of one boot have.
-const GUEST_TIMEOUT: Duration = Duration::from_secs(1200);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]

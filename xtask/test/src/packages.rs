@@ -24,7 +24,7 @@ const LIST: &str = "tests/packages/list";
 /// What came of it.
 const PAGE: &str = "docs/packages.md";
 /// How long a command line may take, in seconds.
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 300;
 
 /// A command line.
 pub(crate) struct Line {
@@ -198,7 +198,7 @@ fn guest(
     options.memory = 768 + u32::try_from(files.bytes() >> 20).unwrap_or(0);
     options.script = Some(b"sh /lines/run\n".to_vec());
     options.gets.push("/tmp/out.tar".into());
-    options.timeout = Some(Duration::from_secs(600));
+    options.timeout = Some(Duration::from_secs(3600));
     let mut taker = Taker {
         tar: Vec::new(),
         shown: Vec::new(),

@@ -29,7 +29,7 @@ use crate::packages;
 
 /// Host time after which a machine of a scenario is stopped unless it says otherwise. It only ends what hangs: nothing
 /// that goes on takes as long, on whatever host, and what takes too long is found by counting instructions.
-const TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3600);
 /// What a program of the guest says when the console is to be read that was not.
 const READ: &str = "the console is to be read";
 
@@ -321,7 +321,7 @@ impl Run {
         self
     }
 
-    /// Stops after this much host time, with status 124. (Ten minutes unless told otherwise.)
+    /// Stops after this much host time, with status 124. (An hour unless told otherwise.)
     pub fn timeout(mut self, seconds: u64) -> Self {
         self.options.timeout = Some(Duration::from_secs(seconds));
         self
