@@ -814,9 +814,10 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
 
 /// What a call returns that has done a part and gets a signal now; `None` if it goes on.
 fn cut_short(task: &mut Task, system: &mut System, entry: &Registers) -> Option<u64> {
+    let is_written = task.wait.is_some_and(|wait| wait.is_written);
     let wake = Wake {
         // What is loaded is there as a whole or not at all.
-        firm: task.loading.is_some() || calls::is_firm(entry),
+        firm: task.loading.is_some() || is_written || calls::is_firm(entry),
         ..Wake::default()
     };
     Some(match interruption(task, system, &wake)? {
@@ -860,7 +861,7 @@ fn go_signalled(
     system: &mut System,
     host: &mut dyn Host,
     mut registers: Registers,
-    fpu: Option<Fpu>,
+    mut fpu: Option<Fpu>,
 ) -> Outcome {
     let delivered = {
         let memory = task.shares.memory.borrow();
@@ -870,7 +871,7 @@ fn go_signalled(
             &mut actions,
             &memory.areas,
             host,
-            (&mut registers, fpu.as_deref()),
+            (&mut registers, &mut fpu),
         )
     };
     match delivered {
@@ -1000,7 +1001,7 @@ fn go_traced(
     system: &mut System,
     host: &mut dyn Host,
     mut registers: Registers,
-    fpu: Option<Fpu>,
+    mut fpu: Option<Fpu>,
 ) -> Outcome {
     let tid = task.tid;
     loop {
@@ -1020,7 +1021,7 @@ fn go_traced(
                     &mut actions,
                     &memory.areas,
                     host,
-                    (&mut registers, fpu.as_deref()),
+                    (&mut registers, &mut fpu),
                     signal,
                     origin,
                 )
@@ -1293,6 +1294,8 @@ pub fn exception(
         }
         system.forget_trace(task.tid);
     }
+    // The handler of an error in floating point would meet it again, if it began with the thread's state.
+    let mut fpu = None;
     let delivered = {
         let memory = task.shares.memory.borrow();
         let mut actions = task.shares.actions.borrow_mut();
@@ -1301,17 +1304,13 @@ pub fn exception(
             &mut actions,
             &memory.areas,
             host,
-            (&mut registers, None),
+            (&mut registers, &mut fpu),
             signal,
             origin,
         )
     };
     match delivered {
-        Ok(Delivery::Go | Delivery::Stop(_)) => Outcome::Go {
-            registers,
-            // The handler of an error in floating point would meet it again.
-            fpu: (signal == sig::FPE).then(|| Box::new(FpuState(initial_fpu()))),
-        },
+        Ok(Delivery::Go | Delivery::Stop(_)) => Outcome::Go { registers, fpu },
         Ok(Delivery::End(signal)) => killed(task, system, host, signal, &detail),
         Err(OutOfMemory) => out_of_memory(task, system, host),
     }

@@ -105,15 +105,14 @@ pub struct Card {
 }
 
 /// What is known of the card.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Seen {
-    /// Nobody has asked.
-    #[default]
-    Never,
+#[derive(Clone, Debug, Default)]
+struct Seen {
     /// It is being asked for.
-    Asked,
+    is_asked: bool,
+    /// How often it was told.
+    answers: u64,
     /// What was said last; `None`: there is none, or nobody who knows it.
-    Known(Option<Card>),
+    card: Option<Card>,
 }
 
 /// The link for which the card is asked for, which is none.
@@ -371,16 +370,22 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// What is known of the card.
+    /// What was said of the card last; `None`: there is none, or nobody who knows it, or who has asked.
     #[must_use]
-    pub const fn card(&self) -> &Seen {
-        &self.card
+    pub const fn card(&self) -> Option<&Card> {
+        self.card.card.as_ref()
     }
 
-    /// Asks for the card, once for all who wait for that ([`Key::Card`]).
+    /// How often that was said.
+    #[must_use]
+    pub const fn answers(&self) -> u64 {
+        self.card.answers
+    }
+
+    /// Asks for the card, once for all who wait for that ([`Key::Card`]). What was said last stays known: others may have
+    /// waited for it and not looked yet.
     pub fn ask_for_card(&mut self) {
-        if self.card != Seen::Asked {
-            self.card = Seen::Asked;
+        if !core::mem::replace(&mut self.card.is_asked, true) {
             self.requests.push(Request {
                 link: OF_CARD,
                 payer: Payer::Nobody,
@@ -831,10 +836,14 @@ impl System {
     pub fn answered(&mut self, answer: Answer) {
         let Answer { link, said } = answer;
         if link == OF_CARD {
-            self.outside.card = Seen::Known(match said {
-                Said::Card(card) => Some(card),
-                _ => None,
-            });
+            self.outside.card = Seen {
+                is_asked: false,
+                answers: self.outside.card.answers + 1,
+                card: match said {
+                    Said::Card(card) => Some(card),
+                    _ => None,
+                },
+            };
             self.wake(Key::Card);
             return;
         }

@@ -19,18 +19,17 @@ use crate::calls::ipc::List;
 use crate::calls::socket::list::List as Sockets;
 use crate::calls::system::CAPABILITIES;
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EBADF, EINVAL, ENOENT, ESRCH};
+use crate::errno::{EACCES, EBADF, EINVAL, ENOENT, ESRCH};
 use crate::files::Request;
 use crate::interfaces::{CARD, CARD_NAME};
 use crate::memory::{self, Areas};
-use crate::outside::Seen as SeenCard;
 use crate::path;
 use crate::process::{
     open_flags, Context, Counter, Device, Entry, Files, Kind, Memory, Shares, MAX_FDS,
 };
 use crate::signal::{Actions, SIGNALS};
 use crate::special::Special;
-use crate::system::{Process, Tid, CONSOLE_SESSION};
+use crate::system::{Chosen, Process, Tid, CONSOLE_SESSION};
 use crate::work::Spent;
 
 /// Nanoseconds of a tick of Linux's clock.
@@ -331,10 +330,13 @@ impl Text {
         }
     }
 
-    /// Whether it can be written: the name of a thread is set by that, and its memory.
+    /// Whether it can be written: the name of a thread is set by that, what is said of a process, and its memory.
     #[must_use]
     pub const fn is_writable(self) -> bool {
-        matches!(self.about(), Some(About::Name | About::Memory))
+        matches!(
+            self.about(),
+            Some(About::Name | About::KillScoreChange | About::Memory)
+        )
     }
 
     /// The number of the task whose memory it is, if it is no text but memory.
@@ -354,7 +356,7 @@ impl Text {
         match self.about() {
             Some(About::Memory) => 0o600,
             Some(About::AuxiliaryVector) => 0o400,
-            Some(About::Name) => 0o644,
+            Some(About::Name | About::KillScoreChange) => 0o644,
             _ => 0o444,
         }
     }
@@ -796,9 +798,7 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
         }
         Folder::Fixed(..) => list_fixed(&folder.path(), &mut put),
     }
-    if folder.is_below(interface::DIRECTORY)
-        && !matches!(c.s.outside.card(), SeenCard::Known(Some(_)))
-    {
+    if folder.is_below(interface::DIRECTORY) && c.s.outside.card().is_none() {
         all.retain(|(_, entry)| entry.name != CARD_NAME);
     }
     all
@@ -1174,7 +1174,11 @@ fn about_process(
         About::AuxiliaryVector => crate::calls::peer::auxiliary_vector(c, number)?,
         About::ControlGroups => "0::/\n".into(),
         // Nobody is ended for want of memory.
-        About::KillScore | About::KillScoreChange => "0\n".into(),
+        About::KillScore => "0\n".into(),
+        About::KillScoreChange => {
+            let (_, process) = process(c, number)?;
+            format!("{}\n", process.chosen.kill_score).into()
+        }
         About::Maps | About::Environment | About::Memory => Vec::new(),
         About::Io => "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".into(),
         About::Mounts => match has_disk(c)? {
@@ -1220,8 +1224,33 @@ fn has_disk(c: &mut Caller) -> Result<bool> {
     }
 }
 
-/// Sets the name of a thread of the process that calls, which is written to a text about it.
-pub fn set_name(c: &mut Caller, text: Text, name: &[u8]) -> Result<()> {
+/// Bytes are written to a text: the name of a thread of the process that calls, or how soon one would be ended for want of
+/// memory. Errors: those of Linux.
+pub fn write(c: &mut Caller, text: Text, bytes: &[u8]) -> Result<()> {
+    match text {
+        Text::Of(number, About::KillScoreChange)
+        | Text::OfThread(number, _, About::KillScoreChange) => set_kill_score(c, number, bytes),
+        _ => set_name(c, text, bytes),
+    }
+}
+
+fn set_kill_score(c: &mut Caller, number: u32, bytes: &[u8]) -> Result<()> {
+    let written = core::str::from_utf8(bytes).ok();
+    let score = written.and_then(|written| written.trim().parse().ok());
+    let score = score.filter(|score| Chosen::KILL_SCORES.contains(score));
+    let score = score.ok_or(EINVAL)?;
+    let (own, pid) = (c.p.task.pid, seen(c, number).map_err(|_| ESRCH)?);
+    c.s.may_signal(own, pid).map_err(|_| EACCES)?;
+    let is_root = c.process().ids.uid[1] == 0;
+    let chosen = &mut c.s.process(pid).chosen;
+    if score < chosen.kill_score && !is_root {
+        return Err(EACCES.into());
+    }
+    chosen.kill_score = score;
+    Ok(())
+}
+
+fn set_name(c: &mut Caller, text: Text, name: &[u8]) -> Result<()> {
     let (number, thread) = match text {
         Text::Of(number, About::Name) => (number, None),
         Text::OfThread(number, thread, About::Name) => (number, Some(thread)),
@@ -1269,7 +1298,7 @@ fn stat(known: &Known, each: u64) -> String {
         known.terminal.1,
         known.threads,
         sizes.all,
-        memory::STACK_TOP,
+        known.args.0,
         process.pending.set(),
         known.ignored,
         known.caught,
@@ -1291,6 +1320,7 @@ fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
     let [uid, gid] = [process.ids.uid, process.ids.gid];
     let all = (1u64 << CAPABILITIES) - 1;
     let has = if uid[1] == 0 { all } else { 0 };
+    let bound = all & !process.dropped;
     let kilobytes = |bytes: u64| bytes / 1024;
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{state}\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
@@ -1336,7 +1366,7 @@ fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
         out,
         "Threads:\t{}\nSigQ:\t0/0\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{:016x}\n\
          SigCgt:\t{:016x}\nCapInh:\t0000000000000000\nCapPrm:\t{has:016x}\nCapEff:\t{has:016x}\n\
-         CapBnd:\t{all:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed:\t1\n\
+         CapBnd:\t{bound:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed:\t1\n\
          Cpus_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
         known.threads,
         pending,

@@ -549,6 +549,10 @@ pub struct Wait {
     pub deadline: Option<u64>,
     /// How much of it is done (bytes that the console has taken).
     pub progress: u64,
+    /// All that it writes is written, and is to be made durable.
+    pub is_written: bool,
+    /// How many answers about the network's card there were when it asked for one.
+    pub answers: Option<u64>,
 }
 
 impl Wait {
@@ -559,6 +563,8 @@ impl Wait {
             key,
             deadline: None,
             progress: 0,
+            is_written: false,
+            answers: None,
         }
     }
 }

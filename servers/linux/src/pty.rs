@@ -82,6 +82,20 @@ pub struct Pty {
     /// Output waits until the user lets it go on.
     is_held: bool,
     output: VecDeque<u8>,
+    /// Who has the master reads packets (`TIOCPKT`): what has happened at the slave that he has not read, of [`packet`].
+    packets: Option<u8>,
+}
+
+/// What a packet without bytes tells of the slave: bits that `<asm-generic/ioctls.h>` of Linux calls `TIOCPKT_`.
+mod packet {
+    pub(super) const FLUSHREAD: u8 = 1;
+    pub(super) const FLUSHWRITE: u8 = 2;
+    pub(super) const STOP: u8 = 4;
+    pub(super) const START: u8 = 8;
+    pub(super) const NOSTOP: u8 = 16;
+    pub(super) const DOSTOP: u8 = 32;
+    /// All of them.
+    pub(super) const ALL: u8 = 63;
 }
 
 /// What an image has of a pair.
@@ -103,6 +117,7 @@ pub(crate) struct SavedPty {
     is_literal: bool,
     is_held: bool,
     pub(crate) output: Vec<u8>,
+    packets: Option<u8>,
 }
 
 /// Programs see no number of a pair as large as this, as in Linux.
@@ -134,6 +149,7 @@ impl SavedPty {
             && self.lines.len() <= INPUT
             && self.ready.len() + self.edit.len() <= INPUT
             && self.output.len() <= OUTPUT
+            && self.packets.is_none_or(|told| told & !packet::ALL == 0)
     }
 }
 
@@ -158,6 +174,80 @@ impl Pty {
             is_literal: false,
             is_held: false,
             output: VecDeque::new(),
+            packets: None,
+        }
+    }
+
+    /// Something has happened at the slave, of [`packet`], and something else before means nothing any more.
+    fn tell(&mut self, what: u8, before: u8) {
+        if let Some(told) = &mut self.packets {
+            *told = *told & !before | what;
+        }
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        if core::mem::replace(&mut self.is_held, is_held) != is_held {
+            match is_held {
+                true => self.tell(packet::STOP, packet::START),
+                false => self.tell(packet::START, packet::STOP),
+            }
+        }
+    }
+
+    /// Whether the keys that stop output and let it go on are Ctrl-S and Ctrl-Q.
+    fn stops_by_usual_keys(&self) -> bool {
+        let keys = (self.control(linux::VSTOP), self.control(linux::VSTART));
+        self.has(0, linux::IXON) && keys == (0x13, 0x11)
+    }
+
+    /// Whether the master is read by packets.
+    #[must_use]
+    pub const fn has_packets(&self) -> bool {
+        self.packets.is_some()
+    }
+
+    /// The master is read by packets from now on, or no longer.
+    pub fn set_packets(&mut self, are_on: bool) {
+        if self.has_packets() != are_on {
+            self.packets = are_on.then_some(0);
+        }
+    }
+
+    /// Whether there is a packet that tells something of the slave.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.packets.is_some_and(|told| told != 0)
+    }
+
+    /// How many bytes a read of the master finds.
+    #[must_use]
+    pub fn readable_by_master(&self) -> usize {
+        match self.packets {
+            Some(told) if told != 0 => 1,
+            Some(_) if self.written() > 0 => 1 + self.written(),
+            _ => self.written(),
+        }
+    }
+
+    /// Reads the master, which finds something: at most so many bytes.
+    pub fn read_by_master(&mut self, most: usize) -> Vec<u8> {
+        let Some(told) = &mut self.packets else {
+            return self.take_output(most);
+        };
+        let mut bytes = alloc::vec![core::mem::take(told)];
+        if bytes == [0] {
+            bytes.extend(self.take_output(most - 1));
+        }
+        bytes
+    }
+
+    /// As [`Pty::flush`], at the slave.
+    pub fn flush_at_slave(&mut self, input: bool, output: bool) {
+        self.flush(input, output);
+        for (is_flushed, what) in [(input, packet::FLUSHREAD), (output, packet::FLUSHWRITE)] {
+            if is_flushed {
+                self.tell(what, 0);
+            }
         }
     }
 
@@ -194,7 +284,13 @@ impl Pty {
     pub fn set_termios(&mut self, mut new: Vec<u8>) {
         new.resize(TERMIOS, 0);
         let before = self.local(linux::ICANON);
+        let stopped = self.stops_by_usual_keys();
         self.termios = new;
+        match (stopped, self.stops_by_usual_keys()) {
+            (false, true) => self.tell(packet::DOSTOP, packet::NOSTOP),
+            (true, false) => self.tell(packet::NOSTOP, packet::DOSTOP),
+            _ => {}
+        }
         let now = self.local(linux::ICANON);
         if before && !now {
             // What was typed can be read as it is.
@@ -204,7 +300,7 @@ impl Pty {
             self.lines = VecDeque::from([self.ready.len()]);
         }
         if !self.has(0, linux::IXON) {
-            self.is_held = false;
+            self.hold(false);
         }
     }
 
@@ -391,11 +487,11 @@ impl Pty {
         }
         if self.has(0, linux::IXON) {
             if self.is_control(byte, linux::VSTART) {
-                self.is_held = false;
+                self.hold(false);
                 return;
             }
             if self.is_control(byte, linux::VSTOP) {
-                self.is_held = true;
+                self.hold(true);
                 return;
             }
         }
@@ -410,9 +506,9 @@ impl Pty {
                 .find(|(which, _)| self.is_control(byte, *which))
             {
                 if !self.local(linux::NOFLSH) {
-                    self.flush(true, true);
+                    self.flush_at_slave(true, true);
                 }
-                self.is_held = false;
+                self.hold(false);
                 self.echo(byte);
                 signals.push(signal);
                 return;
@@ -544,6 +640,7 @@ impl Ptys {
             is_literal: pty.is_literal,
             is_held: pty.is_held,
             output: pty.output.iter().copied().collect(),
+            packets: pty.packets,
         })
     }
 
@@ -603,6 +700,7 @@ impl System {
             is_literal: saved.is_literal,
             is_held: saved.is_held,
             output: saved.output.into(),
+            packets: saved.packets,
         };
         self.ptys.all.insert(number, pty);
         Ok((number, id))

@@ -5,7 +5,7 @@
 //! where the personality holds the thread's registers anyway: at the end of a call, at an
 //! exception, or after stopping the thread.
 
-use abi::state::{FpuState, FPU_BYTES};
+use abi::state::{initial_fpu, FpuState, FPU_BYTES};
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -266,13 +266,19 @@ pub struct Signals {
     pub saved_mask: Option<u64>,
     /// The alternate stack.
     pub stack: Stack,
-    /// The exception that the thread has met last. An image does not have it.
-    #[serde(skip)]
+    /// The exception that the thread has met last.
     pub fault: Fault,
 }
 
+/// Whether a function would compute otherwise with this FPU state than with that of a program's beginning, or find other
+/// exceptions noted: by its control word, status, tags, or MXCSR. (What is in the registers is nothing to it.)
+fn computes_otherwise(state: &[u8; FPU_BYTES]) -> bool {
+    let told = |state: &[u8; FPU_BYTES]| (state.first_chunk::<5>().copied(), u32_at(state, 24));
+    told(state) != told(&initial_fpu())
+}
+
 /// What frames of signals tell of an exception of the processor: of the one before if the signal comes of none, as in Linux.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The exception's number (`REG_TRAPNO`).
     pub number: u64,
@@ -539,7 +545,7 @@ impl Signals {
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        (registers, fpu): (&mut Registers, Option<&FpuState>),
+        (registers, fpu): (&mut Registers, &mut Option<Fpu>),
     ) -> Result<Delivery, OutOfMemory> {
         while let Some(signal) = self.deliverable(of_process) {
             let origin = self.take(of_process, signal);
@@ -566,7 +572,7 @@ impl Signals {
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        (registers, fpu): (&mut Registers, Option<&FpuState>),
+        (registers, fpu): (&mut Registers, &mut Option<Fpu>),
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
@@ -576,13 +582,14 @@ impl Signals {
         self.deliver(actions, areas, host, (registers, fpu), signal, origin)
     }
 
-    /// Delivers this signal into `registers`. `fpu`: the FPU state with which the thread would go on, if that is not its own yet.
+    /// Delivers this signal into `registers`. `fpu`: the FPU state with which the thread would go on, if that is not its own yet;
+    /// a handler begins with that of a program's beginning, as on Linux.
     pub(crate) fn deliver(
         &mut self,
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
-        (registers, fpu): (&mut Registers, Option<&FpuState>),
+        (registers, fpu): (&mut Registers, &mut Option<Fpu>),
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
@@ -670,9 +677,12 @@ impl Signals {
         frame[8 + UCONTEXT..FRAME].copy_from_slice(&origin.info(signal));
         let frame = &mut frame[..whole as usize];
         if let Some(kept) = frame.last_chunk_mut() {
-            match fpu {
+            match fpu.as_deref() {
                 Some(own) => *kept = own.0,
                 None => host.fpu(kept),
+            }
+            if computes_otherwise(kept) {
+                *fpu = Some(Box::new(FpuState(initial_fpu())));
             }
         }
         host.write_memory(frame_at, frame)?;

@@ -227,6 +227,8 @@ pub struct Process {
     pub persona: u32,
     /// What it has chosen for itself.
     pub chosen: Chosen,
+    /// Capabilities that no program that it executes is to get: told again, for none gets any.
+    pub dropped: u64,
     /// What it has set to happen later.
     pub timers: Timers,
     /// What its tasks have had of the processor.
@@ -293,28 +295,40 @@ pub struct Chosen {
     pub adopts: bool,
     /// Neither it nor its descendants get more rights by `execve` (`PR_SET_NO_NEW_PRIVS`): told again, for nobody does.
     pub gains_nothing: bool,
+    /// How much sooner than others it would be ended for want of memory (`oom_score_adj`), from -1000 to 1000: told again,
+    /// for nobody is.
+    pub kill_score: i16,
 }
 
 impl Chosen {
     const NICE: u32 = 8;
     const ADOPTS: u32 = 1 << 16;
     const GAINS_NOTHING: u32 = 1 << 17;
+    /// Eleven bits, the highest of which is the sign.
+    const KILL_SCORE: u32 = 18;
+    const END: u32 = 1 << 29;
 
     /// Whether one from an image makes sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.death_signal <= crate::signal::SIGNALS && (-20..=19).contains(&self.nice)
+        self.death_signal <= crate::signal::SIGNALS
+            && (-20..=19).contains(&self.nice)
+            && Self::KILL_SCORES.contains(&self.kill_score)
     }
+
+    /// What `kill_score` can be.
+    pub const KILL_SCORES: core::ops::RangeInclusive<i16> = -1000..=1000;
 }
 
 impl From<u32> for Chosen {
     fn from(word: u32) -> Self {
-        match word < 2 * Self::GAINS_NOTHING {
+        match word < Self::END {
             true => Chosen {
                 death_signal: word & 0xff,
                 nice: (word >> Self::NICE) as u8 as i8,
                 adopts: word & Self::ADOPTS != 0,
                 gains_nothing: word & Self::GAINS_NOTHING != 0,
+                kill_score: ((word << 3) as i32 >> 21) as i16,
             },
             // It makes no sense, and is to be found out.
             false => Chosen {
@@ -332,6 +346,7 @@ impl From<Chosen> for u32 {
             | u32::from(chosen.nice as u8) << Chosen::NICE
             | flag(chosen.adopts, Chosen::ADOPTS)
             | flag(chosen.gains_nothing, Chosen::GAINS_NOTHING)
+            | (chosen.kill_score as u32 & 0x7ff) << Chosen::KILL_SCORE
     }
 }
 
@@ -574,6 +589,7 @@ impl System {
         let chosen = Chosen {
             nice: of.chosen.nice,
             gains_nothing: of.chosen.gains_nothing,
+            kill_score: of.chosen.kill_score,
             ..Chosen::default()
         };
         let child = Process {

@@ -66,6 +66,30 @@ static void one(void) {
     TRY("an instruction for the kernel", 0, asm volatile("hlt"));
     TRY("no instruction", 0, asm volatile("ud2"));
     TRY("a breakpoint", 0, asm volatile("int3"));
+    ways();
+}
+
+/* How floating point is rounded, and what of it is noted. */
+static int in_handler;
+static int way(void) {
+    unsigned mxcsr;
+    unsigned short control;
+    asm volatile("fnstcw %0; stmxcsr %1" : "=m"(control), "=m"(mxcsr));
+    return (mxcsr & 0x603f) << 16 | control;
+}
+
+static void look(int signal) { in_handler = way(); }
+
+/* A handler computes as a program does that begins, whatever it interrupts. */
+static void ways(void) {
+    unsigned mxcsr = 0x1f80 | 0x6000 | 0x20;
+    unsigned short control = 0x37f | 0xc00;
+    signal(SIGUSR2, look);
+    asm volatile("fldcw %0; ldmxcsr %1" :: "m"(control), "m"(mxcsr));
+    raise(SIGUSR2);
+    int here = way();
+    unmask(0);
+    printf("in a handler %x, afterwards %x\n", in_handler, here);
 }
 
 /* QEMU's processor does not have these, and has another exception for the stack. */

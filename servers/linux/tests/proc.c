@@ -488,6 +488,20 @@ static void as_file(void) {
     close(fd);
 }
 
+/* How soon it would be ended for want of memory. */
+static void score(void) {
+    char said[32] = "";
+    int fd = open("/proc/self/oom_score_adj", O_RDWR);
+    SHOW(write(fd, "1001", 4)), SHOW(write(fd, "no", 2)), SHOW(write(fd, "500\n", 4));
+    printf("%ld: %s", (long)pread(fd, said, sizeof said - 1, 0), said);
+    if (!fork()) {
+        memset(said, 0, sizeof said);
+        pread(open("/proc/self/oom_score_adj", O_RDONLY), said, sizeof said - 1, 0);
+        printf("a child's: %s", said), fflush(stdout), _exit(0);
+    }
+    wait(0), close(fd);
+}
+
 int main(int count, char **arguments) {
     if (count > 1 && !strcmp(arguments[1], "lost")) {
         link_of("/proc/self/exe");
@@ -497,7 +511,7 @@ int main(int count, char **arguments) {
         printf("in maps %d\n", strstr(text, "/copied (deleted)\n") != 0);
         return 0;
     }
-    if (count > 1 && !strcmp(arguments[1], "many")) return many(), threads(), lost(), removed(), 0;
+    if (count > 1 && !strcmp(arguments[1], "many")) return many(), threads(), lost(), removed(), score(), 0;
     if (count > 1 && !strcmp(arguments[1], "maps")) return mapped(), as_file(), 0;
     own();
     everything();

@@ -48,7 +48,44 @@ static void set(int fd, tcflag_t off, tcflag_t on) {
 static void carried(void) { nap(100); }
 #define TYPE(text) do { SHOW(write(master, text, sizeof text - 1)); carried(); } while (0)
 
+/* The master is read by packets, which tell what happens at the slave. */
+static void packets(void) {
+    puts("-- packets");
+    int master, slave, on = 1;
+    openpty(&master, &slave, 0, 0, 0);
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    SHOW(ioctl(slave, TIOCPKT, &on)), SHOW(ioctl(master, TIOCPKT, &on));
+    on = 7;
+    SHOW(ioctl(master, TIOCGPKT, &on)), SHOW(on);
+    show("nothing", master);
+    SHOW(write(slave, "some text", 9)), carried();
+    char byte = 7;
+    SHOW(read(master, &byte, 1)), SHOW(byte);
+    show("text", master);
+    struct termios settings;
+    tcgetattr(slave, &settings);
+    settings.c_iflag &= ~IXON, tcsetattr(slave, TCSANOW, &settings);
+    SHOW(write(slave, "more", 4)), carried();
+    struct pollfd one = {.fd = master, .events = POLLIN | POLLPRI};
+    SHOW(poll(&one, 1, 0)), SHOW(one.revents);
+    fd_set set;
+    FD_ZERO(&set), FD_SET(master, &set);
+    SHOW(select(master + 1, 0, 0, &set, &(struct timeval){0})), SHOW(FD_ISSET(master, &set));
+    show("no keys", master), show("more", master);
+    SHOW(poll(&one, 1, 0)), SHOW(select(master + 1, 0, 0, &set, &(struct timeval){0}));
+    settings.c_iflag |= IXON, tcsetattr(slave, TCSAFLUSH, &settings);
+    show("keys, and flushed", master);
+    SHOW(tcflush(slave, TCIFLUSH)), show("flushed", master);
+    SHOW(tcflush(master, TCIFLUSH)), show("not by the slave", master);
+    settings.c_cc[VSTOP] = 'x', tcsetattr(slave, TCSANOW, &settings), show("other keys", master);
+    on = 0;
+    SHOW(ioctl(master, TIOCPKT, &on)), SHOW(ioctl(master, TIOCGPKT, &on)), SHOW(on);
+    SHOW(write(slave, "as ever", 7)), carried(), show("no packets", master);
+    close(master), close(slave);
+}
+
 static void one(void) {
+    packets();
     int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK), number = -1;
     char path[100], name[100] = {0};
     SHOW(isatty(master));

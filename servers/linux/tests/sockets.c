@@ -807,16 +807,56 @@ static void lengths(void) {
     close(file);
 }
 
+/* Reads all that comes, with pauses, and ends with the number of thousands. */
+static void take_slowly(int fd) {
+    long got = 0, n;
+    for (usleep(1000); (n = read(fd, buffer, sizeof buffer)) > 0; got += n) usleep(500);
+    _exit(n < 0 ? 255 : got / 10000);
+}
+
+/* Who blocks has the whole file sent. */
+static void whole(void) {
+    puts("-- a whole file");
+    int status, p[2], file = memfd_create("large", 0);
+    ftruncate(file, 1000000);
+    for (int n = 0; n < 3; n++) {
+        if (n ? socketpair(AF_UNIX, n == 1 ? SOCK_STREAM : SOCK_SEQPACKET, 0, p) : pipe(p)) abort();
+        pid_t child = fork();
+        if (!child) close(p[1]), take_slowly(p[0]);
+        close(p[0]);
+        lseek(file, 0, SEEK_SET);
+        SHOW(sendfile(p[1], file, 0, n == 2 ? 1000 : 2000000)), SHOW(lseek(file, 0, SEEK_CUR));
+        close(p[1]);
+        waitpid(child, &status, 0), SHOW(status);
+    }
+    close(file);
+}
+
+/* Of groups that nobody joins. */
+static void groups(void) {
+    puts("-- groups");
+    int four = socket(AF_INET, SOCK_DGRAM, 0), six = socket(AF_INET6, SOCK_DGRAM, 0);
+    for (int n = IPV6_UNICAST_HOPS; n <= IPV6_MULTICAST_LOOP; n++) {
+        printf("%d: %d", n, option(six, IPPROTO_IPV6, n));
+        printf(" %d %d\n", set(six, IPPROTO_IPV6, n, n != IPV6_MULTICAST_IF), option(six, IPPROTO_IPV6, n));
+    }
+    struct in_addr any = {0};
+    SHOW(setsockopt(four, IPPROTO_IP, IP_MULTICAST_IF, &any, sizeof any)), SHOW(option(four, IPPROTO_IP, IP_MULTICAST_IF));
+    close(four), close(six);
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, 0, _IOFBF, 1 << 16);
     if (count > 1 && !strcmp(arguments[1], "many")) {
         many();
+        whole();
     } else {
         pairs();
         paths();
         rights();
         ports();
         listed();
+        groups();
         claims();
         lengths();
     }

@@ -402,9 +402,9 @@ fn write_vector(
             write_to_memory(c, fd, number, ranges, position)
         }
         Kind::Text(reading) => {
-            let mut name = [0; Shown::MAX_COMM];
-            let length = gather(c, ranges, 0, &mut name)?;
-            proc::set_name(c, reading.which(), &name[..length])?;
+            let mut bytes = [0; Shown::MAX_COMM];
+            let length = gather(c, ranges, 0, &mut bytes)?;
+            proc::write(c, reading.which(), &bytes[..length])?;
             Ok(total)
         }
         Kind::Directory { .. } | Kind::Folder(_) | Kind::File { .. } => Err(EBADF.into()),
@@ -433,13 +433,10 @@ fn write_to_file(
     flags: u32,
 ) -> Result {
     let mut total = length_of(ranges);
-    let mut done = c.progress().min(total);
-    // It has a turn of its own, in which nothing is left to be written: the same call is never made durable twice.
-    let is_durable = flags & open_flags::DSYNC != 0 && ino & services::fs::ON_DISK != 0;
-    if is_durable && total > 0 && done == total {
-        c.fs(&Request::Sync { ino })?;
+    if let Some(done) = made_durable(c, ino)? {
         return Ok(done);
     }
+    let mut done = c.progress().min(total);
     // Also `pwrite` appends then, on Linux.
     let append = flags & open_flags::APPEND != 0;
     let mut end = match position {
@@ -490,9 +487,29 @@ fn write_to_file(
     commit(c, fd, position, end)?;
     match failure {
         Some(stop) if done == 0 => Err(stop),
-        _ if goes_on && (done < total || is_durable && done > 0) => Err(c.turn(done)),
-        _ => Ok(done),
+        _ if goes_on && done < total => Err(c.turn(done)),
+        _ => is_written(c, ino, flags, done),
     }
+}
+
+/// A call that writes to a file has written all that it will, which is so much. If that is to be durable before it returns, this
+/// is done in a turn of its own ([`made_durable`]), which no signal cuts short: so no call is made durable twice.
+fn is_written(c: &mut Caller, ino: u64, flags: u32, done: u64) -> Result {
+    if done == 0 || flags & open_flags::DSYNC == 0 || ino & services::fs::ON_DISK == 0 {
+        return Ok(done);
+    }
+    c.wait().is_written = true;
+    Err(c.turn(done))
+}
+
+/// How much a call has written to a file for which nothing is left to be done but to make it durable, which this does.
+fn made_durable(c: &mut Caller, ino: u64) -> Result<Option<u64>> {
+    let done = c.progress();
+    if !c.p.task.wait.is_some_and(|wait| wait.is_written) {
+        return Ok(None);
+    }
+    c.fs(&Request::Sync { ino })?;
+    Ok(Some(done))
 }
 
 /// Writes the next [`STEP`] bytes of several ranges to the memory of the task with this number.
@@ -1076,6 +1093,11 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let kind = target.kind.clone();
     let mut to_offset = target.offset;
     drop(target);
+    if let Kind::File { ino: to } = kind {
+        if let Some(done) = made_durable(c, to)? {
+            return Ok(done);
+        }
+    }
     let count = count
         .min(MAX_TRANSFER)
         .min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
@@ -1088,6 +1110,8 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let mut chunk = c.s.take_chunk();
     // What earlier attempts have moved is in the offsets.
     let before = done;
+    // Until there is room for the rest.
+    let waits = flags & open_flags::NONBLOCK == 0 && !matches!(kind, Kind::File { .. });
     let mut goes_on = true;
     while goes_on && done < until {
         let want = (until - done).min(CHUNK as u64) as usize;
@@ -1137,10 +1161,16 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             Ok(written) => {
                 done += written;
                 to_offset = to_offset.saturating_add(written);
-                goes_on = written == want as u64;
+                goes_on = got == want;
+                if written < got as u64 {
+                    // It goes on in another turn, from what the offsets say then.
+                    goes_on = waits;
+                    break;
+                }
             }
+            Err(Stop::Park(_)) if done > before => break,
             // A short count is what `sendfile` returns; the caller asks on.
-            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => goes_on = false,
+            Err(Stop::Errno(_)) if done > 0 => goes_on = false,
             Err(stop) => return Err(stop),
         }
     }
@@ -1163,9 +1193,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         target.offset = to_offset;
     }
     drop(target);
-    match goes_on && done < count {
-        true => Err(c.turn(done)),
-        false => Ok(done),
+    match kind {
+        _ if goes_on && done < count => Err(c.turn(done)),
+        Kind::File { ino: to } => is_written(c, to, flags, done),
+        _ => Ok(done),
     }
 }
 

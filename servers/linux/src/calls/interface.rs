@@ -12,7 +12,6 @@ use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{Errno, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTTY, EPERM};
 use crate::interfaces::{mask, scope, scope_of, Interface, Interfaces, Table, CARD, LOOPBACK};
 use crate::memory::WRITE;
-use crate::outside::Seen;
 use crate::proc::Text;
 use crate::socket::Family;
 use crate::system::Key;
@@ -23,10 +22,12 @@ pub fn interfaces(c: &mut Caller) -> Result<Interfaces> {
     if !c.h.has_network() {
         return Ok(Interfaces::new(None));
     }
-    let is_first = c.p.task.wait.is_none();
-    match c.s.outside.card() {
-        Seen::Known(card) if !is_first => Ok(Interfaces::new(card.as_ref())),
-        _ => {
+    let answers = c.s.outside.answers();
+    let asked_at = *c.wait().answers.get_or_insert(answers);
+    // An answer since it asked is its own, whoever has asked again. (In another boot none may have come yet.)
+    match asked_at != answers && answers > 0 {
+        true => Ok(Interfaces::new(c.s.outside.card())),
+        false => {
             c.s.outside.ask_for_card();
             Err(Stop::Park(Wake {
                 firm: true,

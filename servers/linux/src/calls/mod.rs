@@ -388,7 +388,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::clone => process::clone(c, a, b, d, e, f),
         nr::clone3 => process::clone3(c, a, b),
         nr::arch_prctl => system::arch_prctl(c, a, b),
-        nr::prctl => system::prctl(c, a as u32, b),
+        nr::prctl => system::prctl(c, a as u32, b, [d, e, f]),
         nr::set_tid_address => {
             c.p.task.clear_at = a;
             Ok(u64::from(c.p.task.thread))

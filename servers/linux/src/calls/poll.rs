@@ -14,6 +14,7 @@ use linux_raw_sys::general as linux;
 
 const IN: u16 = linux::POLLIN as u16;
 const OUT: u16 = linux::POLLOUT as u16;
+const PRI: u16 = linux::POLLPRI as u16;
 const ERR: u16 = linux::POLLERR as u16;
 const HUP: u16 = linux::POLLHUP as u16;
 const INVALID: u16 = linux::POLLNVAL as u16;
@@ -142,7 +143,11 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
                 (true, false) => HUP | ERR,
                 (false, _) => 0,
             };
-            both(readable, writable) | gone
+            let news = match super::pty::has_news(c, end) {
+                true => PRI,
+                false => 0,
+            };
+            both(readable, writable) | gone | news
         }
         Kind::File { .. }
         | Kind::Directory { .. }
@@ -228,7 +233,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     let mut results = [const { None }; 3];
     for ((address, bits), result) in sets
         .into_iter()
-        .zip([IN | HUP | ERR, OUT | ERR, 0])
+        .zip([IN | HUP | ERR, OUT | ERR, PRI])
         .zip(&mut results)
     {
         if address == 0 {

@@ -119,7 +119,7 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
     let pty = pty(c, end)?;
     let most = length.min(OUTPUT as u64) as usize;
     let there = match end.master {
-        true => pty.written(),
+        true => pty.readable_by_master(),
         false if pty.is_readable() => pty.readable(),
         false => 0,
     };
@@ -147,7 +147,7 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
     c.check(address, there.min(most) as u64, WRITE)?;
     let pty = self::pty(c, end)?;
     let bytes = match end.master {
-        true => pty.take_output(most),
+        true => pty.read_by_master(most),
         false => pty.read(most),
     };
     c.write(address, &bytes)?;
@@ -224,6 +224,12 @@ pub fn send(c: &mut Caller, end: End, flags: u32, bytes: &[u8]) -> Result {
     }
 }
 
+/// Whether the master has a packet to be read that tells something of the slave.
+pub fn has_news(c: &mut Caller, end: End) -> bool {
+    let pty = c.s.ptys.get(end.number).filter(|_| end.master);
+    pty.is_some_and(|pty| pty.has_news())
+}
+
 /// What an end is ready for: reading, writing, and whether the other end is gone.
 pub fn readiness(c: &mut Caller, end: End) -> (bool, bool, bool) {
     let Some(pty) = c.s.ptys.get(end.number) else {
@@ -232,7 +238,7 @@ pub fn readiness(c: &mut Caller, end: End) -> (bool, bool, bool) {
     match end.master {
         true => {
             let gone = pty.slaves == 0 && pty.had_slave;
-            (pty.written() > 0, pty.has_room(), gone)
+            (pty.readable_by_master() > 0, pty.has_room(), gone)
         }
         false => {
             let gone = pty.masters == 0;
@@ -255,7 +261,7 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
             }
             let pty = pty(c, end)?;
             if request == ioctl::TCSETSF {
-                pty.flush(true, false);
+                pty.flush_at_slave(true, false);
             }
             pty.set_termios(termios);
             c.s.wake(Key::Pty(end.id));
@@ -348,7 +354,11 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
                 (linux::TCIOFLUSH, _) => (true, true),
                 _ => return Err(EINVAL.into()),
             };
-            pty(c, end)?.flush(input, output);
+            let pty = pty(c, end)?;
+            match end.master {
+                true => pty.flush(input, output),
+                false => pty.flush_at_slave(input, output),
+            }
             c.s.wake(Key::Pty(end.id));
         }
         ioctl::FIONREAD => {
@@ -361,8 +371,14 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
         }
         ioctl::TIOCOUTQ => c.write(argument, &[0; 4])?,
         ioctl::TCSBRK | ioctl::TCSBRKP | ioctl::TCXONC | ioctl::TIOCEXCL | ioctl::TIOCNXCL => {}
-        ioctl::TIOCPKT if end.master && u32_at(&c.read(argument, 4)?, 0) == 0 => {}
-        ioctl::TIOCPKT if end.master => return Err(EINVAL.into()),
+        ioctl::TIOCPKT if end.master => {
+            let are_on = u32_at(&c.read(argument, 4)?, 0) != 0;
+            pty(c, end)?.set_packets(are_on);
+        }
+        ioctl::TIOCGPKT if end.master => {
+            let are_on = u32::from(pty(c, end)?.has_packets());
+            c.write(argument, &are_on.to_le_bytes())?;
+        }
         _ => return Err(ENOTTY.into()),
     }
     Ok(0)

@@ -189,7 +189,7 @@ pub fn arch_prctl(c: &mut Caller, code: u64, address: u64) -> Result {
 }
 
 /// `prctl`.
-pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
+pub fn prctl(c: &mut Caller, option: u32, argument: u64, more: [u64; 3]) -> Result {
     match option {
         prctl::PR_SET_NAME => {
             let room = c.p.memory.areas.reach(argument, 16, crate::memory::READ) as usize;
@@ -220,8 +220,16 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
         prctl::PR_SET_NO_NEW_PRIVS => c.process().chosen.gains_nothing = true,
         prctl::PR_GET_NO_NEW_PRIVS => return Ok(u64::from(c.process().chosen.gains_nothing)),
         prctl::PR_GET_TIMERSLACK => return Ok(50_000),
-        // Everybody may get what root has, and nobody has what he was not given with it.
-        prctl::PR_CAPBSET_READ if argument < CAPABILITIES => return Ok(1),
+        prctl::PR_CAPBSET_READ if argument < CAPABILITIES => {
+            return Ok(u64::from(c.process().dropped & 1 << argument == 0));
+        }
+        prctl::PR_CAPBSET_DROP if !is_root(c) => return Err(EPERM.into()),
+        prctl::PR_CAPBSET_DROP if argument < CAPABILITIES => c.process().dropped |= 1 << argument,
+        prctl::PR_CAP_AMBIENT => return ambient(argument, more),
+        // Root is root by its number, and nothing else.
+        prctl::PR_GET_SECUREBITS | prctl::PR_GET_SECCOMP => {}
+        prctl::PR_SET_SECUREBITS if argument != 0 || !is_root(c) => return Err(EPERM.into()),
+        prctl::PR_SET_SECUREBITS => {}
         // Nothing here depends on these.
         prctl::PR_SET_DUMPABLE | prctl::PR_SET_KEEPCAPS | prctl::PR_SET_TIMERSLACK => {}
         _ => return Err(EINVAL.into()),
@@ -231,6 +239,28 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
 
 /// How many capabilities Linux 6.1 knows.
 pub const CAPABILITIES: u64 = 41;
+
+fn is_root(c: &mut Caller) -> bool {
+    c.process().ids.uid[1] == 0
+}
+
+/// `PR_CAP_AMBIENT`: nobody has capabilities to give to programs that he executes.
+fn ambient(operation: u64, [capability, rest @ ..]: [u64; 3]) -> Result {
+    let clears = operation == u64::from(prctl::PR_CAP_AMBIENT_CLEAR_ALL);
+    let is_known = match clears {
+        true => capability == 0,
+        false => capability < CAPABILITIES,
+    };
+    if !is_known || rest != [0, 0] {
+        return Err(EINVAL.into());
+    }
+    match operation as u32 {
+        prctl::PR_CAP_AMBIENT_RAISE => Err(EPERM.into()),
+        prctl::PR_CAP_AMBIENT_IS_SET | prctl::PR_CAP_AMBIENT_LOWER => Ok(0),
+        prctl::PR_CAP_AMBIENT_CLEAR_ALL => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
+}
 
 /// `capget` and `capset` in their third version: which task the header is about, and what that has.
 fn capabilities(c: &mut Caller, header: u64) -> Result<u64> {

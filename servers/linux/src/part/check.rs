@@ -11,6 +11,7 @@ use services::fs::{ENTRIES_ROOM, ENTRY_HEAD};
 
 use super::{Saved, SavedLock, SavedOwner, SavedProcess, SavedSocket, SavedTask, MAX_FILES};
 use crate::calls::file::MAX_OFFSET;
+use crate::calls::system::CAPABILITIES;
 use crate::ipc::MAX_UNDO;
 use crate::lock::{self, MAX_LOCKS};
 use crate::memory;
@@ -113,6 +114,7 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         && is_number(p.group)
         && is_number(p.session)
         && p.chosen.is_sound()
+        && p.dropped < 1 << CAPABILITIES
         && p.has_sound_limits()
         && p.reported.len() <= MAX_REPORTED
         && p.pending.is_sound()

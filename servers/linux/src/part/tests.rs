@@ -385,20 +385,16 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             let key = [0; 9];
             let (deadline, progress) = (None, 0);
             saved.tasks[0].wait = Some(crate::process::Wait {
-                key,
                 deadline,
                 progress,
+                ..crate::process::Wait::new(key)
             });
             let (id, is_gone) = (77, false);
             saved.tasks[0].awaits = Some(crate::ipc::Wait::Send { id, is_gone });
         }
         Forged::TicketsEnd => of_ipc(saved).end_tickets(),
         Forged::WaitBehindTheLast => {
-            saved.tasks[0].wait = Some(crate::process::Wait {
-                key: [0; 9],
-                deadline: None,
-                progress: 0,
-            });
+            saved.tasks[0].wait = Some(crate::process::Wait::new([0; 9]));
             saved.tasks[0].awaits = Some(crate::ipc::Wait::Receive {
                 id: 0,
                 ticket: 1,
@@ -674,11 +670,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         Forged::WordNowhere => {
             let bits = u32::MAX;
             let waiter = crate::futex::Waiter { bits, locks: None };
-            saved.tasks[other].wait = Some(crate::process::Wait {
-                key: [0; 9],
-                deadline: None,
-                progress: 0,
-            });
+            saved.tasks[other].wait = Some(crate::process::Wait::new([0; 9]));
             saved.tasks[other].waits_at = Some((8, 1, waiter));
             saved.tasks[other].waits_in = Some(u64::MAX);
         }

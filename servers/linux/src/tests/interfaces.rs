@@ -36,6 +36,24 @@ fn machine(has_network: bool) -> (Fake, One) {
     (host, process)
 }
 
+/// Who has waited for the card takes the answer that came, whoever has asked again before he is made to look.
+#[test]
+fn nobody_asks_the_answer_away_from_others() {
+    let (mut host, mut process) = machine(true);
+    let fd = process.netlink(&mut host);
+    let entry = registers(nr::ioctl, &[fd, u64::from(ioctl::SIOCGIFCONF), REQUEST]);
+    host.write_memory(REQUEST, &[0; 16]).unwrap();
+    assert!(matches!(process.call(&mut host, &entry), Outcome::Park(_)));
+    let asked = process.system.take_requests();
+    let (link, said) = (asked[0].link, Said::Card(card()));
+    process.system.answered(Answer { link, said });
+    process.system.outside.ask_for_card();
+    assert!(
+        matches!(process.call(&mut host, &entry), Outcome::Go { .. }),
+        "S1: others' questions keep a call waiting"
+    );
+}
+
 impl One {
     /// What the call returns, where the network's server tells of this card when it is asked.
     fn told(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {

@@ -740,14 +740,15 @@ fn what_a_process_chooses_is_read_from_old_images() {
             nice,
             adopts: true,
             gains_nothing: nice > 0,
+            kill_score: 50 * i16::from(nice),
         };
         assert!(chosen.is_sound());
         assert_eq!(Chosen::from(u32::from(chosen)), chosen);
     }
-    for word in [65, 20 << 8, 1 << 18, u32::MAX] {
+    for word in [65, 20 << 8, 1001 << 18, 1 << 29, u32::MAX] {
         wrong += u32::from(!Chosen::from(word).is_sound());
     }
-    assert_eq!(wrong, 4);
+    assert_eq!(wrong, 5);
 }
 
 /// What a service manager needs: it is the parent of what its descendants leave behind, living or not.
@@ -1087,6 +1088,83 @@ fn what_programs_look_up_is_there() {
     assert!(status(&mut process, &mut host).contains("\nNoNewPrivs:\t1\n"));
     assert_eq!(process.result(&mut host, nr::setuid, &[7]), 0);
     assert!(status(&mut process, &mut host).contains("\nCapEff:\t0000000000000000\n"));
+}
+
+/// What programs ask that give up what root has: what they drop stays dropped, also for children, and is told.
+#[test]
+fn what_is_dropped_stays_dropped() {
+    use linux_raw_sys::prctl as of;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut ask = |option: u32, arguments: &[u64]| {
+        let all = [&[u64::from(option)], arguments].concat();
+        process.result(&mut host, nr::prctl, &all)
+    };
+    let (invalid, forbidden) = (EINVAL.rax() as i64, EPERM.rax() as i64);
+    assert_eq!(ask(of::PR_CAPBSET_READ, &[12]), 1);
+    assert_eq!(ask(of::PR_CAPBSET_DROP, &[12]), 0);
+    assert_eq!(ask(of::PR_CAPBSET_DROP, &[41]), invalid);
+    let told = [12, 13, 41].map(|n| ask(of::PR_CAPBSET_READ, &[n]));
+    assert_eq!(told, [0, 1, invalid]);
+    let raise = u64::from(of::PR_CAP_AMBIENT_RAISE);
+    let clear = u64::from(of::PR_CAP_AMBIENT_CLEAR_ALL);
+    for (arguments, expected) in [
+        ([raise, 12, 0], forbidden),
+        ([raise, 41, 0], invalid),
+        ([clear, 0, 0], 0),
+        ([clear, 1, 0], invalid),
+        ([clear, 0, 1], invalid),
+        ([9, 0, 0], invalid),
+    ] {
+        let done = ask(of::PR_CAP_AMBIENT, &arguments);
+        assert_eq!(done, expected, "{arguments:?}");
+    }
+    assert_eq!(ask(of::PR_GET_SECUREBITS, &[]), 0);
+    assert_eq!(ask(of::PR_SET_SECUREBITS, &[1]), forbidden);
+    let child = process.system.fork(process.task.pid, 17).unwrap();
+    assert_eq!(process.system.find(child).unwrap().dropped, 1 << 12);
+    let status = text(
+        &mut process,
+        &mut host,
+        "/proc/self/status",
+        4096,
+        |_, _| {},
+    );
+    assert!(status.contains("\nCapBnd:\t000001ffffffefff\n"), "{status}");
+    assert_eq!(process.result(&mut host, nr::setuid, &[7]), 0);
+    let drop = [u64::from(of::PR_CAPBSET_DROP), 13];
+    assert_eq!(process.result(&mut host, nr::prctl, &drop), forbidden);
+}
+
+/// A write that a limit cuts short is durable, and ends; so is one that a signal would cut short, and one by `sendfile`.
+#[test]
+fn what_was_written_of_a_call_is_durable() {
+    for late in [false, true] {
+        let (mut host, mut process, _) = with_disk(late);
+        let how = u64::from(open_flags::RDWR | open_flags::DSYNC);
+        let fd = until_done(&mut process, &mut host, nr::open, "/disk/log", &[how, 0]) as u64;
+        process
+            .system
+            .set_limit(process.task.pid, linux::RLIMIT_FSIZE, (50, u64::MAX));
+        let done = until_answered(&mut process, &mut host, nr::write, &[fd, INTO, 100]);
+        assert_eq!((done, host.syncs), (50, 1), "A6: {late}: cut by a limit");
+        let create = u64::from(linux::O_CREAT | linux::O_RDWR);
+        let (path, flags) = ("/tmp/from", [create, 0o600]);
+        let from = until_done(&mut process, &mut host, nr::open, path, &flags) as u64;
+        until_answered(&mut process, &mut host, nr::ftruncate, &[from, 20]);
+        until_answered(&mut process, &mut host, nr::lseek, &[fd, 0, 0]);
+        let done = until_answered(&mut process, &mut host, nr::sendfile, &[fd, from, 0, 100]);
+        assert_eq!((done, host.syncs), (20, 2), "A6: {late}: sent");
+        // A signal that is there comes afterwards.
+        process.task.signals.pending.add(15, Origin::default());
+        let entry = registers(nr::pwrite64, &[fd, INTO, 5, 0]);
+        let mut attempts = 0;
+        while let Outcome::Park(_) = process.call(&mut host, &entry) {
+            attempts += 1;
+            assert!(late && attempts < 20);
+        }
+        assert_eq!(host.syncs, 3, "A6: {late}: amid a signal");
+    }
 }
 
 /// What is written to a file that was opened so is durable when the call returns, each time, and lands once.

@@ -641,9 +641,8 @@ fn a_wait_beyond_its_range_gives_nothing_back() {
     let remove = [at, PAGE, u64::from(linux::MADV_REMOVE)];
     let entry = registers(nr::madvise, &remove);
     let wait = |progress| crate::process::Wait {
-        key: emulate::key_of(&entry),
-        deadline: None,
         progress,
+        ..crate::process::Wait::new(emulate::key_of(&entry))
     };
     let left = |host: &mut Fake| {
         let mut left = [0; 4];

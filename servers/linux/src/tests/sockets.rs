@@ -277,7 +277,9 @@ fn a_file_is_sent_in_messages() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let ino = process.files().get(4).unwrap().ino().unwrap();
-    host.session.write(ino, 0, &[7; 100_000]).unwrap();
+    for part in 0..2 {
+        host.session.write(ino, part * 50_000, &[7; 50_000]).unwrap();
+    }
     let file = |process: &mut One, host: &mut Fake, fd: u64, count: u64| {
         words(host, MESSAGE, &[0]);
         process.result(host, nr::sendfile, &[fd, 4, MESSAGE, count])
@@ -301,9 +303,48 @@ fn a_file_is_sent_in_messages() {
     for fd in [to, from] {
         assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
     }
+    // Who does not block takes what there is room for; who does goes on as there is more.
+    let [to, from] = socket_pair(&mut process, &mut host, STREAM);
+    let blocks = [from, u64::from(linux::F_SETFL), 0];
+    assert_eq!(process.result(&mut host, nr::fcntl, &blocks), 0);
+    words(&mut host, MESSAGE, &[0]);
+    let entry = registers(nr::sendfile, &[from, 4, MESSAGE, 100_000]);
+    let drain = |process: &mut One, host: &mut Fake, fd: u64| {
+        let bytes = [
+            fd,
+            BYTES,
+            4096,
+            u64::from(linux_raw_sys::net::MSG_DONTWAIT),
+            0,
+            0,
+        ];
+        let next = || Some(process.result(host, nr::recvfrom, &bytes)).filter(|came| *came > 0);
+        core::iter::from_fn(next).sum::<i64>()
+    };
+    let (mut taken, mut waits) = (0, 0);
+    let sent = loop {
+        match process.call(&mut host, &entry) {
+            Outcome::Park(_) => waits += 1,
+            Outcome::Go { registers, .. } => break registers.rax,
+            outcome => panic!("{outcome:?}"),
+        }
+        assert!(waits < 50, "it goes on");
+        let wait = process.task.wait;
+        taken += drain(&mut process, &mut host, to);
+        process.task.wait = wait;
+    };
+    taken += drain(&mut process, &mut host, to);
+    assert_eq!(
+        (sent, taken, waits > 0),
+        (100_000, 100_000, true),
+        "all of it"
+    );
+    for fd in [to, from] {
+        process.result(&mut host, nr::close, &[fd]);
+    }
     for style in [DATAGRAM, PACKETS] {
         let [to, from] = socket_pair(&mut process, &mut host, style);
-        assert_eq!(file(&mut process, &mut host, from, 100), 100);
+            assert_eq!(file(&mut process, &mut host, from, 100), 100);
         assert_eq!(process.takes(&mut host, to), 100);
         let sent = file(&mut process, &mut host, from, 100_000);
         assert_eq!(process.takes(&mut host, to), sent, "one message");

@@ -28,16 +28,20 @@ const KEPT: &[(u32, u32)] = &[
     (SOL_NETLINK, 3),
     (SOL_NETLINK, 10),
     (SOL_NETLINK, 11),
-    // IP_TOS, IP_TTL, IP_RECVERR, IP_MTU_DISCOVER, IP_BIND_ADDRESS_NO_PORT, multicast's loop and life.
+    // IP_TOS, IP_TTL, IP_RECVERR, IP_MTU_DISCOVER, IP_BIND_ADDRESS_NO_PORT, multicast's interface, life and loop.
     (0, 1),
     (0, 2),
     (0, 10),
     (0, 11),
     (0, 24),
+    (0, 32),
     (0, 33),
     (0, 34),
-    // IPV6_UNICAST_HOPS, IPV6_RECVERR, IPV6_TCLASS.
+    // IPV6_UNICAST_HOPS, multicast's interface, hops and loop, IPV6_RECVERR, IPV6_TCLASS.
     (IPPROTO_IPV6, 16),
+    (IPPROTO_IPV6, 17),
+    (IPPROTO_IPV6, 18),
+    (IPPROTO_IPV6, 19),
     (IPPROTO_IPV6, 25),
     (IPPROTO_IPV6, 67),
     (IPPROTO_TCP, net::TCP_NODELAY),
@@ -59,8 +63,8 @@ fn unset(option: (u32, u32)) -> u32 {
     match option {
         // IP_TTL, and IPV6_UNICAST_HOPS.
         (0, 2) | (IPPROTO_IPV6, 16) => 64,
-        // Multicast's life and loop.
-        (0, 33 | 34) => 1,
+        // Multicast's life and loop, by both protocols.
+        (0, 33 | 34) | (IPPROTO_IPV6, 18 | 19) => 1,
         // When keep-alive begins, how often it asks, and how many times; TCP_SYNCNT.
         (IPPROTO_TCP, 4) => 7200,
         (IPPROTO_TCP, 5) => 75,
