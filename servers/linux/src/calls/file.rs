@@ -1110,8 +1110,9 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let mut chunk = c.s.take_chunk();
     // What earlier attempts have moved is in the offsets.
     let before = done;
-    // Until there is room for the rest.
-    let waits = flags & open_flags::NONBLOCK == 0 && !matches!(kind, Kind::File { .. });
+    // Until there is room for the rest. A pipe takes what it has room for, as on Linux.
+    let is_whole = !matches!(kind, Kind::File { .. } | Kind::Pipe { .. });
+    let waits = is_whole && flags & open_flags::NONBLOCK == 0;
     let mut goes_on = true;
     while goes_on && done < until {
         let want = (until - done).min(CHUNK as u64) as usize;
@@ -1168,9 +1169,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
                     break;
                 }
             }
-            Err(Stop::Park(_)) if done > before => break,
+            Err(Stop::Park(_)) if waits && done > before => break,
+            Err(Stop::Park(wake)) if waits => return Err(Stop::Park(wake)),
             // A short count is what `sendfile` returns; the caller asks on.
-            Err(Stop::Errno(_)) if done > 0 => goes_on = false,
+            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => goes_on = false,
             Err(stop) => return Err(stop),
         }
     }
