@@ -14,6 +14,14 @@
 //! 0x4d524700 on; `TIMES` is the sum of the instructions that were executed in the stretch before
 //! each of them, so that two events that come by turns tell how long it takes from one to the other.
 //!
+//! With `switches=FILE` that file gets a line `CR3 IRETQ SYSRETQ` per stretch: how often the register
+//! of the page table was written, and how often the kernel was left by either instruction.
+//!
+//! With `time=FILE` that file gets a line `NANOSECONDS` per stretch: processor time of the host's
+//! thread that executes the machine's instructions, so that what the machine idles is not in it, nor
+//! what other threads of QEMU do. Nothing is counted without `out=FILE`, as counting takes far more
+//! time than what is measured.
+//!
 //! It speaks version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of
 //! QEMU that is in here. Loads and stores are counted by callbacks, since QEMU 7.2 counts wrongly
 //! inline.
@@ -24,6 +32,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The version of the interface that this plugin wants.
 #[no_mangle]
@@ -84,6 +93,13 @@ static STORES: AtomicU64 = AtomicU64::new(0);
 /// What was counted when the stretch began.
 static BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static OUT: Mutex<Option<File>> = Mutex::new(None);
+/// As [`INSTRUCTIONS`], for each [`Switch`], and what there was when the stretch began.
+static SWITCHES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static SWITCHES_BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static SWITCHES_OUT: Mutex<Option<File>> = Mutex::new(None);
+/// The thread's time when the stretch began.
+static TIME_BEGIN: AtomicU64 = AtomicU64::new(0);
+static TIME_OUT: Mutex<Option<File>> = Mutex::new(None);
 static PROFILE: Mutex<Option<Profile>> = Mutex::new(None);
 /// Where events go, and whether they are wanted.
 static EVENTS_OUT: Mutex<Option<File>> = Mutex::new(None);
@@ -159,7 +175,7 @@ impl Profile {
 }
 
 fn profile() -> MutexGuard<'static, Option<Profile>> {
-    PROFILE.lock().unwrap_or_else(|e| e.into_inner())
+    locked(&PROFILE)
 }
 
 /// What a marker says.
@@ -180,6 +196,75 @@ fn mark_of(bytes: &[u8]) -> Option<Mark> {
     }
 }
 
+/// An instruction that changes the page table or leaves the kernel, as an index of [`SWITCHES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    Cr3,
+    Iretq,
+    Sysretq,
+}
+
+impl Switch {
+    /// Which of them these bytes of an instruction are.
+    fn of(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            // The first byte, if there is one, names a register from r8 on.
+            [0x0f, 0x22, 0xd8..=0xdf] | [0x41, 0x0f, 0x22, 0xd8..=0xdf] => Some(Self::Cr3),
+            [0x48, 0xcf] => Some(Self::Iretq),
+            [0x48, 0x0f, 0x07] => Some(Self::Sysretq),
+            _ => None,
+        }
+    }
+}
+
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Processor time of the thread that calls, in nanoseconds.
+fn thread_time() -> u64 {
+    /// `CLOCK_THREAD_CPUTIME_ID` and `struct timespec` of Linux, which is all that is wanted of the C library.
+    const THREAD_CPUTIME: c_int = 3;
+    #[repr(C)]
+    struct Timespec {
+        seconds: i64,
+        nanoseconds: i64,
+    }
+    extern "C" {
+        fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+    }
+    let mut time = Timespec {
+        seconds: 0,
+        nanoseconds: 0,
+    };
+    // SAFETY: it writes to the structure that it is given.
+    let failed = unsafe { clock_gettime(THREAD_CPUTIME, &mut time) };
+    assert_eq!(failed, 0, "a thread has no clock");
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let time = seconds + Duration::from_nanos(time.nanoseconds.unsigned_abs());
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What has come of these counters since they had those values.
+fn since<const N: usize>(counters: [u64; N], begin: &[AtomicU64; N]) -> [u64; N] {
+    let mut since = counters;
+    for (count, begin) in since.iter_mut().zip(begin) {
+        *count = count.wrapping_sub(begin.load(Relaxed));
+    }
+    since
+}
+
+fn switches() -> [u64; 3] {
+    SWITCHES.each_ref().map(|counter| counter.load(Relaxed))
+}
+
+/// Adds a line to a file. If it cannot be written, the line is missing and the reader says so.
+fn tell(file: &Mutex<Option<File>>, line: std::fmt::Arguments) {
+    if let Some(file) = locked(file).as_mut() {
+        let _ = writeln!(file, "{line}");
+    }
+}
+
 fn counts() -> [u64; 3] {
     [&INSTRUCTIONS, &LOADS, &STORES].map(|counter| counter.load(Relaxed))
 }
@@ -195,6 +280,11 @@ extern "C" fn begin(_: c_uint, _: *mut c_void) {
         event.count.store(0, Relaxed);
         event.times.store(0, Relaxed);
     }
+    for (to, from) in SWITCHES_BEGIN.iter().zip(switches()) {
+        to.store(from, Relaxed);
+    }
+    // Last, so that what is done here is not in it.
+    TIME_BEGIN.store(thread_time(), Relaxed);
 }
 
 /// The event whose number is in `userdata`.
@@ -224,19 +314,14 @@ fn events() -> String {
 }
 
 extern "C" fn end(_: c_uint, _: *mut c_void) {
-    let now = counts();
-    let [instructions, loads, stores] =
-        [0, 1, 2].map(|i| now[i].wrapping_sub(BEGIN[i].load(Relaxed)));
-    if let Some(file) = OUT.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
-        // If it cannot be written, the line is missing and the reader says so.
-        let _ = writeln!(file, "{instructions} {loads} {stores}");
-    }
-    if let Some(file) = EVENTS_OUT
-        .lock()
-        .unwrap_or_else(|e| e.into_inner())
-        .as_mut()
-    {
-        // As above.
+    let time = thread_time().wrapping_sub(TIME_BEGIN.load(Relaxed));
+    let [instructions, loads, stores] = since(counts(), &BEGIN);
+    tell(&OUT, format_args!("{instructions} {loads} {stores}"));
+    let [cr3, iretq, sysretq] = since(switches(), &SWITCHES_BEGIN);
+    tell(&SWITCHES_OUT, format_args!("{cr3} {iretq} {sysretq}"));
+    tell(&TIME_OUT, format_args!("{time}"));
+    if let Some(file) = locked(&EVENTS_OUT).as_mut() {
+        // As of a line.
         let _ = file.write_all(events().as_bytes());
     }
     if let Some(profile) = profile().as_mut() {
@@ -266,6 +351,7 @@ extern "C" fn access_at(cpu: c_uint, info: u32, address: u64, userdata: *mut c_v
 
 extern "C" fn translate(_: u64, block: *mut Block) {
     let mut profile = profile();
+    let is_counting = locked(&OUT).is_some();
     // SAFETY: QEMU hands over a block that lives as long as this call, and its instructions with
     // it; counters and functions live for ever.
     unsafe {
@@ -286,10 +372,16 @@ extern "C" fn translate(_: u64, block: *mut Block) {
                 qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, userdata);
                 continue;
             }
+            if !is_counting {
+                continue;
+            }
             let count = |counter: &AtomicU64| {
                 qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD, counter.as_ptr().cast(), 1);
             };
             count(&INSTRUCTIONS);
+            if let Some(switch) = Switch::of(bytes) {
+                count(&SWITCHES[switch as usize]);
+            }
             let (access, userdata): (MemoryCallback, _) = match profile.as_mut() {
                 Some(profile) => {
                     let place = profile.place(qemu_plugin_insn_vaddr(insn));
@@ -336,8 +428,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
             }
         };
         match key {
-            "out" => *OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
-            "events" => *EVENTS_OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
+            "out" => *locked(&OUT) = Some(file),
+            "events" => *locked(&EVENTS_OUT) = Some(file),
+            "switches" => *locked(&SWITCHES_OUT) = Some(file),
+            "time" => *locked(&TIME_OUT) = Some(file),
             "profile" => {
                 *profile() = Some(Profile {
                     file,

@@ -66,9 +66,11 @@ pub(super) fn words(words: &[String]) -> Vec<u8> {
 fn plugin(library: &Path, output: &Path) -> Plugin {
     Plugin {
         library: library.to_path_buf(),
-        output: output.to_path_buf(),
+        output: Some(output.to_path_buf()),
         events: None,
         profile: None,
+        switches: None,
+        time: None,
     }
 }
 

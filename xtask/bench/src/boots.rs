@@ -307,9 +307,11 @@ pub(super) fn session(
         let wanted = |which, path: &PathBuf| (look == which).then(|| path.clone());
         options.plugin = Some(Plugin {
             library: library.to_path_buf(),
-            output: outputs.counts.clone(),
+            output: Some(outputs.counts.clone()),
             events: wanted(Look::Events, &outputs.events),
             profile: wanted(Look::Profile, &outputs.profile),
+            switches: None,
+            time: None,
         });
     }
     let mut listener = Listener {

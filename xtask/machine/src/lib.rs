@@ -168,12 +168,16 @@ pub struct Options {
 pub struct Plugin {
     /// The shared library.
     pub library: PathBuf,
-    /// Where its counts go.
-    pub output: PathBuf,
+    /// Where its counts go, if it shall count.
+    pub output: Option<PathBuf>,
     /// Where it writes what the kernel tells, if it shall.
     pub events: Option<PathBuf>,
     /// Where it writes how often each instruction was executed, if it shall.
     pub profile: Option<PathBuf>,
+    /// Where it writes how often the page table was changed and the kernel was left, if it shall.
+    pub switches: Option<PathBuf>,
+    /// Where it writes the time of the host's thread, if it shall.
+    pub time: Option<PathBuf>,
 }
 
 impl Options {
@@ -572,9 +576,15 @@ fn qemu(
 
 /// The plugin as an argument of QEMU's.
 fn of_plugin(plugin: &Plugin) -> String {
-    let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
-    let mut options = format!("file={library},out={output}");
-    for (name, path) in [("events", &plugin.events), ("profile", &plugin.profile)] {
+    let mut options = format!("file={}", quoted(&plugin.library));
+    let outputs = [
+        ("out", &plugin.output),
+        ("events", &plugin.events),
+        ("profile", &plugin.profile),
+        ("switches", &plugin.switches),
+        ("time", &plugin.time),
+    ];
+    for (name, path) in outputs {
         if let Some(path) = path {
             options.push_str(&format!(",{name}={}", quoted(path)));
         }
