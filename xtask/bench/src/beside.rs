@@ -1,15 +1,20 @@
-//! What is measured beside Debian's Linux: a program of Linux for both systems, one machine for each, and what pages
-//! about that are made of.
+//! What is measured with programs of Linux, beside Debian's Linux or beside other placements of servers: a program for
+//! both systems, one machine for each, and what pages about that are made of.
+//!
+//! * [`said`] reads what the machines print.
+
+pub(super) mod said;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::boots::numbers;
+use super::boots::{numbers, Look};
 use super::report::alone;
 use super::table::grouped;
 use xtask_build::archive::{Archive, Content};
+use xtask_build::busybox;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
@@ -17,7 +22,7 @@ use xtask_build::packages::Packages;
 use xtask_build::project::{finish, temp_dir, Project};
 use xtask_machine::control::Event;
 use xtask_machine::debian::Debian;
-use xtask_machine::{self as machine, Add, End, Operator, Options, Plugin};
+use xtask_machine::{self as machine, End, Operator, Options, Plugin};
 
 /// Host time for a machine.
 const TIMEOUT: Duration = Duration::from_secs(1800);
@@ -26,11 +31,18 @@ pub(super) const MEMORY: u32 = 2048;
 /// The package of Debian's kernel.
 pub(super) const KERNEL: &str = "linux-image-amd64";
 
-/// What a machine printed, and the instructions of the stretches that its programs marked.
+/// What a machine printed, and what the plugin saw of the stretches that its programs marked.
+#[derive(Default)]
 pub(super) struct Ran {
     pub(super) lines: Vec<String>,
+    /// Instructions, or nanoseconds of the host's thread if the host's time is looked at.
     pub(super) stretches: Vec<u64>,
+    /// Nothing if the host's time is looked at.
+    pub(super) switches: Vec<Switches>,
 }
+
+/// How often the page table was changed, and the kernel left by `iretq` and by `sysretq`.
+pub(super) type Switches = [u64; 3];
 
 /// A program of Linux for both systems.
 pub(super) fn program(project: &Project, source: &str) -> Result<Vec<u8>, Error> {
@@ -53,6 +65,12 @@ pub(super) fn program(project: &Project, source: &str) -> Result<Vec<u8>, Error>
     std::fs::read(&made).map_err(|error| Error::new(format!("{}: {error}", made.display())))
 }
 
+/// The busybox of Linux programs.
+pub(super) fn busybox(project: &Project) -> Result<Vec<u8>, Error> {
+    let path = busybox::find(project)?;
+    std::fs::read(&path).map_err(|error| Error::new(format!("{}: {error}", path.display())))
+}
+
 /// A file of the sources.
 pub(super) fn source(project: &Project, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(project.root.join(path)).map_err(|error| Error::new(format!("{path}: {error}")))
@@ -63,22 +81,37 @@ pub(super) fn words(words: &[String]) -> Vec<u8> {
     format!("{}\n", words.join(" ")).into_bytes()
 }
 
-fn plugin(library: &Path, output: &Path) -> Plugin {
+/// The plugin, whose files are in a directory.
+fn plugin(library: &Path, directory: &Path, look: Look) -> Plugin {
+    let is_time = look == Look::HostTime;
+    let wanted = |is_wanted: bool, name: &str| is_wanted.then(|| directory.join(name));
     Plugin {
         library: library.to_path_buf(),
-        output: Some(output.to_path_buf()),
+        output: wanted(!is_time, "counts"),
         events: None,
         profile: None,
-        switches: None,
-        time: None,
+        switches: wanted(!is_time, "switches"),
+        time: wanted(is_time, "time"),
     }
 }
 
-/// The instructions of all stretches, of the plugin's file.
-fn stretches(output: &Path) -> Vec<u64> {
-    let counts = std::fs::read_to_string(output).unwrap_or_default();
-    let lines = counts.lines().filter_map(numbers::<3>);
-    lines.map(|[instructions, ..]| instructions).collect()
+impl Ran {
+    /// What the plugin has written beside these lines.
+    fn of(lines: Vec<String>, plugin: &Plugin) -> Self {
+        fn all<const N: usize>(path: &Option<PathBuf>) -> Vec<[u64; N]> {
+            let path = path.as_ref();
+            let text = path.and_then(|path| std::fs::read_to_string(path).ok());
+            let text = text.unwrap_or_default();
+            text.lines().filter_map(numbers).collect()
+        }
+        let times = all(&plugin.time).into_iter().map(|[time]| time);
+        let counts = all::<3>(&plugin.output).into_iter();
+        Ran {
+            lines,
+            stretches: times.chain(counts.map(|[count, ..]| count)).collect(),
+            switches: all(&plugin.switches),
+        }
+    }
 }
 
 /// Files of packages for Debian's machine, among them its kernel.
@@ -117,12 +150,12 @@ pub(super) fn files(
 /// Runs the machine with Debian's kernel until it powers off.
 pub(super) fn linux(files: Files, library: &Path) -> Result<Ran, Error> {
     let directory = temp_dir()?;
-    let output = directory.path().join("counts");
+    let plugin = plugin(library, directory.path(), Look::Counts);
     let debian = Debian {
         kernel: files.kernel,
         initrd: files.archive.initrd()?,
         memory: MEMORY,
-        plugin: plugin(library, &output),
+        plugin: plugin.clone(),
         timeout: TIMEOUT,
     };
     let mut lines = Vec::new();
@@ -130,10 +163,7 @@ pub(super) fn linux(files: Files, library: &Path) -> Result<Ran, Error> {
         eprintln!("Linux: {line}");
         lines.push(line.to_string());
     })?;
-    Ok(Ran {
-        lines,
-        stretches: stretches(&output),
-    })
+    Ok(Ran::of(lines, &plugin))
 }
 
 /// Collects what is printed.
@@ -153,31 +183,34 @@ impl Operator for Listener {
     fn event(&mut self, _: &Event) {}
 }
 
-/// Runs the machine with Fermata, which gets these files, by a script of its shell.
+/// What a machine with Fermata is that runs a script of its shell.
+pub(super) fn options(script: &str) -> Options {
+    let mut options = Options::new(Config::DEFAULT);
+    options.script = Some(script.into());
+    options.memory = MEMORY;
+    options.timeout = Some(TIMEOUT);
+    options
+}
+
+/// Runs a machine with Fermata to its end, and looks at its instructions or, with [`Look::HostTime`], at the host's
+/// time.
 pub(super) fn fermata(
     images: &Images,
     library: &Path,
-    script: String,
-    adds: Vec<Add>,
-    packages: Option<Archive>,
+    look: Look,
+    mut options: Options,
 ) -> Result<Ran, Error> {
     let directory = temp_dir()?;
-    let output = directory.path().join("counts");
-    let mut options = Options::new(Config::DEFAULT);
-    options.script = Some(script.into_bytes());
-    options.memory = MEMORY;
-    options.deterministic = true;
-    options.timeout = Some(TIMEOUT);
-    options.plugin = Some(plugin(library, &output));
-    options.adds = adds;
-    options.packages = packages;
+    let plugin = plugin(library, directory.path(), look);
+    options.deterministic = look != Look::HostTime;
+    options.plugin = Some(plugin.clone());
     let mut listener = Listener::default();
     let end = machine::run(images, &options, &mut listener)?;
     match end {
-        End::Exit(0) => Ok(Ran {
-            lines: listener.text.lines().map(ToString::to_string).collect(),
-            stretches: stretches(&output),
-        }),
+        End::Exit(0) => {
+            let lines = listener.text.lines().map(ToString::to_string);
+            Ok(Ran::of(lines.collect(), &plugin))
+        }
         End::Stopped(status) => Err(Error {
             message: "interrupted".into(),
             status,

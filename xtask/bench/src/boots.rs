@@ -253,6 +253,14 @@ impl Boot {
         }
     }
 
+    /// The same, where something else is looked at.
+    pub(super) fn looked_at(&self, look: Look) -> Boot {
+        Boot {
+            look,
+            ..self.clone()
+        }
+    }
+
     /// Runs the machine to its end. The filter is for the programs: parts of names, separated by
     /// commas.
     pub(super) fn run(

@@ -4,20 +4,18 @@
 //! `benches/linux/program.c` runs in both, by the same script of the same shell (`benches/linux/rows`). The plugin
 //! counts what stands between the program's marks.
 //!
-//! * [`said`] reads what the machines print.
 //! * [`page`] makes the page of it.
 
 mod page;
-mod said;
 
 use std::path::Path;
 
 use super::beside;
+use super::beside::said::Said;
+use super::boots::Look;
 use super::build_plugin;
 use page::Found;
-use said::Said;
 use xtask_build::archive::Archive;
-use xtask_build::busybox;
 use xtask_build::config::Config;
 use xtask_build::error::{Error, BROKEN};
 use xtask_build::image::{self, Images};
@@ -162,13 +160,11 @@ struct Programs {
 
 impl Programs {
     fn get(project: &Project) -> Result<Self, Error> {
-        let busybox = busybox::find(project)?;
         let names = PROGRAMS.map(String::from);
         Ok(Self {
             program: beside::program(project, &format!("{SOURCES}/program.c"))?,
             rows: beside::source(project, &format!("{SOURCES}/rows"))?,
-            busybox: std::fs::read(&busybox)
-                .map_err(|error| Error::new(format!("{}: {error}", busybox.display())))?,
+            busybox: beside::busybox(project)?,
             packages: Packages::get(project, &names)?.unpacked()?,
         })
     }
@@ -195,9 +191,10 @@ fn fermata(images: &Images, programs: &Programs, library: &Path) -> Result<Said,
         Add::bytes(programs.busybox.clone(), true, "/bin/busybox"),
         Add::bytes(programs.rows.clone(), false, "/rows"),
     ];
-    let script = "sh /rows\nexit 0\n".to_string();
-    let packages = Some(programs.packages.clone());
-    let ran = beside::fermata(images, library, script, adds, packages)?;
+    let mut options = beside::options("sh /rows\nexit 0\n");
+    options.adds = adds;
+    options.packages = Some(programs.packages.clone());
+    let ran = beside::fermata(images, library, Look::Counts, options)?;
     Said::of(&ran, "Fermata")
 }
 

@@ -230,7 +230,9 @@ fn fermata(images: &Images, program: &[u8], library: &Path) -> Result<Said, Erro
         .map(|(path, content)| Add::bytes(content.into_bytes(), false, path))
         .collect();
     adds.push(Add::bytes(program.to_vec(), true, "/bin/program"));
-    let ran = beside::fermata(images, library, script, adds, None)?;
+    let mut options = beside::options(&script);
+    options.adds = adds;
+    let ran = beside::fermata(images, library, boots::Look::Counts, options)?;
     understood(&tried(&ran.lines), &ran.stretches, "Fermata")
 }
 

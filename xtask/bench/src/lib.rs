@@ -9,7 +9,8 @@
 //! * [`boots`] has the machines, and reads what they say.
 //! * [`devices`] has what requests to devices cost.
 //! * [`criu`] has what checkpoints cost, beside CRIU in Linux.
-//! * [`costs`] has what programs of Linux cost, beside Linux; [`beside`] is what these two have in common.
+//! * [`costs`] has what programs of Linux cost, beside Linux, and [`placed`] what loads cost with servers in the kernel;
+//!   [`beside`] is what these three have in common.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
 //! * [`masks`] measures the ways to mask interrupts.
@@ -29,6 +30,7 @@ mod lines;
 mod masks;
 mod papers;
 mod parts;
+mod placed;
 mod profile;
 mod references;
 mod report;
@@ -91,6 +93,9 @@ pub struct BenchOptions {
     /// Only calls and programs of Linux, beside Debian's Linux on the same emulator: writes docs/linux-costs.md
     #[arg(long, conflicts_with_all = ["beside_criu", "config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
     beside_linux: bool,
+    /// Only loads with servers in processes and in the kernel, and what that changes: writes docs/collocation.md
+    #[arg(long, conflicts_with_all = ["beside_criu", "beside_linux", "config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
+    placed: bool,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas); `devices`: those of devices
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,
@@ -315,6 +320,9 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     }
     if options.beside_linux {
         return costs::run(project);
+    }
+    if options.placed {
+        return placed::run(project);
     }
     if let Some(path) = &options.json {
         // The file is opened first, so that a wrong path is found before anything is measured.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::super::beside::said::Said;
 use super::super::beside::{millions, ratio, table};
 use super::super::chart::{Bar, Chart};
 use super::super::table::number;
-use super::said::Said;
 use super::{Aim, CALLS, USER, USER_TOLERANCE, WHOLE};
 
 /// How many rows are named that are furthest from Linux.

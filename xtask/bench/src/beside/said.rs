@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use super::super::beside::Ran;
+use super::{Ran, Switches};
 use xtask_build::error::Error;
 
 /// What a machine has said.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// Instructions of one operation, by the row; of several times the last.
-    pub(super) counted: BTreeMap<String, u64>,
+pub(crate) struct Said {
+    /// Instructions of one operation, or nanoseconds if those were looked at, by the row; of several times the last.
+    pub(crate) counted: BTreeMap<String, u64>,
+    /// How often the page table was changed and the kernel left in that time, of all operations.
+    pub(crate) switches: BTreeMap<String, Switches>,
     /// Checksum and length of what a program wrote.
-    pub(super) came: BTreeMap<String, String>,
+    pub(crate) came: BTreeMap<String, String>,
     /// The release of the kernel, and what its clock is read from.
-    pub(super) kernel: String,
-    pub(super) clock: String,
+    pub(crate) kernel: String,
+    pub(crate) clock: String,
     /// What it does against Spectre, version 2, which is in every call and every change of processes.
-    pub(super) mitigations: String,
-    pub(super) failures: Vec<String>,
+    pub(crate) mitigations: String,
+    pub(crate) failures: Vec<String>,
 }
 
 impl Said {
@@ -25,9 +27,10 @@ impl Said {
     ///
     /// # Errors
     /// The machine did not come to its end.
-    pub(super) fn of(ran: &Ran, system: &str) -> Result<Self, Error> {
+    pub(crate) fn of(ran: &Ran, system: &str) -> Result<Self, Error> {
         let mut said = Self::default();
         let mut stretches = ran.stretches.iter();
+        let mut switches = ran.switches.iter();
         let mut ended = false;
         for line in &ran.lines {
             let Some((word, rest)) = line.split_once(' ') else {
@@ -35,7 +38,7 @@ impl Said {
                 continue;
             };
             match word {
-                "measured" => said.measured(rest, stretches.next()),
+                "measured" => said.measured(rest, stretches.next(), switches.next()),
                 "came" => {
                     if let Some((name, came)) = rest.split_once(' ') {
                         said.came.insert(name.into(), came.into());
@@ -62,8 +65,17 @@ impl Said {
         Ok(said)
     }
 
-    /// `NAME REPETITIONS STATUS`, and the instructions of the stretch.
-    fn measured(&mut self, rest: &str, stretch: Option<&u64>) {
+    /// With what another machine has said of other rows.
+    pub(crate) fn and(mut self, other: Said) -> Self {
+        self.counted.extend(other.counted);
+        self.switches.extend(other.switches);
+        self.came.extend(other.came);
+        self.failures.extend(other.failures);
+        self
+    }
+
+    /// `NAME REPETITIONS STATUS`, and what the plugin saw of the stretch.
+    fn measured(&mut self, rest: &str, stretch: Option<&u64>, switches: Option<&Switches>) {
         let words: Vec<&str> = rest.split(' ').collect();
         let operations = words.get(1).and_then(|word| word.parse::<u64>().ok());
         let (Some(count), Some(operations @ 1..)) = (stretch, operations) else {
@@ -75,6 +87,9 @@ impl Said {
         }
         let each = (count + operations / 2) / operations;
         self.counted.insert(words[0].into(), each);
+        if let Some(switches) = switches {
+            self.switches.insert(words[0].into(), *switches);
+        }
     }
 }
 
@@ -86,6 +101,7 @@ mod tests {
         Ran {
             lines: lines.iter().map(ToString::to_string).collect(),
             stretches: stretches.to_vec(),
+            switches: Vec::new(),
         }
     }
 
