@@ -83,6 +83,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "docs/devices.md",
             "docs/criu.md",
             "docs/linux-costs.md",
+            "docs/collocation.md",
             "docs/bench.md",
             "benches/README.md",
             "tools/README.md",
