@@ -567,7 +567,7 @@ fn repeated(page: &mut String) {
         (
             "figure 7-2, stack memory (62.68 pages for 58.70 threads, 178.79 without any of their ways)",
             "no",
-            "a thread's stack is memory of its program's heap, which grows and is not trimmed, and in the model `interrupt-np` the kernel has one stack",
+            "a thread's stack is a part of its program's heap, whose pages come when they are touched and stay, and in the model `interrupt-np` the kernel has one stack",
         ),
         (
             "table 7-3, costs of transitions",
