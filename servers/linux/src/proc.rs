@@ -1091,6 +1091,7 @@ fn known(c: &Caller, number: u32, thread: Option<u32>) -> Result<Known> {
     };
     let state = match (process.status, process.stopped) {
         (Some(_), _) => 'Z',
+        _ if c.s.is_trace_stopped(tid) => 't',
         (None, Some(_)) => 'T',
         (None, None) if tid == c.p.task.tid => 'R',
         (None, None) if !process.tasks.contains(&tid) => 'Z',
@@ -1314,6 +1315,7 @@ fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
     let state = match known.state {
         'R' => "R (running)",
         'T' => "T (stopped)",
+        't' => "t (tracing stop)",
         'Z' => "Z (zombie)",
         _ => "S (sleeping)",
     };

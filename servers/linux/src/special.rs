@@ -174,7 +174,8 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
             let mut made = Vec::new();
             with(&mut |reading| made = core::mem::take(&mut reading.made));
             let mut length = None;
-            if offset == 0 || made.is_empty() && offset < end {
+            // One of which nothing was read yet has no end.
+            if offset == 0 || made.is_empty() && (offset < end || end == 0) {
                 c.h.room(16 << 10)?;
                 made = proc::text(c, which)?;
                 length = Some(made.len() as u64);

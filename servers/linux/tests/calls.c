@@ -92,6 +92,28 @@ static void memory(void) {
     TRUE(d[8 * page] == 0);
     SHOW(munmap(d, 64 * page));
     SHOW(munmap(d + 1, page));
+    /* What is dropped beside copies of files, and beside nothing. */
+    int from = open("text", O_RDONLY);
+    char *mixed = mmap(0, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(mixed, 'm', 4 * page);
+    SHOW(mmap(mixed + page, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, from, 0) == mixed + page);
+    SHOW(madvise(mixed, 4 * page, MADV_DONTNEED));
+    TRUE(mixed[0] == 0 && mixed[2 * page] == 0 && mixed[4 * page - 1] == 0 && mixed[page] != 0);
+    memset(mixed, 'n', page), memset(mixed + 2 * page, 'n', 2 * page);
+    SHOW(munmap(mixed + 2 * page, page));
+    SHOW(madvise(mixed, 4 * page, MADV_DONTNEED));
+    TRUE(mixed[0] == 0 && mixed[3 * page] == 0 && mixed[page] != 0);
+    char *reads = mmap(0, page, PROT_READ, MAP_SHARED, from, 0);
+    SHOW(mprotect(reads, page, PROT_READ | PROT_WRITE));
+    SHOW(close(from));
+    SHOW(splice(1000, 0, 1, 0, 1, 0) < 0);
+    int pipes[2];
+    SHOW(pipe(pipes)), SHOW(fcntl(pipes[0], F_SETPIPE_SZ, 4096) > 0), SHOW(fcntl(pipes[0], F_SETPIPE_SZ, 1 << 31 | 1));
+    close(pipes[0]), close(pipes[1]);
+    char some[20] = "";
+    int meminfo = open("/proc/meminfo", O_RDONLY);
+    SHOW(lseek(meminfo, 3, SEEK_SET)), SHOW(read(meminfo, some, 5)), puts(some);
+    close(meminfo);
     SHOW(mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     SHOW(mmap(0, 1ul << 46, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
     int fd = open("text", O_RDONLY);

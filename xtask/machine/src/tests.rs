@@ -188,7 +188,7 @@ fn a_machine_that_stops_without_a_word_is_broken() {
 
 #[test]
 fn a_machine_that_hangs_times_out() {
-    let start = Instant::now();
+    let start = std::time::Instant::now();
     // A busy host takes seconds to start QEMU, and what it says is to be seen before.
     let (end, recorder) = run_with(
         &[(COM1, b"on".to_vec())],

@@ -112,7 +112,7 @@ pub fn timerfd_settime(c: &mut Caller, fd: u32, flags: u32, new: u64, old: u64) 
     let next = match value {
         0 => None,
         value if flags & linux::TFD_TIMER_ABSTIME != 0 => {
-            Some(super::time::deadline_at(c, clock, value)?)
+            Some(super::time::beginning_at(c, clock, value, interval)?)
         }
         value => Some(now.saturating_add(value)),
     };

@@ -12,7 +12,7 @@ use crate::files::{Reply, Request};
 use crate::emulate::{Caller, Result, Stop, Wake, STEP};
 use crate::errno::{
     EAGAIN, EBADF, EFAULT, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
-    ENXIO, ESPIPE, ESRCH,
+    ENXIO, EPERM, ESPIPE, ESRCH,
 };
 use crate::memory::{READ, WRITE};
 use crate::proc::{self, Folder};
@@ -862,8 +862,16 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
             Ok(0)
         }
         linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ => match &c.p.files.get(fd)?.kind {
-            // The size stays as it is, which is what is returned.
-            Kind::Pipe { pipe, .. } => Ok(pipe.borrow().capacity as u64),
+            // It stays as it is, which is what is returned. Who needs more would wait for ever if he was told that he had it.
+            Kind::Pipe { pipe, .. } => {
+                let capacity = pipe.borrow().capacity as u64;
+                match argument as u32 {
+                    _ if command == linux::F_GETPIPE_SZ => Ok(capacity),
+                    0x8000_0001.. => Err(EINVAL.into()),
+                    size if u64::from(size) > capacity => Err(EPERM.into()),
+                    _ => Ok(capacity),
+                }
+            }
             _ => Err(EBADF.into()),
         },
         linux::F_GETFL => Ok(u64::from(c.p.files.get(fd)?.flags)),

@@ -345,12 +345,13 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     }
     if prot & u32::from(WRITE) != 0 {
         let forbids = |area: &Area| {
+            // A copy that was asked for as a shared one would take what is written to it for itself.
             let only_reads = matches!(
                 area.kind,
                 Kind::Shared {
                     may_write: false,
                     ..
-                }
+                } | Kind::Mapped(OfFile { shared: true, .. })
             );
             only_reads && area.start < end && start < area.end
         };
@@ -501,28 +502,47 @@ fn grow_object(c: &mut Caller, area: &Area, end: u64) -> Result<()> {
 pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     let (start, end) = range(start, size)?;
     match advice {
-        // Private memory reads as zero afterwards.
-        linux::MADV_DONTNEED => {
-            if !c.p.memory.areas.covers(start, end) {
-                return Err(ENOMEM.into());
-            }
-            let refills =
-                |a: &&crate::memory::Area| a.start < end && start < a.end && a.is_of_file();
-            if c.p.memory.areas.list().iter().any(|a| refills(&a)) {
-                // It would have to be read again from a file that may have changed.
-                return Err(EINVAL.into());
-            }
-            // Pages of memory objects stay as they are.
-            if start < end {
-                c.h.discard(start, end - start);
-            }
-            Ok(0)
-        }
+        linux::MADV_DONTNEED => drop_pages(c, start, end),
         linux::MADV_REMOVE => give_back(c, start, end),
         // Hints that may be ignored, MADV_FREE among them.
         // Not MADV_DONTFORK and MADV_WIPEONFORK: who uses them relies on that.
         0..=3 | 8 | 11..=17 | 19..=21 | 25 => Ok(0),
         _ => Err(EINVAL.into()),
+    }
+}
+
+/// `MADV_DONTNEED`: private memory reads as zero afterwards. Pages of memory objects stay as they are, and so do copies of
+/// files that are only read: they are what their files were.
+fn drop_pages(c: &mut Caller, start: u64, end: u64) -> Result {
+    let is_met = |area: &&Area| area.start < end && start < area.end && area.is_of_file();
+    let areas = &c.p.memory.areas;
+    let of_files = || areas.list().iter().filter(is_met);
+    if of_files().any(|area| area.prot & WRITE != 0) {
+        // It would have to be read again from a file that may have changed.
+        return Err(EINVAL.into());
+    }
+    let is_covered = areas.covers(start, end);
+    let done = start.saturating_add(c.progress()).min(end);
+    // What lies between the copies, from where earlier turns have come to.
+    let mut from = start;
+    let mut between = Vec::new();
+    for (until, behind) in of_files()
+        .map(|area| (area.start, area.end))
+        .chain([(end, end)])
+    {
+        let piece = (from.max(done), until.max(start));
+        if piece.0 < piece.1 && between.len() <= RANGES_AT_ONCE {
+            between.push(piece);
+        }
+        from = behind;
+    }
+    for (at, until) in between.iter().take(RANGES_AT_ONCE) {
+        c.h.discard(*at, until - at);
+    }
+    match between.get(RANGES_AT_ONCE) {
+        Some((at, _)) => Err(c.turn(at - start)),
+        // What is there is dropped before it is said that some is not.
+        None => is_covered.then_some(0).ok_or(ENOMEM.into()),
     }
 }
 

@@ -458,12 +458,9 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::swapoff => Err(EPERM.into()),
 
         // Libraries fall back when these are missing, so there is no message.
-        nr::rseq
-        | nr::copy_file_range
-        | nr::splice
-        | nr::tee
-        | nr::io_uring_setup
-        | nr::openat2 => Err(ENOSYS.into()),
+        nr::rseq | nr::copy_file_range | nr::io_uring_setup | nr::openat2 => Err(ENOSYS.into()),
+        // As of descriptors that cannot be spliced: Go falls back for this only.
+        nr::splice | nr::tee => Err(EINVAL.into()),
         nr::getxattr
         | nr::lgetxattr
         | nr::fgetxattr

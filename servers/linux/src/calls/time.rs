@@ -115,12 +115,12 @@ fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
             number => number,
         };
         let (tid, pid) = c.s.thread_by_number(own, thread).ok_or(EINVAL)?;
-        // What other threads have is not known one by one.
-        return match (tid == c.p.task.tid, pid == own) {
-            (true, _) => Ok(spent_by_thread(c)),
-            (_, true) => Ok(spent(c)),
-            _ => Err(EINVAL.into()),
-        };
+        if pid != own {
+            return Err(EINVAL.into());
+        }
+        let each = each(c);
+        let spent = c.process().shown(tid).map(|shown| shown.spent.get());
+        return Ok(spent.ok_or(EINVAL)?.total(each));
     }
     let pid = match number {
         0 => own,
@@ -146,6 +146,18 @@ fn spent_by_thread(c: &mut Caller) -> u64 {
 pub fn deadline_at(c: &mut Caller, which: u32, time: u64) -> Result<u64> {
     let left = time.saturating_sub(clock(c, which)?);
     Ok(c.now().saturating_add(left))
+}
+
+/// The same of a timer with this interval: one that should have begun keeps the rhythm that it would have.
+pub fn beginning_at(c: &mut Caller, which: u32, time: u64, interval: u64) -> Result<u64> {
+    let late = clock(c, which)?.saturating_sub(time);
+    match late {
+        0 => deadline_at(c, which, time),
+        late => {
+            let late = i64::try_from(late).unwrap_or(i64::MAX);
+            Ok(crate::timer::sooner(c.now(), late, interval))
+        }
+    }
 }
 
 /// `clock_gettime`.
@@ -303,7 +315,9 @@ pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
         interval: 0,
     });
     c.s.set_timers(c.p.task.pid).alarm = alarm;
-    Ok(left.div_ceil(SECOND))
+    // To the nearest second, but some is never none.
+    let rounded = left.saturating_add(SECOND / 2) / SECOND;
+    Ok(rounded.max(u64::from(left > 0)))
 }
 
 fn itimerval(left: u64, interval: u64) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Timers that send signals: `timer_create` and the calls that go with it.
 
-use super::time::{deadline_at, is_date, read_timespec, timespec};
+use super::time::{beginning_at, deadline_at, is_date, read_timespec, timespec};
 use crate::emulate::{Caller, Result};
 use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOTSUP};
 use crate::memory::{READ, WRITE};
@@ -96,7 +96,7 @@ pub fn timer_settime(c: &mut Caller, id: u32, flags: u32, new: u64, old: u64) ->
     let before = setting(c, id)?;
     let deadline = match flags & linux::TIMER_ABSTIME {
         0 => c.now().saturating_add(value),
-        _ => deadline_at(c, clock, value)?,
+        _ => beginning_at(c, clock, value, interval)?,
     };
     c.write_optional(old, &before)?;
     let alarm = (value != 0).then_some(Alarm { deadline, interval });

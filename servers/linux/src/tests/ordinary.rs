@@ -1090,6 +1090,32 @@ fn what_programs_look_up_is_there() {
     assert!(status(&mut process, &mut host).contains("\nCapEff:\t0000000000000000\n"));
 }
 
+/// A timer that should have begun keeps its rhythm, and what it has missed is counted.
+#[test]
+fn what_should_have_begun_keeps_its_rhythm() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    const SECOND: u64 = 1_000_000_000;
+    host.now = 100 * SECOND;
+    let arguments = [u64::from(linux::CLOCK_MONOTONIC), 0o4000];
+    let fd = process.result(&mut host, nr::timerfd_create, &arguments) as u64;
+    for (begins, interval, missed, left) in [(75, 10, 3, 5), (100, 10, 1, 10), (75, 0, 1, 0)] {
+        let setting = [interval, 0, begins, 0].map(u64::to_le_bytes).concat();
+        host.write_memory(INTO, &setting).unwrap();
+        let set = [fd, u64::from(linux::TFD_TIMER_ABSTIME), INTO, 0];
+        assert_eq!(process.result(&mut host, nr::timerfd_settime, &set), 0);
+        assert_eq!(process.result(&mut host, nr::read, &[fd, INTO, 8]), 8);
+        assert_eq!(
+            process.result(&mut host, nr::timerfd_gettime, &[fd, INTO + 8]),
+            0
+        );
+        let mut told = [0; 40];
+        host.read_memory(INTO, &mut told).unwrap();
+        let told = [0, 24].map(|at| crate::wire::u64_at(&told, at));
+        assert_eq!(told, [missed, left], "{begins} {interval}");
+    }
+}
+
 /// What programs ask that give up what root has: what they drop stays dropped, also for children, and is told.
 #[test]
 fn what_is_dropped_stays_dropped() {

@@ -278,7 +278,9 @@ fn a_file_is_sent_in_messages() {
     let mut process = example(&mut host);
     let ino = process.files().get(4).unwrap().ino().unwrap();
     for part in 0..2 {
-        host.session.write(ino, part * 50_000, &[7; 50_000]).unwrap();
+        host.session
+            .write(ino, part * 50_000, &[7; 50_000])
+            .unwrap();
     }
     let file = |process: &mut One, host: &mut Fake, fd: u64, count: u64| {
         words(host, MESSAGE, &[0]);
@@ -344,7 +346,7 @@ fn a_file_is_sent_in_messages() {
     }
     for style in [DATAGRAM, PACKETS] {
         let [to, from] = socket_pair(&mut process, &mut host, style);
-            assert_eq!(file(&mut process, &mut host, from, 100), 100);
+        assert_eq!(file(&mut process, &mut host, from, 100), 100);
         assert_eq!(process.takes(&mut host, to), 100);
         let sent = file(&mut process, &mut host, from, 100_000);
         assert_eq!(process.takes(&mut host, to), sent, "one message");
