@@ -72,7 +72,13 @@ fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
     moving(f).map(|(result, _)| result)
 }
 
-/// The same, and whether there may be more bytes: the thread that moves them has been told so.
+/// Looks at the console for a request that waits, and moves nothing: a device that always has another byte would wake the
+/// request by that, and the server would never come to its end.
+fn look<T>(f: impl FnOnce(&Shared) -> T) -> Result<T, Error> {
+    SHARED.lock().as_ref().map(f).ok_or(Error::Broken)
+}
+
+/// As [`with`], and whether there may be more bytes: the thread that moves them has been told so.
 fn moving<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<(T, bool), Error> {
     let (result, news, more) = {
         let mut shared = SHARED.lock();
@@ -190,14 +196,27 @@ impl Console for User {
     }
 
     async fn room(&self) -> Result<(), Error> {
-        let room = || with(|shared| shared.console.has_room()).map(|room| room.then_some(()));
+        if with(|shared| shared.console.has_room())? {
+            return Ok(());
+        }
+        let room = || look(|shared| shared.console.has_room()).map(|room| room.then_some(()));
         NEWS.until(|| room().transpose()).await
     }
 
     async fn read(&self, room: usize) -> Result<Vec<u8>, Error> {
-        NEWS.until(|| match read(self.job, Mode::Cooked, room) {
+        let read = || match read(self.job, Mode::Cooked, room) {
             Err(Error::WouldBlock) => None,
             result => Some(result),
+        };
+        if let Some(result) = read() {
+            return result;
+        }
+        let may_read =
+            |shared: &Shared| shared.may_read(self.job) && shared.console.is_readable(Mode::Cooked);
+        NEWS.until(|| match look(may_read) {
+            Ok(true) => read(),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         })
         .await
     }
@@ -275,7 +294,11 @@ impl ConsoleControl for Control {
     }
 
     async fn news(&self, seen: u64) -> Result<u64, Error> {
-        let news = || with(|shared| shared.news).map(|news| (news != seen).then_some(news));
+        let now = with(|shared| shared.news)?;
+        if now != seen {
+            return Ok(now);
+        }
+        let news = || look(|shared| shared.news).map(|news| (news != seen).then_some(news));
         NEWS.until(|| news().transpose()).await
     }
 }
