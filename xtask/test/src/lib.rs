@@ -272,6 +272,7 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     })?;
     machine_tests(project, options, filter, &runs, journal.as_ref())?;
     let cuts = cuts(project, options, &runs, journal.as_ref())?;
+    times::print(start.elapsed());
     if let Some(signal) = signals::caught() {
         if journal.is_some() {
             eprintln!("fermata: the same command goes on where this one was interrupted");
@@ -281,7 +282,6 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    times::print(start.elapsed());
     let unreached = match cuts.is_empty() {
         true => Vec::new(),
         false => cut::summary(project, &cuts)?,
