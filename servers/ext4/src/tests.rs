@@ -1,6 +1,7 @@
 //! The file system on a disk in memory: what it does, what a loss of power leaves, and what broken disks do to it. `e2fsck` of the
 //! host, where there is one, says what it thinks of each.
 
+use crate::session::Session;
 use crate::volume::{format, is_blank, Volume};
 use alloc::collections::BTreeMap;
 use alloc::format as text;
@@ -14,7 +15,7 @@ use rsext4::{
     BlockIo, Clock, DeviceCapabilities, DeviceGeometry, Ext4Error, Ext4ErrorKind, Ext4Result,
     Ext4Timestamp, SectorId,
 };
-use services::fs::{is_on_disk, on_disk, Flags, ON_DISK};
+use services::fs::{is_on_disk, on_disk, Files, Flags, ON_DISK};
 use std::process::Command;
 
 extern crate std;
@@ -29,6 +30,11 @@ const CREATE: Flags = Flags {
     symlink: false,
     nameless: false,
 };
+
+std::thread_local! {
+    /// Most bytes that there are for a step of the file system.
+    pub(crate) static MEMORY: Cell<u64> = const { Cell::new(u64::MAX) };
+}
 
 /// Something that reached the disk.
 #[derive(Clone)]
@@ -948,6 +954,122 @@ fn files_without_a_name_are_bounded() {
     assert_eq!(volume.unlink(&path(299)), Ok(()));
     drop(volume);
     assert_eq!(complaint(&disk.content.borrow()), None);
+}
+
+/// So many files that are open without a name are closed at once, by the end of their session, with so much memory.
+fn ended(volume: Volume<Memory>, files: usize, content: &[u8], memory: u64) -> Volume<Memory> {
+    let shared = Rc::new(RefCell::new(Ok(volume)));
+    let session = Session::new(&shared, 1000);
+    for n in 0..files {
+        let path = text!("/disk/{n}");
+        let file = session.open_file(CREATE.bits(), 0o644, &path);
+        let (file, ..) = file.expect("a file");
+        for (at, piece) in content.chunks(1 << 16).enumerate() {
+            let written = session.write(file, (at as u64) << 16, piece);
+            assert_eq!(written, Ok(piece.len() as u32));
+        }
+        assert_eq!(session.unlink(&path), Ok(()), "{n}");
+    }
+    MEMORY.set(memory);
+    drop(session);
+    MEMORY.set(u64::MAX);
+    let volume = Rc::try_unwrap(shared).ok().expect("one owner");
+    volume.into_inner().expect("a volume")
+}
+
+/// Whoever has files without a name closed while memory is out, again and again: those that stay are counted, so the
+/// disk can be mounted, and they go when there is memory.
+#[test]
+fn files_without_a_name_are_counted_when_memory_is_out() {
+    let rule = "S2: what is on the disk without a name is counted";
+    let (disk, mut volume) = fresh();
+    let before = volume.usage();
+    volume = ended(volume, 96, b"x", 0);
+    let path = "/disk/more";
+    for _ in 0..3 {
+        MEMORY.set(0);
+        assert!(!volume.tend(), "{rule}: there is no memory");
+        MEMORY.set(u64::MAX);
+        write(&mut volume, path, b"x").expect("a file");
+        let (file, ..) = volume.open(path, CREATE, 0o644).expect("a file");
+        assert_eq!(volume.unlink(path), Err(Error::Limit), "{rule}");
+        volume.close(file).expect("closed");
+    }
+    // Of what nobody has open some more can wait, and no others.
+    let mut gone = 0;
+    for n in 0..40 {
+        let path = text!("/disk/{n}");
+        write(&mut volume, &path, b"x").expect("a file");
+        // There is memory to look at it.
+        MEMORY.set(4096);
+        gone += usize::from(volume.unlink(&path) == Ok(()));
+        MEMORY.set(u64::MAX);
+    }
+    assert_eq!(gone, 32, "{rule}");
+    let mut again = mount(&Memory::new(disk.content())).expect(rule);
+    for n in 32..40 {
+        again.unlink(&text!("/disk/{n}")).expect("unlinked");
+    }
+    again.unlink(path).expect("unlinked");
+    assert_eq!(again.usage(), before, "{rule}: a mount lets go of them");
+    while volume.tend() {}
+    for n in 32..40 {
+        volume.unlink(&text!("/disk/{n}")).expect("unlinked");
+    }
+    volume.unlink(path).expect("unlinked");
+    assert_eq!(volume.usage(), before, "{rule}: they go");
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None);
+}
+
+/// A file without a name whose last user closes it while the disk fails goes later, and nothing else with its inode.
+#[test]
+fn a_file_without_a_name_survives_a_disk_that_fails() {
+    let rule = "S2: what is on the disk without a name is counted";
+    let (disk, mut volume) = fresh();
+    let before = volume.usage();
+    let mut failures = 0;
+    for read in 0..200 {
+        write(&mut volume, "/disk/a", &vec![1; 3 << 20]).expect("a file");
+        let (file, ..) = volume.open("/disk/a", CREATE, 0o644).expect("a file");
+        volume.unlink("/disk/a").expect("unlinked");
+        let reads = disk.reads();
+        disk.fail(read);
+        let failed = volume.close(file).is_err();
+        failures += usize::from(failed);
+        let were = disk.reads() - reads;
+        disk.fail(usize::MAX / 2);
+        while volume.tend() {}
+        assert_eq!(volume.usage(), before, "{rule}: read {read}");
+        if !failed && were <= read {
+            break;
+        }
+    }
+    assert!(failures > 0, "{rule}: the disk has failed");
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None);
+}
+
+/// Large files without a name, all closed at once, go in steps, however many they are.
+#[test]
+fn many_large_files_go_in_steps() {
+    const FILES: usize = 40;
+    let rule = "S3: others wait for a step";
+    let disk = format(Memory::new(vec![0; 256 << 20]), Time).expect("a file system");
+    let mut volume = mount(&disk).expect("a volume");
+    let before = volume.usage();
+    volume = ended(volume, FILES, &vec![1; 4 << 20], u64::MAX);
+    let left = volume.usage().0 - before.0;
+    // Each has lost 512 blocks.
+    assert!(
+        left >= (FILES as u64) << 21,
+        "{rule}: {left} bytes are left"
+    );
+    let steps = (0..1000).take_while(|_| volume.tend()).count();
+    assert!((FILES..4 * FILES).contains(&steps), "{rule}: {steps}");
+    assert_eq!(volume.usage(), before, "nothing is left");
+    drop(volume);
+    assert_eq!(complaint(&disk.content()), None);
 }
 
 /// Sizes that a disk claims: a symbolic link of gigabytes, and a file with more blocks than have numbers.

@@ -59,8 +59,10 @@ const STEP_BLOCKS: u64 = 512;
 /// Most groups that these are in. The library takes more than fits into one transaction in several, and what had no name
 /// before is none of those then that a mount lets go of.
 const STEP_GROUPS: usize = 16;
-/// Most files that are let go step by step. More are let go at once.
-const MOST_LEAVING: usize = 32;
+/// Most files without a name, with those that nobody has open: they wait until they are let go. A mount refuses 256.
+const MOST_LEAVING: usize = MAX_NAMELESS + 32;
+/// Most steps that one request takes to have room for a file among these.
+const STEPS_FOR_A_PLACE: usize = 16;
 /// Memory for a step.
 const ROOM_STEP: u64 = 1 << 20;
 /// Memory of an extent that is looked at.
@@ -98,6 +100,15 @@ fn error(error: Ext4Error) -> Error {
         }
         _ => Error::Broken,
     }
+}
+
+/// Memory for what takes so much. A test can have it run out.
+fn hold(bytes: u64) -> Result<Hold> {
+    #[cfg(test)]
+    if bytes > crate::tests::MEMORY.get() {
+        return Err(Error::NoMemory);
+    }
+    Hold::new(bytes)
 }
 
 /// A file or directory that somebody has open.
@@ -139,7 +150,10 @@ pub struct Volume<D: BlockIo> {
     /// By the number that its openers know.
     open: BTreeMap<Ino, Open>,
     /// Files that nobody has open and that have no name: they are let go step by step, or when there is memory for it.
+    /// There is room for [`MOST_LEAVING`]: none is forgotten when memory is out.
     leaving: VecDeque<InodeNumber>,
+    /// How many more there are, which the library refuses to let go. The next mount does.
+    refused: usize,
     salt: u32,
     /// Something of any file, also of one that was closed when that could not be written, may not be on the disk.
     dirty: bool,
@@ -260,6 +274,9 @@ impl<D: BlockIo> Volume<D> {
         if !is_ext4(&mut device)? {
             return Err(Error::BadFormat);
         }
+        let mut leaving = VecDeque::new();
+        let room = leaving.try_reserve_exact(MOST_LEAVING);
+        room.map_err(|_| Error::NoMemory)?;
         let disk = Tap::new(device);
         let mut check = replayed(&disk)?;
         check.begin()?;
@@ -272,7 +289,8 @@ impl<D: BlockIo> Volume<D> {
             disk,
             check,
             open: BTreeMap::new(),
-            leaving: VecDeque::new(),
+            leaving,
+            refused: 0,
             salt,
             dirty: false,
             group: None,
@@ -460,8 +478,15 @@ impl<D: BlockIo> Volume<D> {
         open.find(|(_, open)| open.inode == inode).map(|(n, _)| *n)
     }
 
+    /// How many files have no name, and are on the disk all the same.
+    fn nameless(&self) -> usize {
+        let open = self.open.values().filter(|open| open.unlinked).count();
+        open + self.leaving.len() + self.refused
+    }
+
     /// Before something loses a name. Refuses to take the last one of something that is open while too many of these have none, or that is
-    /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go.
+    /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go,
+    /// or too many have no name for this one to wait.
     ///
     /// What the library would refuse when it lets the file go is refused while it has its name: one that has none and
     /// cannot be let go stays, and no mount gets past it. So a file that is in more groups than the library changes at
@@ -475,15 +500,19 @@ impl<D: BlockIo> Volume<D> {
         let spread = self.spread(info)?;
         let is_wide = spread.groups > MOST_GROUPS_AT_ONCE;
         if self.number_of(info.number).is_some() {
-            let nameless = self.open.values().filter(|open| open.unlinked).count();
-            let nameless = nameless + self.leaving.len();
             let is_small = info.blocks * COUNTED <= MOST_NAMELESS && !is_wide;
-            let may = nameless < MAX_NAMELESS && is_small;
+            let may = self.nameless() < MAX_NAMELESS && is_small;
             return may.then_some(()).ok_or(Error::Limit);
         }
         let can_be_cut = !replaced && !info.is_directory() && spread.pieces <= MOST_PIECES;
         if is_wide && !can_be_cut {
             return Err(Error::Limit);
+        }
+        let mut steps = 0..STEPS_FOR_A_PLACE;
+        while self.nameless() >= MOST_LEAVING {
+            if steps.next().is_none() || !self.tend() {
+                return Err(Error::Limit);
+            }
         }
         if can_be_cut && (is_wide || spread.unwritten) {
             // Of blocks that nothing was written to it lets go only so.
@@ -568,7 +597,7 @@ impl<D: BlockIo> Volume<D> {
     fn room_to_let_go(&self, info: &InodeInfo) -> Result<Hold> {
         let block = self.ext4.statfs().block_size.max(COUNTED);
         let blocks = info.blocks / (block / COUNTED);
-        Hold::new(blocks.saturating_mul(ROOM_BLOCK))
+        hold(blocks.saturating_mul(ROOM_BLOCK))
     }
 
     /// Opens: number, mode and size.
@@ -638,20 +667,17 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. A large file
-    /// goes step by step, and what there is no memory for later ([`tend`](Self::tend)).
+    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. What does not
+    /// go at once does later ([`tend`](Self::tend)): a large file step by step, others when there is memory for it.
     fn reap(&mut self, inode: InodeNumber) -> Result<()> {
-        let mut left = self.sync().and_then(|()| self.let_go(inode));
-        let may_wait = self.leaving.len() < MOST_LEAVING && self.leaving.try_reserve(1).is_ok();
-        while !may_wait && left == Ok(false) {
-            left = self.let_go(inode);
+        let synced = self.sync();
+        let left = synced.and_then(|()| self.let_go(inode));
+        if left != Ok(true) {
+            // Whatever went wrong: what has no name is counted, and `check_loss` has left room for it.
+            self.leaving.push_back(inode);
         }
         match left {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(Error::NoMemory) if may_wait => {
-                self.leaving.push_back(inode);
-                Ok(())
-            }
+            Err(Error::NoMemory) => synced,
             left => left.map(drop),
         }
     }
@@ -661,14 +687,14 @@ impl<D: BlockIo> Volume<D> {
         let Some(inode) = self.leaving.pop_front() else {
             return false;
         };
-        let left = Hold::new(ROOM_STEP).and_then(|_room| self.let_go(inode));
+        let left = hold(ROOM_STEP).and_then(|_room| self.let_go(inode));
         match left {
             Ok(true) => {}
             Ok(false) => self.leaving.push_front(inode),
             // The next one may be smaller.
             Err(Error::NoMemory) => self.leaving.push_back(inode),
             // What the library refuses it refuses again.
-            Err(_) => {}
+            Err(_) => self.refused += 1,
         }
         left.is_ok()
     }
@@ -677,12 +703,18 @@ impl<D: BlockIo> Volume<D> {
     fn let_go(&mut self, inode: InodeNumber) -> Result<bool> {
         self.disk.refill();
         let info = self.info(inode)?;
+        if info.links > 0 {
+            // It went when that was said to have failed, and another file has its inode.
+            return Ok(true);
+        }
         match self.step(&info, None)? {
             Some(size) => self.cut(inode, size).map(|()| false),
             None => {
                 let _room = self.room_to_let_go(&info)?;
                 self.ext4.reap_unlinked_inode(inode).map_err(error)?;
-                self.sync().map(|()| true)
+                // It is gone, also if that cannot be written now.
+                self.dirty |= self.sync().is_err();
+                Ok(true)
             }
         }
     }
@@ -695,7 +727,7 @@ impl<D: BlockIo> Volume<D> {
             return Ok(asked);
         }
         let block = self.ext4.statfs().block_size.max(COUNTED);
-        let _room = Hold::new(MOST_PIECES as u64 * ROOM_EXTENT)?;
+        let _room = hold(MOST_PIECES as u64 * ROOM_EXTENT)?;
         let (target, most) = (FileExtentTarget::Data, MOST_PIECES);
         let found = self
             .ext4
