@@ -24,6 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::server::{Event, Reply, Request};
+use interface::wire::numbered;
 use interface::{Answer, Service};
 use proto::Error;
 use rsext4::BlockIo;
@@ -31,10 +32,13 @@ use rt::heap::Hold;
 use rt::obj::Ref;
 use rt::sync::Mutex;
 use services::fs::server::two;
-use services::fs::{Files, FilesLater, FilesLaterStub, Flags, Ino};
+use services::fs::{Files, FilesClient, FilesLater, FilesLaterStub, Flags, Ino};
 
 /// Memory that a request takes while it waits, beside its bytes.
 const ROOM: u64 = 16 << 10;
+/// What gives something back, and so is not refused for want of memory.
+const CLOSE: u16 = numbered(FilesClient::METHODS, "close");
+const CLOSE_ALL: u16 = numbered(FilesClient::METHODS, "close_all");
 /// Memory to write back what was written.
 const ROOM_BACK: u64 = 1 << 20;
 /// How long after it was written something reaches the disk, whatever its writer asks for, in nanoseconds.
@@ -141,8 +145,10 @@ impl<D: BlockIo + 'static> Remote<D> {
     pub fn new(desk: &Arc<Desk<D>>, most: u64) -> Result<Self, Error> {
         let mut work = desk.work.lock();
         let sessions = work.sessions + 1;
-        // Nothing can be refused when they end.
+        // Nothing can be refused when they end, nor when they close something: each asks for one thing at a time.
         let room = work.ended.try_reserve(sessions);
+        let more = sessions.saturating_sub(work.asked.len());
+        let room = room.and_then(|()| work.asked.try_reserve(more));
         room.map_err(|_| Error::NoMemory)?;
         work.sessions = sessions;
         let number = work.number();
@@ -405,7 +411,8 @@ impl<D: BlockIo> Service for Gate<D> {
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
         // What is done already takes nothing more.
         if !request.is_done() {
-            if let Err(error) = rt::heap::want(ROOM + request.bytes.len() as u64) {
+            let wanted = wanted(request.method, request.bytes.len());
+            if let Err(error) = wanted.map_or(Ok(()), rt::heap::want) {
                 reply.set::<()>(Err(error));
                 return Answer::Now;
             }
@@ -416,6 +423,12 @@ impl<D: BlockIo> Service for Gate<D> {
     fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
         Self::has(id).then(|| Rc::clone(self))
     }
+}
+
+/// How much memory there has to be for a request with so many bytes; `None`: it is done whatever there is.
+fn wanted(method: u16, bytes: usize) -> Option<u64> {
+    let frees = matches!(method, CLOSE | CLOSE_ALL);
+    (!frees).then_some(ROOM + bytes as u64)
 }
 
 /// The thread that waits for the disk.

@@ -1,6 +1,6 @@
 //! The queue, and the worker turn by turn: many clients, those that end, and what is synced together.
 
-use super::{Desk, Gate, Remote, Worker};
+use super::{wanted, Desk, Gate, Remote, Worker};
 use crate::tests::{fresh, mount, Memory};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -12,7 +12,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use proto::Error;
-use services::fs::{pair, FilesLater, Flags, ATTR_ROOM};
+use services::fs::{pair, FilesClient, FilesLater, Flags, ATTR_ROOM};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
@@ -113,6 +113,21 @@ fn want_of_memory_is_not_for_ever() {
         });
         assert_eq!(machine.wait(asked).map(drop), expected);
     }
+}
+
+/// Whoever closes a file is not refused for want of memory: its client forgets it all the same, and it would be open here
+/// until the session ends.
+#[test]
+fn what_is_closed_takes_no_memory() {
+    for (method, number) in FilesClient::METHODS.iter().zip(1..) {
+        let frees = method.name.starts_with("close");
+        let wanted = wanted(number, 100);
+        assert_eq!(wanted.is_none(), frees, "S2: {}: {wanted:?}", method.name);
+    }
+    let machine = Machine::new();
+    let clients: Vec<_> = (0..100).map(|_| machine.client()).collect();
+    let room = machine.desk.work.lock().asked.capacity();
+    assert!(room >= clients.len(), "S2: room for {room} requests");
 }
 
 /// A disk that could not be read is mounted when it can be, and tried once a second at most until then; one with
