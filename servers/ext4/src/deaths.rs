@@ -61,6 +61,8 @@ struct Client {
     last: Option<u64>,
     /// The first session after a death cannot be opened, since there is no memory for it just then.
     refuses: bool,
+    /// How many bytes there are.
+    memory: u64,
 }
 
 struct Open {
@@ -71,6 +73,11 @@ struct Open {
 
 impl Servers for Client {
     type Session = Open;
+    type Room = ();
+
+    fn hold(&self, bytes: u64) -> Result<(), Error> {
+        (bytes <= self.memory).then_some(()).ok_or(Error::NoMemory)
+    }
 
     fn is_durable(&self) -> bool {
         true
@@ -173,6 +180,7 @@ impl User {
             machine: Rc::clone(&machine),
             last: None,
             refuses: false,
+            memory: u64::MAX,
         };
         User {
             files: Lasting::new(client),
@@ -434,6 +442,41 @@ fn a_session_that_is_refused_once_loses_nothing() {
     let length = user.files.read(file, 0, &mut content).unwrap();
     let is_whole = length == 1000 && content == [7; 1000];
     assert!(is_whole, "what sync says is durable is there");
+}
+
+/// Who renames a directory with open files in it is refused when there is no memory for their paths, and nothing is
+/// renamed; else they are found by the next server. What is called alike is not in it.
+#[test]
+fn open_files_follow_a_rename_or_refuse_it() {
+    let rule = "S2: what cannot be refused in the middle is refused before";
+    let mut user = User::new(1, None);
+    user.files.mkdir(0o755, "/disk/d").expect("a directory");
+    let open: Vec<_> = (0..20)
+        .map(|n| {
+            let path = format!("/disk/d{}{n}", if n < 10 { "/" } else { "" });
+            let opened = user.files.open_file(CREATE.bits(), 0o644, &path);
+            let (file, ..) = opened.expect("a file");
+            user.files.write(file, 0, &[n as u8]).expect("written");
+            file
+        })
+        .collect();
+    let long = format!("/disk/{}", "x".repeat(200));
+    let (first, both) = pair("/disk/d", &long);
+    // Ten of them take 209 bytes and 32.
+    user.files.servers().memory = 2000;
+    let refused = user.files.rename(first, &both);
+    assert_eq!(refused, Err(Error::NoMemory), "{rule}");
+    let mut attr = [0; ATTR_ROOM];
+    let there = user.files.stat(false, "/disk/d/1", &mut attr);
+    assert!(there.is_ok(), "{rule}: nothing is renamed");
+    user.files.servers().memory = 2500;
+    assert_eq!(user.files.rename(first, &both), Ok(()), "{rule}");
+    user.machine.borrow_mut().die();
+    for (n, file) in open.into_iter().enumerate() {
+        let mut byte = [0xff];
+        let read = user.files.read(file, 0, &mut byte);
+        assert_eq!((read, byte), (Ok(1), [n as u8]), "it is found again");
+    }
 }
 
 /// That a file was cut is durable at once: it is not cut again after others have written to it.

@@ -1072,6 +1072,65 @@ fn many_large_files_go_in_steps() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
+/// The paths of what is open are no longer than one can be asked for, and follow a rename; without memory for that it is
+/// refused before anything is renamed.
+#[test]
+fn paths_of_open_files_are_bounded() {
+    let rule = "S2: what is kept for a client has a bound";
+    let (_disk, mut volume) = fresh();
+    let name = |letter: &str| letter.repeat(250);
+    // Each of three links leads four directories further down, and each of these has 1,004 bytes.
+    let (mut real, mut short) = (String::from("/disk"), String::from("/disk"));
+    volume.mkdir("/disk/d", 0o755).expect("a directory");
+    real.push_str("/d");
+    short.push_str("/d");
+    let mut files = Vec::new();
+    for n in 0..5 {
+        let mut below = String::new();
+        for _ in 0..4 {
+            below = text!("{below}/{}", name("a"));
+            let made = volume.mkdir(&text!("{short}{below}"), 0o755);
+            made.expect("a directory");
+        }
+        real.push_str(&below);
+        volume
+            .symlink(&below[1..], &text!("{short}/l"))
+            .expect("a link");
+        short.push_str("/l");
+        let path = text!("{short}/f");
+        let (file, ..) = volume.open(&path, CREATE, 0o644).expect("a file");
+        files.push(file);
+        let expected = match n {
+            0..4 => Ok(text!("{real}/f")),
+            _ => Err(Error::NameTooLong),
+        };
+        assert_eq!(volume.path_of(file), expected, "{rule}: {n}");
+    }
+    let longest = volume.lengths().into_iter().max();
+    assert!(longest <= Some(4096), "{rule}: {longest:?}");
+    // With its new name the longest one of those that there are is too long, and the other three grow.
+    let to = text!("/disk/{}", name("b"));
+    let grow: usize = (1..4).map(|n| to.len() + n * 1004 + 2 + 32).sum();
+    MEMORY.set(grow as u64 - 1);
+    let refused = volume.rename("/disk/d", &to);
+    assert_eq!(refused, Err(Error::NoMemory), "{rule}");
+    assert!(volume.stat("/disk/d", false).is_ok(), "{rule}");
+    MEMORY.set(grow as u64);
+    assert_eq!(volume.rename("/disk/d", &to), Ok(()), "{rule}");
+    MEMORY.set(u64::MAX);
+    let mut real = to;
+    for (n, file) in files.into_iter().enumerate() {
+        real = text!("{real}{}", text!("/{}", name("a")).repeat(4));
+        let expected = match n {
+            0..3 => Ok(text!("{real}/f")),
+            _ => Err(Error::NameTooLong),
+        };
+        assert_eq!(volume.path_of(file), expected, "{rule}: {n} follows");
+    }
+    let longest = volume.lengths().into_iter().max();
+    assert!(longest <= Some(4096), "{rule}: {longest:?}");
+}
+
 /// Sizes that a disk claims: a symbolic link of gigabytes, and a file with more blocks than have numbers.
 #[test]
 fn sizes_that_a_disk_claims() {

@@ -16,7 +16,9 @@ use rsext4::{
     MutationContext, NoopObserver, RenameOptions,
 };
 use rt::heap::Hold;
-use services::fs::{mode, on_disk, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ON_DISK};
+use services::fs::{
+    mode, on_disk, Attr, Entry, Flags, Ino, Renamed, MAX_ENTRIES, MOUNT, ON_DISK, PATH_ROOM,
+};
 
 /// Most symbolic links on the way of a path.
 const MAX_LINKS: usize = 40;
@@ -25,7 +27,7 @@ const MAX_NAMES: usize = 1024;
 /// Most directories below each other; a directory of a broken disk may be below itself.
 const MAX_DEPTH: usize = 256;
 /// Most bytes of a path.
-const MAX_PATH: usize = 4096;
+const MAX_PATH: usize = PATH_ROOM;
 /// Most bytes of a name.
 const MAX_NAME: usize = 255;
 /// Blocks and inodes that are kept free: what `rsext4` does on a full disk leaks. This part of the disk, within the limits that follow.
@@ -117,7 +119,8 @@ struct Open {
     inode: InodeNumber,
     /// How often.
     times: u64,
-    /// By which path it was found, as far as renames are known.
+    /// By which path it was found, as far as renames are known. Empty if it is longer than one can be asked for: by
+    /// symbolic links there may be 64 KB of it.
     path: String,
     /// It has no name any more: it goes when it is closed.
     unlinked: bool,
@@ -639,10 +642,13 @@ impl<D: BlockIo> Volume<D> {
             }
         };
         let file = self.number(&info);
+        let path = Some(found.path).filter(|path| path.len() <= MAX_PATH);
+        let mut path = path.unwrap_or_default();
+        path.shrink_to_fit();
         let open = self.open.entry(file).or_insert(Open {
             inode: info.number,
             times: 0,
-            path: found.path,
+            path,
             unlinked: false,
             dirty: false,
             alike: None,
@@ -667,8 +673,8 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. What does not
-    /// go at once does later ([`tend`](Self::tend)): a large file step by step, others when there is memory for it.
+    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. What does
+    /// not go at once does later ([`tend`](Self::tend)): a large file step by step, others when there is memory for it.
     fn reap(&mut self, inode: InodeNumber) -> Result<()> {
         let synced = self.sync();
         let left = synced.and_then(|()| self.let_go(inode));
@@ -1025,17 +1031,18 @@ impl<D: BlockIo> Volume<D> {
         let old_name = FileName::new(old.name.as_bytes()).map_err(error)?;
         let new_name = FileName::new(new.name.as_bytes()).map_err(error)?;
         let (parent, options) = (new.parent, RenameOptions::REPLACE);
+        let follows = Renamed {
+            from: &old.path,
+            to: &new.path,
+        };
+        let open = self.open.values().map(|open| &open.path);
+        let _room = hold(follows.room(open))?;
         let outcome = self
             .ext4
             .rename(old.parent, old_name, parent, new_name, options);
         let replaced = outcome.map_err(error)?.replaced;
-        for open in self.open.values_mut() {
-            if open.path == old.path {
-                open.path.clone_from(&new.path);
-            } else if let Some(rest) = open.path.strip_prefix(&below) {
-                open.path = format!("{}/{rest}", new.path);
-            }
-        }
+        let open = self.open.values_mut();
+        open.for_each(|open| follows.follow(&mut open.path));
         match replaced.filter(|outcome| outcome.requires_reap()) {
             Some(outcome) => self.lost(outcome.inode),
             None => self.sync(),
@@ -1084,6 +1091,9 @@ impl<D: BlockIo> Volume<D> {
     pub fn path_of(&mut self, file: Ino) -> Result<String> {
         let open = self.opened(file)?;
         let (inode, path) = (open.inode, open.path.clone());
+        if path.is_empty() {
+            return Err(Error::NameTooLong);
+        }
         let info = self.there(&path, false)?;
         (info.number == inode)
             .then_some(path)
@@ -1097,6 +1107,12 @@ impl<D: BlockIo> Volume<D> {
         self.dirty = true;
         let updated = self.ext4.update_inode_metadata(inode, update);
         updated.map(drop).map_err(error)
+    }
+
+    /// The lengths of the paths of what is open.
+    #[cfg(test)]
+    pub(crate) fn lengths(&self) -> Vec<usize> {
+        self.open.values().map(|open| open.path.len()).collect()
     }
 
     /// Changes the permission bits.

@@ -88,6 +88,11 @@ impl Doors {
 
 impl Servers for Doors {
     type Session = FilesClient;
+    type Room = crate::heap::Hold;
+
+    fn hold(&self, bytes: u64) -> Result<Self::Room, Error> {
+        crate::heap::Hold::new(bytes)
+    }
 
     fn is_durable(&self) -> bool {
         self.disk

@@ -307,6 +307,51 @@ const _: () = assert!(8 + MAX_ENTRIES * (ENTRY_HEAD + MAX_NAME) <= ENTRIES_ROOM)
 /// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
 pub const PATH_ROOM: usize = 4096;
 
+/// A rename, as the paths of what is open follow it. One that gets too long to be asked for becomes empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Renamed<'a> {
+    /// What it was called.
+    pub from: &'a str,
+    /// What it is called now.
+    pub to: &'a str,
+}
+
+impl Renamed<'_> {
+    /// Beside its bytes, what a piece of memory takes.
+    const PIECE: usize = 32;
+
+    /// How long a path is afterwards; `None` if it stays.
+    fn length(&self, path: &str) -> Option<usize> {
+        let rest = path.strip_prefix(self.from)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| self.to.len() + rest.len())
+    }
+
+    /// Memory that these paths take to follow: nothing can be refused any more when it is renamed.
+    #[must_use]
+    pub fn room<'p>(&self, paths: impl Iterator<Item = &'p String>) -> u64 {
+        let more = |path: &String| {
+            let length = self.length(path).filter(|length| *length <= PATH_ROOM);
+            length.filter(|length| *length > path.capacity())
+        };
+        paths
+            .filter_map(more)
+            .map(|length| (length + Self::PIECE) as u64)
+            .sum()
+    }
+
+    /// Has a path follow.
+    pub fn follow(&self, path: &mut String) {
+        match self.length(path) {
+            None => {}
+            Some(length) if length > PATH_ROOM => *path = String::new(),
+            Some(length) => {
+                path.reserve_exact(length.saturating_sub(path.len()));
+                path.replace_range(..self.from.len(), self.to);
+            }
+        }
+    }
+}
+
 /// Most files that are closed by one request.
 pub const MAX_CLOSED: usize = 64;
 

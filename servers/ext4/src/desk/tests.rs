@@ -115,8 +115,8 @@ fn want_of_memory_is_not_for_ever() {
     }
 }
 
-/// Whoever closes a file is not refused for want of memory: its client forgets it all the same, and it would be open here
-/// until the session ends.
+/// Whoever closes a file is not refused for want of memory: its client forgets it all the same, and it would be open
+/// here until the session ends.
 #[test]
 fn what_is_closed_takes_no_memory() {
     for (method, number) in FilesClient::METHODS.iter().zip(1..) {

@@ -9,9 +9,8 @@
 //! before: of a service that is durable it is looked before each change of names. Who else did just that between that
 //! look and the server's death is not told apart.
 use super::server::two;
-use super::{mode, Attr, FilesClient, Flags, Ino, ATTR_ROOM, PATH_ROOM};
+use super::{mode, Attr, FilesClient, Flags, Ino, Renamed, ATTR_ROOM, PATH_ROOM};
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -113,6 +112,8 @@ file_requests!(requests);
 pub trait Servers {
     /// A session.
     type Session: Session;
+    /// Memory that nobody else is given.
+    type Room;
 
     /// Whether what is written survives a server, so that it makes sense to keep what is not durable yet.
     fn is_durable(&self) -> bool;
@@ -121,6 +122,9 @@ pub trait Servers {
     /// server of before has died, also when no session can be opened: who asks the next time finds the next server, and
     /// no trace of the one before. If it has not died, the session was lost because this program was restored.
     fn open(&mut self, died: &mut bool) -> Result<Self::Session, Error>;
+
+    /// So many bytes of memory, for what cannot be refused in the middle.
+    fn hold(&self, bytes: u64) -> Result<Self::Room, Error>;
 }
 
 /// Something that was done to an open file, and may not be durable.
@@ -578,6 +582,9 @@ impl<S: Servers> Lasting<S> {
 
     pub fn rename(&mut self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
+        let follows = Renamed { from, to };
+        let open = self.open.values().map(|held| &held.path);
+        let _room = self.servers.hold(follows.room(open))?;
         self.ask_of((false, from), |session, before| {
             let renamed = session.rename(first, paths);
             let agrees = |before: &Before| {
@@ -589,14 +596,8 @@ impl<S: Servers> Lasting<S> {
             };
             settle_by(renamed, before, Error::NotFound, agrees)
         })?;
-        let below = format!("{from}/");
-        for held in self.open.values_mut() {
-            if held.path == from {
-                held.path = to.to_string();
-            } else if let Some(rest) = held.path.strip_prefix(&below) {
-                held.path = format!("{to}/{rest}");
-            }
-        }
+        let open = self.open.values_mut();
+        open.for_each(|held| follows.follow(&mut held.path));
         Ok(())
     }
 
