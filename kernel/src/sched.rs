@@ -194,12 +194,6 @@ impl Scheduler {
         Some(heir)
     }
 
-    /// Whether something else is to be done before a thread runs than to choose it.
-    #[inline(always)]
-    pub(crate) fn has_raised(&self) -> bool {
-        self.attention.get() > Self::READY
-    }
-
     /// Whether a thread of a higher priority than this one's is ready.
     #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {

@@ -63,9 +63,13 @@ impl Kernel {
         let Some(continuation) = t.kept.take() else {
             return t;
         };
-        // Threads that were woken and wait again follow each other here without leaving the kernel.
+        // Threads that were woken and wait again follow each other here without leaving the kernel. What the interrupts
+        // have raised comes first, as at the end of a trap: the frame says how the thread goes on.
         if !FULL {
             self.let_interrupts_in();
+            if self.cpu().sched.pending(t) {
+                return self.exit_trap(t);
+            }
         }
         if !self.enter(t) {
             return self.exit_trap(t);
@@ -141,8 +145,8 @@ impl hal::Kernel for Kernel {
     }
 
     fn interrupt(&'static self, trap: Trap) {
-        // The processor is idle, or in a call of a thread to which waiters for the lock may have lent their
-        // priority.
+        // The processor is idle, or between two calls, or in a call of a thread to which waiters for the lock may
+        // have lent their priority.
         self.note(trap, self.lock.priority());
         self.preempt();
     }

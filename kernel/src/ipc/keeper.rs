@@ -256,8 +256,9 @@ impl Kernel {
                 if absent && question.is_none() {
                     t.hint.set(Hint::None);
                     t.finish(Code::NoObject);
-                } else if self.cpu().sched.has_raised() {
-                    // The call has raised something before it was stopped: the timer to be set, a notice.
+                } else if self.cpu().sched.pending(t) {
+                    // The call has raised something before it was stopped: the timer to be set, a notice, a thread that
+                    // is ready now and has a turn after the slice.
                     send_fault(self, t, &fault, question);
                 } else if let Some(next) = ask_keeper(self, t, &fault, question) {
                     return next;
