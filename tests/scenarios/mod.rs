@@ -158,6 +158,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("net_flood", net::flood),
     once("net_hostile", net::hostile),
     scenario("outside_pair", outside::pair),
+    once("outside_interfaces", outside::interfaces),
     once("outside_user", outside::user),
     once("outside_saved", outside::saved),
     once("outside_errors", outside::errors),

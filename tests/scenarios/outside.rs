@@ -15,6 +15,42 @@ fn world(ctx: &mut Ctx) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
+/// What programs find of the card and of the ways to others: by `ioctl`, by netlink and in files.
+pub(crate) fn interfaces(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let script = "\
+net up
+busybox ifconfig eth0
+busybox ip addr show
+busybox ip route show
+busybox route -n
+busybox cat /sys/class/net/eth0/address
+busybox ifconfig eth0 down
+";
+    let output = ctx.run(Run::script(script).net(first))?;
+    let text = output.text();
+    for expected in [
+        "HWaddr 52:54:00:12:34:56",
+        "inet addr:10.0.3.1  ",
+        "2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500",
+        "    inet 10.0.3.1/24 ",
+        "    inet6 fe80::5054:ff:fe12:3456/64 scope link",
+        "10.0.3.0/24 dev eth0",
+        "10.0.3.0        0.0.0.0         255.255.255.0   U ",
+        "\n52:54:00:12:34:56\n",
+        "Operation not permitted",
+    ] {
+        if !text.contains(expected) {
+            return Err(format!(
+                "'{expected}' is not there:\n{text}\n{}",
+                output.stderr
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Two machines: each of the four pairs of a Linux and a native program, whoever listens, by IPv4 and by IPv6; pages, names and datagrams.
 pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
