@@ -91,11 +91,13 @@ pub struct Reading {
     which: Text,
     /// A short text, as it was when its beginning was read, until all of it has been.
     made: Vec<u8>,
+    /// An image does not have it: it is found again from the offset.
+    #[serde(skip)]
     place: Place,
 }
 
 /// A place in `maps`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Place {
     /// How many bytes are before it.
     offset: u64,

@@ -120,7 +120,8 @@ fn ask(c: &mut Caller, epoll: u64, changes: &mut Changes) {
                 if !is_ready {
                     changes.until(counter.goes_off());
                 }
-                is_ready.then(|| counter.goes_off().unwrap_or(0))
+                // It is never what a watch has seen to which nothing has happened, also where it was due at the clock's start.
+                is_ready.then(|| counter.goes_off().unwrap_or(0).max(1))
             }
             Kind::Signals { mask, .. } => signalled(c, *mask),
             Kind::Epoll { id } => {

@@ -19,7 +19,7 @@ use crate::object::SavedObject;
 use crate::path;
 use crate::process::{Description, Kind, Memory, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY};
 use crate::pty::SavedPty;
-use crate::signal::{bit, SIGNALS, STOPS};
+use crate::signal::{bit, SIGNALS, STOPS, UNBLOCKABLE};
 use crate::socket::{Family, Socket, State, Style, MAX_RIGHTS};
 use crate::system::{MAX_THREADS, MAX_TREE};
 use crate::trace::MAX_ENDS;
@@ -395,7 +395,9 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
         // Looked at together.
         Kind::Socket { .. } | Kind::Pipe { .. } | Kind::Pty { .. } | Kind::Inotify { .. } => true,
         Kind::Folder(folder) => folder.is_sound(),
-        Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
+        // What nobody can hold back is not to be read away.
+        Kind::Signals { mask, .. } => mask & UNBLOCKABLE == 0,
+        Kind::File { .. } | Kind::Device(_) => true,
     };
     kind && d.offset <= MAX_OFFSET && d.owner.as_ref().is_none_or(|owner| owner.is_sound())
 }

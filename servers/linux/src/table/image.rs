@@ -127,7 +127,11 @@ impl Table {
 
     /// Makes the part of a tree that stands still, as far as its files are there. If it cannot be made the tree goes on.
     fn make_part(&mut self, pid: Pid, mut saving: Box<Saving>) -> Result<Frozen, Error> {
-        let made = self.try_part(pid, &mut saving);
+        let made = match self.group(pid)?.dies {
+            // Somebody has ended it meanwhile.
+            true => Err(Error::Ended),
+            false => self.try_part(pid, &mut saving),
+        };
         match made {
             Err(Error::WouldBlock) => {
                 saving.is_due = false;

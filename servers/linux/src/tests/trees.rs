@@ -846,6 +846,64 @@ fn names_are_looked_for_in_turns() {
     process.close_all(&mut host);
 }
 
+/// No image has signals read away that nobody can hold back.
+#[test]
+fn no_image_reads_away_what_ends_a_process() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut fd = u64::from(u32::MAX);
+    let mut of_signal = |signal: u32, process: &mut One, host: &mut Fake| {
+        let mask = crate::signal::bit(signal).to_le_bytes();
+        host.write_memory(0x10_0000, &mask).unwrap();
+        fd = process.result(host, nr::signalfd4, &[fd, 0x10_0000, 8, 0]) as u64;
+        process.save(host).unwrap()
+    };
+    let one = of_signal(10, &mut process, &mut host);
+    let other = of_signal(11, &mut process, &mut host);
+    let differs = |at: &usize| one[*at] != other[*at];
+    let at: Vec<usize> = (0..one.len()).filter(differs).collect();
+    assert_eq!((one.len(), at.len()), (other.len(), 1), "the mask");
+    // In seven bits each: those of signal 9 are half of those of signal 10.
+    let mut forged = one.clone();
+    forged[at[0]] /= 2;
+    let taken = One::adopt(&forged, 0, &mut host).is_ok();
+    assert!(!taken, "S2: an image keeps a process from being ended");
+    let mut again = One::adopt(&one, 0, &mut host).expect("as it was");
+    again.close_all(&mut host);
+    process.close_all(&mut host);
+}
+
+/// Who watches a date by edges is told when it has passed, also where that was before the restored process's clock began.
+#[test]
+fn a_date_that_passed_is_an_edge() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut host = Fake::new();
+    host.now += 100 * SECOND;
+    let mut process = example(&mut host);
+    let at = (host.now + DATE) / SECOND + 10;
+    let setting = [0, 0, at, 0].map(u64::to_le_bytes).concat();
+    host.write_memory(0x10_0000, &setting).unwrap();
+    let clock = u64::from(linux::CLOCK_REALTIME);
+    let fd = process.result(&mut host, nr::timerfd_create, &[clock, 0]) as u64;
+    let set = [fd, u64::from(linux::TFD_TIMER_ABSTIME), 0x10_0000, 0];
+    assert_eq!(process.result(&mut host, nr::timerfd_settime, &set), 0);
+    let epoll = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
+    let event = [linux::EPOLLIN | linux::EPOLLET, 0, 0].map(u32::to_le_bytes);
+    host.write_memory(0x10_0100, &event.concat()).unwrap();
+    let add = [epoll, 1, fd, 0x10_0100];
+    assert_eq!(process.result(&mut host, nr::epoll_ctl, &add), 0);
+    let wait = [epoll, 0x10_1000, 3, 0];
+    assert_eq!(process.result(&mut host, nr::epoll_wait, &wait), 0);
+    let saved = process.save(&mut host).unwrap();
+    host.now += 1000 * SECOND;
+    let stood = 0u64.wrapping_sub(1000 * SECOND);
+    let mut again = One::adopt(&saved, stood, &mut host).unwrap();
+    let told = again.result(&mut host, nr::epoll_wait, &wait);
+    assert_eq!(told, 1, "A6: what happened while it lay is news");
+    process.close_all(&mut host);
+    again.close_all(&mut host);
+}
+
 /// What was set to a date goes off at that, however long the image lay, also if that was long ago; what was set to a
 /// time of the process's clock waits as long as it would have waited.
 #[test]
