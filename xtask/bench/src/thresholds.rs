@@ -26,6 +26,9 @@ const TOLERANCE_OF_SERVICES: u64 = 5;
 /// The same of requests to disks: while the machine waits for one its time flies, to the next thing that servers do by the clock.
 /// On a host with much else to do they are a third more.
 const TOLERANCE_OF_DISKS: u64 = 100;
+/// The same, both ways, of a byte through a pipe and back: a call that waits is made again, and how often that is one more
+/// falls so or otherwise with each change of a program.
+const TOLERANCE_OF_TURNS: u64 = 15;
 /// The same of a connection between two machines: how many segments go at a time is a matter of which of them the host lets run.
 const TOLERANCE_OF_STREAMS: u64 = 15;
 
@@ -123,6 +126,7 @@ impl Thresholds {
         }
         let count = *self.counts.get(model.name())?.get(name)?;
         let percent = match is_of_services(name) || devices::is_key(name) {
+            _ if name == "linux_pipe" => TOLERANCE_OF_TURNS,
             _ if name.starts_with("tcp_") => TOLERANCE_OF_STREAMS,
             _ if name.starts_with("blk_") => TOLERANCE_OF_DISKS,
             true => TOLERANCE_OF_SERVICES,
@@ -132,7 +136,7 @@ impl Thresholds {
         let most = count + (count * percent / 100).max(1);
         let least = match devices::is_key(name) {
             true => 0,
-            false => count.saturating_sub((count * SLACK / 100).max(1)),
+            false => count.saturating_sub((count * SLACK.max(percent) / 100).max(1)),
         };
         Some((least, most))
     }
