@@ -28,17 +28,11 @@ impl Kernel {
     #[inline(always)]
     pub(crate) fn look_at_interrupts(&'static self) {
         if matches!(CONFIG.preemption, Preemption::Points) {
-            self.let_interrupts_in();
-        }
-    }
-
-    /// Lets pending interrupts in, between two calls. No other thread runs.
-    #[inline(always)]
-    pub(crate) fn let_interrupts_in(&'static self) {
-        hal::let_interrupts_in();
-        if self.cpu().sched.has_rung() {
-            // It may be long until the end of the call, where the timer would be set.
-            self.cpu().sched.keep_time_in_kernel(self);
+            hal::let_interrupts_in();
+            if self.cpu().sched.has_rung() {
+                // It may be long until the end of the call, where the timer would be set.
+                self.cpu().sched.keep_time_in_kernel(self);
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ impl Kernel {
         // Threads that were woken and wait again follow each other here without leaving the kernel. What the interrupts
         // have raised comes first, as at the end of a trap: the frame says how the thread goes on.
         if !FULL {
-            self.let_interrupts_in();
+            hal::let_interrupts_in();
             if self.cpu().sched.pending(t) {
                 return self.exit_trap(t);
             }

@@ -1242,7 +1242,7 @@ fn set_kill_score(c: &mut Caller, number: u32, bytes: &[u8]) -> Result<()> {
     let score = score.ok_or(EINVAL)?;
     let (own, pid) = (c.p.task.pid, seen(c, number).map_err(|_| ESRCH)?);
     c.s.may_signal(own, pid).map_err(|_| EACCES)?;
-    let is_root = c.process().ids.uid[1] == 0;
+    let is_root = c.process().ids.is_root();
     let chosen = &mut c.s.process(pid).chosen;
     if score < chosen.kill_score && !is_root {
         return Err(EACCES.into());
@@ -1321,7 +1321,7 @@ fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
     };
     let [uid, gid] = [process.ids.uid, process.ids.gid];
     let all = (1u64 << CAPABILITIES) - 1;
-    let has = if uid[1] == 0 { all } else { 0 };
+    let has = if process.ids.is_root() { all } else { 0 };
     let bound = all & !process.dropped;
     let kilobytes = |bytes: u64| bytes / 1024;
     let mut out = format!(

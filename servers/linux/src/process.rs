@@ -578,6 +578,12 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// Whether it may do what root may.
+    #[must_use]
+    pub const fn is_root(&self) -> bool {
+        self.uid[1] == 0
+    }
+
     /// User and group to whom belongs what is made, unless both are root's.
     pub fn owner(&self) -> Option<(u32, u32)> {
         let (uid, gid) = (self.uid[1], self.gid[1]);

@@ -16,7 +16,7 @@ use super::table::grouped;
 use xtask_build::archive::{Archive, Content};
 use xtask_build::busybox;
 use xtask_build::config::Config;
-use xtask_build::error::Error;
+use xtask_build::error::{Error, BROKEN};
 use xtask_build::image::Images;
 use xtask_build::packages::Packages;
 use xtask_build::project::{finish, temp_dir, Project};
@@ -220,6 +220,26 @@ pub(super) fn fermata(
             listener.text
         ))),
     }
+}
+
+/// As [`write`], unless something has failed: then the page is only shown, and the one before stays. The status of the call.
+pub(super) fn write_unless(
+    failures: &[String],
+    project: &Project,
+    page: (&str, String),
+    plot: (&str, Option<String>),
+    title: &str,
+    description: &str,
+) -> Result<u8, Error> {
+    for failure in failures {
+        eprintln!("fermata: {failure}");
+    }
+    if !failures.is_empty() {
+        println!("{}", page.1);
+        eprintln!("fermata: {} is left as it is", page.0);
+        return Ok(BROKEN);
+    }
+    write(project, page, plot, title, description).map(|()| 0)
 }
 
 /// Writes a page and its plot, which `title` and `description` tell to who does not see it.

@@ -801,7 +801,7 @@ pub fn msgctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
             })?;
             let most = u64_at(&raw, 88);
             // Who may do everything may ask for more than others, but not for any number.
-            if most > QUEUE_BYTES && ids.uid[1] != 0 || most > MOST_QUEUE_BYTES {
+            if most > QUEUE_BYTES && !ids.is_root() || most > MOST_QUEUE_BYTES {
                 return Err(EPERM.into());
             }
             let (now, _) = mark(c);

@@ -41,7 +41,7 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
         if soft > hard {
             return Err(EINVAL.into());
         }
-        if hard > before.1 && (c.process().ids.uid[1] != 0 || which == NOFILE) {
+        if hard > before.1 && (!c.process().ids.is_root() || which == NOFILE) {
             return Err(EPERM.into());
         }
         after = Some((soft, hard));

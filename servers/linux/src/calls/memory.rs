@@ -522,7 +522,7 @@ fn drop_pages(c: &mut Caller, start: u64, end: u64) -> Result {
         return Err(EINVAL.into());
     }
     let is_covered = areas.covers(start, end);
-    let done = start.saturating_add(c.progress()).min(end);
+    let done = begun_at(c, start, end);
     // What lies between the copies, from where earlier turns have come to.
     let mut from = start;
     let mut between = Vec::new();
@@ -549,11 +549,15 @@ fn drop_pages(c: &mut Caller, start: u64, end: u64) -> Result {
 /// How many ranges of memory objects a call gives back before others have their turn: each is a call of the memory server.
 pub(crate) const RANGES_AT_ONCE: usize = 64;
 
+/// Where a call that goes through a range in turns goes on. What is kept is how many bytes of the range are done, and an
+/// image may say any number.
+fn begun_at(c: &Caller, start: u64, end: u64) -> u64 {
+    start.saturating_add(c.progress() & !(PAGE - 1)).min(end)
+}
+
 /// `MADV_REMOVE`: gives back the pages of memory objects that are mapped there.
 fn give_back(c: &mut Caller, start: u64, end: u64) -> Result {
-    // What is kept is how many bytes of the range are done. An image may say any number.
-    let done = c.progress() & !(PAGE - 1);
-    let mut at = start.saturating_add(done).min(end);
+    let mut at = begun_at(c, start, end);
     for _ in 0..RANGES_AT_ONCE {
         let Some(range) = range_of_object(&c.p.memory.areas, at, end)? else {
             return Ok(0);

@@ -223,12 +223,14 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64, more: [u64; 3]) -> Resu
         prctl::PR_CAPBSET_READ if argument < CAPABILITIES => {
             return Ok(u64::from(c.process().dropped & 1 << argument == 0));
         }
-        prctl::PR_CAPBSET_DROP if !is_root(c) => return Err(EPERM.into()),
+        prctl::PR_CAPBSET_DROP if !c.process().ids.is_root() => return Err(EPERM.into()),
         prctl::PR_CAPBSET_DROP if argument < CAPABILITIES => c.process().dropped |= 1 << argument,
         prctl::PR_CAP_AMBIENT => return ambient(argument, more),
         // Root is root by its number, and nothing else.
         prctl::PR_GET_SECUREBITS | prctl::PR_GET_SECCOMP => {}
-        prctl::PR_SET_SECUREBITS if argument != 0 || !is_root(c) => return Err(EPERM.into()),
+        prctl::PR_SET_SECUREBITS if argument != 0 || !c.process().ids.is_root() => {
+            return Err(EPERM.into())
+        }
         prctl::PR_SET_SECUREBITS => {}
         // Nothing here depends on these.
         prctl::PR_SET_DUMPABLE | prctl::PR_SET_KEEPCAPS | prctl::PR_SET_TIMERSLACK => {}
@@ -239,10 +241,6 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64, more: [u64; 3]) -> Resu
 
 /// How many capabilities Linux 6.1 knows.
 pub const CAPABILITIES: u64 = 41;
-
-fn is_root(c: &mut Caller) -> bool {
-    c.process().ids.uid[1] == 0
-}
 
 /// `PR_CAP_AMBIENT`: nobody has capabilities to give to programs that he executes.
 fn ambient(operation: u64, [capability, rest @ ..]: [u64; 3]) -> Result {
@@ -276,7 +274,7 @@ fn capabilities(c: &mut Caller, header: u64) -> Result<u64> {
         true => c.p.task.pid,
         false => c.s.by_number(c.p.task.pid, number).ok_or(ESRCH)?,
     };
-    let is_root = c.s.process(pid).ids.uid[1] == 0;
+    let is_root = c.s.process(pid).ids.is_root();
     Ok(if is_root { (1 << CAPABILITIES) - 1 } else { 0 })
 }
 
@@ -342,7 +340,7 @@ pub fn slice(c: &mut Caller, into: u64) -> Result {
 
 /// `setuid`: with privilege all three, without only the effective one.
 pub fn setuid(c: &mut Caller, uid: u32) -> Result {
-    let others = if c.process().ids.uid[1] == 0 {
+    let others = if c.process().ids.is_root() {
         uid
     } else {
         u32::MAX
@@ -352,7 +350,7 @@ pub fn setuid(c: &mut Caller, uid: u32) -> Result {
 
 /// `setgid`.
 pub fn setgid(c: &mut Caller, gid: u32) -> Result {
-    let others = if c.process().ids.uid[1] == 0 {
+    let others = if c.process().ids.is_root() {
         gid
     } else {
         u32::MAX
@@ -362,7 +360,7 @@ pub fn setgid(c: &mut Caller, gid: u32) -> Result {
 
 /// `setresuid` and `setresgid`, and with them `setreuid` and `setregid`.
 pub fn set_ids(c: &mut Caller, users: bool, new: [u32; 3]) -> Result {
-    let privileged = c.process().ids.uid[1] == 0;
+    let privileged = c.process().ids.is_root();
     let ids = if users {
         &mut c.process().ids.uid
     } else {

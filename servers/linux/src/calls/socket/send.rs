@@ -486,7 +486,7 @@ fn control(
                 let ids = &c.process().ids;
                 // Who is root may say to be somebody else, who is there; others only which of their own numbers they mean.
                 let is_own = number == own && ids.uid.contains(&uid) && ids.gid.contains(&gid);
-                if ids.uid[1] != 0 && !is_own {
+                if !ids.is_root() && !is_own {
                     return Err(EPERM.into());
                 }
                 if c.s.those(c.p.task.pid, Which::Number(number)).is_empty() {
