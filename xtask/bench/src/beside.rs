@@ -222,7 +222,7 @@ pub(super) fn fermata(
     }
 }
 
-/// As [`write`], unless something has failed: then the page is only shown, and the one before stays. The status of the call.
+/// As [`write()`], unless something has failed: then the page is only shown, and the one before stays. The status of the call.
 pub(super) fn write_unless(
     failures: &[String],
     project: &Project,
