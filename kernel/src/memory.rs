@@ -205,7 +205,7 @@ const FEW_TABLES: u32 = 32;
 const TABLES_TAKEN: u32 = 8;
 
 /// Takes table pages from another space when they have run out, from one that has as many or if this one has few, or else all from
-/// this space. So who touches much does that at the cost of those who do, too, and at its own. Walks fill it again.
+/// this space. So a space that touches much memory takes tables from others that do, and from itself. Walks fill it again.
 #[cold]
 #[inline(never)]
 fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {

@@ -135,7 +135,7 @@ pub(crate) enum Command {
         )]
         arguments: Vec<OsString>,
     },
-    /// Remove everything generated
+    /// Remove target/, where all that is built lies; docs/api/, ~/.cargo and pages that are committed stay
     Clean,
     /// Print a script that completes these commands: `source <(./fermata completions bash)`
     Completions {

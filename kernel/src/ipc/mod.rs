@@ -51,8 +51,8 @@ fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
     is_over
 }
 
-/// As [`is_turn_over`], of servers that wait for what the kernel has to say of `t`. On behalf of another thread than the
-/// running one few are looked at.
+/// As [`is_turn_over`], of servers that wait for the kernel's message about a fault or an exception of `t`. On behalf of
+/// another thread than the running one few are looked at.
 fn is_telling_over(k: K, t: &'static Thread, refused: &mut u32) -> bool {
     if t.run.get() != Run::Running {
         *refused += 1;

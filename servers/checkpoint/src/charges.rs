@@ -86,8 +86,8 @@ impl Charges {
     }
 
     /// Gives back charges of processes that have ended, as long as what is charged still is all that is in use:
-    /// `is_in` says whether that is no more than so many bytes. Of two the later one goes first: who has left
-    /// something has its charge, and not who ends later.
+    /// `is_in` says whether that is no more than so many bytes. The latest goes first, so that a process
+    /// which has left something behind keeps its charge, and not one that was begun later.
     pub fn settle(&mut self, is_in: impl Fn(u64) -> bool) {
         let mut all: u64 = self.taken.iter().map(|taken| taken.bytes).sum();
         for place in (0..self.taken.len()).rev() {

@@ -79,6 +79,7 @@ const PARTS: &[(&str, &[&str])] = &[
         "Measurements",
         &[
             "docs/numbers.md",
+            "docs/other-systems.md",
             "docs/comparison.md",
             "docs/devices.md",
             "docs/criu.md",

@@ -311,7 +311,32 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
             ));
         }
     }
+    found.extend(decisions_in(root)?);
     Ok(found)
+}
+
+/// Where the decisions are, and the page that lists them.
+const DECISIONS: &str = "docs/adr";
+const DECISIONS_PAGE: &str = "docs/README.md";
+
+/// The decisions that are not in the list of all, or have another title there than in their own first line.
+fn decisions_in(root: &Path) -> Result<Vec<String>, Error> {
+    let list = read_text(&root.join(DECISIONS_PAGE))?;
+    let mut found = Vec::new();
+    for page in files(&root.join(DECISIONS), ".md")? {
+        let text = read_text(&root.join(DECISIONS).join(&page))?;
+        found.extend(unlisted_decision(&page.to_string_lossy(), &text, &list));
+    }
+    Ok(found)
+}
+
+/// What is wrong with the row of a decision in the list.
+fn unlisted_decision(file: &str, text: &str, list: &str) -> Option<String> {
+    let first = text.lines().next().unwrap_or_default();
+    let (number, title) = first.strip_prefix("# ")?.split_once(' ')?;
+    let row = format!("| [{number}](adr/{file}) | {title} |");
+    let is_there = list.lines().any(|line| line == row);
+    (!is_there).then(|| format!("{DECISIONS}/{file}: {DECISIONS_PAGE} has no row `{row}`"))
 }
 
 /// The directories of the root that have sources or pages.
@@ -866,6 +891,17 @@ mod tests {
             .len(),
             1
         );
+    }
+
+    #[test]
+    fn a_decision_has_one_title() {
+        let list = "| | |\n| [0003](adr/0003-a.md) | A table |\n";
+        let said =
+            |first: &str| unlisted_decision("0003-a.md", &format!("# {first}\n\nText\n"), list);
+        assert_eq!(said("0003 A table"), None);
+        let found = said("0003 Another table").expect("another title");
+        assert!(found.starts_with("docs/adr/0003-a.md: "), "{found}");
+        assert!(said("0004 A table").is_some(), "another number");
     }
 
     #[test]
