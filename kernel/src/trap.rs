@@ -71,6 +71,7 @@ impl Kernel {
                 return self.exit_trap(t);
             }
         }
+        probe::enter(t);
         if !self.enter(t) {
             return self.exit_trap(t);
         }

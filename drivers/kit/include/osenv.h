@@ -14,8 +14,9 @@ typedef int oskit_bool_t;
 #define OSENV_IRQ_SHAREABLE 1
 /* Not in the appendix: the line is tried, and nothing is said if it cannot be had. */
 #define OSENV_IRQ_PROBE 2
-int osenv_irq_alloc(int irq, void (*handler)(void *), void *data, int flags);
-void osenv_irq_free(int irq, void (*handler)(void *), void *data);
+/* Not in the appendix: the handler says whether its device had anything to do. A line that rings for nothing is not served all the time. */
+int osenv_irq_alloc(int irq, int (*handler)(void *), void *data, int flags);
+void osenv_irq_free(int irq, int (*handler)(void *), void *data);
 void osenv_irq_disable(int irq);
 void osenv_irq_enable(int irq);
 int osenv_irq_pending(int irq);

@@ -7,6 +7,7 @@ use rt::obj::Ref;
 use rt::sync::Lazy;
 use rt::thread;
 use services::device::Function;
+use virtio::{Idle, PAUSE};
 
 /// Lines that there can be.
 const LINES: usize = 16;
@@ -15,7 +16,17 @@ const PROBE: c_int = 2;
 /// Above the process-level thread.
 const ABOVE: u64 = 1;
 
-type Handler = extern "C" fn(*mut c_void);
+/// Says whether its device had anything to do.
+type Handler = extern "C" fn(*mut c_void) -> c_int;
+
+/// What came of an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rang {
+    /// Its thread is to wait at the gate.
+    Waits,
+    /// The handler was called, and says whether there was anything to do.
+    Served(bool),
+}
 
 /// A line.
 struct Line {
@@ -61,11 +72,18 @@ static SERVERS: [Server; LINES] = [const {
 impl Server {
     /// The line is masked from when it rings until the thread waits again.
     fn serve(&self) {
+        let mut idle = Idle::new();
         loop {
             rt::sys::thread_wait_interrupt();
             if let Some(line) = LINE.get(self.line.load(Ordering::Acquire)) {
-                while line.rings() {
-                    line.gate.wait();
+                let found = loop {
+                    match line.rings() {
+                        Rang::Waits => line.gate.wait(),
+                        Rang::Served(found) => break found,
+                    }
+                };
+                if idle.served(found) {
+                    rt::time::sleep(PAUSE);
                 }
                 acknowledge();
             }
@@ -85,9 +103,9 @@ fn line(irq: c_int) -> Option<&'static Line> {
 }
 
 impl Line {
-    /// One interrupt. Whether its thread is to wait at the gate.
-    fn rings(&self) -> bool {
-        let mut wait = false;
+    /// One interrupt.
+    fn rings(&self) -> Rang {
+        let mut rang = Rang::Served(true);
         interrupt(|| {
             if !self.attached.load(Ordering::Acquire) {
                 // It came before the line went.
@@ -96,14 +114,14 @@ impl Line {
             let handler = self.handler.load(Ordering::Acquire);
             if handler == 0 || self.disabled.load(Ordering::Acquire) {
                 self.pending.store(true, Ordering::Release);
-                wait = true;
+                rang = Rang::Waits;
                 return;
             }
             // SAFETY: the address was stored by `osenv_irq_alloc`, which was given a function.
             let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
-            handler(self.data.load(Ordering::Acquire));
+            rang = Rang::Served(handler(self.data.load(Ordering::Acquire)) != 0);
         });
-        wait
+        rang
     }
 
     /// Lets an interrupt through that has come while the line was disabled or had no handler.
@@ -265,9 +283,10 @@ mod tests {
     fn what_is_disabled_and_pending_is_told() {
         const IRQ: c_int = 5;
         static CALLS: AtomicUsize = AtomicUsize::new(0);
-        extern "C" fn handler(_: *mut c_void) {
+        extern "C" fn handler(_: *mut c_void) -> c_int {
             assert_eq!(osenv_intr_enabled(), 0, "in a handler they are not");
-            CALLS.fetch_add(1, Ordering::Relaxed);
+            // The first one is for somebody else.
+            CALLS.fetch_add(1, Ordering::Relaxed).min(1) as c_int
         }
         let _alone = crate::set::ALONE.lock();
         assert_eq!(osenv_intr_enabled(), 1);
@@ -284,14 +303,14 @@ mod tests {
         line.attached.store(true, Ordering::Release);
         line.handler
             .store(handler as Handler as usize, Ordering::Release);
-        assert!(!line.rings());
+        assert_eq!(line.rings(), Rang::Served(false), "the handler says so");
         assert_eq!(
             (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
             (1, 0)
         );
         osenv_irq_disable(IRQ);
         assert_eq!(osenv_irq_pending(IRQ), 0, "it has not rung");
-        assert!(line.rings(), "its thread waits");
+        assert_eq!(line.rings(), Rang::Waits, "its thread waits");
         assert_eq!(
             (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
             (1, 1)
@@ -300,7 +319,7 @@ mod tests {
         // Nobody waits at the gate here: it is let through by hand.
         line.pending.store(false, Ordering::Release);
         osenv_irq_enable(IRQ);
-        assert!(!line.rings());
+        assert_eq!(line.rings(), Rang::Served(true));
         assert_eq!(
             (CALLS.load(Ordering::Relaxed), osenv_irq_pending(IRQ)),
             (2, 0)

@@ -75,13 +75,15 @@ static struct lx_handler {
 	int irq;
 } handlers[LX_LINES];
 
-static void interrupt(void *data)
+static int interrupt(void *data)
 {
 	struct lx_handler *h = data;
 	int was = handler_begins(HARDIRQ_OFFSET);
 
-	h->handler(h->irq, h->data);
+	irqreturn_t found = h->handler(h->irq, h->data);
+
 	handler_ends(HARDIRQ_OFFSET, was);
+	return found != IRQ_NONE;
 }
 
 /* Without thread_fn, and one handler for a line. */
@@ -157,10 +159,15 @@ again:
 	handler_ends(SOFTIRQ_OFFSET, was);
 }
 
+static void set_jiffies(void)
+{
+	jiffies = INITIAL_JIFFIES + osenv_timer_now() / (NSEC_PER_SEC / HZ);
+}
+
 /* Called by the kit HZ times a second. */
 static void tick(void)
 {
-	jiffies = INITIAL_JIFFIES + osenv_timer_now() / (NSEC_PER_SEC / HZ);
+	set_jiffies();
 	if (in_softirq())
 		timers_wait = true;
 	else
@@ -220,7 +227,7 @@ int timer_delete_sync(struct timer_list *timer)
 	return timer_delete(timer);
 }
 
-/* The next whole second, from half a second on. */
+/* The next whole second, from a quarter of a second on; else the one before. */
 unsigned long round_jiffies(unsigned long j)
 {
 	unsigned long rest = j % HZ, whole = j - rest + (rest < HZ / 4 ? 0 : HZ);
@@ -347,6 +354,9 @@ unsigned long wait_for_completion_timeout(struct completion *completion, unsigne
 		waiting = &s;
 		if (completion->done || !timeout)
 			break;
+		/* What was queued before anybody waited has woken nobody. */
+		if (lx_has_works())
+			continue;
 		timeout = sleep(&s, timeout);
 	}
 	waiting = NULL;
@@ -651,5 +661,7 @@ void lx_begin(void)
 {
 	memory_begins();
 	osenv_timer_init();
+	/* The kit's clock began at boot: what waits from now on is not to be over at the first tick. */
+	set_jiffies();
 	osenv_timer_register(tick, HZ);
 }

@@ -52,9 +52,10 @@ void __release_region(struct resource *parent, resource_size_t start, resource_s
 
 static unsigned long rang;
 
-static void rings(void *irq)
+static int rings(void *irq)
 {
 	set_bit((unsigned long)irq, &rang);
+	return 1;
 }
 
 /* Gives these lines back. */

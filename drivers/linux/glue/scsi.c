@@ -314,13 +314,15 @@ void scsi_eh_finish_cmd(struct scsi_cmnd *cmd, struct list_head *done)
 	list_move_tail(&cmd->eh_entry, done);
 }
 
-/* They are judged as all others. */
+/* They are judged as all others. One that has ended since it was late, or that the driver never took, is not the driver's. */
 void scsi_eh_flush_done_q(struct list_head *done)
 {
 	struct scsi_cmnd *cmd, *next;
 
 	list_for_each_entry_safe(cmd, next, done, eh_entry) {
 		list_del_init(&cmd->eh_entry);
+		if (!command_of(cmd)->given)
+			continue;
 		if (!cmd->result)
 			set_host_byte(cmd, DID_TIME_OUT);
 		scsi_done(cmd);

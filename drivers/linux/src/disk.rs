@@ -120,7 +120,10 @@ impl Block for Client {
             self.disk.look()?;
             self.disk.requests.borrow_mut().tell(self.session)
         };
-        CAME.until(|| done().transpose()).await
+        let told = CAME.until(|| done().transpose()).await?;
+        // A slot may be free that others wait for.
+        CAME.happened();
+        Ok(told)
     }
 
     fn data(&self, tag: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {

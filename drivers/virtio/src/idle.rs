@@ -9,22 +9,22 @@
 /// they were for was taken with the last one, or when a client asked.
 const MOST: u32 = 16;
 /// How often it is served then, in nanoseconds.
-pub(crate) const PAUSE: u64 = 1_000_000;
+pub const PAUSE: u64 = 1_000_000;
 
 /// How many interrupts in a row have brought nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(u32);
+pub struct Idle(u32);
 
 impl Idle {
     /// None.
     #[must_use]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Idle(0)
     }
 
     /// One has been served. Whether the line is to stay masked for [`PAUSE`].
     #[must_use]
-    pub(crate) fn served(&mut self, brought_something: bool) -> bool {
+    pub fn served(&mut self, brought_something: bool) -> bool {
         self.0 = match brought_something {
             true => 0,
             false => (self.0 + 1).min(MOST),

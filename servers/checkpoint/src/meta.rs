@@ -300,6 +300,16 @@ impl From<postcard::Error> for Undecoded {
     }
 }
 
+/// Most bytes of the name of a process: managers give it 1,024, and what is no UTF-8 in it becomes three times as long.
+pub const MAX_NAME: usize = 4096;
+
+/// A name as it is saved: of one that is too long, the beginning.
+#[must_use]
+pub fn name(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(MAX_NAME));
+    name
+}
+
 /// A saved process: two segments; or memory that several have, which is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
@@ -766,6 +776,9 @@ impl Meta {
             before = Some(process);
             if !MANAGERS.contains(&process.manager.as_str()) {
                 return senseless!("process {n} belongs to an unknown manager");
+            }
+            if process.name.len() > MAX_NAME {
+                return senseless!("the name of process {n} is too long");
             }
             if process.part.len() > MAX_PART {
                 return senseless!("the manager's part of process {n} is too long");
@@ -1342,6 +1355,17 @@ pub(crate) mod tests {
             m.files = (0..=MAX_FILES).map(name).collect();
         })
         .contains("names 1025 files"));
+        let long = wrong(|m| m.processes[1].name = "x".repeat(MAX_NAME + 1));
+        assert!(
+            long.contains("name of process 1"),
+            "a name that is told takes memory: {long}"
+        );
+        let longest = name("\u{fffd}".repeat(MAX_NAME));
+        assert!(
+            longest.len() <= MAX_NAME && longest.len() + 3 > MAX_NAME,
+            "what is saved of a long name can be restored: {}",
+            longest.len()
+        );
         assert!(wrong(|m| m.objects.swap(1, 2)).contains("out of order"));
         assert!(wrong(|m| m.objects[2].place = m.objects[1].place).contains("out of order"));
         assert!(wrong(|m| m.objects[1].refs.push(Target::Null)).contains("references"));

@@ -163,6 +163,14 @@ struct Made {
     segments: [(Ref, Option<Window>); 2],
 }
 
+/// Most characters of a process's name that are told when it has been restored.
+const MAX_SHOWN: usize = 200;
+
+/// The name of a process as it is told, which an image has chosen.
+fn shown(name: &str) -> String {
+    plain(&name.chars().take(MAX_SHOWN).collect::<String>())
+}
+
 /// The power over a process that is being made.
 enum Own {
     Process(Process),
@@ -294,7 +302,7 @@ impl Making {
         self.rebuild(&meta, passed)?;
         self.set_states(&meta, passed, wanted)?;
         let roots = meta.processes.iter().filter(|process| process.member == 0);
-        self.names = roots.map(|process| plain(&process.name)).collect();
+        self.names = roots.map(|process| shown(&process.name)).collect();
         for made in &mut self.made {
             // The windows are this thread's; who drops the rest may be another one.
             for (_, window) in &mut made.segments {

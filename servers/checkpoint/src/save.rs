@@ -493,7 +493,7 @@ impl<'a> Set<'a> {
                     manager: held.manager.to_string(),
                     member: held.member,
                     shared: held.shared,
-                    name: held.frozen.name.clone(),
+                    name: meta::name(held.frozen.name.clone()),
                     part: held.frozen.part.clone(),
                 })
                 .collect(),

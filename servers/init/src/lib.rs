@@ -124,7 +124,7 @@ const SOUND: &str = "sound";
 
 /// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME
 /// WORDS...` for each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the
-/// driver of that name, as that would be. All others are added, with the priority of programs, but for one for `sound`,
+/// driver of that name, as that would be. All others are added, with the priority of programs and handlers one above it, but for one for `sound`,
 /// which has that of servers. What is no such line, and a name that somebody has already, is left out. With a
 /// `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
 #[must_use]
@@ -141,7 +141,8 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
             uses: None,
             system: false,
             priority: PRIORITY_PROGRAM,
-            ceiling: PRIORITY_PROGRAM,
+            // The handlers of one that is made with the kit are above it.
+            ceiling: PRIORITY_PROGRAM + 1,
         };
         let name = driver.name();
         if name == SOUND {
@@ -739,7 +740,10 @@ mod tests {
         };
         assert_eq!((first.program, first.name()), ("test/edu", "edu"));
         assert_eq!(first.line, "edu pci=1234:11e8 line=5");
-        assert_eq!((second.name(), second.ceiling), ("edu2", PRIORITY_PROGRAM));
+        assert_eq!(
+            (second.name(), second.ceiling),
+            ("edu2", PRIORITY_PROGRAM + 1)
+        );
         for wrong in ["test/edu", "\n", "test/edu fs", "test/edu net", "test/edu "] {
             assert_eq!(manifest(wrong, false).len(), count, "{wrong:?}");
         }

@@ -192,6 +192,19 @@ impl System {
         self.forget_node(ino);
     }
 
+    /// A file that nobody uses as more than a file is a mere one again.
+    pub fn leave_node(&mut self, ino: u64) {
+        if !self.is_node_used(ino) {
+            self.forget_node(ino);
+        }
+    }
+
+    /// Whether somebody has it open, waits until it is opened, or is at its name.
+    fn is_node_used(&self, ino: u64) -> bool {
+        let is_awaited = self.nodes.openers.values().any(|opener| opener.ino == ino);
+        is_awaited || self.nodes.fifo(ino).is_some() || self.sockets.has_file(ino)
+    }
+
     fn forget_node(&mut self, ino: u64) {
         if let Some(node) = self.nodes.all.remove(&ino) {
             self.uncount_thing(Thing::Node, node.payer);
@@ -203,10 +216,7 @@ impl System {
     fn give_up_node(&mut self) -> bool {
         let mut left: BTreeMap<Payer, (usize, u64)> = BTreeMap::new();
         for (ino, node) in &self.nodes.all {
-            let is_awaited = self.nodes.openers.values().any(|opener| opener.ino == *ino);
-            let is_used =
-                is_awaited || self.nodes.fifo(*ino).is_some() || self.sockets.has_file(*ino);
-            if !is_used && self.counted(node.payer) == 0 {
+            if !self.is_node_used(*ino) && self.counted(node.payer) == 0 {
                 left.entry(node.payer).or_insert((0, *ino)).0 += 1;
             }
         }

@@ -442,6 +442,9 @@ fn files(process: &mut ProcessClient, bytes: &mut [u8]) -> Result<Vec<Named>, Er
         if more.is_empty() {
             return Ok(all);
         }
+        // A server that has no memory for them says so, and does not end.
+        let size = |file: &Named| size_of::<Named>() + file.path.len();
+        crate::heap::want(3 * more.iter().map(size).sum::<usize>() as u64)?;
         all.extend(more);
     }
 }

@@ -168,6 +168,12 @@ pub mod keep {
     /// All of them.
     pub const ALL: u32 = FILES | CUT;
 }
+
+/// Most bytes of a list of [`Named`]: the longest path, and more.
+const MAX_NAMED: usize = 8192;
+/// Most bytes of the length that such a list begins with.
+const MAX_COUNT: usize = 3;
+
 /// A file as it was when a process was frozen that has it open, executes or maps it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Named {
@@ -180,16 +186,26 @@ pub struct Named {
 }
 
 impl Named {
-    /// As many of these as there is room for, encoded as a list.
+    /// As many of these as there is room for, encoded as a list, of which at most [`MAX_NAMED`] bytes: it takes time and memory for
+    /// those alone, however many there are.
     #[must_use]
-    pub fn to_bytes(mut files: &[Named], room: usize) -> Vec<u8> {
-        loop {
-            match postcard::to_allocvec(files) {
-                Ok(bytes) if bytes.len() <= room => return bytes,
-                _ if files.is_empty() => return Vec::new(),
-                _ => files = &files[..files.len() / 2],
+    pub fn to_bytes(files: &[Named], room: usize) -> Vec<u8> {
+        let room = room.min(MAX_NAMED);
+        let (mut count, mut encoded) = (0usize, Vec::new());
+        for file in files {
+            let Ok(one) = postcard::to_allocvec(file) else {
+                break;
+            };
+            if encoded.len() + one.len() + MAX_COUNT > room {
+                break;
             }
+            encoded.extend(one);
+            count += 1;
         }
+        // A list begins with its length.
+        let mut list = postcard::to_allocvec(&count).unwrap_or_default();
+        list.append(&mut encoded);
+        list
     }
 
     /// Such a list.
@@ -483,8 +499,40 @@ pub fn info(bytes: &[u8]) -> Result<Info, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::Status;
+    use super::{Named, Status, MAX_NAMED};
+    use alloc::format;
     use interface::wire::Plain;
+
+    #[test]
+    fn files_are_told_in_pieces() {
+        let named = |n: u64| Named {
+            path: format!("/{n}/{}", "x".repeat(n as usize * 4)),
+            size: n,
+            written: u64::MAX - n,
+        };
+        let files: Vec<Named> = (0..1000).map(named).collect();
+        for room in [0, 2, 40, 300, MAX_NAMED, usize::MAX] {
+            let (mut told, mut pieces) = (0, 0);
+            loop {
+                let piece = Named::to_bytes(&files[told..], room);
+                assert!(
+                    piece.len() <= room.min(MAX_NAMED).max(1),
+                    "{room}: {}",
+                    piece.len()
+                );
+                let more = Named::from_bytes(&piece).expect("a list");
+                assert_eq!(more, files[told..told + more.len()], "{room}");
+                told += more.len();
+                pieces += 1;
+                if more.is_empty() {
+                    break;
+                }
+            }
+            let all = told == files.len();
+            assert_eq!(all, room >= MAX_NAMED, "{room}: {told} in {pieces}");
+            assert!(!all || pieces < 350, "{room}: {pieces} pieces");
+        }
+    }
 
     #[test]
     fn a_status_is_a_word() {

@@ -293,6 +293,11 @@ impl Project {
         let (build, config) = (BuildTarget::Host, Config::DEFAULT);
         let mut cargo = self.cargo(build, config, "build");
         cargo.args(["--quiet", "--package", package, "--bin", name]);
+        // Libraries have the features that all packages named here want together. With those of the host's tests named, too, what
+        // was built for these is used again: the personality alone takes a minute.
+        for tested in self.packages()?.iter().filter(|package| package.on_host()) {
+            cargo.args(["--package", &tested.name]);
+        }
         finish(cargo, what)?;
         Ok(self.binaries(build, config).join(name))
     }

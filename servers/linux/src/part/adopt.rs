@@ -637,7 +637,7 @@ fn find_node(
 ) -> Result<u64, String> {
     let (ino, found) = new.open(host, path, 0o777)?;
     let made = match found & mode::TYPE {
-        mode::FILE => make_node(ino, node::SOCKET, payer, system, host),
+        mode::FILE => make_node((ino, node::SOCKET), new, payer, system, host),
         _ => Err(format!("{path}: is no socket any more")),
     };
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
@@ -698,7 +698,7 @@ fn make_files(
             ..
         } = &description.kind
         {
-            let fifo = open_again(*ino, *id, pipe, payer, system, host);
+            let fifo = open_again((*ino, *id, pipe), new, payer, system, host);
             fifos = fifos.and(fifo);
         }
     }
@@ -833,9 +833,8 @@ fn lock_again(
 
 /// A FIFO of an image is open again, at the file with this inode.
 fn open_again(
-    ino: u64,
-    id: u64,
-    pipe: &Shared<Pipe>,
+    (ino, id, pipe): (u64, u64, &Shared<Pipe>),
+    new: &mut New,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -844,7 +843,7 @@ fn open_again(
         // Nobody can open it any more.
         return Ok(());
     }
-    make_node(ino, node::FIFO, payer, system, host)?;
+    make_node((ino, node::FIFO), new, payer, system, host)?;
     match system.nodes.fifo(ino) {
         Some((other, _)) if other != id => Err("one of its FIFOs is in use".to_string()),
         _ => {
@@ -856,8 +855,8 @@ fn open_again(
 
 /// A file that is open, and was more than a file when the process was saved, is so again.
 fn make_node(
-    ino: u64,
-    kind: u32,
+    (ino, kind): (u64, u32),
+    new: &mut New,
     payer: Payer,
     system: &mut System,
     host: &mut dyn Host,
@@ -877,7 +876,9 @@ fn make_node(
         return Err(nonsense);
     }
     let made = system.new_node(host, ino, kind, payer);
-    made.map_err(|_| format!("{path}: there are too many FIFOs and names of sockets"))
+    made.map_err(|_| format!("{path}: there are too many FIFOs and names of sockets"))?;
+    new.became.push(ino);
+    Ok(())
 }
 
 /// Has an instance of `epoll` watch what it watched.

@@ -85,11 +85,11 @@ impl Known {
         self.0.keys().map(|path| 96 + path.len() as u64).sum()
     }
 
-    /// All of them, by rising path.
-    pub(super) fn all(&self) -> Vec<Named> {
-        let files = self.0.iter().filter_map(|(path, facts)| {
-            let (size, written) = (*facts)?;
-            let path = path.clone();
+    /// All of them, by rising path. Nothing is known any more then: there is memory for one copy of the paths.
+    pub(super) fn take(&mut self) -> Vec<Named> {
+        let files = core::mem::take(&mut self.0).into_iter();
+        let files = files.filter_map(|(path, facts)| {
+            let (size, written) = facts?;
             Some(Named {
                 path,
                 size,
@@ -219,7 +219,11 @@ fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
             _ => return Err("an open file cannot be read".to_string()),
         }
     }
-    set_times(host, ino, (attr.atime_ns, attr.mtime_ns));
+    // Somebody else may have written meanwhile: that is not to be hidden.
+    let same = attributes(host, ino).is_ok_and(|now| now.mtime_ns == attr.mtime_ns);
+    if same {
+        set_times(host, ino, (attr.atime_ns, attr.mtime_ns));
+    }
     Ok(contents)
 }
 
@@ -263,6 +267,8 @@ pub(super) struct New {
     pub(super) umask: u32,
     /// Those that were made.
     made: Vec<(String, u64)>,
+    /// The inodes of empty files that were there and are more than files now.
+    pub(super) became: Vec<u64>,
 }
 
 impl New {
@@ -300,11 +306,14 @@ impl New {
         Ok((ino, mode))
     }
 
-    /// Removes those that were made.
+    /// Removes those that were made; what was a mere file is one again.
     pub(super) fn give_up(self, system: &mut System, host: &mut dyn Host) {
         for (path, ino) in self.made {
             let _ = host.fs(&Request::Unlink { path }, &[], &mut []);
             system.forget_removed(host, ino);
+        }
+        for ino in self.became {
+            system.leave_node(ino);
         }
     }
 }

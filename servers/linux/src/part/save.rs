@@ -1246,7 +1246,7 @@ pub fn save(
         part: encoded,
         memories,
         objects: ids,
-        files: gathered.known.all(),
+        files: gathered.known.take(),
     })
 }
 
