@@ -7,7 +7,7 @@ use rt::obj::Ref;
 use rt::sync::Lazy;
 use rt::thread;
 use services::device::Function;
-use virtio::{Idle, PAUSE};
+use virtio::{Idle, IDLE_PAUSE};
 
 /// Lines that there can be.
 const LINES: usize = 16;
@@ -82,10 +82,12 @@ impl Server {
                         Rang::Served(found) => break found,
                     }
                 };
-                if idle.served(found) {
-                    rt::time::sleep(PAUSE);
-                }
+                // Others on the line are served meanwhile.
                 acknowledge();
+                if idle.served(found) {
+                    // The line is masked until this waits again.
+                    rt::time::sleep(IDLE_PAUSE);
+                }
             }
         }
     }

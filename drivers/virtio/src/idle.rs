@@ -9,7 +9,7 @@
 /// they were for was taken with the last one, or when a client asked.
 const MOST: u32 = 16;
 /// How often it is served then, in nanoseconds.
-pub const PAUSE: u64 = 1_000_000;
+pub const IDLE_PAUSE: u64 = 1_000_000;
 
 /// How many interrupts in a row have brought nothing.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Idle {
         Idle(0)
     }
 
-    /// One has been served. Whether the line is to stay masked for [`PAUSE`].
+    /// One has been served. Whether the line is to stay masked for [`IDLE_PAUSE`].
     #[must_use]
     pub fn served(&mut self, brought_something: bool) -> bool {
         self.0 = match brought_something {

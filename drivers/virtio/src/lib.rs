@@ -16,7 +16,7 @@ use bounded::Bounded;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering};
-pub use idle::{Idle, PAUSE};
+pub use idle::{Idle, IDLE_PAUSE};
 use interface::Error;
 use rt::obj::RefAt;
 use rt::sync::Mutex;
@@ -385,7 +385,7 @@ fn serve_interrupts(serve: fn() -> bool) {
         acknowledge();
         if pauses {
             // The line is masked until this waits again.
-            time::sleep(PAUSE);
+            time::sleep(IDLE_PAUSE);
         }
     }
 }

@@ -501,6 +501,7 @@ pub fn info(bytes: &[u8]) -> Result<Info, Error> {
 mod tests {
     use super::{Named, Status, MAX_NAMED};
     use alloc::format;
+    use alloc::vec::Vec;
     use interface::wire::Plain;
 
     #[test]
