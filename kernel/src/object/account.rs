@@ -1,12 +1,14 @@
 //! Accounts: who pays for kernel memory.
 //!
-//! Every space has an account with a quota; objects that are created from the space are charged to it. A quota
-//! is taken from the account that pays for the space's: its creator's, until `space_set_payer` or a move. What
-//! outlives the space stays charged to its account, which is closed and has no more than that, and so to its payer.
+//! Every space has an account with a quota; objects that are created from the space are charged to it. The quota is
+//! taken from the account that pays for this one: that of the space's creator, until `space_set_payer` or a move.
+//! Objects that outlive the space stay charged to its account, which is then closed: its quota is what these objects
+//! take, and its payer bears that.
 //!
-//! An account is paid for as objects are, by its parent. It outlives its space as long as it pays for anything, so
-//! a program that makes a space in a space, ends the outer one, and goes on so, has as many accounts as it pays
-//! for, and a change goes through no more of them. That is why an account costs more than it takes ([`COST`]).
+//! An account's parent pays for it as for an object. An account outlives its space as long as objects or accounts are
+//! charged to it. So a program can build a long chain of accounts: it makes a space in a space, ends the outer one, and
+//! repeats this. The chain is as long as its quota allows, and each change passes through the chain. That is why an
+//! account costs more than its memory ([`COST`]).
 
 use crate::Stop;
 use crate::K;
@@ -20,7 +22,7 @@ pub(crate) struct Account {
     quota: Cell<u64>,
     /// The costs of the objects charged here, and of child accounts with their quotas.
     used: Cell<u64>,
-    /// The space has ended. What is in use is all of the quota then.
+    /// The space has ended. From then on the quota is always equal to `used`.
     closed: Cell<bool>,
     next_free: NarrowCell<Account>,
 }
@@ -32,8 +34,8 @@ pub(crate) struct Accounts {
 
 const CHUNK: usize = 64;
 
-/// What an account costs its parent, in bytes: what it takes, and for each change that goes through it when its space
-/// has ended. A quota bounds by that how many accounts can be above one.
+/// What an account costs its parent, in bytes: its memory, and a price for the changes that pass through it when its
+/// space has ended. So a quota bounds how many accounts can be above another one.
 pub(crate) const COST: u64 = 384;
 const _: () = assert!(COST >= core::mem::size_of::<Account>() as u64);
 
@@ -44,8 +46,8 @@ impl Accounts {
         }
     }
 
-    /// Opens an account with a quota of 0 under a parent, which pays for it. `None`: its quota, or the kernel's
-    /// memory, does not suffice.
+    /// Opens an account with a quota of 0 under a parent, which pays for it. `None` if the parent's quota, or the
+    /// kernel's memory, does not suffice.
     pub(crate) fn open(&self, parent: Option<&'static Account>) -> Option<&'static Account> {
         if self.free.get().is_none() {
             let chunk = hal::alloc_slice(CHUNK, |_| Account {
@@ -95,7 +97,8 @@ impl Account {
         Ok(())
     }
 
-    /// Returns `bytes`. A closed account passes them on to its parent at once, and ends when it pays for nothing.
+    /// Gives back `bytes` that were charged. A closed account passes them on to its parent at once, and ends when
+    /// nothing is charged to it any more.
     pub(crate) fn discharge(&'static self, k: K, mut bytes: u64) {
         let mut at = self;
         loop {
@@ -117,7 +120,7 @@ impl Account {
         }
     }
 
-    /// Whether another account gets all that it has from this one, if through others.
+    /// Whether this account is an ancestor of `other`, which then gets its quota from it, directly or through others.
     pub(crate) fn is_above(&self, other: &Account) -> bool {
         let mut above = other.parent.get();
         while let Some(account) = above {
@@ -129,8 +132,9 @@ impl Account {
         false
     }
 
-    /// Whether [`Account::set_quota`] to this value by whose account this is will succeed. More is for who gives it of
-    /// its own: whoever else holds a space could take all that its creator has.
+    /// Checks that a caller with the account `by` may set the quota to this value. Only a caller whose account is an
+    /// ancestor may raise the quota, since the increase comes from its own: any other holder of the space could
+    /// otherwise take all that the space's creator has.
     pub(crate) fn check_quota(&self, quota: u64, by: Option<&Account>) -> Result<(), Stop> {
         if quota < self.used.get() {
             return Err(Stop::Code(Code::Invalid));
@@ -165,18 +169,18 @@ impl Account {
         }
     }
 
-    /// What pays for this account; none for the first one.
+    /// The account that pays for this one; `None` for the first account.
     pub(crate) fn payer(&self) -> Option<&'static Account> {
         self.parent.get()
     }
 
-    /// What this account takes of its payer's.
+    /// The bytes that this account takes from its payer's quota.
     pub(crate) fn lent(&self) -> u64 {
         self.quota.get() + COST
     }
 
-    /// Another account pays for this one and its quota from now on. `Denied` unless that is `by`'s, who asks, or lives
-    /// of it; `NoMemory` if it cannot.
+    /// Makes the account `to` pay for this one and its quota from now on. `Denied` unless `to` is the caller's account
+    /// `by` or a descendant of it; `NoMemory` if the quota of `to` does not suffice.
     pub(crate) fn set_payer(
         &'static self,
         k: K,
@@ -188,14 +192,14 @@ impl Account {
             return Err(Stop::Code(Code::Denied));
         }
         if !core::ptr::eq(old, to) {
-            // An account that lives of this one has less than all of it: there is no circle.
+            // No cycle can arise: a descendant of this account has less than this account's quota, so the charge fails.
             to.charge(self.lent())?;
             self.pass(k, to);
         }
         Ok(())
     }
 
-    /// Another account, which has been charged for it, pays for this one and its quota from now on.
+    /// Makes the account `to`, which has been charged already, pay for this one and its quota from now on.
     pub(crate) fn pass(&'static self, k: K, to: &'static Account) {
         if let Some(old) = self.parent.replace(Some(to)) {
             old.discharge(k, self.lent());

@@ -13,12 +13,12 @@ pub(crate) struct Cond {
     /// The waiters. A broadcast has preemption points and wakes only the threads that waited when it began:
     /// these are in one queue, and threads that begin to wait meanwhile go into the other.
     queues: [WaitQueue; 2],
-    /// Index of the queue into which threads go that begin to wait.
+    /// Index of the queue that threads enter when they begin to wait.
     entrance: Cell<bool>,
 }
 
 impl Cond {
-    /// The queue into which threads go that begin to wait.
+    /// The queue that threads enter when they begin to wait.
     pub(crate) fn entrance(&'static self) -> &'static WaitQueue {
         &self.queues[usize::from(self.entrance.get())]
     }
@@ -33,8 +33,8 @@ impl Cond {
         &self.queues
     }
 
-    /// Wakes a waiter. Those that a broadcast has still to wake do not count, since they are woken anyway: if there are
-    /// any, it wakes the first of them too, in case that broadcast was given up.
+    /// Wakes the first waiter. Waiters that a broadcast still has to wake do not count, since the broadcast wakes them;
+    /// the signal wakes the first of them as well, in case the broadcast was abandoned.
     pub(crate) fn signal(&'static self, k: K) {
         for queue in self.queues() {
             if let Some(waiter) = queue.first() {
@@ -53,7 +53,7 @@ impl Cond {
     pub(crate) fn broadcast(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         let goes_on = matches!(t.hint.get(), Hint::Broadcast(cond) if cond.is(self));
         if !goes_on {
-            // Whatever there is to wake, what the thread remembered is gone.
+            // Even if there is nobody to wake, the thread's note of an earlier broadcast is void.
             t.forget_broadcast(k);
             // First the waiters that an earlier broadcast has left.
             self.exit().wake_all_or_again(k, t)?;
@@ -64,7 +64,7 @@ impl Cond {
         }
         t.hint.set(Hint::Broadcast(NonNullLink::to(self)));
         if let Err(again) = self.exit().wake_all_or_again(k, t) {
-            // Any other call that it makes next has to see that.
+            // If the thread makes another call next, that call must take the general path and drop the note.
             t.note_space(k);
             return Err(again);
         }
@@ -109,7 +109,7 @@ impl Object for Cond {
         Ok(())
     }
     fn close(&'static self, k: K) {
-        // Each goes on with the `mutex_lock` that it has become: a spurious return (A8).
+        // Each waiter goes on with the `mutex_lock` that its call has become: a spurious return (A8).
         for queue in self.queues() {
             queue.wake_all(k);
         }

@@ -34,7 +34,8 @@ impl End<'_> {
         self.stage.set(Stage::None);
     }
 
-    /// Whether this end says that it is connected with that thread. The peer's end has to say the same.
+    /// Whether this end names `peer` in a connection. The connection exists only if the peer's end names this thread,
+    /// too.
     pub(crate) fn connects(self, peer: &'static Thread) -> bool {
         self.peer() == Link::to(peer) && is_of_connection(self.stage.get())
     }
@@ -85,7 +86,7 @@ impl Thread {
         }
     }
 
-    /// Ends what the server's end holds: a connection, or the duty to reply to a request.
+    /// Ends the connection at the server's end, or drops the request to which the server owes a reply.
     pub(crate) fn drop_server_end(&'static self, k: K) {
         let (stage, peer) = (self.server().stage.get(), self.server().peer());
         self.server().clear();
@@ -105,8 +106,8 @@ impl Thread {
     }
 }
 
-/// Tells a peer that waits on the connection that this has ended. Any other peer finds out when it next uses
-/// its end.
+/// Completes the call of a peer that waits on the connection with `Disconnected`. A peer that does not wait finds out
+/// when it next uses its end.
 fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
     if p.waits_for(Waiting::Peer) && p.call().is_some_and(|c| plan(c).has(side)) {
         end.clear();

@@ -1,5 +1,5 @@
-//! I/O ports: which space may use which. A port is one space's at a time, so one table has all ranges that were granted;
-//! those of a space are chained through it.
+//! I/O ports: which space may use which ports. A port belongs to one space at a time, so one table has all granted
+//! ranges; the ranges of a space are chained through the table.
 
 use super::space::Space;
 use crate::kernel::core;
@@ -14,15 +14,15 @@ const MAX_RANGES: usize = 512;
 struct Range {
     first: Cell<u16>,
     count: Cell<u16>,
-    /// The next one of the same space; 0 for none.
+    /// The next range of the same space; 0 for none.
     next: Cell<Number>,
 }
 
 /// The place of a range in the table, from 1 on; 0 for none.
 type Number = u16;
 
-/// All ranges that were granted. Under full preemption a thread that preempts a change walks those of its space on its way
-/// out, so that they are changed in the core.
+/// All granted ranges. They are changed only in the core: under full preemption a thread that preempts the change may
+/// read the ranges of its space when it leaves the kernel.
 pub(crate) struct IoPorts {
     ranges: [Range; MAX_RANGES],
 }
@@ -59,7 +59,8 @@ impl IoPorts {
         })
     }
 
-    /// Gives a space ports that nobody has, a count that is not 0. False: there is no place for one more range.
+    /// Grants a space `count` ports from `first` on, which no space has; `count` is not 0. Returns false if the table
+    /// or the space has no room for one more range.
     pub(crate) fn grant(&self, space: &Space, first: u16, count: u16) -> bool {
         let free = self.ranges.iter().position(|range| range.count.get() == 0);
         let Some(index) = free.filter(|_| self.of(space).count() < MAX_PORTS) else {
@@ -72,7 +73,7 @@ impl IoPorts {
         true
     }
 
-    /// Takes a range from a space. Returns whether it had exactly this one.
+    /// Takes a range from a space. Returns false if the space has no range with exactly these ports.
     pub(crate) fn revoke(&self, space: &Space, first: u64, count: u64) -> bool {
         let mut link = &space.io_ports;
         while let Some(range) = self.at(link.get()) {
@@ -88,13 +89,13 @@ impl IoPorts {
         false
     }
 
-    /// How many ranges were granted.
+    /// The number of granted ranges.
     #[cfg(any(test, fermata_probe))]
     pub(crate) fn count(&self) -> usize {
         self.ranges.iter().filter(|r| r.count.get() != 0).count()
     }
 
-    /// Takes all from a space, which ends.
+    /// Takes all ranges from a space that ends.
     pub(crate) fn revoke_all(&self, space: &Space) {
         while let Some(range) = self.at(space.io_ports.get()) {
             core(|| {

@@ -1,4 +1,4 @@
-//! Lines of interrupts: which thread is attached to which. A line without a thread is masked.
+//! Interrupt lines, and the thread that is attached to each. A line without a thread is masked.
 
 use super::thread::Thread;
 use super::Link;
@@ -12,7 +12,7 @@ pub(crate) struct Lines {
     threads: [Cell<Link<Thread>>; LINES],
 }
 
-/// The number of lines: the machine's, and in a kernel for cut tests one of the probe.
+/// The number of lines: those of the machine, and in a kernel for cut tests the probe's.
 const LINES: usize = hal::IRQ_LINES as usize + CONFIG.probe as usize;
 
 impl Lines {
@@ -93,7 +93,7 @@ impl Lines {
     }
 }
 
-/// Makes a line nobody's: it is masked until somebody is attached again.
+/// Detaches a line from its thread. The line stays masked until a thread is attached again.
 fn free(line: usize, slot: &Cell<Link<Thread>>) {
     core(|| {
         slot.set(Link::NONE);

@@ -76,7 +76,7 @@ impl<T: Object> Link<T> {
         }
     }
 
-    /// Names an object that is known to be active: [`Link::to`] in one instruction less.
+    /// Names an object that is known to be active. One instruction shorter than [`Link::to`].
     #[inline(always)]
     pub(crate) fn to_active(object: &'static T) -> Self {
         Link {
@@ -108,8 +108,7 @@ impl<T: Object> Link<T> {
     }
 }
 
-/// A [`Link`] that always leads to a slot; a link to no identity leads to a slot that never has it. This saves
-/// a test.
+/// A [`Link`] that always leads to a slot; a link to no identity has a life that no slot ever has. This saves a test.
 pub(crate) struct NonNullLink<T: 'static> {
     object: NarrowRef<T>,
     life: Life,
@@ -211,8 +210,8 @@ pub(crate) enum Target {
     Reference(NonNullLink<Reference>),
     /// The client end of the thread: the right to be its server.
     ClientEnd(NonNullLink<Thread>),
-    /// The same end, as the state of its server shows it. It gives power over this connection only, not over
-    /// later ones of the thread: a former server is no keeper.
+    /// The same end, as the state of its server shows it. It gives power over this connection only, not over later
+    /// connections of the thread: a former server must not act as the thread's keeper.
     Client(NonNullLink<Thread>),
     /// The server end of the thread's connection.
     ServerEnd(NonNullLink<Thread>),
@@ -229,7 +228,7 @@ impl Target {
         link.non_null().map_or(Target::Null, T::target)
     }
 
-    /// The object, if the reference names one of this type in its plain role and it lives.
+    /// The object, if the target names one of this type in its plain role and its identity is alive.
     #[inline]
     pub(crate) fn get<T: Object>(self) -> Option<&'static T> {
         T::named(self)?.get()
@@ -264,7 +263,7 @@ impl Target {
         }
     }
 
-    /// The header of the object that it names, if that lives.
+    /// The header of the object that the target names, if its identity is alive.
     pub(crate) fn header(self) -> Option<&'static Header> {
         fn head<T: Object>(link: NonNullLink<T>) -> Option<&'static Header> {
             link.get().map(T::head)
@@ -286,7 +285,7 @@ impl Target {
         }
     }
 
-    /// Whether it names an identity that lives, or the device authority.
+    /// Whether the target names an identity that is alive, or the device authority.
     pub(crate) fn alive(self) -> bool {
         self == Target::Authority || self.header().is_some()
     }

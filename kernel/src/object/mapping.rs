@@ -30,14 +30,14 @@ pub(crate) struct Mapping {
 /// The kind of change that setting a mapping's state makes.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
-    /// It grows at its end and keeps all that it mapped before.
+    /// The mapping grows at its end and keeps all that it mapped before.
     Grow,
-    /// Its range changes, but not its place among its neighbours.
+    /// The mapping's range changes, but not its place among its neighbours.
     Slide,
-    /// It goes to another place or space, and maps the same region.
+    /// The mapping goes to another place or space, and maps the same region.
     Move(&'static Space),
     Install(&'static Space, &'static Region),
-    /// It leaves its space and maps nothing.
+    /// The mapping leaves its space and maps nothing.
     Withdraw,
 }
 
@@ -53,13 +53,14 @@ impl Mapping {
         Some(none)
     }
 
-    /// Whether the address lies in it.
+    /// Whether the mapping covers the address.
     #[inline(always)]
     pub(super) fn covers(&self, address: u64) -> bool {
         address.wrapping_sub(self.start.get()) < self.size.get()
     }
 
-    /// The change that makes it map that part of a region in a space. `None`: another mapping is in the way.
+    /// The change after which the mapping maps this part of the region in the space. `None` if another mapping is in
+    /// the way.
     #[inline(always)]
     pub(crate) fn change(
         &self,
@@ -85,7 +86,7 @@ impl Mapping {
         })
     }
 
-    /// Makes the change, which [`Mapping::change`] has found: start, size, offset and protection.
+    /// Makes the change that [`Mapping::change`] has found. `state`: start, size, offset and protection.
     #[inline(always)]
     pub(crate) fn make(&'static self, k: K, change: Change, state: [u64; 4]) {
         match change {
@@ -106,7 +107,7 @@ impl Mapping {
         }
     }
 
-    /// Drops the translations that were made through it.
+    /// Drops the translations that were made through the mapping.
     pub(crate) fn forget(&self, k: K) {
         if let Some(space) = self.space.get().get() {
             space.forget(k, self.start.get(), self.size.get());
@@ -148,14 +149,14 @@ impl Mapping {
         self.region.set(self.region.get().cut());
     }
 
-    /// Detaches it from its region, which has ended. Returns the region's next importer.
+    /// Detaches the mapping from its region, which has ended. Returns the region's next importer.
     pub(crate) fn orphan(&self) -> Option<&'static Mapping> {
         self.prev.set(None);
         self.region.set(self.region.get().cut());
         self.next.take()
     }
 
-    /// Attaches it. The caller has checked that the range is free and the values make sense.
+    /// Attaches the mapping. The caller has checked that the range is free and the values are valid.
     pub(crate) fn install(&'static self, space: &'static Space, region: &'static Region) {
         self.region.set(NonNullLink::to(region));
         let first = region.importers.replace(Some(self));
@@ -223,7 +224,7 @@ impl Object for Mapping {
         }
     }
     fn close(&'static self, k: K) {
-        // It keeps its range: accesses there wait for its new body.
+        // The mapping keeps its range: accesses there wait for its new body.
         self.forget(k);
     }
     fn end(&'static self, k: K) {

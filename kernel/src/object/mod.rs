@@ -5,9 +5,9 @@
 //! that links to the old identity read *dead*. A slot with an identity but no opened body is *vacant*: calls
 //! that use it wait; calls that manage it return the code `Vacant` or end it.
 //!
-//! An object belongs to (frame, offset) of user memory. The word at its handle is a hint that
-//! names the slot; the list of objects of the frame is the truth, so that a program that scribbles
-//! over the word harms nobody, not even itself.
+//! An object belongs to a place in user memory: physical frame and offset. The word at its handle is
+//! only a hint that names the slot; the frame's list of objects decides, so a program that overwrites
+//! the word does no harm, not even to itself.
 //!
 //! Key types: [`Header`], [`Link`], [`Target`], [`Table`], [`Object`]. One module per type says
 //! what its state is and what must happen when it ends.
@@ -70,8 +70,8 @@ pub(crate) enum Phase {
     Free,
     /// An identity without a body.
     Vacant,
-    /// An identity whose new body has not been opened by `set_state` yet: vacant to everybody
-    /// but the calls that name it by its handle.
+    /// An identity whose new body has not been opened by `set_state` yet: vacant to all calls but
+    /// those that manage it by its handle and accept such a body.
     Fresh,
 }
 
@@ -154,19 +154,19 @@ impl Header {
         self.life.set(Life(self.life.get().with(phase).0 | awaited));
     }
 
-    /// Notes that a thread begins to wait for its body.
+    /// Notes that a thread begins to wait for the object's body.
     pub(crate) fn await_body(&self) {
         self.life.set(Life(self.life.get().0 | Life::AWAITED));
     }
 
-    /// Whether it has a body that is not open yet, and threads wait for that.
+    /// Whether the object has a body that is not open yet, and threads wait until it is.
     #[inline(always)]
     fn is_fresh_and_awaited(&self) -> bool {
         let fresh = Phase::Fresh as u32 | Life::AWAITED;
         self.life.get().0 & (Life::PHASE | Life::AWAITED) == fresh
     }
 
-    /// Clears the note that threads wait for its body. Returns whether it was set.
+    /// Clears the note that threads wait for the object's body. Returns whether it was set.
     #[inline(always)]
     fn take_awaited(&self) -> bool {
         let life = self.life.get().0;
@@ -229,8 +229,8 @@ fn unit_of(offset: u64) -> u32 {
     (offset / OBJECT_ALIGN) as u32
 }
 
-/// The queues of threads that wait for vacant identities. There are several, chosen by slot, so that when an
-/// identity opens or ends few threads are woken that wait for another one.
+/// The queues of threads that wait for vacant identities. There are several, chosen by slot, so that an identity that
+/// opens or ends wakes few threads that wait for other identities.
 pub(crate) struct Vacancies {
     queues: [WaitQueue; 64],
 }
@@ -260,7 +260,7 @@ pub(crate) trait Object: Sized + 'static {
     fn target(link: NonNullLink<Self>) -> Target;
     /// The link in a target, if that names an object of this type in its plain role.
     fn named(target: Target) -> Option<NonNullLink<Self>>;
-    /// A value from which free slots are made: what stands for none in their fields.
+    /// A value from which free slots are made: the object that stands for none in their fields.
     type Seed: Copy;
     /// A free slot.
     fn blank(head: Header, seed: Self::Seed) -> Self;
@@ -280,13 +280,14 @@ pub(crate) trait Object: Sized + 'static {
     fn account(&self) -> Option<&'static Account> {
         None
     }
-    /// Called before thread `t` destroys the object: wakes those who wait for something of it, with preemption points
-    /// in between. What a space or a region has many of is detached in `close` and `end`, where nobody else runs.
+    /// Called before thread `t` destroys the object: wakes the threads that wait at the object, with preemption points
+    /// in between. Only the threads of a space and the mappings of a region, which may be many as well, are handled in
+    /// `close` and `end`, where no other thread runs.
     #[inline(always)]
     fn disperse(&'static self, _: K, _: &'static Thread) -> Result<(), Stop> {
         Ok(())
     }
-    /// Gives the slot, which has none, a body in its initial state.
+    /// Gives the slot, which has no body, a body in its initial state.
     fn open(&'static self, k: K);
     /// Takes the body away. The identity stays: threads that wait on it are woken, try again and find it
     /// vacant.
@@ -351,7 +352,7 @@ impl<T: Object> Table<T> {
         self.get(0)
     }
 
-    /// The first free slot, after the table has grown if need be.
+    /// The first free slot; grows the table if it has none.
     fn free_slot(&self) -> Option<&'static T> {
         if self.free.get().is_none() {
             self.grow()?;
@@ -395,8 +396,8 @@ impl Kernel {
     }
 }
 
-/// Makes a slot that is in no table and free for ever. It stands for "no object" in links that always lead to a
-/// slot.
+/// Makes a slot that is in no table and stays free for ever. It stands for "no object" in links that always lead to
+/// a slot.
 pub(crate) fn no_object<T: Object>(seed: T::Seed) -> Option<&'static T> {
     hal::alloc_slice(1, |_| T::blank(Header::new(ObjId::default()), seed))?.first()
 }
@@ -424,8 +425,8 @@ fn frame_list(k: K, pfn: Pfn) -> Option<&'static Next> {
     k.frames.get(pfn.0 as usize)
 }
 
-/// Calls `f` with offset and number of each object in a physical frame, in order of the offsets, while it
-/// returns true.
+/// Calls `f` with offset and number of each object in a physical frame, in order of the offsets, until `f` returns
+/// false.
 pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
     let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
@@ -436,8 +437,8 @@ pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) 
     }
 }
 
-/// How many frames from `pfn` on, of the next `most`, have no objects before the first that has. Frames that
-/// programs cannot have never have any.
+/// The number of consecutive frames from `pfn` on, at most `most`, that have no objects. Frames that programs cannot
+/// have never have objects.
 pub(crate) fn frames_without(k: K, pfn: Pfn, most: u64) -> u64 {
     let has_none = |&n: &u64| {
         let list = frame_list(k, Pfn(pfn.0.wrapping_add(n as u32)));
@@ -526,7 +527,7 @@ fn unbind(k: K, h: &'static Header) {
 }
 
 /// A cache of handle lookups for one type, indexed by a hash that is the same for all addresses of an object.
-/// An entry is valid while its object is active and in its place, and the space's epoch is the same.
+/// An entry is valid while its object is active and stays in its place, and the space's epoch does not change.
 pub(crate) struct Handles<T: 'static> {
     handles: [Cell<u64>; HANDLES],
     /// The epochs of the spaces in which the handles were found; 0: the entry is empty.
@@ -553,8 +554,8 @@ impl<T: Object> Handles<T> {
         (handle / OBJECT_ALIGN) as usize % HANDLES
     }
 
-    /// The active object at this handle, if the cache has it and nothing has been unmapped in the space since:
-    /// a walk would find it again.
+    /// The active object at this handle, if the cache has it and nothing has been unmapped in the space since, so that
+    /// a walk would find the object again.
     #[inline(always)]
     pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
         let entry = Self::entry(handle);
@@ -584,7 +585,7 @@ impl<T: Object> Handles<T> {
 pub(crate) struct Place {
     pub(crate) pfn: Pfn,
     pub(crate) offset: u64,
-    /// The last object before this place in its physical frame, if that is known.
+    /// The last object before this place in its physical frame, if known.
     pub(crate) before: Option<&'static Header>,
 }
 
@@ -631,12 +632,12 @@ pub(crate) fn create<T: Object>(
     Ok(object)
 }
 
-/// Destroys an object: its body, and unless `keep` its identity too.
+/// Destroys an object: its body, and also its identity unless `keep` is set.
 pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
     let h = object.head();
     match h.phase() {
         Phase::Active | Phase::Fresh => {
-            // It is vacant first, so that threads which are woken to try again do not find it open.
+            // The object becomes vacant first, so that threads which are woken to try again do not find it open.
             h.set_phase(Phase::Vacant);
             T::handles(k).forget(object);
             object.close(k);
@@ -668,7 +669,8 @@ fn finish<T: Object>(k: K, object: &'static T) {
     }
 }
 
-/// Ends the identity that a reference kept, when that reference goes. An identity that has a body goes on.
+/// Ends the identity that a reference kept, when the reference no longer names it. An identity that has a body lives
+/// on.
 pub(crate) fn release_kept(k: K, target: Target) {
     fn release<T: Object>(k: K, link: NonNullLink<T>) {
         if let Some(object) = link.get() {
@@ -696,8 +698,8 @@ pub(crate) fn release_kept(k: K, target: Target) {
     }
 }
 
-/// Whoever puts an object into another place pays for it from then on, unless he pays for its payer anyhow: in its old
-/// place that one would not find it any more.
+/// Makes the account `by`, whose space moves the object to another place, pay for the object from then on: the old
+/// payer would no longer find the object in its old place. Changes no payer that is `by` or a descendant of it.
 pub(crate) fn take_over<T: Object>(
     k: K,
     by: &'static Account,
@@ -706,7 +708,7 @@ pub(crate) fn take_over<T: Object>(
     let h = object.head();
     let of_others = |payer: &&'static Account| !core::ptr::eq(*payer, by) && !by.is_above(payer);
     let payer = h.payer.get().filter(of_others);
-    // Who pays for what a space may use need not be who pays for the space.
+    // The payer of a space's account need not be the payer of the space.
     let account = object.account();
     let account = account.filter(|account| account.payer().as_ref().is_some_and(of_others));
     let cost = payer.map_or(0, |_| T::cost());
@@ -729,9 +731,8 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
     bind(k, object.head(), place);
 }
 
-/// Wakes the threads that wait for a vacant identity, before `t` sets the state of its new body: they find it
-/// open when they try again. Not for spaces, whose own threads would come back to the queue: [`opened`] wakes
-/// all that wait then.
+/// Wakes the threads that wait for a vacant identity, before `t` sets the state of its new body: they find it open when
+/// they try again. Not called for spaces, whose own threads would come back to the queue: [`opened`] wakes all waiters.
 #[inline(always)]
 pub(crate) fn opening(k: K, t: &Thread, h: &Header) -> Result<(), Stop> {
     if h.is_fresh_and_awaited() {
@@ -752,7 +753,7 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-/// Wakes the threads that wait for something of the object to try again, before `t` destroys it. They find it gone.
+/// Wakes the threads that wait at the object, or for its body, before `t` destroys it. They try again and find it gone.
 #[inline(always)]
 pub(crate) fn disperse<T: Object>(
     k: K,

@@ -1,4 +1,4 @@
-//! The places of collocated spaces ([`abi::collocated`]), and which space has which.
+//! The places of collocated spaces ([`abi::collocated`]), and the space that has each of them.
 
 use super::space::Space;
 use crate::K;
@@ -18,7 +18,8 @@ impl Places {
         }
     }
 
-    /// Gives the space a place, until it ends. It must be empty: what is in it has addresses already.
+    /// Gives the space a place until the space ends. The space must have no threads and no mappings, since these
+    /// already have addresses outside of the place.
     pub(crate) fn give(&self, k: K, place: u64, space: &'static Space) -> Code {
         let Some(at) = usize::try_from(place)
             .ok()
@@ -30,7 +31,7 @@ impl Places {
         if at.get().is_some() || !empty || space.table.is_collocated() {
             return Code::InUse;
         }
-        // Tables that are there already do not lead to a place that nobody has had yet.
+        // Existing page tables do not lead to a place that no space has had yet, so they are emptied.
         if !hal::PageTable::leads_to(place) {
             for other in (0..k.spaces.slots()).filter_map(|i| k.spaces.get(i)) {
                 if other.table.pages() > 0 {

@@ -1,11 +1,11 @@
 //! Ports and portsets, at which clients and servers meet.
 //!
-//! A client that finds no server waits at the portset of its port, so that a server looks at one queue whatever
-//! the number of ports; at the port itself if that has no portset.
+//! A client that finds no server waits at the portset of its port, so that a server checks one queue whatever the
+//! number of ports. If the port has no portset or holds its clients, the client waits at the port itself.
 //!
-//! A port counts what names it: references, and regions and spaces whose keeper it is. If its flags ask for it,
-//! a server gets a notice when the count reaches 0 (Mach's no-senders notification): the port is then in a list
-//! of its portset until a server waits there.
+//! A port counts the references that name it, and the regions and spaces whose keeper it is. If its flags ask for a
+//! notice, a server gets one when the count reaches 0 (Mach's no-senders notification): the port is then in a list of
+//! its portset until a server waits there.
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
@@ -20,13 +20,13 @@ use hal::NarrowCell;
 pub(crate) struct Port {
     head: Header,
     pub(crate) alias: Cell<u64>,
-    /// It takes calls only, no connections.
+    /// The port takes calls only, no connections.
     pub(crate) calls_only: Cell<bool>,
-    /// Where its notices go.
+    /// The portset that gets its notices.
     portset: Cell<Link<Portset>>,
-    /// Where its clients meet servers: its portset, or none while they are held.
+    /// The portset at which its clients meet servers; none while the port holds its clients.
     pub(crate) meets_at: Cell<Link<Portset>>,
-    /// Waiting clients, while they meet nobody.
+    /// Waiting clients, while `meets_at` is none.
     clients: WaitQueue,
     /// A notice is due when nothing names the port: see [`port_flags::NOTIFY_UNREFERENCED`].
     pub(crate) notify: Cell<bool>,
@@ -93,7 +93,7 @@ impl Notices {
     }
 }
 
-/// The target of a reference, or a keeper: counted at the port that it names.
+/// The target of a reference, or a keeper. The port that it names counts it.
 pub(crate) struct Naming(Cell<Target>);
 
 impl Naming {
@@ -109,7 +109,7 @@ impl Naming {
     /// Sets the target. Returns the old one.
     #[inline(always)]
     pub(crate) fn set(&self, k: K, target: Target) -> Target {
-        // Counts the new one first: it may be the same port, whose count must not reach 0.
+        // Counts the new target first: both may be the same port, whose count must not reach 0 in between.
         if let Some(port) = target.get::<Port>() {
             port.count(k, 1);
         }
@@ -122,7 +122,7 @@ impl Naming {
 }
 
 impl Port {
-    /// The portset of its state.
+    /// The portset in the port's state.
     pub(crate) fn portset(&self) -> Link<Portset> {
         self.portset.get()
     }
@@ -137,8 +137,9 @@ impl Port {
         self.meets_at().map_or(&self.clients, |set| &set.clients)
     }
 
-    /// Wakes the clients that wait at it, before a call of `t` moves it to this portset and gives it these
-    /// flags, if that concerns them: they try again where servers are met now, or their connect fails with `Denied`.
+    /// Wakes the waiting clients, before a call of `t` moves the port to this portset and gives it these flags, if the
+    /// change concerns them: they try again at the place where the port's clients then meet servers, or their connect
+    /// fails with `Denied`.
     pub(crate) fn disperse_for(
         &'static self,
         k: K,
@@ -179,8 +180,8 @@ impl Port {
         }
     }
 
-    /// Puts it into the list of unreferenced ports in which it belongs now, if any, and takes it out of any
-    /// other.
+    /// Puts the port into the list of unreferenced ports to which it belongs now, if any, and takes it out of any other
+    /// list.
     pub(crate) fn list(&'static self, k: K) {
         let tells = self.head.is_open() && self.notify.get() && self.named_by.get() == 0;
         let set = self.portset.get().get().filter(|_| tells);
@@ -221,7 +222,7 @@ impl Port {
         }
     }
 
-    /// Notes that a server has got the notice; there is no other until the server asks again. Returns the
+    /// Notes that a server has got the notice; there is no further notice until the server asks for one. Returns the
     /// alias.
     #[cfg_attr(not(test), allow(unused_variables))]
     pub(crate) fn told(&'static self, k: K) -> u64 {
@@ -233,7 +234,7 @@ impl Port {
     }
 }
 
-/// Where the clients of a port with this portset and these flags meet servers.
+/// The portset at which the clients of a port with this portset and these flags meet servers.
 fn meeting(portset: Link<Portset>, flags: u64) -> Link<Portset> {
     match flags & port_flags::HOLD_CLIENTS {
         0 => portset,

@@ -15,7 +15,7 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// Points it at another target. An identity that it kept ends.
+    /// Points the reference at another target. If it kept an identity, that identity ends.
     pub(crate) fn point(&self, k: K, target: Target) {
         let old = self.target.set(k, target);
         if self.keeps.take() {
@@ -23,13 +23,13 @@ impl Reference {
         }
     }
 
-    /// Points it at an identity that is losing its body, and keeps that identity.
+    /// Points the reference at an identity that is losing its body, and keeps that identity.
     pub(crate) fn keep(&self, k: K, target: Target) {
         self.point(k, target);
         self.keeps.set(true);
     }
 
-    /// A link to the port that it names, if it names one.
+    /// A link to the port that the reference names, if it names a port.
     #[inline(always)]
     pub(crate) fn port(&self) -> Option<NonNullLink<Port>> {
         Port::named(self.target.get())
@@ -40,7 +40,7 @@ impl Reference {
         self.keeps.get()
     }
 
-    /// Notes that the identity that it kept has a body again.
+    /// Notes that the identity which the reference kept has a body again.
     pub(crate) fn hand_over(&self) {
         self.keeps.set(false);
     }

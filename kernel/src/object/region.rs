@@ -37,7 +37,8 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Adds every translation that was made through a part of the region to a pass that drops translations.
+    /// Adds to a pass all ranges of spaces that import `size` bytes at `offset` of the region: the pass drops their
+    /// translations.
     pub(crate) fn forget(&'static self, k: K, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
@@ -66,7 +67,7 @@ impl Region {
         pass.run(k);
     }
 
-    /// Makes it export a range of a space, after [`Region::withdraw`].
+    /// Makes the region export a range of a space, after [`Region::withdraw`].
     pub(crate) fn export(&'static self, space: &'static Space) {
         self.source.set(Source::Space);
         self.space.set(Link::to(space));
@@ -78,13 +79,13 @@ impl Region {
         }
     }
 
-    /// Takes it out of its space and drops all translations through it.
+    /// Takes the region out of its space and drops all translations made through the region.
     pub(crate) fn withdraw(&'static self, k: K) {
         self.forget_all(k);
         self.unlink();
     }
 
-    /// Takes it out of its space. No translation was made through it.
+    /// Takes the region out of its space. No translation made through the region may be left.
     #[inline(always)]
     pub(crate) fn unlink(&'static self) {
         if let Some(space) = self.space.get().get() {

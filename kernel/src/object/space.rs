@@ -14,7 +14,7 @@ use abi::{collocated, Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 use hal::{NarrowCell, PageTable, Pfn};
 
-/// Number of threads of a space that a call has to do with between two preemption points.
+/// Number of threads of a space that a call handles between two preemption points.
 const THREADS_PER_TURN: u32 = 16;
 
 /// A space.
@@ -22,13 +22,13 @@ pub(crate) struct Space {
     head: Header,
     /// The page table, a cache of the mapping hierarchy.
     pub(crate) table: PageTable,
-    /// Changes whenever the page table loses a translation, so that other caches are valid as long as it is the
-    /// same. No two spaces ever have the same epoch.
+    /// Changes whenever the page table loses a translation. Entries of other caches are valid while the epoch is the
+    /// one that they were made in. No two spaces ever have the same epoch.
     pub(crate) epoch: Cell<u64>,
     pub(crate) mappings: Mappings,
     pub(crate) regions: NarrowCell<Region>,
     pub(crate) threads: NarrowCell<Thread>,
-    /// How many there are, [`abi::MAX_THREADS`] at most.
+    /// Number of threads, [`abi::MAX_THREADS`] at most.
     pub(crate) population: Cell<u32>,
     pub(crate) foreign: Cell<bool>,
     pub(crate) clock_offset: Cell<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Space {
     pub(crate) max_priority: Cell<u8>,
     pub(crate) keeper: Naming,
     pub(crate) account: NarrowCell<Account>,
-    /// The first of its I/O ports in the table of all; 0: it has none.
+    /// Number of its first range in the table of I/O ports; 0 if it has none.
     pub(crate) io_ports: Cell<u16>,
     forgetting: Forgetting,
     /// Translations that the kernel itself has used lately, a small TLB in software.
@@ -57,7 +57,7 @@ struct Near {
     rights: Cell<u32>,
 }
 
-/// A page whose entry is another one than this page's, so that no lookup matches it.
+/// A page that belongs to another entry than this page, so that no lookup in this page's entry matches it.
 const fn empty_tag(page: u64) -> u64 {
     page ^ PAGE_SIZE
 }
@@ -81,7 +81,7 @@ impl Near {
     }
 }
 
-/// Most visits of a [`Forget`] pass to one space with a range; then the range is the whole space.
+/// The most visits of a [`Forget`] pass to one space before its range becomes the whole space.
 const MAX_LOOKS: u32 = 4;
 
 /// The part of a [`Forget`] pass that belongs to one space.
@@ -91,9 +91,9 @@ struct Forgetting {
     /// The range of addresses whose translations that pass must drop: [from, to).
     from: Cell<u64>,
     to: Cell<u64>,
-    /// Number of times that pass has visited the space.
+    /// Number of times that the pass has visited the space.
     looks: Cell<u32>,
-    /// Whether it is in the pass's list, and the next space there.
+    /// Whether the space is in the pass's list, and the next space there.
     listed: Cell<bool>,
     next: NarrowCell<Space>,
 }
@@ -101,9 +101,10 @@ struct Forgetting {
 /// One pass that drops translations in a space, and in all spaces to which the range was exported.
 ///
 /// The hierarchy may have cycles, and a range may be imported in many places and ways. So a pass
-/// remembers for each space one range that covers all that was asked of it, and looks at the space
-/// again when that has grown; after [`MAX_LOOKS`] it has grown to everything. Forgetting too much
-/// costs time only, and the work is bounded by the number of regions and mappings.
+/// keeps for each space one range that covers all ranges added for it, and visits the space again
+/// when that range has grown; after [`MAX_LOOKS`] visits the range becomes the whole space. Dropping
+/// too many translations costs only time, and the work is bounded by the number of regions and
+/// mappings.
 pub(crate) struct Forget {
     pass: u64,
     list: NarrowCell<Space>,
@@ -147,7 +148,8 @@ impl Forget {
             if space.table.remove(from, to) > 0 {
                 space.epoch.set(k.next_epoch());
             }
-            // Interrupts change neither lists nor ranges. A space may have no regions, and many such may import the range.
+            // Interrupts change neither lists nor ranges. This point is needed besides that in the loop below: many
+            // spaces without regions may import the range.
             k.look_at_interrupts();
             let mut at = space.regions.get();
             while let Some(r) = at {
@@ -164,7 +166,7 @@ impl Forget {
 }
 
 impl Space {
-    /// Whether it is the space that stands for none. No other space that a thread names is ever free.
+    /// Whether this is the space that stands for no space. No other space that a thread names is ever free.
     #[inline(always)]
     pub(crate) fn is_nowhere(&self) -> bool {
         self.head.phase() == Phase::Free
@@ -212,19 +214,19 @@ impl Space {
         near.rights.set(rights as u32);
     }
 
-    /// The number by which the machine tells its I/O ports from those of other spaces, if it is granted any.
-    /// `None`: there are too many spaces.
+    /// The number that identifies the space's set of I/O ports to the machine, if it is granted any. `None` if the
+    /// number does not fit, as there are too many spaces.
     pub(crate) fn number_for_ports(&self) -> Option<u16> {
         (self.head.id().index() + 1).try_into().ok()
     }
 
-    /// The number of its set of I/O ports; 0: it has none.
+    /// The number of its set of I/O ports; 0 if it has none.
     pub(crate) fn ports_number(&self) -> u16 {
         let granted = self.io_ports.get() != 0;
         self.number_for_ports().filter(|_| granted).unwrap_or(0)
     }
 
-    /// Tells its threads that it has been granted I/O ports, or has lost some.
+    /// Updates its threads after I/O ports were granted to the space or revoked.
     pub(crate) fn note_ports(&self) {
         let mut at = self.threads.get();
         while let Some(t) = at {
@@ -244,8 +246,8 @@ impl Space {
         hal::load_ports(self.ports_number(), &ranges[..count]);
     }
 
-    /// Wakes its threads that wait with a deadline, before a call of `t` sets its clock: they wait again, by the
-    /// new time.
+    /// Wakes its threads that wait with a deadline, before a call of `t` sets the space's clock: they wait again, with
+    /// deadlines on the new clock.
     pub(crate) fn wake_timed(&self, k: K, t: &Thread) -> Result<(), Stop> {
         let mut woken = 0;
         let mut at = self.threads.get();
@@ -274,10 +276,10 @@ impl Space {
         }
     }
 
-    /// Whether all addresses of the range can be this space's.
+    /// Whether a mapping of this space may cover the range.
     #[inline(always)]
     pub(crate) fn holds(&self, start: u64, size: u64) -> bool {
-        // The range is one of users' addresses, so that the sum does not overflow.
+        // The range lies in user memory, so the sum does not overflow.
         if !self.table.is_collocated() {
             return start + size <= collocated::START;
         }
@@ -297,8 +299,8 @@ impl Space {
         self.epoch.set(k.next_epoch());
     }
 
-    /// Drops every translation that was made through one of its regions, in one pass: a pass for each would visit each
-    /// importing space as often as there are regions.
+    /// Drops every translation that was made through one of its regions, in one pass: a pass for each region would
+    /// visit an importing space once per region.
     fn forget_exports(&self, k: K) {
         if self.regions.get().is_none() {
             return;
@@ -401,8 +403,8 @@ impl Object for Space {
         }
     }
     fn end(&'static self, k: K) {
-        // Those that are not stopped wait for a body of this space. Who ends it wakes them, and they stop with an
-        // exception, until their manager puts them into another space.
+        // Threads that are not stopped wait for a body of this space. The caller of `end` wakes them afterwards, and
+        // they halt with an exception until their manager puts them into another space.
         while let Some(t) = self.threads.get() {
             t.attach(k, None);
             k.look_at_interrupts();

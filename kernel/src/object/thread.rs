@@ -1,8 +1,7 @@
 //! Threads: the frame, the scheduling state, and the two ends of connections.
 //!
-//! The frame is the thread's only continuation (rule A1). Everything else in here that is not exported by
-//! `get_state` is either scheduling state (queues, the time slice) or a [`Hint`], of which all but
-//! two may be dropped at any time.
+//! The frame is the thread's only continuation (rule A1). All other state here that `get_state` does not export is
+//! either scheduling state (queues, the time slice) or a [`Hint`]. All hints but two may be dropped at any time.
 
 use super::account::Account;
 use super::cond::Cond;
@@ -34,8 +33,8 @@ pub(crate) enum Run {
     Stopped,
 }
 
-/// A fault or wrong use that a peer met in this thread's memory while it transferred a message. The thread
-/// deals with it when it runs again.
+/// A fault or wrong use that a peer met in this thread's memory while the peer transferred a message. This thread
+/// handles it when it runs again.
 #[derive(Clone, Copy)]
 pub(crate) enum PendingFault {
     /// The page at this address cannot be used for this access: it is absent or belongs to a device.
@@ -51,14 +50,13 @@ pub(crate) enum PortWait {
     Connect,
     /// The call in its frame sends an idempotent request.
     Call,
-    /// The kernel has a message for a keeper on its behalf. Without the hint, the thread meets the same fault
-    /// or exception again.
+    /// The kernel has a message for a keeper on the thread's behalf. Without the hint, the thread meets the same
+    /// fault or exception again.
     Trap,
 }
 
-/// The kernel's notes about a thread's wait, or about how its last wait ended, besides its frame and state.
-/// Unless a variant says otherwise it can be dropped: the thread then does its call again, with the same
-/// result.
+/// The kernel's note about a thread's wait, or about how its last wait ended, besides its frame and state. Unless a
+/// variant says otherwise the note can be dropped: the thread then makes its call again, with the same result.
 #[derive(Clone, Copy)]
 pub(crate) enum Hint {
     None,
@@ -69,22 +67,22 @@ pub(crate) enum Hint {
     /// Waits for a keeper's reply to a page fault: the server that owes the reply (it lives, since the wait
     /// ends when the server does), the page with the access that is needed, and the keeper's region.
     Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
-    /// Its exception is delivered to this server. This cannot be dropped: no other server may reply.
+    /// The thread's exception is delivered to this server. Cannot be dropped: no other server may reply.
     Excepted(Link<Thread>),
-    /// Its keeper replied to its exception while it had no body. The reply is in its registers: all of them, or
-    /// only the control registers if the reply was short. This cannot be dropped: nobody replies again.
+    /// The thread's keeper replied to its exception while the thread had no body. The reply is in its registers: all of
+    /// them, or only the control registers if the reply was short. Cannot be dropped: the keeper does not reply again.
     Answered {
         short: bool,
     },
-    /// Waits on the cond with this handle, which its frame does not name any more.
+    /// Waits on the cond with this handle, which is no longer in the frame.
     Cond(Word),
     /// Its broadcast on this cond has not woken all waiters yet.
     Broadcast(NonNullLink<Cond>),
-    /// A peer met this in its memory; the thread deals with it when it goes on.
+    /// A peer met this fault in the thread's memory; the thread handles it when it goes on.
     PendingFault(PendingFault),
-    /// Its keeper replied to the fault at this page without supplying the page. If that is what it meets next, it
-    /// is an exception. `in_call`: the page was missing in the middle of a call, or where a reply to it was to go.
-    /// `called`: it has begun a call since, so that only this call can still meet it.
+    /// The keeper replied to the fault at this page without supplying the page. If the thread's next fault is at this
+    /// page again, it is an exception. `in_call`: the page was missing in the middle of a call, or at the place for
+    /// its reply. `called`: the thread has begun a call since, so that only this call can still meet the page.
     Refused {
         missing: Missing,
         in_call: bool,
@@ -101,7 +99,7 @@ const _: () = assert!(size_of::<Hint>() == 20);
 #[repr(Rust, packed(4))]
 pub(crate) struct Word(pub(crate) u64);
 
-/// A page and the access for which it is needed, in five bytes.
+/// The address of a page and the access for which the page is needed, in five bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(Rust, packed)]
 pub(crate) struct Missing {
@@ -137,8 +135,8 @@ impl Missing {
     }
 }
 
-/// The registers of a thread to whose exception a keeper replied while the thread had no body: `answer`, or if
-/// that was `short`, `registers` with the control registers of `answer`.
+/// The registers of a thread after its keeper replied to its exception while the thread had no body: `answer` or, if
+/// the reply was `short`, `registers` with the control registers of `answer`.
 pub(crate) fn answered(
     mut registers: abi::Registers,
     answer: &abi::Registers,
@@ -154,11 +152,11 @@ pub(crate) fn answered(
     registers
 }
 
-/// In [`Thread::flags`]: a device's line is, or was, attached to it.
+/// In [`Thread::flags`]: the thread is, or was, attached to a device's line.
 const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
-// The third flag is that of `crate::deadlines`.
+// `crate::deadlines` has the third flag.
 const _: () = assert!((HAS_LINES | DELIVERED) & DEADLINE_IN_QUEUE == 0);
 
 /// A thread. The frame is its first field, so that the machine's entry code finds it at the thread's address.
@@ -168,7 +166,7 @@ pub struct Thread {
     head: Header,
     pub(crate) run: Cell<Run>,
     pub(crate) priority: Cell<u8>,
-    /// The kind of wait in which it was stopped. Only for people who look at its state.
+    /// The kind of wait in which the thread was stopped. Only for display, by `get_state`.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
     /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`].
@@ -176,14 +174,14 @@ pub struct Thread {
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
     server_stage: Cell<Stage>,
-    /// Of its place among the deadlines; here, since there is room.
+    /// The balance of its node in the tree of deadlines; here, since there is room for it.
     pub(crate) deadline_balance: Cell<i8>,
     pub(crate) stop_count: Cell<u32>,
-    /// Its space, or the one that [`Space::is_nowhere`] if it has none. The identity lives: a space that ends
-    /// detaches its threads.
+    /// Its space, or the space for which [`Space::is_nowhere`] holds if it has none. The space's identity is alive,
+    /// since a space that ends detaches its threads.
     space: Cell<NarrowRef<Space>>,
-    /// Its space if the fast path may take its next call: it has no pending fault and its space is not foreign.
-    /// Otherwise the space that is nowhere, in which no lookup succeeds.
+    /// Its space if the fast path may take its next call: the thread has no hint that a call must check first, and the
+    /// space is not foreign. Otherwise the space that is nowhere, in which no lookup succeeds.
     straight: Cell<NarrowRef<Space>>,
     pub(crate) next_in_space: NarrowCell<Thread>,
     pub(crate) prev_in_space: NarrowCell<Thread>,
@@ -221,7 +219,7 @@ impl Thread {
         self.flags.set(if on { others | flag } else { others });
     }
 
-    /// Whether a device's line is, or was, attached to it.
+    /// Whether the thread is, or was, attached to a device's line.
     pub(crate) fn has_lines(&self) -> bool {
         self.flags.get() & HAS_LINES != 0
     }
@@ -245,13 +243,13 @@ impl Thread {
         Some(self.space.get().get()).filter(|space| !space.is_nowhere())
     }
 
-    /// Its space, if that has a body. The space of a running thread has one.
+    /// Its space, if the space has an open body. That of a running thread has one.
     #[inline(always)]
     pub(crate) fn open_space(&self) -> Option<&'static Space> {
         Some(self.space.get().get()).filter(|space| space.head().is_open())
     }
 
-    /// Its space, or the one that is nowhere and translates nothing.
+    /// Its space, or else the space that is nowhere and translates nothing.
     #[inline(always)]
     pub(crate) fn space_or_nowhere(&self) -> &'static Space {
         self.space.get().get()
@@ -269,8 +267,8 @@ impl Thread {
         self.straight.get().get()
     }
 
-    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
-    /// does not run.
+    /// Drops everything that the kernel keeps for the thread besides its frame: its activation and its continuation.
+    /// The thread must not be running.
     pub(crate) fn drop_activation(&'static self) {
         if kept::OWN_STACK {
             hal::reset_stack::<Kernel>(self);
@@ -278,8 +276,8 @@ impl Thread {
         self.kept.clear();
     }
 
-    /// Recomputes `straight`. Called when its space, the space's `foreign` flag, a pending fault, a refused page or a
-    /// broadcast that goes on has changed.
+    /// Recomputes `straight`. Called when the thread's space, the space's `foreign` flag, or a hint about a pending
+    /// fault, a refused page or an incomplete broadcast has changed.
     pub(crate) fn note_space(&self, k: K) {
         let pending = matches!(
             self.hint.get(),
@@ -291,7 +289,7 @@ impl Thread {
         self.straight.set(NarrowRef::of(straight));
     }
 
-    /// Records a fault that a peer met in its memory, for it to deal with before it goes on with its call.
+    /// Records a fault that a peer met in the thread's memory. The thread handles it before it goes on with its call.
     pub(crate) fn leave_fault(&self, k: K, fault: PendingFault) {
         self.hint.set(Hint::PendingFault(fault));
         self.straight.set(NarrowRef::of(k.nowhere));
@@ -307,8 +305,7 @@ impl Thread {
         self.straight.set(NarrowRef::of(k.nowhere));
     }
 
-    /// Whether a fault at this page is the one to which its keeper replied without supplying the page, and nothing
-    /// but that.
+    /// Whether a fault at this page is the fault to which the thread's keeper replied without supplying the page.
     #[inline(always)]
     pub(crate) fn is_refused(&self, page: u64) -> bool {
         let Hint::Refused {
@@ -317,12 +314,12 @@ impl Thread {
         else {
             return false;
         };
-        // After a call it is in user code that the page is missing: that is another fault.
+        // The thread has made a call since and faults in user code now: that is another fault.
         missing.page() == page && !(called && self.ctx.is_full())
     }
 
-    /// The page that its keeper has not supplied in the middle of the exchange of messages which it begins again, or to
-    /// which the reply has come upon it.
+    /// The page that the thread's keeper has not supplied, if it was missing in the middle of the exchange of messages
+    /// that the thread begins again, or where the reply of that exchange was to be written.
     pub(crate) fn refused_in_call(&self) -> Option<Missing> {
         match self.hint.get() {
             Hint::Refused {
@@ -334,8 +331,8 @@ impl Thread {
         }
     }
 
-    /// It begins a call: a page that was refused is forgotten, unless this is the call that may meet it again; and a
-    /// broadcast that was not complete, unless this is one.
+    /// Notes that the thread begins a call. Drops the hint about a refused page, unless this is the call that may meet
+    /// the page again, and the hint about an incomplete broadcast, unless this call is a broadcast.
     pub(crate) fn begins_call(&self, k: K) {
         match self.hint.get() {
             Hint::Refused {
@@ -347,7 +344,7 @@ impl Thread {
                 in_call,
                 called: true,
             }),
-            // The broadcast itself looks whether it goes on with the same cond.
+            // The handler of the broadcast checks whether it goes on with the same cond.
             Hint::Broadcast(_) if self.call() == Some(Call::CondBroadcast) => {}
             Hint::Refused { .. } | Hint::Broadcast(_) => {
                 self.hint.set(Hint::None);
@@ -357,7 +354,7 @@ impl Thread {
         }
     }
 
-    /// A broadcast is complete, or another one begins.
+    /// Drops the hint about a broadcast: it is complete, or another one begins.
     pub(crate) fn forget_broadcast(&self, k: K) {
         self.hint.set(Hint::None);
         if self.goes_straight().is_none() {
@@ -365,7 +362,7 @@ impl Thread {
         }
     }
 
-    /// Takes the fault that a peer left for it, if there is one.
+    /// Takes the fault that a peer left for the thread, if there is one.
     pub(crate) fn take_pending_fault(&self, k: K) -> Option<PendingFault> {
         let Hint::PendingFault(fault) = self.hint.get() else {
             return None;
@@ -375,7 +372,7 @@ impl Thread {
         Some(fault)
     }
 
-    /// The server that owes it a reply, and what the reply is to (`Call` or `Fault`).
+    /// The server that owes the thread a reply, and the kind of request (`Call` or `Fault`).
     pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
         match self.hint.get() {
             Hint::Called(server) => (server, Stage::Call),
@@ -384,8 +381,8 @@ impl Thread {
         }
     }
 
-    /// The object of its wait, or of the wait in which it was stopped, as one word: a handle, an address or a
-    /// time. For `get_state`.
+    /// What the thread waits for, or waited for when it was stopped, as one word for `get_state`: a handle, an address
+    /// or a time.
     pub(crate) fn waiting_for(&self) -> u64 {
         match (self.waiting(), self.hint.get()) {
             (Waiting::Cond, Hint::Cond(handle)) => handle.0,
@@ -403,7 +400,7 @@ impl Thread {
         }
     }
 
-    /// The kind of its wait, or of the wait in which it was stopped.
+    /// The kind of the thread's wait, or of the wait in which it was stopped.
     pub(crate) fn waiting(&self) -> Waiting {
         match self.run.get() {
             Run::Waiting(why) => why,
@@ -412,7 +409,7 @@ impl Thread {
         }
     }
 
-    /// The call whose entrypoint stands in the frame, if there is such a call.
+    /// The call whose entrypoint is in the frame, if there is such a call.
     #[inline]
     pub(crate) fn call(&self) -> Option<Call> {
         Call::from_number(self.ctx.call().get() as u8)
@@ -448,7 +445,7 @@ impl Thread {
         self.wake(k);
     }
 
-    /// Ends the thread's wait with nothing granted: it does the call in its frame again.
+    /// Ends the thread's wait with nothing granted: the thread makes the call in its frame again.
     pub(crate) fn wake(&'static self, k: K) {
         core(|| {
             self.quit(k);
@@ -477,7 +474,7 @@ impl Thread {
         }
         match self.space() {
             None => self.halt(Exception::NoSpace, 0),
-            // It goes on from its frame, which may be that of a call that is completed: there is nothing to do again.
+            // The call in the frame may be complete, so the thread goes on from its frame and makes no call again.
             Some(space) if space.head().open().is_err() => {
                 self.wait_vacant(k, space.head());
                 self.kept.clear();
@@ -493,7 +490,7 @@ impl Thread {
         }
     }
 
-    /// Stops a thread whose exception no keeper takes. `get_state` shows the exception.
+    /// Stops a thread that has no keeper for its exception. `get_state` shows the exception.
     pub(crate) fn halt(&self, exception: Exception, address: u64) {
         self.exception.set(exception as u8);
         self.exception_address.set(address);
@@ -515,8 +512,8 @@ impl Thread {
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
-        // Only a thread that waits within a call goes on by doing the call again; one that trapped resumes its
-        // instruction.
+        // A thread that waits within a call goes on by making the call again; a thread that waits after another trap
+        // resumes its instruction.
         if !self.ctx.is_full() {
             self.kept.redo();
         }
@@ -536,14 +533,14 @@ impl Thread {
         self.run.get() == Run::Waiting(why)
     }
 
-    /// Ends its wait because its space has lost its body: it begins to wait for that.
+    /// Ends the thread's wait because its space has lost its body: the thread now waits for the space's next body.
     pub(crate) fn suspend_for_space(&'static self, k: K) {
         if self.run.get() != Run::Stopped {
             self.wake(k);
         }
     }
 
-    /// Notes that the page for which it waited is there. An instruction that faulted is tried again from the
+    /// Notes that the page for which the thread waited is there. An instruction that faulted is tried again from the
     /// frame.
     #[inline(always)]
     pub(crate) fn found_page(&self) {
@@ -552,8 +549,8 @@ impl Thread {
         }
     }
 
-    /// Adds one to its stop count. When this returns the thread is in no queue and its frame is complete;
-    /// nothing in it changes until the thread goes on.
+    /// Adds one to the thread's stop count. When this returns the thread is in no queue and its frame is complete; the
+    /// frame does not change until the thread goes on.
     pub(crate) fn stop(&'static self, k: K) {
         core(|| {
             self.stop_count.set(self.stop_count.get().saturating_add(1));
@@ -563,25 +560,26 @@ impl Thread {
         });
     }
 
-    /// Takes one from its stop count. At 0 it goes on.
+    /// Takes one from the thread's stop count. At 0 the thread goes on.
     pub(crate) fn resume(&'static self, k: K) {
         self.stop_count.set(self.stop_count.get() - 1);
         if self.stop_count.get() == 0 {
             if !self.exception_delivered() && matches!(self.hint.get(), Hint::Excepted(_)) {
-                // Taken over while it was set up, but its own state does not say that it waits for an answer.
+                // A server's state took over this thread's exception while the thread was being restored, but the
+                // thread's own state does not say that it waits for a reply.
                 self.hint.set(Hint::None);
             }
             self.make_ready(k);
         }
     }
 
-    /// Delivers an interrupt: completes its call if it waits for one, and otherwise makes the interrupt
-    /// pending.
+    /// Delivers an interrupt: completes the thread's call if it waits for an interrupt, and otherwise makes the
+    /// interrupt pending.
     pub(crate) fn interrupt(&'static self, k: K) {
         core(|| {
             if self.waits_for(Waiting::Interrupt) {
-                // A thread that waits for an interrupt is in no queue, and it can run: otherwise its wait would
-                // have been ended.
+                // A thread that waits for an interrupt is in no queue and may run: if it were stopped, or its
+                // space vacant, its wait would have been ended.
                 if self.deadline.is_set() {
                     k.cpu_of(self).deadlines.remove(self);
                 }
@@ -679,7 +677,7 @@ impl Object for Thread {
         kept::provide_stack(&self.ctx)
     }
     fn open(&'static self, k: K) {
-        // The identity remembers who has its exception and how that was answered; a new body takes this over.
+        // The identity keeps the hint about its exception (the server that has it, or the reply) for a new body.
         match self.hint.get() {
             Hint::Answered { short } => {
                 let answer = self.ctx.registers();
@@ -707,7 +705,7 @@ impl Object for Thread {
         self.note_space(k);
     }
     fn close(&'static self, k: K) {
-        // In between an interrupt would make it ready again.
+        // In one core section, since an interrupt in between could make the thread ready again.
         core(|| {
             self.quit(k);
             self.run.set(Run::Stopped);
@@ -716,11 +714,11 @@ impl Object for Thread {
         // The connections belong to the identity: peers go on waiting for it.
     }
     fn end(&'static self, k: K) {
-        // Drops its connections, and so tells its peers.
+        // Drops its connections, which completes or restarts the calls of waiting peers.
         self.drop_client_end(k);
         self.drop_server_end(k);
         self.hint.set(Hint::None);
-        // Until its lines are detached an interrupt can come, also now.
+        // An interrupt can come until its lines are detached, so the flag is cleared after that.
         k.lines.detach_all(self);
         self.set_has_lines(false);
         self.interrupt.set(false);

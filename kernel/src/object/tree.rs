@@ -1,7 +1,7 @@
 //! The mappings of a space, by address.
 //!
-//! Besides the tree, each mapping knows its neighbours, and the tree remembers the mapping that it found last,
-//! since a page is mostly looked up where the one before was.
+//! Besides the tree, each mapping has links to its neighbours, and the tree remembers the mapping that it found last,
+//! since most lookups are near the previous one.
 
 use super::mapping::Mapping;
 use crate::avl::{self, Tree};
@@ -14,11 +14,11 @@ use hal::{NarrowCell, NarrowRef};
 /// The mappings of a space. No two overlap, and none is empty.
 pub(crate) struct Mappings {
     tree: Tree<Mapping>,
-    /// The mapping that was found last, or the one that stands for none.
+    /// The mapping that was found last, or `no_mapping`, which stands for none.
     found: Cell<NarrowRef<Mapping>>,
 }
 
-/// A mapping's place in the tree that it is in.
+/// A mapping's place in its tree.
 pub(super) struct Node {
     place: avl::Node<Mapping>,
     balance: Cell<i8>,
@@ -82,13 +82,13 @@ impl Mappings {
         Some(found)
     }
 
-    /// The first mapping that ends behind the address: it covers it or comes next.
+    /// The first mapping that ends behind the address: the one that covers the address, or else the next one.
     pub(crate) fn at_or_after(&self, address: u64) -> Option<&'static Mapping> {
         self.tree.first(|m| m.end_address() > address)
     }
 
-    /// [`Mappings::at_or_after`], for who goes through the addresses: the mapping found last, or the one behind it, is
-    /// mostly the one.
+    /// [`Mappings::at_or_after`], for a caller that asks for ascending addresses: the result is mostly the mapping
+    /// found last or the next one.
     pub(crate) fn next(&self, address: u64) -> Option<&'static Mapping> {
         let last = self.found.get().get();
         let near = if last.covers(address) {
@@ -102,7 +102,7 @@ impl Mappings {
         Some(next)
     }
 
-    /// Whether another mapping than `except`, which may be in another space, lies in the range.
+    /// Whether a mapping other than `except` lies in the range. `except` may be in another space.
     pub(crate) fn overlaps(&self, start: u64, size: u64, except: &Mapping) -> bool {
         let first = match self.at_or_after(start) {
             Some(m) if core::ptr::eq(m, except) => m.node.after.get(),
@@ -151,8 +151,8 @@ impl Mapping {
         self.end_address() <= address && address < next
     }
 
-    /// Whether no other mapping lies between its present range and the new one: then it can get the new range
-    /// without changing its place in the tree.
+    /// Whether the new range lies between the mapping's neighbours, so that the mapping can get it without changing its
+    /// place in the tree.
     #[inline(always)]
     pub(crate) fn can_slide(&self, start: u64, size: u64) -> bool {
         self.node

@@ -21,8 +21,8 @@ impl WaitQueue {
         }
     }
 
-    /// As [`WaitQueue::wake_all`], letting interrupts in between. For a handler that is in no state that an
-    /// interrupt could change under it.
+    /// As [`WaitQueue::wake_all`], but lets interrupts in between. For handlers that depend on nothing that an
+    /// interrupt could change meanwhile.
     #[inline(always)]
     pub(crate) fn wake_all_in_turns(&self, k: K) {
         if !self.is_empty() {
@@ -33,8 +33,8 @@ impl WaitQueue {
         }
     }
 
-    /// As [`WaitQueue::wake_all`], for a call of `t` that has changed nothing yet: if another thread should run
-    /// first, it stops with `Again` and the call begins again.
+    /// As [`WaitQueue::wake_all`], for a call of `t` that has changed nothing yet: if another thread should run first,
+    /// returns `Again`, and the call begins again later.
     #[inline(always)]
     pub(crate) fn wake_all_or_again(&self, k: K, t: &Thread) -> Result<(), Stop> {
         if !self.is_empty() && self.wake_until(k, || k.preempts(t)) {
@@ -43,12 +43,12 @@ impl WaitQueue {
         Ok(())
     }
 
-    /// Wakes waiters, and asks `stop` after every [`WAKES_PER_TURN`] of them. Returns whether `stop` ended it
+    /// Wakes waiters, and calls `stop` after every [`WAKES_PER_TURN`] of them. Returns whether `stop` ended the loop
     /// early.
     #[inline(never)]
     fn wake_until(&self, k: K, stop: impl Fn() -> bool) -> bool {
-        // A waiter that cannot run yet may come back to the end of this very queue (a thread
-        // whose space is vacant, see `append`): the last one of now is the last one to look at.
+        // A waiter that cannot run yet may come back to the end of this same queue (a thread whose space
+        // is vacant, see `append`), so the loop ends with the thread that is the last one now.
         let Some(last) = self.last() else {
             return false;
         };
