@@ -66,11 +66,11 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
         return Ok(crate::Outcome::Done);
     }
     let keeper = handle::find::<Reference>(a.k, a.space, a.b())?;
-    // Two addresses may be one object.
+    // Two addresses may lead to the same object.
     if T::TYPE == Type::Reference && core::ptr::eq(object.head(), keeper.head()) {
         return Err(Stop::Code(Code::Invalid));
     }
-    // Another reference keeps it already, and the caller has no power over that.
+    // Another reference keeps the identity already, and the caller has no power over that reference.
     if object.head().phase() == Phase::Vacant {
         return Err(Stop::Code(Code::Vacant));
     }

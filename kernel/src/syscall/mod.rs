@@ -1,4 +1,4 @@
-//! System calls: dispatch, and the checks of everything that a user passes.
+//! System calls: dispatch, and the checks of everything that a program passes.
 //!
 //! A handler reads its arguments from the frame, makes every check, and only then changes anything (rule A2).
 //! `common` has the six calls of every type, `state` the state of each type, `search` the search of a region,
@@ -121,7 +121,7 @@ pub(crate) static HANDLERS: [Handler; 256] = {
     all
 };
 
-/// Does the call in the frame of the running thread again. Returns the thread to resume.
+/// Makes the call in the frame of the running thread again. Returns the thread to resume.
 pub(crate) fn redo(k: K, t: &'static Thread) -> &'static Thread {
     HANDLERS[t.ctx.call().get() as u8 as usize](k, t)
 }
@@ -231,8 +231,8 @@ handlers! { a:
 }
 
 /// A table of fast paths, for calls whose first argument is a handle that the cache of lookups has. All other
-/// cases go to the handler of the first table: so that the fast path saves no registers for the calls that only
-/// those need.
+/// cases go to the handler of the first table, a separate function, so that the fast path need not save registers
+/// for functions that only the other cases call.
 macro_rules! fast_paths {
     ($a:ident, $object:ident: $($call:ident $ty:ty => $handle:expr,)*) => {
         const FAST_PATHS: &[(Entry, Handler)] = &[$((Entry::$call, {
@@ -297,7 +297,7 @@ fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     }
 }
 
-/// The handler of numbers that no call has.
+/// The handler of entrypoints that belong to no call.
 fn no_call(k: K, t: &'static Thread) -> &'static Thread {
     ordinary(k, t, |a| {
         Err(Stop::Exception(Exception::NoCall, a.t.ctx.call().get()))
@@ -324,7 +324,8 @@ fn goes_on_to_lock(t: &Thread) {
     });
 }
 
-/// The continuation: locks the mutex without decoding the arguments again, if it is free and the cache has it.
+/// The continuation: locks the mutex without decoding the arguments again, if the mutex is free and the cache has its
+/// handle.
 fn relock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
     let same =
         t.ctx.call().get() as u8 == Entry::MutexLock as u8 && t.ctx.parameter(0).get() == handle;
@@ -452,7 +453,7 @@ fn thread_sleep_until(a: Args) -> Handled {
 
 fn thread_stop(a: Args) -> Handled {
     let target = a.open_object::<Thread>()?;
-    // If a thread stops itself, this call must be complete before.
+    // If a thread stops itself, its call must be complete before it stops.
     a.t.finish(Code::Ok);
     target.stop(a.k);
     Ok(Outcome::Done)
@@ -476,7 +477,7 @@ fn thread_interrupt(a: Args, target: Target) -> Handled {
 
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     a.k.lines.unmask(a.t);
-    // If an interrupt comes after this the call finds it when it releases the lock.
+    // An interrupt that comes after this is found when the call releases the lock.
     if core(|| a.t.interrupt.take()) {
         return a.done();
     }
@@ -551,7 +552,7 @@ fn reference_equal(a: Args) -> Handled {
 
 // ---- devices -------------------------------------------------------------------------------------
 
-/// Refuses a caller whose first argument is not a reference to the device authority. All calls below need that.
+/// Refuses a caller whose first argument is not a reference to the device authority.
 #[cfg_attr(fermata_probe, track_caller)]
 fn authority(a: Args) -> Result<(), Stop> {
     match handle::target_at(a.k, a.space, a.a())? {
@@ -624,8 +625,8 @@ fn device_collocate(a: Args) -> Handled {
     a.code(code)
 }
 
-/// The space has other I/O ports than before. They are loaded before any thread runs: one of the space may have been the
-/// last that did, also while this call was preempted.
+/// Makes the machine load the space's changed I/O ports before any thread runs: the last thread that ran, also while
+/// this call was preempted, may be one of the space, with the old ports loaded.
 fn ports_changed(space: &'static Space) {
     space.note_ports();
     core(hal::forget_ports);

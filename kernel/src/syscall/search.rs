@@ -8,7 +8,7 @@ use crate::object::{self};
 use crate::{probe, Handled, Stop};
 use abi::{Code, PAGE_SIZE};
 
-/// Most pages that one call searches before other threads get a chance; its frame says how to go on.
+/// The most pages that one call searches in one go before other threads can run; its frame says how to go on.
 const PAGES_PER_TURN: u64 = 512;
 
 pub(super) fn region_search(a: Args) -> Handled {
@@ -30,7 +30,8 @@ pub(super) fn region_search(a: Args) -> Handled {
             return Err(Stop::Code(Code::NotFound));
         };
         at = next;
-        // One walk finds a run of pages: where a program has much memory, walks would be nearly all of the work.
+        // One walk finds a run of pages. With one walk per page, walks would be nearly all of the work where a program
+        // has much memory.
         let first = at & !(PAGE_SIZE - 1);
         let run = memory::region_run(region, first)?;
         let run_end = end.min(first.saturating_add(run.bytes));

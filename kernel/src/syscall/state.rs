@@ -1,8 +1,8 @@
 //! `get_state` and `set_state` of every type.
 //!
-//! Getting never changes the object. Setting trusts nothing that it is given: every field and every reference
-//! is checked before the first change. Getting finds its destination before it gathers the state, so that a
-//! fault leaves nothing half done and little to do again.
+//! `get_state` never changes the object. `set_state` trusts no input: every field and every reference is checked
+//! before the first change. `get_state` finds its destination before it gathers the state, so that a fault leaves
+//! nothing half done and little work to repeat.
 
 use super::{ceiling, rights, set_priority, Args};
 use crate::handle;
@@ -28,7 +28,7 @@ fn invalid() -> Stop {
     Stop::Code(Code::Invalid)
 }
 
-/// The caller's reference object that an argument names to receive a reference; `None` for 0.
+/// The reference object, named by an argument, into which the call writes a reference; `None` for the handle 0.
 #[cfg_attr(fermata_probe, track_caller)]
 fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
     if handle == 0 {
@@ -54,8 +54,8 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
 }
 
-/// As [`named`], with the caller's own space for 0. A null reference stands for no space, so that an object
-/// that is restored without a space does not get into the space of the program that restores it.
+/// As [`named`], with the caller's own space for 0. A null reference means no space, so that an object that had no
+/// space does not end up in the space of the program that restores it.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
@@ -116,7 +116,7 @@ pub(super) fn mutex_set(a: Args) -> Handled {
         return Err(invalid());
     }
     if locked == 0 {
-        // The waiters try again and find it free.
+        // The waiters try again and find the mutex free.
         mutex.waiters.wake_all_or_again(a.k, a.t)?;
     }
     object::opening(a.k, a.t, mutex.head())?;
@@ -284,7 +284,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
     let room = room(a, STATE_WORDS)?;
     let mut words = [0; THREAD_WORDS];
-    // If an interrupt comes, a thread that is not stopped may run in between.
+    // In one section: `t` may not be stopped, and it could run in between if an interrupt came.
     let (registers, fpu) = core(|| (t.ctx.registers(), t.ctx.fpu()));
     words[..REGISTER_WORDS].copy_from_slice(&registers.to_words());
     words[REGISTER_WORDS..].copy_from_slice(&[
@@ -351,7 +351,8 @@ fn flag(value: u64) -> Result<bool, Stop> {
     }
 }
 
-/// Sets one end of a connection. If the peer or the kind of connection changes, the old peer is told.
+/// Sets one end of a connection. If the peer or the kind of connection changes, `drop_end` first ends the old
+/// connection.
 fn set_end(end: End<'_>, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
     let old = end.stage.get();
     let same = end.peer() == peer;
@@ -463,14 +464,14 @@ pub(super) fn thread_set(a: Args) -> Handled {
     a.done()
 }
 
-/// Gives the thread the FPU state that stands at this byte offset.
+/// Sets the thread's FPU state from the bytes at this offset of `from`.
 fn set_fpu(t: &Thread, from: &Span, offset: usize) {
     let mut fpu = [0; FPU_BYTES];
     from.read_bytes(offset, &mut fpu);
     core(|| t.ctx.set_fpu(&fpu));
 }
 
-/// `thread_answer`: what a keeper's reply does, done by who has the thread.
+/// `thread_answer`: does what a keeper's reply does, for a caller that holds the thread's handle.
 pub(super) fn thread_answer(a: Args) -> Handled {
     let t = a.open_object::<Thread>()?;
     if !t.exception_delivered() {
