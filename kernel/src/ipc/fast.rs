@@ -1,11 +1,11 @@
 //! The fast path of an RPC whose message fits into registers, lies on one page, or has few pieces, and of faults and
 //! exceptions that go to a keeper in such a message.
 //!
-//! It does the same as the general path in `ipc`, for the case of nearly every call: no references, a message
-//! all of which is present, the other end waits for just this, and no more important thread is ready. Everything is
-//! checked before anything is changed; in all other cases the result is `None` and the general path does the
-//! same thing from the same frame. The receiver does not restart its call: the call is completed in its frame
-//! and the processor handed off to it (Draves et al., Continuations, section 2.4: recognition and handoff).
+//! It does the same as the general path in `ipc`, for the case of nearly every call: the message has no references and
+//! all its pages are present, the thread at the other end waits for a message of this form, and no more important
+//! thread is ready. Everything is checked before anything is changed; in all other cases the result is `None` and the
+//! general path does the same from the same frame. The receiver does not restart its call: the call is completed in its
+//! frame and the processor handed off to it (Draves et al., Continuations, section 2.4: recognition and handoff).
 
 use super::pump::Way;
 use super::{call, keeper, KernelMessage, Message};
@@ -227,7 +227,7 @@ fn brings_nothing(t: &Thread) -> bool {
     t.ctx.words_refs().get() & MAX_LIST_REFS == 0 && probe::fast_paths()
 }
 
-/// So many bytes, from 1 to a page's size, in one segment that lies on one page.
+/// A message of so many bytes, from 1 to [`PAGE_SIZE`], in one segment that lies on one page.
 #[derive(Clone, Copy)]
 struct OnAPage(u64);
 
@@ -243,7 +243,7 @@ impl OnAPage {
         t.space_or_nowhere().near(address, Access::WRITE)
     }
 
-    /// Notes in the sender's frame that it has been sent.
+    /// Notes in the sender's frame that the message has been sent.
     #[inline(always)]
     fn take_from(self, t: &Thread) {
         let sent = t.ctx.send();
@@ -309,7 +309,8 @@ impl Form for OnAPage {
     }
 }
 
-/// So many whole words on one page, to a server that waits for a register message: a request whose reply will be bytes.
+/// A request of so many whole words on one page, to a server that waits for a register message. The client receives its
+/// reply in memory.
 #[derive(Clone, Copy)]
 struct IntoRegisters(u64);
 
@@ -361,7 +362,7 @@ impl Form for IntoRegisters {
     }
 }
 
-/// At most two segments, in few pieces ([`Way`]).
+/// A message of at most two segments, in few pieces ([`Way`]).
 #[derive(Clone, Copy)]
 struct InPieces;
 
@@ -382,7 +383,7 @@ impl Form for InPieces {
         Way::of(k, t, t.straight(), to)
     }
 
-    /// As in the general path, of the first segment only: it is the one that all replies need.
+    /// As in the general path, checks only the first segment, which every reply needs.
     #[inline(always)]
     fn can_be_answered(t: &Thread) -> bool {
         let (address, room) = (t.ctx.receive().address.get(), t.ctx.receive().length.get());
@@ -504,7 +505,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     })
 }
 
-/// The portset in which a server that replies waits next, and the thread to which it owes the reply.
+/// The portset at which a server that replies waits next, and the thread to which it owes the reply.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn to_answer(k: K, s: &'static Thread) -> Option<(&'static Portset, &'static Thread)> {
@@ -514,7 +515,7 @@ fn to_answer(k: K, s: &'static Thread) -> Option<(&'static Portset, &'static Thr
     Some((set, s.server().peer().active()?))
 }
 
-/// Whether the thread waits for this server's reply to the request that it has made by this call.
+/// Whether the thread waits for this server's reply to a request, and made the request with the call `by`.
 #[inline(always)]
 fn awaits_reply(c: &Thread, s: &'static Thread, by: Call) -> bool {
     s.server().stage.get() == Stage::Call
@@ -688,7 +689,7 @@ fn awaits_answer(c: &Thread, s: &'static Thread) -> bool {
         && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
 }
 
-/// `reply_wait_receive_short` to a thread with an exception, which goes on with the control registers of the
+/// `reply_wait_receive_short` to a thread with an exception: the thread goes on with the control registers in the
 /// reply.
 #[inline(never)]
 fn answer_exception(k: K, s: &'static Thread) -> &'static Thread {
@@ -715,7 +716,7 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
 /// The length of an answer to an exception in memory that has the control registers alone.
 const CONTROL: u64 = 8 * SHORT_ANSWER_WORDS as u64;
 
-/// `reply_wait_receive` to a thread with an exception, which goes on with the control registers of the reply.
+/// `reply_wait_receive` to a thread with an exception: the thread goes on with the control registers in the reply.
 #[inline(never)]
 fn answer_exception_by_control(k: K, s: &'static Thread) -> &'static Thread {
     or_else(k, s, try_answer_exception_by_control(k, s))
@@ -734,7 +735,7 @@ fn try_answer_exception_by_control(k: K, s: &'static Thread) -> Option<&'static 
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// The same with all registers.
+/// As [`answer_exception_by_control`], with all registers in the reply.
 #[inline(never)]
 fn answer_exception_whole(k: K, s: &'static Thread) -> &'static Thread {
     or_else(k, s, try_answer_exception_whole(k, s))
@@ -753,8 +754,8 @@ fn try_answer_exception_whole(k: K, s: &'static Thread) -> Option<&'static Threa
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// As [`to_answer`], for a thread that waits for the answer to its exception, which has so many bytes; and the frame in which
-/// that lies, with its offset.
+/// As [`to_answer`], for a thread that waits for the reply to its exception, if the reply has so many bytes. Also
+/// returns the physical frame of the reply and the offset in the frame.
 #[inline(always)]
 fn to_answer_from(
     k: K,
@@ -772,7 +773,7 @@ fn to_answer_from(
     Some((set, c, pfn, from % PAGE_SIZE))
 }
 
-/// `reply_wait_receive_short` to a thread that faulted and whose page is there now.
+/// `reply_wait_receive_short` to a thread that faulted and whose page is present now.
 #[inline(never)]
 fn answer_fault(k: K, s: &'static Thread) -> &'static Thread {
     or_else(k, s, try_answer_fault(k, s))

@@ -1,9 +1,9 @@
 //! Faults and exceptions: the messages to keepers.
 //!
-//! A *memory fault* goes as an idempotent message to the keeper of the region where the walk failed. It leaves
-//! no trace in the thread: after the reply, or a restart, the thread tries again. An *exception* goes as a
-//! reliable message to the keeper of the thread's space: once delivered, the thread's state says so, and the
-//! reply with registers is the commit.
+//! A *memory fault* goes as an idempotent message to the keeper of the region where the walk failed. The fault leaves
+//! no trace in the thread's state: after the reply, or a restart, the thread tries again. An *exception* goes as a
+//! reliable message to the keeper of the thread's space: once it is delivered, the thread's state says so, and the
+//! keeper's reply with registers is the commit.
 
 use super::KernelMessage;
 use crate::kept::Continuation;
@@ -35,8 +35,8 @@ pub(crate) fn page(
     absent(k, t, address, Access(need), memory::enter_around)
 }
 
-/// Makes present a page that an instruction of the running thread needs, or asks its keeper. `entered` is called when
-/// the page is there. Returns the thread to resume.
+/// Makes a page present that an instruction of the running thread needs, or asks its keeper for the page. `entered` is
+/// called when the page is present. Returns the thread to resume.
 #[inline(always)]
 fn absent(
     k: K,
@@ -52,7 +52,7 @@ fn absent(
     match memory::make_present(k, space, address, need) {
         Ok(_) => entered(space, address),
         Err(Stop::Device(..)) => {}
-        // There is no memory even for the tables of one page, and no call whose result could say so.
+        // The kernel has no memory even for the page tables of one page, and there is no call to fail with `NoMemory`.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
             if let Some(next) = ask_keeper(k, t, &fault, keeper_of(t, &fault)) {
@@ -76,10 +76,10 @@ pub(super) fn goes_on_with_page(t: &Thread, address: u64, need: Access) {
     });
 }
 
-/// The continuation: looks for the page again, without the instruction having to fault again.
+/// The continuation: looks for the page again, so that the instruction need not fault again.
 fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static Thread {
     if t.ctx.pc().get() == pc {
-        // Its keeper knows which pages come together.
+        // Enters no pages around this one: its keeper decides which pages it supplies together.
         return absent(k, t, address, Access(need), |_, _| ());
     }
     k.exit_trap(t)
@@ -88,8 +88,8 @@ fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'s
 /// The keeper's port, the message to it, and the region whose keeper it is.
 type Question = (&'static Port, [u64; FAULT_WORDS], &'static Region);
 
-/// The keeper to ask for a page. `None` if there is none, or if it has already replied to this page without
-/// supplying it.
+/// The keeper to ask for a page. `None` if there is no keeper, or if it has already replied to the fault at this page
+/// without supplying the page.
 #[inline(always)]
 fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
     let page = fault.address & !(PAGE_SIZE - 1);
@@ -153,11 +153,12 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>());
     let Some(port) = keeper else {
         t.quit(k);
-        // What it meets next is another fault.
+        // The thread's next fault is another one, even at the same page.
         t.hint.set(Hint::None);
         return t.halt(code, address);
     };
-    // Also while it waits for a port that has no body: it has met something else than the page that it was refused.
+    // The thread has met something other than the page that it was refused, so that hint goes, also if the thread has
+    // to wait for a port without a body.
     t.hint.set(Hint::None);
     t.exception.set(code as u8);
     t.exception_address.set(address);
@@ -172,7 +173,7 @@ fn send(k: K, t: &'static Thread, port: &'static Port, content: &KernelMessage) 
     super::send_from_kernel(k, t, port, content);
 }
 
-/// A thread waits for the body of an identity on its way to a message, whoever found that there is none.
+/// Makes a thread wait for the body of an identity that its message needs, whichever thread met the vacant identity.
 pub(super) fn await_body(k: K, t: &'static Thread, met: &'static Header) {
     t.wait_vacant(k, met);
 }
@@ -195,8 +196,8 @@ fn raise(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) -
     }
 }
 
-/// As [`raise`], if the keeper does not wait for a register message. A function of its own, so that the way above
-/// saves no registers.
+/// As [`raise`], if the keeper does not wait for a register message. A function of its own, so that `raise` need not
+/// save registers.
 #[inline(never)]
 fn raise_otherwise(
     k: K,
@@ -230,7 +231,8 @@ pub(crate) fn prepare(k: K, t: &'static Thread) -> Result<&'static Space, &'stat
 }
 
 /// As [`prepare`], before a call that exchanges no message. A fault that a peer left belongs to the exchange in which
-/// the thread was: it has given that one up, by other instructions at the same place, and no later call meets the fault.
+/// the thread was. The thread has given that exchange up, as the instructions at the same place are others now, so the
+/// fault is dropped and no later call meets it.
 #[cold]
 pub(crate) fn prepare_ordinary(
     k: K,
@@ -257,8 +259,8 @@ impl Kernel {
                     t.hint.set(Hint::None);
                     t.finish(Code::NoObject);
                 } else if self.cpu().sched.pending(t) {
-                    // The call has raised something before it was stopped: the timer to be set, a notice, a thread that
-                    // is ready now and has a turn after the slice.
+                    // No handoff: before it was stopped, the call has left work for the scheduler: a timer to set, a
+                    // notice, or a thread that has become ready, for which the slice must have an end.
                     send_fault(self, t, &fault, question);
                 } else if let Some(next) = ask_keeper(self, t, &fault, question) {
                     return next;

@@ -4,10 +4,10 @@
 //! entrypoint of the remaining stages into the frame, and goes on with the next; a wait or a fault between two
 //! stages therefore needs no other record (rule A3).
 //!
-//! Either end does the work of both: a sender that meets a waiting receiver moves the bytes and completes the
-//! receiver's call in its frame, and the other way round (Mach's recognition). If a page of the peer's is
-//! absent, its keeper is asked for it on the peer's behalf. Any other obstacle on the peer's side is left to
-//! the peer: it is woken with nothing granted, meets the same obstacle itself, and goes on from there.
+//! The thread at either end does the work of both: a sender that meets a waiting receiver moves the bytes and completes
+//! the receiver's call in its frame, and the other way round (Mach's recognition). If a page of the peer is absent, the
+//! keeper of the page is asked for it on the peer's behalf. Any other obstacle on the peer's side is left to the peer:
+//! it is woken with nothing granted, meets the same obstacle itself, and goes on from there.
 
 pub(crate) mod fast;
 pub(crate) mod keeper;
@@ -31,14 +31,14 @@ use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use hal::{NarrowRef, Pfn};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
-/// Most threads of the other side that are sent away in one turn, because their own memory, or their call, is not as it
-/// has to be; and between two preemption points. Each can cost the search through a list of the longest kind, and a
+/// The most threads of the other side that a call refuses in one turn, and between two preemption points, because of an
+/// obstacle in their memory or their call. Each refusal can cost the search through a list of maximal length and a
 /// message to a keeper.
 const REFUSALS_PER_TURN: u32 = 64;
 const REFUSALS_PER_POINT: u32 = 2;
 
-/// Notes that one more is looked at, after so many that were sent away. Whether the call has to make a pause first: its
-/// frame is as it was.
+/// Counts one more thread that the call of `t` is about to try, after `refused` threads that it refused. Returns
+/// whether the call must pause first; its frame is unchanged.
 fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
     let before = *refused;
     *refused += 1;
@@ -51,8 +51,8 @@ fn is_turn_over(k: K, t: &Thread, refused: &mut u32) -> bool {
     is_over
 }
 
-/// As [`is_turn_over`], of servers that wait for the kernel's message about a fault or an exception of `t`. On behalf of
-/// another thread than the running one few are looked at.
+/// As [`is_turn_over`], for servers to which the kernel delivers a message about a fault or an exception of `t`. If `t`
+/// is not the running thread, only few servers are tried.
 fn is_telling_over(k: K, t: &'static Thread, refused: &mut u32) -> bool {
     if t.run.get() != Run::Running {
         *refused += 1;
@@ -86,8 +86,8 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
         Some(PendingFault::Wrong(exception, address)) => {
             return Err(Stop::Exception(exception, address.0))
         }
-        // Who waits for a reply looks for its page here, not when it is to be written: else its request would be
-        // delivered again for ever, and its keeper asked again.
+        // A client looks for the refused page of its reply here, not when the reply is to be written: otherwise its
+        // request would be delivered, and its keeper asked, again and again.
         None => {
             if let Some(refused) = t.refused_in_call() {
                 memory::translate(k, space(t)?, refused.page(), refused.access())?;
@@ -191,7 +191,7 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     }
 }
 
-/// The stages that the peer's call still has to do, if the peer waits on this connection.
+/// The remaining stages of the peer's call, if the peer waits on this connection.
 fn peer_waits(p: &'static Thread, stages: Plan) -> Option<Plan> {
     if !p.waits_for(Waiting::Peer) {
         return None;
@@ -206,9 +206,9 @@ fn wait_for_peer(t: &'static Thread) -> Step {
     Step::Wait
 }
 
-/// Wakes the peer to meet an obstacle on its own side itself: it does its call again. The same holds for a
-/// server to which the kernel has a message, also if the obstacle is a page: a chain of keepers whose buffers
-/// are all absent would otherwise be asked in one trap.
+/// Wakes the peer, which makes its call again and meets the obstacle on its own side itself. A server that should get
+/// a message of the kernel is woken so even if the obstacle is an absent page: otherwise one trap could ask a long
+/// chain of keepers whose buffers are all absent.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     if let Stop::Vacant(met) = *stop {
         // It would only come back here, without a look at its memory, and others would send it away again.
@@ -231,8 +231,8 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     }
 }
 
-/// Deals with what stopped a message on the peer's side. If a page is missing its keeper is asked at once, on
-/// behalf of the peer, which would do nothing else if it ran. Any other obstacle is left to the peer.
+/// Handles an obstacle that stopped a message on the peer's side. If a page is missing, its keeper is asked at once on
+/// behalf of the peer, which would do the same if it ran. Any other obstacle is left to the peer.
 fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
     let Stop::Fault(missing) = stop else {
         return leave_to_peer(k, p, stop);
@@ -279,7 +279,7 @@ fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
         .first()
 }
 
-/// Connects client `c` with server `s`, and completes in its frame the wait of a server that waits. The running
+/// Connects client `c` with server `s`. If `s` waits at a portset, completes that wait in its frame. The running
 /// thread, which may be either of them, goes on with its own next stage.
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     c.client().set(Stage::Sending, Link::to(s));
@@ -342,7 +342,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     }
 }
 
-/// Turns the direction round, if the peer waits to receive; otherwise waits for that.
+/// Turns the direction round if the peer waits to receive; otherwise waits until the peer does.
 fn over(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let p = peer(t, stages)?;
     let end = end_of(t, stages);
@@ -412,8 +412,8 @@ fn sent(k: K, p: &'static Thread) {
     match p.call().and_then(next) {
         Some(rest) => {
             p.become_stage(rest);
-            // It goes on waiting on this connection, unless the next stage is `wait`, which only the peer
-            // itself can do.
+            // The peer goes on waiting on this connection, unless its next stage is `wait`, which only the
+            // peer itself can do.
             if plan(rest).first() == Some(Plan::WAIT) {
                 p.wake(k);
             }
@@ -422,7 +422,7 @@ fn sent(k: K, p: &'static Thread) {
     }
 }
 
-/// Completes the `over` stage of a waiting peer; if it receives next, it goes on waiting.
+/// Completes the `over` stage of a waiting peer; if its next stage is to receive, the peer goes on waiting.
 fn turned(k: K, p: &'static Thread) {
     match p.call().and_then(next) {
         Some(rest) => p.become_stage(rest),
@@ -513,8 +513,8 @@ fn may_send_nothing(c: &'static Thread, call: Call) -> bool {
 }
 
 /// Delivers the idempotent request of a waiting client to the running server. Returns whether it was delivered.
-/// An obstacle on the client's side is left to the client; only an absent page of the server's own stops the
-/// server.
+/// An obstacle on the client's side does not stop the server ([`settle_for_peer`]); an obstacle on the server's own
+/// side does.
 fn take_call(
     k: K,
     s: &'static Thread,
@@ -551,8 +551,8 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
     c.wait_plain(Waiting::Reply);
 }
 
-/// Ends the connection of a server that goes on to its next client: in order if the server has the direction,
-/// with an error at the client otherwise.
+/// Ends the connection of a server that goes on to its next client: in order if the server was sending, otherwise with
+/// an error for the client.
 fn leave_client(k: K, s: &'static Thread) {
     if s.server().stage.get() == Stage::Sending {
         if let Some(c) = s.server().peer().get() {
@@ -564,7 +564,8 @@ fn leave_client(k: K, s: &'static Thread) {
                     c.client().clear();
                     c.complete_receive(k, Code::Ok);
                 } else {
-                    // The server is kept for `finished`, in case an older state of it is set.
+                    // The link to the server is kept, in case an older state of the client is set (`finished` in
+                    // `syscall/state.rs`).
                     c.client().set(Stage::Finished, Link::to(s));
                 }
                 return;
@@ -597,8 +598,8 @@ fn deliver(
         return Ok(Err(Code::TooLarge));
     };
     let mut sink = Sink::fresh(s, plan(rest), space);
-    // What a place for a reference lets go of can take long to end, and interrupts come meanwhile: the server's own deadline
-    // is not to end its call in the middle of this.
+    // A place for a reference may let go of an identity that takes long to end, and interrupts come meanwhile. The
+    // server's own deadline must not end its call in the middle of this.
     let deadlines = &k.cpu_of(s).deadlines;
     let until = match source.brings_refs() {
         true => core(|| deadlines.suspend(s)),
@@ -606,7 +607,7 @@ fn deliver(
     };
     let moved = pump_whole(k, &mut source, &mut sink, false);
     if !matches!(moved, Ok(true)) {
-        // The timer may have been set meanwhile, without it.
+        // The timer may have been set meanwhile, without regard to this deadline.
         k.add_deadline(s, until);
     }
     let all = match moved {
@@ -624,22 +625,22 @@ fn deliver(
     Ok(Ok(()))
 }
 
-/// The stages of `call`: sends the request and waits for the reply. Until the reply is there the frame says to
-/// do all of it again.
+/// The stages of `call`: sends the request and waits for the reply. Until the reply arrives the frame says to make the
+/// whole call again.
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     let space = space(t)?;
     let port = handle::find_target::<Port>(k, space, t.ctx.parameter(0).get())?;
     if Source::of(t, stages, space).known_length() > MAX_IDEMPOTENT {
         return Err(Stop::Code(Code::TooLarge));
     }
-    // If the reply met an absent page, the server would have to be asked again.
+    // If the reply met an absent page, the client would have to send its request again.
     Sink::fresh(t, stages, space).find_segment(k)?;
     let mut refused = 0;
     loop {
         if is_turn_over(k, t, &mut refused) {
             return Err(Stop::Again);
         }
-        // Not before, since a server that has waited long enough goes on during a pause.
+        // Not looked up earlier: at the preemption point the timer may have ended a server's wait.
         let Some(s) = waiting_server(port) else {
             break;
         };
@@ -651,7 +652,7 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
             }
             Ok(Err(code)) => return Err(Stop::Code(code)),
             Err(Trouble::Source(stop)) => return Err(stop),
-            // This server has to deal with its own memory first; perhaps another one waits.
+            // This server has to handle its own memory first; perhaps another server waits.
             Err(Trouble::Sink(stop)) => settle_for_peer(k, s, &stop),
         }
     }
@@ -678,7 +679,7 @@ impl KernelMessage {
     }
 }
 
-/// A message of the kernel that is put together only when the buffer for it has been found.
+/// A message of the kernel whose words are put together only when the buffer for it has been found.
 pub(crate) struct Message<'a> {
     content: &'a KernelMessage,
     about: &'static Thread,
@@ -723,7 +724,7 @@ impl Message<'_> {
         all
     }
 
-    /// Writes it to byte offset `to` of a frame, where it must fit.
+    /// Writes the message at byte offset `to` of a physical frame, where it must fit.
     fn write(&self, pfn: Pfn, to: u64) {
         self.each(|at, words| hal::write_words(pfn, to + 8 * at as u64, words));
     }
@@ -777,9 +778,9 @@ fn tell(
     deliver(k, s, port, Source::kernel(k, &message), content.code())
 }
 
-/// Sends a message of the kernel to a port, on behalf of a thread that faulted or met an exception. The thread
-/// waits for the reply, or for a server; or goes on to meet the same again, when so many servers were sent away that
-/// others have to have a turn.
+/// Sends a message of the kernel to a port, on behalf of a thread that faulted or met an exception. The thread waits
+/// for the reply or for a server. If the message was refused so often that other threads must have a turn, the thread
+/// stays ready and meets the same fault or exception again.
 pub(crate) fn send_from_kernel(
     k: K,
     t: &'static Thread,
@@ -880,8 +881,8 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     Ok(Step::Done(Code::Ok))
 }
 
-/// The thread that still waits for this server's answer. Both must agree what it answers: what
-/// is written into the frame of a caller would be an attack on a thread that only faulted.
+/// The thread that still waits for this server's reply. Both must agree on the kind of request: a reply to a call is
+/// written into the client's frame, which would be an attack on a thread that only faulted.
 fn owed(s: &'static Thread) -> Option<&'static Thread> {
     let owner = (Link::to(s), s.server().stage.get());
     let c = s.server().peer().get()?;
@@ -899,7 +900,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
         Err(Trouble::Sink(Stop::Again)) => false,
         Err(Trouble::Source(Stop::Again)) => return Err(Stop::Code(Code::TooLarge)),
         Err(Trouble::Source(stop)) => return Err(stop),
-        // The client does its call, which is idempotent, again once its page is there.
+        // The client makes its call, which is idempotent, again once its page is there.
         Err(Trouble::Sink(stop)) => {
             settle_for_peer(k, c, &stop);
             return Ok(());
@@ -935,26 +936,26 @@ fn has_exception(s: &'static Thread, c: &Thread) -> bool {
     matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to(s))
 }
 
-/// Makes `s`, whose state being set says so, the server to which the client's exception is delivered. This
-/// needs the right to be the client's server, which a handle of the client gives; that an older state of `s`
-/// showed such a connection gives no right. For a client that is being set up its own state follows.
+/// Makes `s` the server to which the exception of client `c` is delivered, as the state that is being set for `s` says.
+/// This needs the right to be the client's server, which a handle of the client gives; an older state of `s` that
+/// showed such a connection does not give it. For a client that is being restored, its own state is set afterwards.
 pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) {
     let delivered = c.exception_delivered();
-    // Who has answered it already has the last word.
+    // A server that has already replied to the exception has the last word.
     let answered = matches!(c.hint.get(), Hint::Answered { .. });
     if answered || !delivered && c.stop_count.get() == 0 {
         return;
     }
     c.hint.set(Hint::Excepted(Link::to(s)));
     if !delivered {
-        // What it waited for is forgotten, as it is when its own state is set.
+        // The note of its last wait is dropped, as when its own state is set.
         c.waiting.set(Waiting::Nothing);
     }
     c.note_space(k);
 }
 
-/// Ends the exception of `c`, whose registers are those of the keeper's reply; `short`: the control registers
-/// only. It ends for a stopped thread too, as with `set_state`. If the thread is vacant, its identity keeps the
+/// Ends the exception of `c`, whose registers are those of the keeper's reply; `short`: the control registers only. The
+/// exception of a stopped thread ends as well, as with `set_state`. If the thread is vacant, its identity keeps the
 /// reply until a state is set that waits for it.
 fn commit_exception(k: K, c: &'static Thread, short: bool) {
     if !c.head().is_open() {
@@ -964,7 +965,7 @@ fn commit_exception(k: K, c: &'static Thread, short: bool) {
     end_exception_of(k, c);
 }
 
-/// Ends the exception of `c`, whose registers are set, and wakes it if it waits for that.
+/// Ends the exception of `c`, whose registers are set, and wakes `c` if it waits for the reply.
 pub(crate) fn end_exception_of(k: K, c: &'static Thread) {
     end_exception(c);
     if c.waits_for(Waiting::Exception) {
@@ -979,8 +980,8 @@ fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
     c.ctx.call().set(call);
 }
 
-/// Ends the thread's exception: it goes on from its frame. Nobody has it any more, whatever older state of the
-/// thread or of its keeper is set.
+/// Ends the thread's exception: the thread goes on from its frame. No server has the exception any more, even if an
+/// older state of the thread or of its keeper is set later.
 #[inline(always)]
 fn end_exception(c: &Thread) {
     c.hint.set(Hint::None);
@@ -989,8 +990,8 @@ fn end_exception(c: &Thread) {
     c.set_exception_delivered(false);
 }
 
-/// `server_release`: gives up the duty to reply to an exception. It stays delivered; the thread's manager ends
-/// it.
+/// `server_release`: gives up the duty to reply to an exception. The exception stays delivered until the thread's
+/// manager ends it.
 pub(crate) fn release(t: &'static Thread) -> Handled {
     if t.server().stage.get() != Stage::Exception {
         return Err(Stop::Code(Code::WrongStage));

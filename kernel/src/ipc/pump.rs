@@ -36,11 +36,11 @@ pub(super) enum Trouble {
     Sink(Stop),
 }
 
-/// Most empty list entries that a call skips before other threads get a chance.
+/// The most empty list entries that a call skips in one go before other threads can run.
 const MAX_SKIPPED: u32 = 256;
 
-/// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`]. Tests on the host
-/// have small messages.
+/// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`]. Fewer in tests on
+/// the host, which have small messages.
 const STRIDE: u64 = if cfg!(test) { 32 } else { 8 * 1024 };
 const ENTRY_BYTES: u64 = 16;
 
@@ -94,9 +94,9 @@ impl Scatter {
         self.save(t.ctx.receive());
     }
 
-    /// Moves on to the next segment that is not empty, if there is one. It takes and returns the cursor by value, so
-    /// that loops which seldom call it keep the cursor in registers; also when something stops it, since a call that is
-    /// begun again goes on from there.
+    /// Moves on to the next segment that is not empty, if there is one. Takes and returns the cursor by value, so that
+    /// loops which seldom call this function keep the cursor in registers. Returns the cursor also with an error, since
+    /// a call that begins again goes on from there.
     #[cold]
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
@@ -198,8 +198,8 @@ impl Side for Scatter {
     }
 }
 
-/// A [`Scatter`] along which only what is present is found: an absent page ends the walk, and so does an empty entry, or a
-/// second one. With the frame and the offset from which the entry was read.
+/// A [`Scatter`] for a walk that asks no keeper: an absent page ends the walk, and so does an empty list entry or a
+/// second entry. The second field has the frame and the offset from which the entry was read.
 #[derive(Clone, Copy)]
 struct Present(Scatter, Option<(Pfn, u64)>);
 
@@ -285,7 +285,8 @@ impl Cursor {
         }
     }
 
-    /// Whether one of these pieces goes to a page from which it has read entries since `begin`, or that cannot be said.
+    /// Whether one of these pieces overwrites list entries that the cursor has read since `begin`. Also true if the
+    /// function cannot tell.
     #[inline(always)]
     fn read_from(&self, begin: Self, space: &'static Space, pieces: &[Moved]) -> bool {
         let (Cursor::Memory(now), Cursor::Memory(begin)) = (self, begin) else {
@@ -323,7 +324,7 @@ fn set_short_bytes(t: &Thread, bytes: &[u8; MAX_SHORT as usize]) {
     }
 }
 
-/// Moves the bytes of a register message from `from` on to the front.
+/// Moves the bytes of a register message, from byte `from` on, to its front.
 #[cold]
 #[inline(never)]
 fn shift_short(t: &Thread, from: u64) {
@@ -332,7 +333,7 @@ fn shift_short(t: &Thread, from: u64) {
     set_short_bytes(t, &bytes);
 }
 
-/// The byte count of a register message, which stands beside the call's number or the result.
+/// The byte count of a register message, in the same word as the call's number or result (bits 8 to 15).
 fn short_count(t: &Thread) -> u64 {
     (t.ctx.call().get() >> 8 & 0xff).min(MAX_SHORT)
 }
@@ -341,7 +342,7 @@ fn set_short_count(t: &Thread, count: u64) {
     t.ctx.call().set(t.ctx.call().get() & !0xff00 | count << 8);
 }
 
-/// The holder of the bytes of a source that are outside users' memory.
+/// The holder of the bytes of a source outside users' memory.
 #[derive(Clone, Copy)]
 enum Holder<'a> {
     Registers(&'static Thread),
@@ -448,12 +449,12 @@ impl<'a> Source<'a> {
         self.cursor.known()
     }
 
-    /// Whether references come with it.
+    /// Whether the message carries references.
     pub(super) fn brings_refs(&self) -> bool {
         self.refs & MAX_LIST_REFS != 0
     }
 
-    /// Whether it is one piece of memory of so many bytes, with no list behind it.
+    /// Whether the message is one segment of `length` bytes in memory, with no list after it.
     pub(super) fn is_piece(&self, length: u64) -> bool {
         matches!(self.cursor, Cursor::Memory(only) if only.length == length && only.left == 0)
     }
@@ -486,7 +487,7 @@ impl<'a> Source<'a> {
         parts(k, self.space, &mut end, 8 * N as u64, |part, _| {
             first.get_or_insert(part);
         })?;
-        // Of one that has many more entries, all empty, nobody reads the rest.
+        // Empty entries may follow. If there are very many, the rest is not read and the message is invalid.
         settle_few(k, self.space, &mut end)?;
         if end.length != 0 || self.brings_refs() {
             return Err(Stop::Code(abi::Code::Invalid));
@@ -526,7 +527,8 @@ fn message_bytes(words: &[u64; Message::WORDS]) -> [u8; 8 * Message::WORDS] {
     bytes
 }
 
-/// Settles where what is left is not kept, so that it could not go on behind very many empty entries.
+/// As [`Side::settle`], for a caller that does not keep its progress, so that the call could never get past very many
+/// empty entries: these are the code `Invalid`.
 #[inline(always)]
 fn settle_few(k: K, space: &'static Space, scatter: &mut Scatter) -> Result<(), Stop> {
     scatter.settle(k, space).map_err(|stop| match stop {
@@ -632,7 +634,7 @@ impl Sink {
         c.receive().refs.set(self.refs);
     }
 
-    /// Makes sure that the pages of the current segment are there.
+    /// Makes the pages of the current segment present.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(super) fn find_segment(&self, k: K) -> Result<(), Stop> {
         match &self.cursor {
@@ -735,7 +737,8 @@ pub(super) fn pump_whole(
     }
 }
 
-/// [`pump_whole`], of what is likely to be in several pieces. A function of its own, so that others need no room for them.
+/// [`pump_whole`], for a message that is likely to be in several pieces. A function of its own, so that other messages
+/// need no room on the stack for the pieces.
 #[inline(never)]
 fn pump_pieces(
     k: K,
@@ -781,7 +784,8 @@ fn pump_found(
     if !part && !all {
         return Ok(false);
     }
-    // What writes over its own lists goes elsewhere once it has: entries are read when their turn has come.
+    // A message that overwrites its own lists goes elsewhere from then on, since each entry is read only when its turn
+    // comes. Such a message is not copied by the kept pieces.
     let over_lists = |pieces: &[Moved]| {
         !pieces.is_empty()
             && (source.cursor.read_from(begin.0, spaces.0, pieces)
@@ -805,7 +809,7 @@ fn pump_found(
             let ends = (&mut source.cursor, &mut sink.cursor);
             // All pages that were found are found again.
             let (copied, _) = probe::again(|| along(k, spaces, ends, limit, copies));
-            // Not so if what was copied has written over the lists that say where it goes.
+            // Not all has arrived if the copied bytes have overwritten the lists that say where they go.
             all = matches!(copied?, Pumped::Exhausted);
         }
     }
@@ -815,8 +819,8 @@ fn pump_found(
     Ok(all)
 }
 
-/// So many pieces are kept until they are copied: those of a message of [`MAX_IDEMPOTENT`] bytes that begin elsewhere
-/// in a page than they are to, and a few words in front.
+/// Number of pieces that are kept until they are copied: enough for a message of [`MAX_IDEMPOTENT`] bytes whose offset
+/// in its pages differs between source and sink, and a few words in front.
 const MOST_KEPT: usize = 2 * (MAX_IDEMPOTENT / PAGE_SIZE) as usize + 3;
 
 /// A piece that goes from one frame to another: frames, offsets there, and length.
@@ -834,7 +838,7 @@ impl Moved {
         length: 0,
     };
 
-    /// So many bytes that go from one place to another, if both are in frames.
+    /// The piece of `n` bytes that goes from one place to another, if both are in frames.
     #[inline(always)]
     fn between(from: Piece, into: Piece, n: u64) -> Option<Self> {
         let (Piece::Frame(a, at), Piece::Frame(b, to)) = (from, into) else {
@@ -847,7 +851,7 @@ impl Moved {
         })
     }
 
-    /// Whether it writes over one of so many bytes at an offset in a frame.
+    /// Whether the piece overwrites any of the `n` bytes at offset `at` of a frame.
     #[inline(always)]
     fn goes_to(&self, (pfn, at, n): (Pfn, u64, u64)) -> bool {
         let (to, length) = (u64::from(self.offsets.1), u64::from(self.length));
@@ -872,19 +876,20 @@ trait Visit {
     const RESUMES: bool;
 }
 
-/// Notes that `n` list entries more of a message that must arrive whole have been read: whether it may have so many.
+/// Counts `n` more list entries that have been read of a message that must arrive whole. Returns whether the message
+/// may have so many.
 #[inline(always)]
 fn are_few(entries: &mut u64, n: u64) -> bool {
     *entries += n;
     *entries <= MAX_ENTRIES
 }
 
-/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece, and as many of the first
-/// as there is room for. Both ends of all pieces are of one kind each.
+/// Walks along a message without moving it: counts pieces and entries, and keeps the last piece and as many of the
+/// first ones as there is room for. On each side all pieces are of one kind.
 struct Looking<'a> {
     entries: u64,
     count: usize,
-    /// How many pieces there were when an entry was read last: only these can write over one that is read behind them.
+    /// Number of pieces before the list entry that was read last: only these can overwrite an entry before it is read.
     listed: usize,
     last: Option<(Piece, Piece, u64)>,
     kept: &'a mut [Moved],
@@ -915,8 +920,8 @@ impl Visit for Looking<'_> {
 /// Most pieces of a message that is moved at once: two segments, each of which crosses a page at one side.
 const FEW: usize = 4;
 
-/// A message from memory to memory, without references, all of which is present: its pieces, and what is left of both
-/// sides behind it.
+/// A message from memory to memory, without references, all of whose pages are present: its pieces, and what is left of
+/// both sides after it.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pieces: [Moved; FEW],
@@ -926,7 +931,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Whether it may be that short.
+    /// Whether the thread's message may be short enough.
     #[inline(always)]
     pub(super) fn may_be(t: &Thread) -> bool {
         let sent = t.ctx.send();
@@ -935,8 +940,8 @@ impl Way {
             && sent.refs.get() & MAX_LIST_REFS == 0
     }
 
-    /// Finds the way of what `t`, in this space, has to send to where `to` receives. `None`: it has too many pieces or
-    /// none, no room, an absent page, or lists in pages that it is written to, and nothing has changed.
+    /// Finds the way of the message that `t`, in this space, sends to `to`. `None`, with nothing changed, if the
+    /// message has too many pieces or none, does not fit, meets an absent page, or overwrites its own lists.
     #[inline(always)]
     pub(super) fn of(
         k: K,
@@ -955,7 +960,8 @@ impl Way {
         let limit = Some(2 * PAGE_SIZE);
         let found = pieces(k, spaces, &mut from, &mut into, limit, &mut way);
         (way.sent, way.room) = (from.0, into.0);
-        // What writes over its own lists goes elsewhere once it has: entries are read when their turn has come.
+        // A message that overwrites its own lists goes elsewhere from then on, since each entry is read only when its
+        // turn comes: the general path moves it.
         let lists = [from.1, into.1].into_iter().flatten();
         let mut lists = lists.map(|(pfn, at)| (pfn, at, 16));
         let goes = |list| {
@@ -976,7 +982,7 @@ impl Way {
         }
     }
 
-    /// Notes in the sender's frame that all has been sent.
+    /// Notes in the sender's frame that the whole message has been sent.
     #[inline(always)]
     pub(super) fn save_sent(&self, t: &Thread) {
         self.sent.save_sent(t);
@@ -1064,7 +1070,7 @@ impl Visit for Copying<'_> {
     const RESUMES: bool = false;
 }
 
-/// Copies the pieces, with preemption points; what is copied counts as moved.
+/// Copies the pieces, with preemption points; copied bytes count as moved.
 struct CopyingUntil<'a> {
     k: K,
     t: &'a Thread,
@@ -1199,8 +1205,8 @@ fn settle<V: Visit>(
     }
 }
 
-/// Finds the references of a message that must arrive whole, and the places for them, as many as there are. Moves none.
-/// Returns whether all have a place.
+/// Finds the references of a message that must arrive whole, and as many places for them as there are. Moves no
+/// reference. Returns whether all of them have a place.
 #[cold]
 #[inline(never)]
 fn find_refs(
@@ -1218,7 +1224,7 @@ fn find_refs(
     Ok(sent <= room)
 }
 
-/// Moves the references, which come before any bytes but in a message that must arrive whole. Returns `Full` if the sink has
+/// Moves the references: before any bytes, except in a message that must arrive whole. Returns `Full` if the sink has
 /// too few places.
 fn pump_refs(
     k: K,
