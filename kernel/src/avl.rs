@@ -1,11 +1,10 @@
 //! A balanced tree, that of Adelson-Velsky and Landis ("An algorithm for the organization of information", 1962): below
-//! every item the depths of the two subtrees differ by at most one. Whatever items there are, and in whatever order they
-//! came, n of them are at most 1.44 log2(n + 2) levels deep: 15 for 4,096, 18 for 16,000. No choice of keys makes it
-//! deep.
+//! every item the depths of the two subtrees differ by at most one. A tree of n items is at most 1.44 log2(n + 2)
+//! levels deep, whatever their keys and the order of insertion: 15 levels for 4,096 items, 18 for 16,000.
 //!
-//! Adding and removing go down twice and never up, so that items have no links to those above and nothing is kept on the
-//! stack: the first way down finds the lowest subtree that is as deep afterwards as before, the second one balances
-//! what is below.
+//! Insertion and removal descend twice and never ascend, so that items need no links to their parents and nothing is
+//! kept on the stack: the first descent finds the lowest subtree whose depth does not change, the second one balances
+//! the subtrees below it.
 
 use core::cell::Cell;
 use hal::NarrowCell;
@@ -15,11 +14,11 @@ pub(crate) trait Item: Sized + 'static {
     type Key: PartialOrd;
     fn key(&self) -> Self::Key;
     fn node(&self) -> &Node<Self>;
-    /// By how many levels its right subtree is deeper than its left one: -1, 0 or 1. Only the tree changes it.
+    /// By how many levels the item's right subtree is deeper than its left one: -1, 0 or 1. Only the tree changes it.
     fn balance(&self) -> &Cell<i8>;
 }
 
-/// An item's place in the tree that it is in: what is below it.
+/// An item's place in its tree: the subtrees below it.
 pub(crate) struct Node<T: 'static> {
     /// The left one and the right one.
     children: [NarrowCell<T>; 2],
@@ -60,8 +59,8 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// The first item, in the order of the keys, for which `behind` holds. `behind` must hold for all items
-    /// after one for which it holds.
+    /// The first item, in the order of the keys, for which `behind` holds. If `behind` holds for an item, it must
+    /// hold for all items after that item.
     #[inline(always)]
     pub(crate) fn first(&self, behind: impl Fn(&'static T) -> bool) -> Option<&'static T> {
         let mut at = self.root.get();
@@ -82,7 +81,7 @@ impl<T: Item> Tree<T> {
     pub(crate) fn insert(&self, item: &'static T) -> (Option<&'static T>, Option<&'static T>) {
         let key = item.key();
         let (mut before, mut after) = (None, None);
-        // The lowest item on the way that leans to a side, or the first one: above it no depth changes.
+        // Links to the lowest item on the way that is not level, or else to the root: above it no depth changes.
         let mut top = &self.root;
         let mut link = &self.root;
         while let Some(other) = link.get() {
@@ -101,7 +100,7 @@ impl<T: Item> Tree<T> {
         item.node().child(false).set(None);
         item.node().child(true).set(None);
         item.balance().set(0);
-        // Whatever is between that one and the new one was level, and leans to the new one now.
+        // All items between `top` and the new item were level, and now lean to the side of the new item.
         let is_new = |other: &T| core::ptr::eq(other, item);
         let Some(highest) = top.get().filter(|highest| !is_new(highest)) else {
             return (before, after);
@@ -126,7 +125,8 @@ impl<T: Item> Tree<T> {
     #[inline(always)]
     pub(crate) fn remove(&self, item: &T) {
         let key = item.key();
-        // The lowest item on the way below which a level fewer on that side changes nothing above it, or the first one.
+        // Links to the lowest item on the way whose depth stays the same if that side loses a level, or else to the
+        // root.
         let mut top = &self.root;
         let mut link = &self.root;
         while let Some(at) = link.get().filter(|at| !core::ptr::eq(*at, item)) {
@@ -137,8 +137,8 @@ impl<T: Item> Tree<T> {
             link = at.node().child(right);
         }
         let mut place = link;
-        // What leaves its place has one child at most: the item or, if it has a right subtree, the one behind it, which
-        // takes its place.
+        // The node to unlink must have one child at most. That is the item itself or, if it has a right subtree, its
+        // successor, which then takes the item's place.
         let Some(mut last) = link.get() else { return };
         let mut right = true;
         while let Some(next) = last.node().child(right).get() {
@@ -180,7 +180,7 @@ impl<T: Item> Tree<T> {
     }
 }
 
-/// Whether the subtree of this item is as deep as before when that on one side of it has a level fewer.
+/// Whether the subtree of this item keeps its depth when the subtree on one side of the item loses a level.
 #[inline(always)]
 fn stops<T: Item>(at: &T, right: bool) -> bool {
     let balance = at.balance().get();
@@ -189,8 +189,8 @@ fn stops<T: Item>(at: &T, right: bool) -> bool {
     balance == 0 || (balance > 0) != right && other().is_some_and(is_level)
 }
 
-/// Balances an item, the one of this link, whose subtree on a side is two levels deeper than the other one. Returns the
-/// one that has its place then; it is the child of that one, on the other side.
+/// Balances the item of this link, whose subtree on the side `deep` is two levels deeper than the other one. Returns
+/// the item that has taken its place; the balanced item is now a child of that one, on the other side.
 #[inline(never)]
 fn rotate<T: Item>(link: &NarrowCell<T>, top: &'static T, deep: bool) -> &'static T {
     let Some(child) = top.node().child(deep).get() else {
@@ -199,7 +199,7 @@ fn rotate<T: Item>(link: &NarrowCell<T>, top: &'static T, deep: bool) -> &'stati
     let inner = child.node().child(!deep);
     let leaning = child.balance().get();
     match inner.get().filter(|_| leaning == -lean(deep)) {
-        // The deeper part is between the two: it is divided among them.
+        // The deeper subtree is between `top` and its child: it is divided among them.
         Some(middle) => {
             inner.set(middle.node().child(deep).get());
             top.node().child(deep).set(middle.node().child(!deep).get());

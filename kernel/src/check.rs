@@ -47,7 +47,7 @@ pub(crate) fn invariants(k: K) {
     places(k);
 }
 
-/// A place is one living space's, which has no mapping outside it.
+/// Checks that every place belongs to one living space, which has no mapping outside its place.
 fn places(k: K) {
     for space in k.spaces.iter() {
         let place = k.places.of(space);
@@ -68,7 +68,7 @@ fn places(k: K) {
     }
 }
 
-/// Every range of I/O ports that was granted is one living space's.
+/// Checks that every granted range of I/O ports belongs to exactly one living space.
 fn io_ports(k: K) {
     let mut count = 0;
     for space in k.spaces.iter() {
@@ -84,8 +84,8 @@ fn io_ports(k: K) {
     );
 }
 
-/// Checks that a port's count is the number of what names it. A port with a notice due is in the list of its
-/// portset and in no other, and no server waits at that portset.
+/// Checks that a port's count is the number of references, regions and spaces that name it. A port with a notice
+/// due is in the list of its portset and in no other list, and no server waits at that portset.
 fn ports(k: K) {
     let named = |port: &'static Port, target: Target| {
         target
@@ -147,7 +147,7 @@ fn tables(k: K) {
     table(&k.references);
 }
 
-/// Checks that every thread is in the queue that its state says.
+/// Checks that every thread is in the queue that its state implies.
 fn threads(k: K) {
     let (ready, _) = k.cpu().sched.state();
     let mut runs = false;
@@ -266,7 +266,7 @@ fn threads(k: K) {
     }
 }
 
-/// Whether a thread that waits for its peer has one, and the peer names it.
+/// Whether a thread that waits for its peer has a peer, and the peer's end names the thread.
 fn has_peer(t: &'static Thread) -> bool {
     let Some(plan) = t.call().map(abi::ipc::plan) else {
         return false;
@@ -286,7 +286,8 @@ fn has_peer(t: &'static Thread) -> bool {
         })
 }
 
-/// Checks that queues hold the threads that say so, by priority, and that the bitmap tells which are empty.
+/// Checks that each queue holds only threads whose state says so, in order of priority, and that the bitmap tells which
+/// ready queues are empty.
 fn queues(k: K) {
     let (ready, bits) = k.cpu().sched.state();
     for (p, queue) in ready.iter().enumerate() {
@@ -330,7 +331,7 @@ fn queues(k: K) {
     }
 }
 
-/// Checks that the list of a physical frame has every object that is there, once, in order, and nothing else.
+/// Checks that the list of a physical frame has every object in that frame, once, in order, and nothing else.
 fn frames(k: K, turn: u64) {
     let (mut listed, mut count) = (0, 0);
     each(k, |h, _| {
@@ -367,10 +368,10 @@ fn frames(k: K, turn: u64) {
     }
 }
 
-/// Checks that trees are ordered, lists are complete, and page tables have what walks find.
+/// Checks that trees are ordered, lists are complete, and page tables agree with fresh walks.
 fn hierarchy(k: K, turn: u64) {
-    // A mapping names one space and one region, so it is in one tree and one list at most. If the numbers agree,
-    // each is where it should be.
+    // A mapping names one space and one region, so it is in one tree and one list at most. If the counts agree,
+    // each mapping is where it should be.
     let (planted, mut exported, mut imported) = (Cell::new(0), 0, 0);
     for s in live(&k.spaces) {
         let found = s.mappings.found();
@@ -440,7 +441,7 @@ struct Books {
 }
 
 impl Books {
-    /// Adds to what an account must have. Returns false if there are too many accounts.
+    /// Adds `used` bytes to what the account must have in use. Returns false if there are too many accounts.
     fn add(&mut self, account: &'static Account, used: u64) -> bool {
         let known = self.all[..self.count].iter_mut().flatten();
         for (other, u) in known {
@@ -458,7 +459,7 @@ impl Books {
     }
 }
 
-/// Checks that the cache of handle lookups has what walks find.
+/// Checks that the cache of handle lookups agrees with fresh walks.
 fn handles(k: K) {
     fn all<T: Object>(k: K, s: &'static Space) {
         T::handles(k).each(s.epoch.get(), |handle, object| {
@@ -506,7 +507,7 @@ fn accounts(k: K) {
             room &= books.add(account, 0);
         }
     }
-    // Parents are added on the way and visited in turn.
+    // This loop also appends parent accounts, and then visits them.
     let mut at = 0;
     while at < books.count {
         if let Some((account, _)) = books.all[at] {
@@ -548,7 +549,7 @@ fn kept(k: K) {
     };
     for r in live(&k.references).filter(|r| r.keeps()) {
         let phase = r.target.get().header().map(|h| h.phase());
-        // `destroy` may have ended what it kept.
+        // `destroy` may have ended the identity that the reference kept.
         let vacant = phase.is_none_or(|phase| phase == Phase::Vacant);
         assert!(vacant, "a reference that keeps what needs no keeping");
     }

@@ -12,7 +12,7 @@ pub enum Model {
     Process,
     /// Nothing: there is one stack per processor.
     Interrupt,
-    /// A continuation; and a stack if it is preempted in the kernel.
+    /// A continuation; also a kernel stack, if the thread was preempted in the kernel.
     Continuation,
 }
 
@@ -38,7 +38,7 @@ pub struct Config {
     pub irq: hal::Irq,
     /// Whether stacks and continuations are dropped at random, to show that they are caches.
     pub forgetful: bool,
-    /// Whether it reports to a counting emulator what becomes of threads that block.
+    /// Whether the kernel reports to a counting emulator what becomes of threads that block.
     pub counters: bool,
     /// Whether this is a kernel for cut tests, which can stop a call at any of its sites and checks its
     /// own structures (`--cfg fermata_probe`).

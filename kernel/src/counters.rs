@@ -6,8 +6,9 @@
 //! sees. So there is no counter to read, to reset or to protect, and a measured stretch has exactly its own
 //! events.
 //!
-//! It is called from [`crate::exec`], where a thread leaves the processor; from [`crate::Kernel`], where a call
-//! is abandoned and begun again; and from [`crate::object::thread::Thread`], where a call is completed.
+//! The counting functions are called from [`crate::exec`], where a thread leaves the processor; from
+//! [`crate::Kernel`], where a call is abandoned and begun again; and from [`crate::object::thread::Thread`], where a
+//! call is completed.
 
 use crate::config::{Model, CONFIG};
 use crate::object::thread::{Run, Thread};
@@ -23,13 +24,14 @@ pub(crate) enum Kind {
     Kept = 0,
     /// A thread blocked with only its frame or continuation, and its stack became free (compression).
     Compressed = 1,
-    /// A thread blocked likewise, and the next thread took over its stack (compression and handoff).
+    /// A thread blocked with only its frame or continuation, and the next thread took over its stack (compression and
+    /// handoff).
     HandedOff = 2,
     /// A blocked thread's call was completed in its frame by its waker (recognition).
     Recognised = 3,
-    /// A call that met an absent page was abandoned ([`ABANDONED`]) or begun again ([`BEGUN`]); or the kernel
-    /// began to look for a page that the page table lacks ([`LOOKS`]), or ended that ([`LOOKED`]), outside of a
-    /// restart. These events are for measuring times and have no reason.
+    /// A call that met an absent page was abandoned ([`ABANDONED`]) or begun again ([`BEGUN`]); or, outside of a
+    /// restart, the kernel began to search for a page that the page table lacks ([`LOOKS`]), or ended the search
+    /// ([`LOOKED`]). These events are for measuring times and have no reason.
     Restart = 4,
 }
 
@@ -60,8 +62,8 @@ impl Counters {
         }
     }
 
-    /// Notes that the running thread's call cannot go on. If the reason is an absent page, the measured stretch
-    /// begins.
+    /// Notes that the running thread's call cannot go on. If the reason is an absent page, the measured interval
+    /// begins here.
     #[inline(always)]
     pub(crate) fn abandon(&self, t: &'static Thread, stop: &Stop) {
         if CONFIG.counters && matches!(stop, Stop::Fault(_) | Stop::Absent(_)) {

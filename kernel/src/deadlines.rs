@@ -12,19 +12,19 @@ use hal::NarrowCell;
 
 /// The threads with a deadline: for each priority, in the order of their deadlines on the machine's clock.
 ///
-/// The timer must not hold up the running thread for deadlines of lower priorities, however many come, for
-/// their threads could not run anyway. Such deadlines are *put off*.
+/// The timer must not delay the running thread for deadlines of threads of lower priorities, however many expire:
+/// those threads could not run anyway. Such deadlines are *put off*.
 ///
-/// Under full preemption the timer may ring while a thread is in the middle of a call, perhaps changing the
-/// very queue in which another thread waits whose deadline comes. From then on until the call ends, deadlines
-/// of waits in queues are *withheld*, and only those of threads that are in no queue are handled.
+/// Under full preemption the timer may ring while a thread is in the middle of a call, perhaps while it changes
+/// the queue in which the thread with the expired deadline waits. From then on until the call ends, deadlines
+/// of waits in queues are *withheld*, and only deadlines of threads that are in no queue are handled.
 pub(crate) struct Deadlines {
-    /// First the threads that are in no queue, then those that are in one. Without full preemption all are in
-    /// the first.
+    /// First the threads that wait in no queue, then those that wait in a queue. Without full preemption there is
+    /// one entry for both.
     kinds: [Levels; KINDS],
     /// Deadlines below this priority are put off. 0: none are.
     floor: Cell<u8>,
-    /// When the deadlines that are put off are looked at again, or `u64::MAX`.
+    /// When the deadlines that are put off are checked again, or `u64::MAX`.
     again: Cell<u64>,
     /// When the timer has to ring: at the first deadline that is neither put off nor withheld, or at `again` if
     /// that is earlier.
@@ -52,11 +52,11 @@ struct Level {
     first: NarrowCell<Thread>,
 }
 
-/// Nanoseconds after which deadlines that are put off are looked at again, if no thread of their priority runs
-/// before.
+/// Nanoseconds after which deadlines that are put off are checked again, if no thread of a priority below the floor
+/// runs before.
 ///
-/// A kernel that checks its structures at the end of every trap needs more than 100 µs for one ring of the
-/// timer, and would do nothing else.
+/// A kernel for cut tests gets more time: it checks its structures at the end of every trap, so that one ring of the
+/// timer takes more than 100 µs, and it would do nothing else.
 pub(crate) const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
 
 /// A thread's place among the deadlines.
@@ -84,7 +84,7 @@ impl DeadlineLinks {
     }
 }
 
-/// A bit of the flags of a thread: it is in a queue while it waits until its deadline.
+/// A bit of the flags of a thread: the thread is in a queue while it waits until its deadline.
 pub(crate) const DEADLINE_IN_QUEUE: u8 = 4;
 
 impl Thread {
@@ -104,7 +104,7 @@ impl Thread {
 }
 
 impl avl::Item for Thread {
-    /// Its deadline, and its address, which orders those that have the same one.
+    /// The thread's deadline, and its address, which orders threads with equal deadlines.
     type Key = u128;
     #[inline(always)]
     fn key(&self) -> u128 {
@@ -206,7 +206,7 @@ impl Deadlines {
         }
     }
 
-    /// Removes the deadline of a thread that goes on waiting, and returns it; `u64::MAX`: it had none.
+    /// Removes the deadline of a thread that goes on waiting, and returns that deadline; `u64::MAX` if it had none.
     pub(crate) fn suspend(&self, t: &Thread) -> u64 {
         let at = t.deadline.at();
         self.remove(t);
@@ -250,8 +250,8 @@ impl Deadlines {
         self.insert(t, at);
     }
 
-    /// The priorities from `floor` up that have deadlines which are not withheld, highest first, each with the
-    /// thread whose deadline is the first.
+    /// The priorities from `floor` up that have deadlines which are not withheld, highest first, each with its
+    /// thread of the earliest deadline.
     fn firsts(&self, floor: u8) -> impl Iterator<Item = (u8, &'static Thread)> + '_ {
         let kinds = self.seen_to();
         let mut left =
@@ -281,8 +281,8 @@ impl Deadlines {
         firsts.find(|t| t.deadline.at() <= now)
     }
 
-    /// Puts off the deadlines below the priority `floor`, that of the running thread, if any of them has come. Returns
-    /// the highest priority of those that have.
+    /// Puts off the deadlines of priorities below `floor`, the running thread's priority, if any of them has come.
+    /// Returns the highest priority that has a deadline which has come.
     pub(crate) fn put_off(&self, now: u64, floor: u8) -> Option<u8> {
         let mut firsts = self.firsts(0);
         let due = firsts.find(|(p, t)| *p < floor && t.deadline.at() <= now);
@@ -307,7 +307,7 @@ impl Deadlines {
         self.floor.get()
     }
 
-    /// No longer puts deadlines off: a thread of a priority below the floor runs next, or none.
+    /// No longer puts deadlines off, as a thread of a priority below the floor runs next, or no thread does.
     #[cold]
     pub(crate) fn look_again(&self) {
         self.look_from(0, u64::MAX);

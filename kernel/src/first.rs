@@ -1,4 +1,4 @@
-//! What boot has the kernel make before any program runs: its own state, and the first space.
+//! What the kernel makes at boot, before any program runs: its own state, and the first space.
 
 use crate::counters::Counters;
 use crate::deadlines::Deadlines;
@@ -68,7 +68,7 @@ impl Kernel {
             (mutexes, conds, mappings, regions, ports, portsets),
             (spaces, threads, references, stacks),
         ));
-        // The kernel is too large for the stack, so it is made in its place.
+        // The kernel's state is too large for the stack, so it is constructed in its final place.
         let kernel = |_| {
             let (
                 (mutexes, conds, mappings, regions, ports, portsets),
@@ -121,9 +121,8 @@ impl Kernel {
         hal::alloc_slice(1, kernel)?.first()?.as_ref()
     }
 
-    /// Makes the first space and its thread, with every authority there is, and returns the thread
-    /// to start with. `None`: the description makes no sense, or the kernel's memory does not
-    /// suffice.
+    /// Makes the first space and its thread, which get all authority over the machine, and returns the
+    /// thread. `None` if the description is invalid or the kernel's memory does not suffice.
     #[must_use]
     pub fn first_space(&'static self, first: &FirstSpace<'_>) -> Option<&'static Thread> {
         let thread = build(self, first).ok()?;
@@ -138,7 +137,7 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
         .accounts
         .open(None)
         .ok_or(Stop::Code(abi::Code::NoMemory))?;
-    // Quotas count the slots of objects only, which are allocated from the pool; page tables are not.
+    // Quotas count only the slots of objects, which are allocated from the pool; page tables are not charged.
     account.endow(hal::pool_bytes().1);
     let page = first
         .mappings

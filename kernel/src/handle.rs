@@ -1,7 +1,7 @@
 //! The lookup of handles: from the address at which an object lives to the object.
 //!
-//! The word at the address is a hint, the list of objects of the frame the truth ([`crate::object`]). Recent
-//! lookups are cached ([`Handles`](crate::object::Handles)).
+//! The word at the address is only a hint; the frame's list of objects decides ([`crate::object`]). Recent lookups
+//! are cached ([`Handles`](crate::object::Handles)).
 
 use crate::memory;
 use crate::object::reference::Reference;
@@ -53,8 +53,9 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     Ok(object)
 }
 
-/// As [`look_up`], for a call that manages the object: whose it is may take it away, or its page, at any time, so that nothing there is the
-/// code `NoObject`. A page that is only absent is asked for.
+/// As [`look_up`], for a call that manages the object. The owner of the memory may take away the object or its page at
+/// any time, so a missing object is the code `NoObject`, no exception. If only the page is absent, its keeper is asked
+/// for it.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 fn look_up_managed<T: Object>(
@@ -100,7 +101,7 @@ pub(crate) fn find_identity<T: Object>(
     look_up_managed::<T>(k, space, handle)
 }
 
-/// The object at a handle, for a call that manages it: also one whose body has not been opened yet. A vacant
+/// The object at a handle, for a call that manages it, also if its body has not been opened yet. A vacant
 /// identity is the code `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_body<T: Object>(
@@ -115,8 +116,8 @@ pub(crate) fn find_body<T: Object>(
     }
 }
 
-/// The object at a handle, for a call that manages it but needs it open. A vacant identity is the code
-/// `Vacant`.
+/// The object at a handle, for a call that manages it but needs it open. An object that is vacant or not opened
+/// yet is the code `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_open<T: Object>(
     k: K,
@@ -134,7 +135,7 @@ fn open_now<T: Object>(object: &'static T) -> Result<&'static T, Stop> {
 }
 
 /// The open object that the reference at a handle names, for a call that manages it. A reference that is null,
-/// dead or of another kind is the code `Dead`, a vacant identity the code `Vacant`.
+/// dead or of another kind is the code `Dead`; an object that is vacant or not opened yet is the code `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_open_target<T: Object>(
     k: K,

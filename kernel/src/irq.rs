@@ -18,11 +18,11 @@ pub(crate) fn device(k: K, line: u8) {
     }
 }
 
-/// Most waits that one ring of the timer ends. If more deadlines have come the timer rings again at once.
+/// The most waits that one ring of the timer ends. If more deadlines have come, the timer rings again at once.
 const DUE_PER_TURN: u32 = 2;
 
-/// Handles the timer, which has rung while a thread of the priority `floor` ran: ends the waits whose deadline
-/// has come. Deadlines of lower priorities are put off.
+/// Handles the timer, which has rung while a thread of the priority `floor` ran: ends waits whose deadline has come.
+/// Deadlines of lower priorities are put off.
 pub(crate) fn timer(k: K, floor: u8) {
     let now = hal::now();
     let cpu = k.cpu();
@@ -61,8 +61,8 @@ fn release(k: K) {
 
 /// Ends the wait of a thread whose deadline has come.
 fn time_out(k: K, t: &'static Thread) {
-    // A sleep completes with `Ok` and other waits with `TimedOut`; `cond_wait_until` goes on as the
-    // `mutex_lock` that it has become.
+    // A sleep completes with `Ok` and other waits with `TimedOut`; a thread in `cond_wait_until` goes on with the
+    // `mutex_lock` that its call has become.
     match t.waiting() {
         Waiting::Deadline => t.complete(k, Code::Ok),
         Waiting::Cond => t.wake(k),

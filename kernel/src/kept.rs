@@ -1,13 +1,13 @@
 //! Continuations: the function that a waiting thread goes on with (Draves et al., section 2).
 //!
 //! In the continuation model a thread that waits leaves a function and 32 bytes behind and gives up its stack.
-//! When it is woken with nothing granted, the function is called at the beginning of whatever stack it then
-//! has, so that the thread need not return to its instruction and enter the kernel again. All of it is a cache
-//! of the frame (rule A1): each function checks whether the frame still is what its words remember, and a
-//! thread without a continuation goes on from its frame.
+//! When it is woken and its call is not complete, the function is called at the beginning of the stack that the thread
+//! then has, so that the thread need not return to its instruction and enter the kernel again. A continuation is only
+//! a cache of the frame (rule A1): each function checks whether the frame still is as its words say, and a thread
+//! without a continuation goes on from its frame.
 //!
-//! A thread whose call is completed in its frame needs none: its continuation is the return to user mode, which
-//! Draves et al. call `thread_syscall_return`.
+//! A thread whose call is completed in its frame keeps no function: its continuation is the return to user mode,
+//! which Draves et al. call `thread_syscall_return`.
 
 use crate::config::{Model, CONFIG};
 use crate::stop::Function;
@@ -23,8 +23,8 @@ pub(crate) const STACK_COST: u64 = match CONFIG.model {
     Model::Interrupt | Model::Continuation => 0,
 };
 
-/// Gives a thread's slot a stack, in the process model. A slot keeps its stack for its next thread. `None` if
-/// there is no memory.
+/// Gives a thread's slot a kernel stack, in the process model. A slot keeps its stack for its next thread. `None` if
+/// the kernel's memory has run out.
 pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
     match CONFIG.model {
         Model::Interrupt | Model::Continuation => Some(()),
@@ -70,7 +70,7 @@ impl Kept {
         )
     }
 
-    /// Sets the continuation that does the call in the thread's frame again.
+    /// Sets the continuation that makes the call in the thread's frame again.
     #[inline(always)]
     pub(crate) fn redo(&self) {
         if let Some(place) = self.0.first() {

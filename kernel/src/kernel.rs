@@ -39,7 +39,7 @@ pub struct Kernel {
     pub(crate) spaces: Table<Space>,
     pub(crate) threads: Table<Thread>,
     pub(crate) references: Table<Reference>,
-    /// The space that stands for none. Nothing else has its epoch, so no lookup in it succeeds.
+    /// The space that stands for no space. No cached lookup has its epoch, so none is found in it.
     pub(crate) nowhere: &'static Space,
     pub(crate) no_mapping: &'static Mapping,
     pub(crate) handles: AllHandles,
@@ -59,8 +59,9 @@ pub struct Kernel {
     pub(crate) table_hand: Cell<usize>,
     pub(crate) seed: Cell<u32>,
     pub(crate) epochs: Cell<u64>,
-    /// Does the call in the frame of the running thread again: `syscall::redo`. It stands here for what a thread that
-    /// begins to wait keeps ([`crate::kept`]), since the rooms in which waits begin are below the calls.
+    /// Makes the call in the frame of the running thread again: `syscall::redo`. It is a function pointer, since the
+    /// continuation that a waiting thread keeps ([`crate::kept`]) calls it, and the rooms in which waits begin are
+    /// below `syscall` and cannot name it.
     pub(crate) redo: Handler,
 }
 
@@ -68,7 +69,7 @@ pub struct Kernel {
 pub(crate) struct Processors(Cpu);
 
 impl Processors {
-    /// The one that there is.
+    /// There is one processor.
     pub(crate) fn new(cpu: Cpu) -> Self {
         Processors(cpu)
     }
@@ -117,7 +118,7 @@ impl Kernel {
         &self.processors.0
     }
 
-    /// A pseudo-random number. Users may guess it: it only makes a forgetful kernel forget.
+    /// A pseudo-random number. Programs may guess it: it only decides what a forgetful kernel drops.
     pub(crate) fn random(&self) -> u32 {
         let mut x = self.seed.get();
         x ^= x << 13;

@@ -86,9 +86,10 @@ impl Kernel {
         });
     }
 
-    /// Wakes the waiters for the lock that have the highest priority, who then try again. Mostly that is one, which takes
-    /// the lock and wakes the next when it gives it back. But it may have no need of it any more, and not come: its
-    /// equals must not wait for it. (The others would not run before it anyway.)
+    /// Wakes all waiters for the lock that have the highest priority among its waiters; they then try again. Usually
+    /// there is one, which takes the lock and wakes the next when it releases the lock. But a woken waiter may no
+    /// longer need the lock and never take it, so waiters of its priority must not depend on it. (Waiters of lower
+    /// priority would not run before it anyway.)
     #[cold]
     #[inline(never)]
     fn wake_for_lock(&'static self) {
@@ -111,8 +112,8 @@ impl Kernel {
         }
     }
 
-    /// Switches the processor to another thread and its stack. The machine loads its translations when it leaves the
-    /// kernel.
+    /// Switches the processor to another thread and its stack. `hal` loads that thread's page table when the thread
+    /// leaves the kernel.
     #[inline]
     pub(crate) fn switch_to(
         &'static self,
@@ -135,8 +136,8 @@ impl Kernel {
         to
     }
 
-    /// As [`Kernel::switch_to`], in a trap in which the timer has rung, or a thread has become ready for which the slice
-    /// has to end.
+    /// As [`Kernel::switch_to`], in a trap in which the timer has rung, or in which a thread has become ready so that
+    /// the slice must have an end. Sets the timer first.
     #[cold]
     #[inline(never)]
     fn switch_in_time(
@@ -163,7 +164,7 @@ impl Kernel {
         if !self.cpu().sched.somebody_above(to) {
             return self.switch_in_time(from, to);
         }
-        // Releasing the lock has made a more important thread ready, which waited for it.
+        // Releasing the lock has woken a thread of a higher priority, which had waited for the lock.
         to.run.set(Run::Ready);
         self.cpu().sched.add(to);
         self.schedule(from)

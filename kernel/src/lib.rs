@@ -1,12 +1,11 @@
 //! The Fermata kernel: all of its logic, nothing that depends on the machine.
 //!
-//! This crate names no register of a processor and contains no unsafe code; `hal` does what depends on the
-//! machine, and the crate runs as well on the simulated machine of the host.
+//! This crate names no register of a processor and contains no unsafe code. All that depends on the machine is in
+//! `hal`, so this crate also runs on the simulated machine of the host.
 //!
 //! A trap enters at [`hal::Kernel::trap`]. The frame of the thread is all that a handler gets and all that it leaves
-//! behind (rule A1). Handlers check everything first; then they change things and cannot fail any more (A2). If
-//! a check fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to
-//! do next (A4).
+//! behind (rule A1). A handler makes all checks first; then it makes its changes, which cannot fail (A2). If a check
+//! fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to do next (A4).
 //!
 //! The modules are rooms, one above the other; the kernel's README says what is in which. A room calls only rooms below
 //! it (`./fermata check`).

@@ -1,21 +1,21 @@
 //! Full preemption: the kernel's lock, and its core.
 //!
-//! Under `fp` the kernel runs with interrupts on. One lock guards all objects: a thread takes it on
-//! its way in, before it changes or even reads anything, and gives it back on its way out. An
-//! interrupt may preempt it in between at any instruction; it keeps its stack, and whoever is more
-//! important runs. What runs then is user code, until it wants into the kernel itself: it waits for
-//! the lock, and meanwhile the holder runs with its priority (priority inheritance). Two consequences
-//! carry the design:
+//! Under `fp` the kernel runs with interrupts on. One lock guards all objects: a thread takes the lock
+//! when it enters the kernel, before it changes or even reads anything, and releases it when it leaves.
+//! In between an interrupt may preempt the holder at any instruction; the holder keeps its stack, and a
+//! thread of a higher priority runs. That thread runs user code until it enters the kernel itself; then
+//! it waits for the lock, and meanwhile the holder runs with the waiter's priority (priority
+//! inheritance). The design rests on two consequences:
 //!
 //! * At most one thread is ever preempted in the kernel, the holder. All others are in user mode or
-//!   wait, with a frame that says everything (rule A1). To stop a thread or to read its state one needs
-//!   the lock, and while one holds it no other thread is in the middle of a call.
+//!   wait, with a complete frame (rule A1). A thread that stops another or reads its state holds the
+//!   lock, so no other thread is in the middle of a call meanwhile.
 //! * There is only this lock, so that no order of locks is needed.
 //!
-//! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
-//! wait for an interrupt. It is used with interrupts masked ([`core`](crate::kernel::core)), and must be short, as
-//! nothing preempts it. An interrupt that concerns more, the deadline of a wait in a queue of an object, is withheld
-//! until the holder leaves ([`crate::deadlines::Deadlines`]).
+//! The *core* is what interrupt handlers themselves change: the ready queues, the deadlines, the end of a sleep or of a
+//! wait for an interrupt. Code of the core runs with interrupts masked ([`core`](crate::kernel::core)) and must be
+//! short, as nothing preempts it. The deadline of a wait in a queue of an object concerns more than the core, so it is
+//! withheld until the holder releases the lock ([`crate::deadlines::Deadlines`]).
 //!
 //! This room has the lock itself; [`crate::trap`] takes it where a trap begins, and [`crate::leave`] gives it back
 //! where one ends. In the other configurations all of this compiles to nothing.
@@ -31,7 +31,7 @@ pub(crate) struct Lock {
     holder: NarrowCell<Thread>,
     /// The holder has been preempted. Its activation is on its stack.
     preempted: Cell<bool>,
-    /// What was left of its slice then, in nanoseconds.
+    /// What was left of the holder's slice when it was preempted, in nanoseconds.
     slice_left: Cell<u64>,
     waiters: WaitQueue,
 }
@@ -46,7 +46,7 @@ impl Lock {
         }
     }
 
-    /// Takes it for `t`. If this returns false, another thread holds it.
+    /// Takes the lock for `t`. Returns false if another thread holds it.
     pub(crate) fn take(&self, t: &'static Thread) -> bool {
         let free = self.holder.get().is_none();
         if free {
@@ -55,12 +55,12 @@ impl Lock {
         free
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub(crate) fn give_back(&self) {
         self.holder.set(None);
     }
 
-    /// The threads that wait for it.
+    /// The threads that wait for the lock.
     pub(crate) fn waiters(&'static self) -> &'static WaitQueue {
         &self.waiters
     }
@@ -69,8 +69,8 @@ impl Lock {
         self.holder.get().is_some_and(|h| core::ptr::eq(h, t))
     }
 
-    /// The thread in the middle of a call, if there is one: an interrupt must leave it alone, and all queues of
-    /// objects.
+    /// The thread in the middle of a call, if there is one: an interrupt must not change this thread or any queue of an
+    /// object.
     #[inline(always)]
     pub(crate) fn holder(&self) -> Option<&'static Thread> {
         self.holder.get().filter(|_| FULL)
@@ -88,13 +88,13 @@ impl Lock {
         holder.priority.get().max(waiter)
     }
 
-    /// The effective priority of its holder, 0 if there is none.
+    /// The effective priority of the lock's holder, 0 if there is none.
     pub(crate) fn priority(&self) -> u8 {
         let holder = self.holder.get().filter(|_| FULL);
         holder.map_or(0, |holder| self.lent_to(holder))
     }
 
-    /// Whether a thread of a higher priority than its holder's waits for it.
+    /// Whether a thread of a higher priority than the holder's waits for the lock.
     #[inline(always)]
     pub(crate) fn is_wanted(&self, holder: &Thread) -> bool {
         self.lent_to(holder) > holder.priority.get()
@@ -110,7 +110,7 @@ impl Lock {
         Some((holder, self.lent_to(holder)))
     }
 
-    /// Notes that the holder is preempted, with so much left of its slice, in nanoseconds.
+    /// Notes that the holder is preempted, with `slice_left` nanoseconds left of its slice.
     pub(crate) fn note_preempted(&self, slice_left: u64) {
         self.preempted.set(true);
         self.slice_left.set(slice_left);
@@ -121,7 +121,7 @@ impl Lock {
         self.slice_left.get()
     }
 
-    /// Notes that `t` goes on. Whether it is the thread that was preempted in the kernel.
+    /// Notes that `t` goes on. Returns whether `t` is the thread that was preempted in the kernel.
     pub(crate) fn resumes(&self, t: &Thread) -> bool {
         FULL && self.is_held_by(t) && self.preempted.replace(false)
     }

@@ -1,11 +1,11 @@
 //! User memory as the kernel sees it: the mapping hierarchy, and access through it.
 //!
 //! A page is found by walking the hierarchy: mapping, region, space, mapping, ... down to a region of physical
-//! memory. Page tables are a cache of what walks have found. A walk that finds the page is a *soft* fault; one
-//! that does not is a *hard* fault and names the region where it failed (Ford et al., Table 3).
+//! memory. Page tables are a cache of the results of walks. A fault is *soft* if the walk finds the page; otherwise it
+//! is *hard* and names the region where the walk failed (Ford et al., Table 3).
 //!
-//! Every function here works on the memory of any space, not only the running one, so that either
-//! end of a connection can do the work of both.
+//! Every function here works on the memory of any space, not only that of the running thread, so that the thread at
+//! either end of a connection can copy for both.
 
 use crate::object::mapping::Mapping;
 use crate::object::region::{Region, Source};
@@ -36,12 +36,12 @@ struct Found {
 enum Miss {
     /// There is no page: see [`Fault::at`].
     Absent(Option<(&'static Region, u64)>),
-    /// The walk came to this vacant identity.
+    /// The walk reached this vacant identity.
     Vacant(&'static Header),
 }
 
 impl Miss {
-    /// The miss of a walk whose link does not lead to an active object.
+    /// The miss of a walk that followed this link and found no active object.
     fn behind<T: Object>(link: Link<T>) -> Self {
         match link.get() {
             Some(object) => Miss::Vacant(object.head()),
@@ -73,16 +73,16 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss
     end
 }
 
-/// Finds the level at which a walk fails that lacks a right: the first one that does not give the right.
+/// Finds the level at which a walk fails for lack of a right: the first level that does not give the right.
 #[cold]
 #[inline(never)]
 fn forbidden(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     descend::<true>(space, address, need, &mut { access::ALL }, |_, _, _| ())
 }
 
-/// Descends the hierarchy. Each level takes the rights that it does not give out of `rights`. Only with `EXACT`
-/// the walk fails where the needed right is missing; otherwise the caller has to check at the end. `pass` is told
-/// the mapping, the region and the offset in the region at each level.
+/// Descends the hierarchy. Each level removes from `rights` the rights that it does not give. Only with `EXACT` the
+/// walk fails at the level where the needed right is missing; otherwise the caller must check `rights` afterwards.
+/// `pass` is called at each level with the mapping, the region and the offset in the region.
 #[inline(always)]
 fn descend<const EXACT: bool>(
     space: &'static Space,
@@ -145,7 +145,7 @@ fn descend<const EXACT: bool>(
                 });
             }
             Source::Device => {
-                // No objects and no kernel copies in device memory.
+                // Device memory holds no objects, and the kernel does not copy from or to it.
                 let pfn = frame(region.start.get() + offset);
                 return Ok(Found {
                     pfn,
@@ -171,8 +171,7 @@ fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
     }
 }
 
-/// Enters the result of a walk into the page table. If table pages have run out, it takes those of another
-/// space.
+/// Enters the result of a walk into the page table. If table pages have run out, evicts some first ([`evict`]).
 #[inline(always)]
 fn remember(
     k: K,
@@ -197,15 +196,17 @@ fn remember(
     Ok(pfn)
 }
 
-/// With so many table pages a space can go on, whatever one instruction of it touches.
+/// Number of table pages with which a space can make progress, whatever memory one of its instructions accesses.
 const FEW_TABLES: u32 = 32;
 
-/// So many tables are taken from another space at once: few, since that is somebody else's time, and the memory of the one that has many
-/// is where it was.
+/// Number of table pages that are taken from another space at once. They are few, since the evicting thread spends its
+/// own time on another space's tables, and a space that has many table pages loses no memory, only translations.
 const TABLES_TAKEN: u32 = 8;
 
-/// Takes table pages from another space when they have run out, from one that has as many or if this one has few, or else all from
-/// this space. So a space that touches much memory takes tables from others that do, and from itself. Walks fill it again.
+/// Frees table pages for `keep` when they have run out. The victim is another space that has at least as many as `keep`
+/// or, if `keep` has fewer than [`FEW_TABLES`], any other space that has one; without such a space, `keep` loses all of
+/// its own. So a space that accesses much memory evicts tables only of spaces like it, or its own. Later walks fill the
+/// tables again.
 #[cold]
 #[inline(never)]
 fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
@@ -256,7 +257,8 @@ fn in_table(space: &'static Space, address: u64, need: Access) -> Option<Pfn> {
     })
 }
 
-/// As [`translate`], of a page that is there for the asking: no walk along the hierarchy, and nothing that stops a call.
+/// As [`translate`], but only for a page that is among the latest translations or in the page table: walks no hierarchy
+/// and never stops the call.
 #[inline(always)]
 pub(crate) fn present(space: &'static Space, address: u64, need: Access) -> Option<Pfn> {
     #[inline(never)]
@@ -285,7 +287,7 @@ pub(crate) fn translate(
     }
 }
 
-/// Makes a page present for the program itself. Also after [`Stop::Device`] the page is present.
+/// Makes a page present for the program itself. After [`Stop::Device`] the page is present, too.
 #[cfg_attr(fermata_probe, track_caller)]
 #[inline(always)]
 pub(crate) fn make_present(
@@ -298,19 +300,19 @@ pub(crate) fn make_present(
     resolve(k, space, address, need)
 }
 
-/// A soft fault of an instruction enters the absent ones of so many pages, aligned, as far as one walk leads to all of
-/// them. So who touches a chunk of the memory server's page by page faults once.
+/// Number of pages, an aligned group, of which a soft fault of an instruction enters the absent ones, as far as one
+/// walk leads to all of them. So a thread that accesses a chunk (64 KB) of the memory server page by page faults once.
 const AROUND: u64 = 16;
 
-/// Enters the pages around one that has just been entered, unless the one beside it is there. Costs nothing that grows
-/// with memory: no page table is made, and no other translation changed.
+/// Enters the pages around a page that has just been entered, unless the neighbouring page is there already. The cost
+/// does not grow with memory: no table page is allocated, and no other translation is changed.
 #[inline(never)]
 pub(crate) fn enter_around(space: &'static Space, address: u64) {
     let page = address & !(PAGE_SIZE - 1);
     if space.table.lookup(page ^ PAGE_SIZE).is_some() {
         return;
     }
-    // How many bytes the walk leads through, before the page and from it on.
+    // The bytes that one walk covers, before the page and from the page on.
     let mut before = page % (AROUND * PAGE_SIZE);
     let mut after = AROUND * PAGE_SIZE - before;
     let rights = &mut { access::ALL };
@@ -357,23 +359,23 @@ pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
         .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
-/// Pages of a region that follow each other and whose frames do so too.
+/// Consecutive pages of a region whose physical frames are consecutive, too.
 pub(crate) struct Run {
-    /// The frame of the first page. `None`: the run is one page, and there is nothing.
+    /// The frame of the first page. `None`: the run is one page, and that page has no frame.
     first: Option<Pfn>,
-    /// How many bytes from the beginning of the first page on it has; the last page may be in it in part.
+    /// Length in bytes from the beginning of the first page; the last page may be included in part.
     pub(crate) bytes: u64,
 }
 
 impl Run {
-    /// The frame of the page that comes so many pages after the first.
+    /// The frame of the page `pages` pages after the first.
     pub(crate) fn frame(&self, pages: u64) -> Option<Pfn> {
         Some(Pfn(self.first?.0.wrapping_add(pages as u32)))
     }
 }
 
-/// The run that begins with the page at this offset of a region, which is in the region; for searches. Stops at a
-/// vacant identity.
+/// The run that begins with the page at this offset of a region, for searches. The offset must be inside the region.
+/// A vacant identity stops the call.
 pub(crate) fn region_run(region: &'static Region, offset: u64) -> Result<Run, Stop> {
     const NOTHING: Run = Run {
         first: None,
@@ -432,8 +434,8 @@ fn outside(address: u64, need: Access) -> Stop {
     })
 }
 
-/// Makes sure that every page of a range is there, so that a later access does not fault (unless the page is
-/// taken away in between).
+/// Makes every page of a range present, so that a later access does not fault (unless the page is taken away in
+/// between).
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn probe(
     k: K,
@@ -456,8 +458,8 @@ pub(crate) fn probe(
     Ok(())
 }
 
-/// A range of at most one page of a program's memory whose frames have been found, so that access to it cannot
-/// fail. A handler finds its spans before it changes anything, since a fault makes it begin again.
+/// A range of a program's memory, at most one page long, whose physical frames have been found, so that access to it
+/// cannot fail. A handler finds its spans before it changes anything, since a fault makes the handler begin again.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     /// Physical frame of the first byte, and the byte's offset there.

@@ -1,7 +1,8 @@
-//! Preemption points: where a long call lets interrupts in, and leaves so that a more important thread can run.
+//! Preemption points: where a long call lets interrupts in, and ends early so that a more important thread can run
+//! (Ford et al., section 5.2).
 //!
-//! Before each of them the frame says how the call goes on (rule A3), so that to be preempted there is to return. Full
-//! preemption is in [`crate::lock`]. (Ford et al., section 5.2.)
+//! At each of them the frame already says how the call goes on (rule A3), so a handler that is preempted there simply
+//! returns. Full preemption is in [`crate::lock`].
 
 use crate::config::{Preemption, CONFIG};
 use crate::object::thread::Thread;
@@ -13,9 +14,9 @@ impl Kernel {
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn preempts(&'static self, t: &Thread) -> bool {
         match CONFIG.preemption {
-            // Except where a test on the host says so.
+            // Only a test on the host makes calls stop here.
             Preemption::None => cfg!(test) && probe::preempts(),
-            // Interrupts preempt by themselves; what is left are waiters for the lock.
+            // Interrupts preempt the thread by themselves, so only waiters for the lock remain to be checked.
             Preemption::Full => self.lock.is_wanted(t),
             Preemption::Points => {
                 self.look_at_interrupts();
@@ -30,7 +31,7 @@ impl Kernel {
         if matches!(CONFIG.preemption, Preemption::Points) {
             hal::let_interrupts_in();
             if self.cpu().sched.has_rung() {
-                // It may be long until the end of the call, where the timer would be set.
+                // The timer is set again at the end of the call, which may be far off.
                 self.cpu().sched.keep_time_in_kernel(self);
             }
         }

@@ -1,11 +1,11 @@
-//! The probe: what cut tests need to know of the kernel, and how they stop it (`--cfg fermata_probe`).
+//! The probe: counts and stops calls in the kernel for cut tests (`--cfg fermata_probe`).
 //!
 //! Every access to a user's memory, every lookup of a handle and every wait calls [`site`] or [`wait`];
-//! preemption points call [`preempts`]. A site is known by its source location, that of the handler and not of
-//! the helpers in between, which are marked `track_caller` in this build. Armed for the n-th site of certain
-//! threads, the probe stops the call there with [`Stop::Cut`], which every caller treats as a fault of that
-//! access that is gone when the call restarts; then it makes the thread run that is attached to its interrupt
-//! line. `abi::probe` says how a test drives it.
+//! preemption points call [`preempts`]. A site is identified by its source location in the handler, not in the helpers
+//! in between, which are marked `track_caller` in this build. When the probe is armed for the n-th site of certain
+//! threads, it stops the call there with [`Stop::Cut`], which every caller treats as a fault of that access that no
+//! longer occurs when the call restarts. Then it raises its interrupt line, so that the thread attached to the line
+//! runs. `abi::probe` says how a test drives it.
 //!
 //! In an ordinary kernel all of this is empty functions. The counters are statics, because waits begin in
 //! functions that have no reference to the kernel.
@@ -18,8 +18,8 @@ use abi::probe::{ROLES, SITES, SWEEP, WATCHED};
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A counter. Loads and stores need not be one atomic step: one processor at a time is in the kernel, and nothing in
-/// here is interrupted.
+/// A counter. A load and a store need not be one atomic step: one processor at a time is in the kernel, and nothing
+/// interrupts this module.
 struct Count(AtomicU64);
 
 impl Count {
@@ -43,7 +43,7 @@ static RUNNING: Count = Count::new();
 static FRAME: Count = Count::new();
 /// The states in which the probe has fired during this sweep, as a hash table.
 static STATES: [Count; 1 << 13] = [const { Count::new() }; 1 << 13];
-/// The number of the site at which the probe fires; 0: at none.
+/// The number of the site at which the probe fires, [`SWEEP`] in a sweep, 0 if it does not fire.
 static ARMED: Count = Count::new();
 /// The roles of the threads whose sites count, as a bit mask.
 static MASK: Count = Count::new();
@@ -51,16 +51,16 @@ static MASK: Count = Count::new();
 static PASSED: Count = Count::new();
 /// The site at which the probe has fired, and the role of the thread.
 static FIRED: [Count; 2] = [const { Count::new() }; 2];
-/// The state in which the probe has fired last, and the time since the last progress when the thread reached
-/// that state again.
+/// The state in which the probe fired last; and the time from the last progress until the thread reached that
+/// state again.
 static LAST: Count = Count::new();
 static AGAIN: Count = Count::new();
 /// The probe has fired, and its interrupt line has not been raised yet.
 static RING: AtomicBool = AtomicBool::new(false);
-/// Bytes of messages moved since it was armed.
+/// Bytes of messages moved since the probe was armed.
 static MOVED: Count = Count::new();
 /// The time when the running thread's call began or last saved its progress, in [`hal::ticks`] like all times
-/// here. With a clock that counts instructions they are numbers of instructions.
+/// here. On a machine whose clock counts instructions, times are numbers of instructions.
 static PROGRESS: Count = Count::new();
 /// The total time that the probe itself has used.
 static OWN: Count = Count::new();
@@ -75,7 +75,7 @@ static PERIOD: Count = Count::new();
 /// Number of times that a thread has been preempted in the kernel.
 static PREEMPTED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
-/// Whether sites are being passed a second time, and do not count.
+/// Whether sites are being passed a second time by [`again`], so that they do not count.
 static PASSED_BEFORE: AtomicBool = AtomicBool::new(false);
 
 /// An entry of the table of sites: the site, and how often it was passed.
@@ -99,8 +99,8 @@ fn pass_by(kind: Kind, at: &Location<'_>) -> bool {
     uncounted(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin))
 }
 
-/// Repeats lookups that the same call has just made with success. Nothing has changed in between, so that they
-/// cannot fail, and their sites do not count.
+/// Repeats lookups that have just succeeded in the same call. Nothing has changed in between, so they cannot fail, and
+/// their sites do not count.
 #[inline(always)]
 pub(crate) fn again<R>(look: impl FnOnce() -> R) -> R {
     if !CONFIG.probe {
@@ -148,7 +148,7 @@ fn mix(hash: u64, word: u64) -> u64 {
         .rotate_left(23)
 }
 
-/// Does work of the probe, whose time is subtracted from measurements. `work` gets the time at which it began.
+/// Does work of the probe, whose time is subtracted from measurements. `work` gets the time at which the work began.
 #[inline(always)]
 fn uncounted<R>(work: impl FnOnce(u64) -> R) -> R {
     let begin = hal::ticks();
@@ -183,7 +183,7 @@ fn pass(kind: Kind, at: &Location<'_>, tag: u64, frame: u64, begin: u64) -> bool
     if MASK.get() & 1 << role != 0 {
         PASSED.add(1);
         let state = mix(mix(frame, id), role);
-        // The thread has reached the state again in which it was cut: everything up to here was done twice.
+        // The thread is again in the state in which it was cut: everything since its last progress was done twice.
         if state == LAST.get() {
             AGAIN.set(stretch);
             LAST.set(0);
@@ -265,7 +265,7 @@ fn frame(t: &Thread) -> u64 {
     words.into_iter().fold(0, mix)
 }
 
-/// Notes that the running call has saved progress, in its frame or in what will be written there.
+/// Notes that the running call has saved progress, in its frame or in values that will be written to its frame.
 #[inline(always)]
 pub(crate) fn progress() {
     #[cfg(test)]
@@ -277,7 +277,7 @@ pub(crate) fn progress() {
     }
 }
 
-/// Notes that bytes of a message have been moved; `saved` if a restart does not move them again.
+/// Notes that bytes of a message have been moved. `saved`: a restart does not move them again.
 #[inline(always)]
 pub(crate) fn moved(bytes: u64, saved: bool) {
     if CONFIG.probe {
@@ -300,13 +300,13 @@ pub(crate) fn rings() -> bool {
     CONFIG.probe && RING.load(Relaxed)
 }
 
-/// Whether the probe has fired and its interrupt line is to be raised now; it is noted as raised.
+/// Whether the probe has fired and the caller must raise its interrupt line now; the line counts as raised then.
 #[inline(always)]
 pub(crate) fn takes_ring() -> bool {
     CONFIG.probe && RING.swap(false, Relaxed)
 }
 
-/// Counts the end of a trap. Whether it is time to check the kernel's structures.
+/// Counts the end of a trap. Returns whether it is time to check the kernel's structures.
 #[inline(always)]
 pub(crate) fn is_check_due() -> bool {
     CONFIG.probe && counts_to_period()
@@ -332,9 +332,9 @@ pub(crate) fn arm(n: u64, roles: u64) {
     MASK.set(roles);
 }
 
-/// The probe's results: sites passed since it was armed; the site at which it fired, and the role; the time of
-/// what was done again after the last cut; bytes moved; the time that the probe has used; preemptions in the
-/// kernel.
+/// The probe's results: sites passed since it was armed; the site at which it fired; the role of the thread; the time
+/// of the work that was repeated after the last cut; bytes moved; the time that the probe itself has used; preemptions
+/// in the kernel.
 pub(crate) fn read() -> [u64; 7] {
     let [site, role] = FIRED.each_ref().map(Count::get);
     [
@@ -394,7 +394,8 @@ pub(crate) mod points {
         static KEEPERS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// From now on calls stop at every `n`-th point that they reach with progress saved since the last; 0: at none.
+    /// From now on calls stop at every `n`-th point that they reach with progress saved since the last point; 0: at
+    /// none.
     pub(crate) fn stop_at_every(n: u64) {
         EVERY.set(n);
         PASSED.set(0);
@@ -405,18 +406,19 @@ pub(crate) mod points {
         EVERY.get() != 0
     }
 
-    /// A call makes a pause after so many of the other side were sent away.
+    /// Notes that a call pauses (`Again`) because it has refused so many threads of the other side.
     pub(crate) fn note_refusals(count: u32) {
         REFUSALS.set(Some(count));
     }
 
-    /// Those were servers that did not take what the kernel had to say of the thread.
+    /// Notes that the refused threads were servers that could not take the message about the thread's fault or
+    /// exception.
     pub(crate) fn they_were_keepers() {
         KEEPERS.set(true);
     }
 
-    /// After how many refusals the last call made a pause, if that was why, and whether by keepers. Asked once, it is
-    /// forgotten.
+    /// The number of refusals after which the last call paused, if that was the reason, and whether keepers were
+    /// refused. Clears both.
     pub(crate) fn take_refusals() -> Option<(u32, bool)> {
         let by_keepers = KEEPERS.take();
         REFUSALS.take().map(|count| (count, by_keepers))

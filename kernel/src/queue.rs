@@ -1,8 +1,7 @@
-//! Queues of threads: those that wait for the same thing, and those of one priority that are ready.
+//! Queues of threads: threads that wait for the same thing, and ready threads of one priority.
 //!
-//! A queue is in order of priority, first come first served within one. A thread is in at most one queue, ready
-//! queues included, and stopped threads are in none. How a thread begins and ends a wait is in
-//! `object/wait.rs`.
+//! A queue is in order of priority, and first come, first served within a priority. A thread is in at most one queue,
+//! ready queues included, and stopped threads are in none. How a thread begins and ends a wait is in `object/wait.rs`.
 
 use crate::object::thread::Thread;
 use hal::NarrowCell;
@@ -50,7 +49,7 @@ impl WaitQueue {
         self.head.get().is_none()
     }
 
-    /// Adds the thread behind those of its priority.
+    /// Adds the thread behind the other threads of its priority.
     #[inline(always)]
     pub(crate) fn push(&'static self, t: &'static Thread) {
         if !self.push_last(t) {
@@ -90,7 +89,7 @@ impl WaitQueue {
         self.insert(t, after);
     }
 
-    /// Adds the thread before all others, of which none may have a higher priority.
+    /// Adds the thread before all others. None of them may have a higher priority.
     pub(crate) fn push_front(&'static self, t: &'static Thread) {
         self.insert(t, None);
     }

@@ -33,14 +33,15 @@ pub(crate) struct Scheduler {
     /// that thread was preempted by one of a higher priority; otherwise 0.
     left: [Cell<u64>; PRIORITIES as usize],
     /// The highest priority of threads whose turn, or whose deadline, was due while a thread of a higher priority
-    /// ran, perhaps on behalf of a thread of that priority or of a lower one: this one then goes behind them, and
-    /// the processor is not handed off to it. [`Scheduler::NOBODY`] if there are none.
+    /// ran. That one may have run on behalf of a thread of the overdue priority or a lower one; that client then goes
+    /// behind the overdue threads, and the processor is not handed off to it. [`Scheduler::NOBODY`] if no thread is
+    /// overdue.
     overdue: Cell<u8>,
-    /// When the timer will ring, in nanoseconds on the machine's clock. It may ring before there is anything to
-    /// do: to find that out then is cheaper than to set the timer whenever a slice begins.
+    /// When the timer will ring, in nanoseconds on the machine's clock. It may ring before there is anything to do,
+    /// which costs less than setting the timer whenever a slice begins.
     timer: Cell<u64>,
-    /// The timer is set for the end of a slice or earlier. It then rings before the end of any slice that began
-    /// since.
+    /// The timer is set for the end of a slice or earlier. So it rings before the end of any slice that began since
+    /// then.
     ticking: Cell<bool>,
 }
 
@@ -49,11 +50,11 @@ impl Scheduler {
     const HEIR: u64 = 1 << 32;
     /// The timer must be set: it has rung, or there is a deadline before the time for which it is set.
     const RUNG: u64 = 1 << 33;
-    /// The running thread should give way to one of its own priority.
+    /// The running thread should give way to a thread of its own priority.
     const YIELDED: u64 = 1 << 34;
     /// Notices are to be delivered to servers ([`crate::object::port::Notices`]).
     const NOTICES: u64 = 1 << 35;
-    /// A deadline was put off, so that who runs next is chosen on the general way.
+    /// A deadline was put off, so that the general path must choose the next thread.
     const DUE: u64 = 1 << 36;
     /// Stands for no priority in `overdue`.
     const NOBODY: u8 = 0;
@@ -166,7 +167,7 @@ impl Scheduler {
         }
     }
 
-    /// Finds the highest priority of which a ready queue has a thread. There is no heir.
+    /// Sets `top` to the highest priority whose ready queue is not empty. There is no heir.
     #[inline(always)]
     fn find_top(&self) {
         let bits = self.attention.get() as u32;
@@ -200,13 +201,13 @@ impl Scheduler {
         self.is_above(t.priority.get())
     }
 
-    /// Whether a thread of a higher priority than this is ready.
+    /// Whether a thread is ready whose priority is higher than `priority`.
     #[inline(always)]
     pub(crate) fn is_above(&self, priority: u8) -> bool {
         self.top.get() > priority
     }
 
-    /// Whether the processor may be handed off to this thread, whose wait a reply ends.
+    /// Whether the processor may be handed off to this thread, whose wait ends with a reply.
     #[inline(always)]
     pub(crate) fn comes_next(&self, t: &Thread) -> bool {
         !self.somebody_above(t) && t.priority.get() > self.overdue.get()
@@ -310,7 +311,7 @@ impl Scheduler {
             if let Some((holder, priority)) = k.lock.preempted() {
                 if !self.is_above(priority) {
                     match k.lock.slice_left() {
-                        // Its turn ends with its call.
+                        // The slice is used up: the holder's turn ends with its call.
                         0 => {
                             self.raise(Self::YIELDED);
                             self.begin_slice(k, SLICE, priority);
@@ -326,8 +327,8 @@ impl Scheduler {
                     && p > t.priority.get()
                     && self.is_alone(p)
                 {
-                    // It is at work for the thread that waits, perhaps, and has what is left of that slice, as an heir
-                    // has. With a slice of its own that thread would never come to the end of one.
+                    // `next` may be a server at work for `t`, which waits. So it runs in the rest of the slice of `t`,
+                    // as an heir does. If it got a slice of its own, `t` would never use up a slice.
                     self.keep_time(k, p);
                 } else {
                     self.take_turn(k, p);
@@ -347,13 +348,13 @@ impl Scheduler {
         Some(next)
     }
 
-    /// Whether no other thread of the running thread's priority, which is this, is ready or has begun a slice.
+    /// Whether no other thread of the priority `p` of the running thread is ready or has the rest of a slice.
     #[inline(always)]
     fn is_alone(&self, p: u8) -> bool {
         !self.has(1 << p) && self.left[usize::from(p)].get() == 0
     }
 
-    /// The same, in the slice that has begun.
+    /// As [`Scheduler::take_first`], but begins no slice.
     #[inline(always)]
     fn take_ready(&'static self) -> Option<&'static Thread> {
         if !self.has(Self::READY) {
@@ -375,7 +376,7 @@ impl Scheduler {
         Some(next)
     }
 
-    /// Begins the slice of the first thread of a priority, or what is left of that slice.
+    /// Begins a slice for a thread of this priority, or goes on with the rest of its last slice.
     #[inline(always)]
     fn take_turn(&self, k: K, p: u8) {
         if p <= self.overdue.get() {
@@ -391,15 +392,15 @@ impl Scheduler {
         }
     }
 
-    /// Goes on with a slice of which so much is left.
+    /// Goes on with a slice of which `left` nanoseconds remain.
     #[inline(always)]
     fn resume_slice(&self, k: K, left: u64, p: u8) {
-        // The rest ends earlier than a whole slice, for the end of which the timer may be set.
+        // The rest ends earlier than a whole slice, and the timer may be set for the end of a whole slice.
         self.ticking.set(false);
         self.begin_slice(k, left, p);
     }
 
-    /// Puts the thread behind the others of its priority and takes the first of them to run.
+    /// Puts the thread behind the others of its priority and makes the first of them the running thread.
     #[inline(always)]
     fn rotate(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
         let p = t.priority.get();
@@ -429,8 +430,8 @@ impl Scheduler {
         self.slice_end().saturating_sub(hal::now())
     }
 
-    /// Notes that threads of this priority, below that of the running thread, are due: whom it hands the processor
-    /// to must be above them.
+    /// Notes that threads of this priority, below that of the running thread, are due: the running thread may hand the
+    /// processor off only to a thread of a higher priority than theirs.
     fn is_due(&self, priority: u8) {
         self.overdue.set(self.overdue.get().max(priority));
     }
@@ -445,10 +446,10 @@ impl Scheduler {
     #[cold]
     fn extend_slice(&self, k: K, t: &Thread) {
         let priority = t.priority.get();
-        // No other thread of its priority is ready, so it gets another slice. Without that the timer would be
-        // set to a time that has passed and ring at once, again and again.
+        // No other thread of its priority is ready, so the thread gets another slice. Otherwise the timer would be set
+        // to a time that has passed, and ring at once, again and again.
         if hal::now() >= self.slice_end() {
-            // It may be a server at work for a thread of a lower priority, and that thread's turn has ended.
+            // The thread may be a server at work for a thread of a lower priority, whose turn has ended.
             if self.has(Self::READY) {
                 self.is_due(self.top.get());
             }
@@ -462,7 +463,7 @@ impl Scheduler {
     /// priority, with the rest of its slice.
     #[inline(never)]
     fn preempt(&'static self, t: &'static Thread) {
-        // The thread keeps what is left of its slice; if nothing is left, its turn is over.
+        // The thread keeps the rest of its slice; if nothing is left, its turn is over.
         let left = self.slice_left();
         if left == 0 {
             self.add(t);
@@ -476,7 +477,7 @@ impl Scheduler {
             self.top.set(p);
         }
         self.ready[usize::from(p)].push_front(t);
-        // With a whole slice, a thread that is preempted often would never end its turn.
+        // If it got a whole slice again, a thread that is preempted often would never end its turn.
         self.left[usize::from(p)].set(left);
         self.raise(1 << p);
     }

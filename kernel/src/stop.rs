@@ -10,11 +10,12 @@ use abi::{access, Code, Exception};
 pub(crate) enum Stop {
     /// A page is absent: its region's keeper is asked.
     Fault(Fault),
-    /// The page of what a call manages is absent: its region's keeper is asked, and without one the call's result is `NoObject`.
+    /// The page of an object that a call manages is absent: the keeper of its region is asked. If there is no keeper,
+    /// the call's result is `NoObject`.
     Absent(Fault),
     /// The kernel would have to access device memory for the program: address and access.
     Device(u64, Access),
-    /// Wrong use: an exception, with its address, for the keeper of the thread's space.
+    /// Wrong use of a call: an exception, with its address, for the keeper of the thread's space.
     Exception(Exception, u64),
     /// This identity is vacant: the thread waits until it has a body or is dead.
     Vacant(&'static Header),
@@ -38,7 +39,7 @@ pub(crate) enum Outcome {
 /// The result of a handler.
 pub(crate) type Handled = Result<Outcome, Stop>;
 
-/// A handler: does the call in the frame of the running thread. Returns the thread to resume.
+/// A handler: makes the call in the frame of the running thread. Returns the thread to resume.
 pub(crate) type Handler = fn(K, &'static Thread) -> &'static Thread;
 
 /// The function of a continuation: goes on with the interrupted work of the running thread, from the words that

@@ -9,7 +9,7 @@ use hal::mask::{self, Level};
 use hal::{Context, Trap};
 
 impl Kernel {
-    /// Handles an interrupt that came while the processor was at work with this priority.
+    /// Handles an interrupt that came while the processor worked at this priority (of the thread, or lent to it).
     fn note(&'static self, trap: Trap, priority: u8) {
         match trap {
             Trap::Irq(line) => irq::device(self, line),
@@ -63,8 +63,8 @@ impl Kernel {
         let Some(continuation) = t.kept.take() else {
             return t;
         };
-        // Threads that were woken and wait again follow each other here without leaving the kernel. What the interrupts
-        // have raised comes first, as at the end of a trap: the frame says how the thread goes on.
+        // A chain of threads that are woken and wait again can run here without ever leaving the kernel. So pending
+        // interrupts and what they raise come first, as at the end of a trap; the frame says how the thread goes on.
         if !FULL {
             hal::let_interrupts_in();
             if self.cpu().sched.pending(t) {

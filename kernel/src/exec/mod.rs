@@ -1,16 +1,17 @@
 //! Execution models: what becomes of the kernel stack when a thread waits.
 //!
-//! With [`crate::kept`] this is all that differs between the execution models; points of preemption are in
+//! This room and [`crate::kept`] have all that differs between the execution models; preemption points are in
 //! [`crate::preempt`], full preemption is in [`crate::lock`] (Ford et al., sections 3 and 5; Draves et al., section 2).
-//! Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What the dispatcher then does is [`switch`]:
+//! Handlers do not depend on the model: a handler that waits ends with `return Ok(Outcome::Wait)`. The dispatcher then
+//! calls [`switch`]:
 //!
-//! * *interrupt*: the stack is the processor's. It is simply used for the next thread, whose frame
+//! * *interrupt*: the stack belongs to the processor. The next thread simply uses it, and its frame
 //!   is restored.
-//! * *process*: the stack is the thread's. It keeps the activation until somebody switches back to
-//!   it, which then goes on to restore the frame. The activation is a cache of the frame: it can
-//!   be dropped at any time ([`Thread::drop_activation`]).
-//! * *continuation*: the stack is handed to the next thread. What the thread keeps is in
-//!   [`crate::kept`], a cache of the frame as well.
+//! * *process*: the stack belongs to the thread. It keeps the activation until the processor switches
+//!   back to the thread; the activation then goes on to restore the frame. It is a cache of the frame
+//!   and can be dropped at any time ([`Thread::drop_activation`]).
+//! * *continuation*: the stack is handed to the next thread. The waiting thread keeps only a
+//!   continuation ([`crate::kept`]), which is a cache of the frame as well.
 
 mod stacks;
 
@@ -25,7 +26,7 @@ use core::cell::Cell;
 /// Whether [`switch`] changes the stack that it is called on, or hands it over.
 pub(crate) const SWITCHES_STACKS: bool = !matches!(CONFIG.model, Model::Interrupt);
 
-/// How often a forgetful kernel has dropped what a thread kept.
+/// How often a forgetful kernel has dropped a thread's activation or continuation.
 pub(crate) struct Forgotten(Cell<u64>);
 
 impl Forgotten {
@@ -33,8 +34,8 @@ impl Forgotten {
         Forgotten(Cell::new(0))
     }
 
-    /// Whether a forgetful kernel drops what is kept now: at random, one time in four. It logs the count each
-    /// time that this reaches a power of two.
+    /// Decides whether a forgetful kernel drops an activation or continuation now: at random, one time in four. Logs
+    /// the count each time that it reaches a power of two.
     fn now(&self, k: K) -> bool {
         if !CONFIG.forgetful || k.random() & 3 != 0 {
             return false;
@@ -55,8 +56,8 @@ pub(crate) fn begin(k: K, t: &'static Thread) {
     }
 }
 
-/// Switches the processor from `from` to `next`, another thread. Returns the thread whose frame the caller
-/// returns to; how, depends on the execution model (see the head of this file).
+/// Switches the processor from `from` to `next`, another thread, as the execution model requires (see the head of
+/// this file). Returns the thread whose frame the caller returns to.
 #[inline]
 pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Thread {
     let preempted = k.lock.resumes(next);
@@ -84,8 +85,8 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             counters::blocked(from, Kind::HandedOff);
             hal::stack_handoff(&from.ctx, &next.ctx);
             if next.kept.is_set() {
-                // If the lock is held the continuation would only wait for it, so the thread goes on from its
-                // frame.
+                // If the lock is held the continuation would only wait for the lock, so the thread goes on
+                // from its frame instead.
                 if !k.forgotten.now(k) && k.lock.holder().is_none() {
                     hal::call_continuation::<Kernel>(next);
                 }

@@ -5,10 +5,10 @@ use crate::kept;
 use core::cell::Cell;
 use hal::Stack;
 
-/// Stacks that no thread has.
+/// The kernel stacks that no thread has at present.
 pub(crate) struct Stacks([Cell<Option<&'static Stack>>; SPARE]);
 
-/// The stacks that there are: one for the thread that runs, one for a thread that is preempted in the kernel.
+/// Number of kernel stacks: one for the thread that runs, one for a thread that is preempted in the kernel.
 const SPARE: usize = 2;
 
 impl Stacks {
