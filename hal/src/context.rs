@@ -9,8 +9,8 @@ use core::cell::Cell;
 
 /// The user-visible registers of a thread, and what the machine keeps for it.
 ///
-/// The kernel's thread begins with one. Whenever the kernel runs, the registers here are the thread's
-/// registers; values that it writes here are those that the thread sees next. The entry code knows the layout.
+/// The kernel's thread begins with a context. Whenever the kernel runs, the registers here are the thread's registers;
+/// the thread sees the values that the kernel writes here when it next runs. The entry code depends on the layout.
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct Context {
@@ -18,13 +18,13 @@ pub struct Context {
     pub(crate) fpu: FpuArea,
     /// The registers except the flags.
     pub frame: machine::Frame,
-    /// The flags, of which all that are defined are in the lower half. The kernel writes them by
-    /// [`Context::set_registers`] only.
+    /// The flags; all defined flags are in the lower 32 bits. The kernel writes them only by
+    /// [`Context::set_registers`] and [`Context::set_control`].
     pub(crate) flags: Cell<u32>,
     pub(crate) needs: Needs,
     /// The thread's tag ([`abi::state::ThreadState`]). The machine does nothing with it.
     pub tag: Cell<u64>,
-    /// Where the root of the page table stands that must be loaded while the thread runs.
+    /// The place of the root of the page table that must be loaded while the thread runs.
     pub(crate) table: Cell<machine::Root>,
     pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
@@ -77,13 +77,13 @@ pub(crate) struct OnStack {
     pub(crate) activation: Cell<u64>,
 }
 
-/// The work that the exit code must do for a context. It reads all of it as one word; the parts are set in
-/// different places, which may interrupt one another.
+/// The work that the exit code must do for a context. The exit code reads all of it as one word. Different code sets
+/// the parts, and one may interrupt another, so each part is a cell of its own.
 #[repr(C, align(4))]
 pub(crate) struct Needs {
     /// [`needs::FULL`] and [`needs::INNER`].
     pub(crate) way: Cell<u8>,
-    /// 1: the thread has used the FPU since its state was made or set, and needs its registers loaded.
+    /// 1: the thread has used the FPU since its FPU state was made or set, so its FPU registers must be loaded.
     pub(crate) has_fpu: Cell<u8>,
     /// The number of its set of I/O ports; 0: none.
     pub(crate) ports: Cell<u16>,
@@ -91,8 +91,8 @@ pub(crate) struct Needs {
 
 /// The parts of [`Needs`] as bits of the word.
 pub(crate) mod needs {
-    /// Every register must be restored; the exit code then clears this. Otherwise the thread is in user mode or in
-    /// a system call, and the registers that a call loses are dead.
+    /// Every register must be restored; the exit code clears this bit when it has done so. If the bit is clear, the
+    /// thread is in user mode or in a system call, and the registers that a call loses are dead.
     pub(crate) const FULL: u32 = 1;
     /// The thread is collocated: it goes on in ring 1.
     pub(crate) const INNER: u32 = 2;
@@ -197,7 +197,7 @@ impl Context {
         self.frame.cell(ROLES.sp)
     }
 
-    /// The address behind the instruction that makes a call, if the program counter is at one.
+    /// The address behind the call instruction, if the program counter is at a call instruction.
     #[inline(always)]
     pub fn behind_call(&self) -> u64 {
         self.pc().get().wrapping_add(ROLES.call_bytes)
@@ -226,8 +226,8 @@ impl Context {
         }
     }
 
-    /// The registers as a message or a state carries them. In a system call, registers that the call loses show
-    /// the values that it leaves in them.
+    /// The registers as a message or a state carries them. In a system call, registers that the call loses have the
+    /// values that the call leaves in them.
     #[inline(always)] // Callers that need words make no copy in between.
     pub fn registers(&self) -> Registers {
         let mut registers = self.frame.load(self.flags());
@@ -249,7 +249,7 @@ impl Context {
     }
 
     /// Sets every register; of the flags only those that a program can change. Panics if [`user_registers_ok`]
-    /// refuses the registers, so the caller must have asked it.
+    /// refuses the registers, so the caller must check them first.
     pub fn set_registers(&self, registers: &Registers) {
         assert!(
             user_registers_ok(registers),
@@ -266,14 +266,14 @@ impl Context {
             .set((flags & ROLES.user_flags | ROLES.fixed_flags) as u32);
     }
 
-    /// Whether every register must be restored when the thread next runs, which clears this. Otherwise the
-    /// thread is in user mode or in a system call, and the registers that a call loses are dead.
+    /// Whether every register must be restored when the thread next runs; the exit code then clears this. Otherwise
+    /// the thread is in user mode or in a system call, and the registers that a call loses are dead.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         u32::from(self.needs.way.get()) & needs::FULL != 0
     }
 
-    /// Sets whether it [is full](Context::is_full).
+    /// Sets whether the context [is full](Context::is_full).
     #[inline(always)]
     pub fn set_full(&self, full: bool) {
         self.set_way(needs::FULL, full);
@@ -285,7 +285,8 @@ impl Context {
         self.needs.way.set(others | if on { bit as u8 } else { 0 });
     }
 
-    /// Fills the registers that the call in which the thread is has lost, so that every register counts.
+    /// Gives the registers that the thread's call has lost the values that the call leaves in them, and makes the
+    /// context full.
     fn fill(&self) {
         if !self.is_full() {
             // As `registers` shows them.
@@ -296,23 +297,24 @@ impl Context {
         }
     }
 
-    /// Sets the page table that translates for the thread when it next runs. A collocated table translates in
-    /// every other one: its thread runs with the one that happens to be loaded, of which it can reach nothing.
+    /// Sets the page table that translates for the thread when it next runs. The translations of a collocated table
+    /// are part of every other table: its thread runs with whichever table is loaded, and cannot reach the other
+    /// translations in it.
     pub fn set_table(&self, table: &'static crate::PageTable) {
-        // The exit code looks at the table of a thread that goes on only if every register counts.
+        // The exit code loads the table of the thread that ran last again only if its context is full.
         self.fill();
         self.table.set(table.root_of());
         self.set_way(needs::INNER, table.is_collocated());
     }
 
-    /// Whether [`Context::set_table`] was given this one.
+    /// Whether this is the table last given to [`Context::set_table`], and still collocated or not as it was then.
     pub fn has_table(&self, table: &'static crate::PageTable) -> bool {
         table.is_root(self.table.get())
             && (u32::from(self.needs.way.get()) & needs::INNER != 0) == table.is_collocated()
     }
 
-    /// Sets the control registers of the thread (of the flags only those that a program can change) and keeps
-    /// the others. Panics if [`user_pc_ok`] refuses the `pc`, so the caller must have asked it.
+    /// Sets the control registers of the thread (of the flags only those that a program can change) and keeps the
+    /// other registers. Panics if [`user_pc_ok`] refuses `pc`, so the caller must check it first.
     #[inline]
     pub fn set_control(&self, pc: u64, sp: u64, flags: u64) {
         assert!(user_pc_ok(pc), "an address that was not checked");
@@ -349,7 +351,7 @@ impl Context {
         self.needs.ports.set(number);
     }
 
-    /// The number of [`Context::set_ports`].
+    /// The number that [`Context::set_ports`] has set.
     pub fn ports(&self) -> u16 {
         self.needs.ports.get()
     }
@@ -361,8 +363,8 @@ impl Context {
         stack.expect("no context of this model has a stack of its own")
     }
 
-    /// Gives the thread a stack of its own for its traps. The context that had the stack before loses it, with
-    /// any activation on it. Panics if the caller runs on the stack.
+    /// Gives the thread a kernel stack of its own for its traps. The context that had the stack before loses it and any
+    /// activation on it. Panics if the caller runs on the stack.
     pub fn set_stack(&'static self, stack: &'static Stack) {
         machine::set_stack(self, stack);
     }
@@ -379,8 +381,8 @@ fn canonical(address: u64) -> bool {
     ((address << 16) as i64 >> 16) as u64 == address
 }
 
-/// Whether [`Context::set_registers`] takes these: the program counter is an address of the user half and the
-/// bases are canonical. The stack pointer may be anything, since the program can set it to anything.
+/// Whether [`Context::set_registers`] takes these registers: the program counter is an address of the user half and the
+/// bases are canonical. The stack pointer may have any value, since a program can set it to any value.
 pub fn user_registers_ok(registers: &Registers) -> bool {
     let based = |&base| canonical(registers.get(base));
     user_pc_ok(registers.pc()) && ROLES.bases.iter().all(based)
@@ -455,8 +457,8 @@ pub enum Trap {
         /// There is a translation, but it does not allow this.
         present: bool,
     },
-    /// Any other exception of the processor. For a breakpoint the program counter is at the instruction, in
-    /// either of its forms; for a single step, behind it.
+    /// Any other exception of the processor. For a breakpoint the program counter is at the instruction, in either
+    /// of its forms; for a single step it is behind the instruction.
     Exception {
         /// The processor's vector.
         vector: u8,
@@ -475,8 +477,8 @@ pub enum Trap {
 /// are never called in parallel. [`Kernel::interrupt`] is called only from within [`crate::wait_for_interrupt`]
 /// or [`crate::let_interrupts_in`], or where the kernel lowers its mask ([`crate::mask::restore`]).
 pub trait Kernel: 'static {
-    /// The type of a thread. It begins with its context, by which the machine knows it, and is aligned to 16
-    /// bytes.
+    /// The type of a thread. A thread begins with its context, by which the machine identifies it, and is aligned to
+    /// 16 bytes.
     type Thread: 'static;
 
     /// The context with which the thread begins.
@@ -486,7 +488,7 @@ pub trait Kernel: 'static {
     /// resume.
     fn trap(&'static self, thread: &'static Self::Thread, trap: Trap) -> &'static Self::Thread;
 
-    /// [`Kernel::trap`] for [`Trap::Syscall`], which is so frequent that it has its own function.
+    /// [`Kernel::trap`] for [`Trap::Syscall`], a function of its own because the trap is so frequent.
     fn syscall(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
         self.trap(thread, Trap::Syscall)
     }
@@ -512,11 +514,11 @@ pub trait Kernel: 'static {
         thread
     }
 
-    /// Loads the I/O ports of a thread that is about to run, if they are not those that are loaded.
+    /// Loads the I/O ports of a thread that is about to run. Called if another set of ports is loaded.
     fn change_ports(&'static self, thread: &'static Self::Thread) {
         crate::load_ports(Self::context(thread).ports(), &[]);
     }
 
-    /// Handles a [`Trap::Timer`] or [`Trap::Irq`] that arrived in the kernel, where this lets interrupts in.
+    /// Handles a [`Trap::Timer`] or [`Trap::Irq`] that arrived in the kernel, where the kernel lets interrupts in.
     fn interrupt(&'static self, trap: Trap);
 }

@@ -4,9 +4,9 @@
 //! `host` (for everything else) simulates one per thread for tests. [`context`] is common to both:
 //! the registers of a thread and the [`Kernel`] trait by which the machine calls the kernel.
 //!
-//! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an argument that
-//! makes no sense panics. One processor at a time is in the kernel (there is one), with interrupts off except inside
-//! [`wait_for_interrupt`] and [`let_interrupts_in`], and where it lowers the mask ([`mask::restore`]).
+//! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an invalid argument
+//! panics. At most one processor is in the kernel at a time (there is only one), with interrupts off except inside
+//! [`wait_for_interrupt`] and [`let_interrupts_in`], and where the kernel lowers the mask ([`mask::restore`]).
 //! `README.md` describes the interface as a whole and argues why it is sound.
 #![cfg_attr(target_os = "none", no_std)]
 #![deny(missing_docs)]

@@ -1,15 +1,15 @@
-//! How the kernel holds interrupts back: levels, and sections in which one is masked.
+//! How the kernel holds interrupts back: levels, and sections in which a level is masked.
 //!
 //! The kernel is entered with everything masked ([`Level::All`]) and left that way. In between it may
-//! lower the mask and raise it again: [`raise`] returns what was masked before, [`restore`] goes back to
-//! that, and [`masked`] is the pair around a closure. A kernel without preemption does none of this.
+//! lower the mask and raise it again: [`raise`] returns the previous level, [`restore`] goes back to it,
+//! and [`masked`] does both around a closure. A kernel without preemption does none of this.
 //!
 //! There are two implementations, chosen at build time ([`IRQ`]):
 //!
 //! * *hardware*: `All` is the processor's interrupt flag; the levels below it are masked in the
 //!   controllers.
-//! * *optimistic* (Stodolsky, Chen and Bershad, 1993; [`optimistic`]): a mask is a byte in memory. The handler
-//!   of an interrupt that arrives although it is masked notes it, masks its level by hardware, and returns; the
+//! * *optimistic* (Stodolsky, Chen and Bershad, 1993; [`optimistic`]): a mask is a byte in memory. If an interrupt
+//!   arrives although it is masked, its handler notes the interrupt, masks its level by hardware, and returns; the
 //!   end of the section finds the note and handles the interrupt.
 //!
 //! A kernel can be built to measure the cost of the processor's other methods of masking in its core (`--cfg
@@ -28,7 +28,7 @@ use crate::machine;
 pub enum Irq {
     /// By the processor's interrupt flag and the controllers.
     Hardware,
-    /// By a byte in memory, which an interrupt finds when it comes.
+    /// By a byte in memory, which the entry code checks when an interrupt arrives.
     Optimistic,
 }
 

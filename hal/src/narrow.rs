@@ -1,8 +1,8 @@
 //! References in four bytes.
 //!
-//! Most of an object's fields are links to others. All memory that the kernel has references to lies in the
-//! highest 2 GiB of its addresses (`x86_64/memory.rs` maps it so), and so the lower half of an address is
-//! enough: the processor extends its sign when it loads it. On the host a reference has its usual width.
+//! Most fields of an object are links to other objects. All memory that the kernel has references to lies in the
+//! highest 2 GiB of its addresses (`x86_64/memory.rs` maps it there), so the lower 32 bits of an address are enough:
+//! the processor extends their sign when it loads them. On the host a reference has its usual width.
 
 use core::cell::Cell;
 
@@ -12,7 +12,7 @@ pub struct Narrow<T: 'static>(word::Word<T>);
 /// A reference in four bytes.
 pub struct NarrowRef<T: 'static>(word::Word<T>);
 
-/// A cell of a [`Narrow`], as a `Cell<Option<&'static T>>` is one of the reference.
+/// A cell that holds a [`Narrow`], like a `Cell<Option<&'static T>>` in four bytes.
 pub struct NarrowCell<T: 'static>(Cell<Narrow<T>>);
 
 impl<T> Clone for Narrow<T> {
@@ -51,13 +51,13 @@ impl<T> Narrow<T> {
     /// None.
     pub const NONE: Self = Narrow(word::none());
 
-    /// The same, in four bytes.
+    /// The reference (or none) in four bytes.
     #[inline(always)]
     pub fn of(reference: Option<&'static T>) -> Self {
         Narrow(word::of(reference))
     }
 
-    /// The same, as wide as usual.
+    /// The reference (or none) in its usual width.
     #[inline(always)]
     pub fn get(self) -> Option<&'static T> {
         word::get(self.0)
@@ -65,13 +65,13 @@ impl<T> Narrow<T> {
 }
 
 impl<T> NarrowRef<T> {
-    /// The same, in four bytes.
+    /// The reference in four bytes.
     #[inline(always)]
     pub fn of(reference: &'static T) -> Self {
         NarrowRef(word::of(Some(reference)))
     }
 
-    /// The same, as wide as usual.
+    /// The reference in its usual width.
     #[inline(always)]
     pub fn get(self) -> &'static T {
         word::get_some(self.0)
@@ -145,15 +145,16 @@ mod word {
     #[inline(always)]
     pub(super) fn get<T>(word: Word<T>) -> Option<&'static T> {
         let address = address(word);
-        // SAFETY: a reference for ever was made a word by `of`. Whatever there are such references to
-        // lies in the highest 2 GiB, which is what the extension of the sign leads to; and 0 is not one.
+        // SAFETY: `of` made the word from a `'static` reference. All objects with such references lie in the
+        // highest 2 GiB, so extending the sign restores the address; 0 is no such address.
         (!address.is_null()).then(|| unsafe { &*address })
     }
 
     /// The reference of a word that is not [`none`].
     #[inline(always)]
     pub(super) fn get_some<T>(word: Word<T>) -> &'static T {
-        // SAFETY: as in `get`; a `NarrowRef` is made of a reference. The compiler would forget that.
+        // SAFETY: as in `get`; a `NarrowRef` is made from a reference, so its word is not 0. The compiler
+        // would not know that.
         unsafe {
             core::hint::assert_unchecked(word.0 != 0);
             &*address(word)

@@ -1,6 +1,6 @@
 //! A simulated machine for tests, one per thread of the test runner.
 //!
-//! [`reset`] makes a fresh machine; with the other functions a test looks at it and decides what it does next.
+//! [`reset`] makes a fresh machine; with the other functions a test observes it and decides what happens next.
 //! The host runs the interrupt model: there is no user mode to start and no stack to switch to, so a test calls
 //! [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
@@ -46,7 +46,7 @@ struct Machine {
     /// The lines that are raised and whose interrupts have not been delivered.
     pending: VecDeque<u8>,
     unmasked: u16,
-    /// The level that the kernel masks. It is entered with everything masked.
+    /// The level that the kernel masks. The kernel is entered with everything masked.
     level: Level,
     ports: (u16, Vec<(u16, u16)>),
     command_line: &'static str,
@@ -56,7 +56,7 @@ struct Machine {
     events: [u64; EVENTS as usize],
     /// See [`accesses`].
     accesses: u64,
-    /// The page table that is loaded, and how often one has been.
+    /// The page table that is loaded, and how often a page table has been loaded.
     loaded: Root,
     loads: u64,
 }
@@ -129,7 +129,7 @@ pub fn set_pool(bytes: u64) {
     with(|m| m.pool_total = bytes);
 }
 
-/// Makes calls of [`alloc_slice`] and [`alloc_stack`] fail after the next `n`. `u64::MAX` ends that.
+/// Makes calls of [`alloc_slice`] and [`alloc_stack`] fail after the next `n` calls. `u64::MAX`: they no longer fail.
 pub fn fail_allocations_after(n: u64) {
     with(|m| m.allocations_left = n);
 }
@@ -162,23 +162,23 @@ pub fn events(number: u8) -> u64 {
     with(|m| m.events[usize::from(number)])
 }
 
-/// The number of accesses to user memory and page tables: each range of bytes, each entry and each loading of a
-/// page table counts as one. It is a measure of what a call costs.
+/// The number of accesses to user memory and page tables, as a measure of what a call costs: each range of bytes, each
+/// entry and each loading of a page table counts as one.
 pub fn accesses() -> u64 {
     with(|m| m.accesses)
 }
 
-/// The number of links of objects that were looked at: another measure.
+/// The number of links between objects that were followed: another measure of what a call costs.
 pub fn links() -> u64 {
     LINKS.get()
 }
 
 thread_local! {
-    /// Links of objects that were looked at.
+    /// Number of links between objects that were followed.
     static LINKS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A link of an object is looked at.
+/// Counts a link between objects that is followed.
 pub(crate) fn follow() {
     LINKS.set(LINKS.get() + 1);
 }
@@ -260,8 +260,8 @@ pub fn take_log() -> Vec<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle;
 
-/// Runs `f`. If it comes to [`wait_for_interrupt`] and nothing can ever happen (no timer set, no
-/// line raised), gives up there and returns `Idle`.
+/// Runs `f`. If `f` comes to [`wait_for_interrupt`] and nothing can ever happen (no timer set, no
+/// line raised), stops `f` there and returns `Idle`.
 pub fn run<R>(f: impl FnOnce() -> R) -> Result<R, Idle> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
         Ok(result) => Ok(result),
@@ -346,37 +346,37 @@ pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
     write_bytes(pfn, offset, &value.to_le_bytes());
 }
 
-/// Reads aligned words from `offset` of the frame on; they lie within it.
+/// Reads aligned words from `offset` of the frame on. Panics if they do not lie within it.
 pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     for (word, at) in into.iter_mut().zip((offset..).step_by(8)) {
         *word = read_word(pfn, at);
     }
 }
 
-/// Reads `N` aligned words from `offset` of the frame on; they lie within it.
+/// Reads `N` aligned words from `offset` of the frame on. Panics if they do not lie within it.
 pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
     core::array::from_fn(|i| read_word(pfn, offset + 8 * i as u64))
 }
 
-/// Writes aligned words from `offset` of the frame on; they lie within it.
+/// Writes aligned words from `offset` of the frame on. Panics if they do not lie within it.
 pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
     for (word, at) in from.iter().zip((offset..).step_by(8)) {
         write_word(pfn, at, *word);
     }
 }
 
-/// Reads from `offset` of the frame on; the bytes lie within it.
+/// Reads bytes from `offset` of the frame on. Panics if they do not lie within it.
 pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     with(|m| into.copy_from_slice(m.frame(pfn, offset, into.len())));
 }
 
-/// Writes from `offset` of the frame on; the bytes lie within it.
+/// Writes bytes from `offset` of the frame on. Panics if they do not lie within it.
 pub fn write_bytes(pfn: Pfn, offset: u64, from: &[u8]) {
     with(|m| m.frame(pfn, offset, from.len()).copy_from_slice(from));
 }
 
-/// Copies between frames (frame, offset); the bytes lie within one frame on each side. Ranges
-/// that overlap are copied from the lowest byte up.
+/// Copies bytes between frames (frame, offset). Panics if they do not lie within one frame on each side.
+/// Ranges that overlap are copied from the lowest byte up.
 pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
     assert!(length <= PAGE_SIZE, "a copy of more than a page");
     for i in 0..length {
@@ -384,7 +384,7 @@ pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
         read_bytes(from.0, from.1 + i, &mut byte);
         write_bytes(to.0, to.1 + i, &byte);
     }
-    // Does the checks also for a copy of no bytes.
+    // Makes the checks for a copy of no bytes, too.
     read_bytes(from.0, from.1, &mut []);
     write_bytes(to.0, to.1, &[]);
 }
@@ -411,7 +411,7 @@ impl PageTable {
         }
     }
 
-    /// The number of levels of tables that are its own: all places share the upper two.
+    /// The number of levels of tables that belong to this page table alone: all places share the upper two.
     fn levels(&self) -> u32 {
         if self.is_collocated() {
             2
@@ -430,8 +430,8 @@ impl PageTable {
         self.entries.borrow().get(&(address / PAGE_SIZE)).copied()
     }
 
-    /// Maps the page around `address`, in place of what was there. Rights are of
-    /// [`abi::access`]. `None`: no memory for a table page, nothing changed.
+    /// Maps the page around `address`, and replaces any translation that it had. Rights are of
+    /// [`abi::access`]. `None`, with nothing changed, if there is no memory for a table page.
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
         let (start, end) = self.reach();
         assert!(
@@ -467,8 +467,9 @@ impl PageTable {
         Some(())
     }
 
-    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is
-    /// users'. One table of the lowest level translates them all; without it nothing happens.
+    /// Maps `pages` pages from `address` on to consecutive frames from `first` on, except pages that are mapped already
+    /// and frames that do not belong to users. One table of the lowest level must translate them all; if that table
+    /// does not exist, nothing happens.
     pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
         assert!(
             address / PAGE_SIZE % 512 + pages <= 512,
@@ -523,13 +524,13 @@ impl PageTable {
         removed
     }
 
-    /// Removes everything and gives back every table page.
+    /// Removes all translations and frees every table page.
     pub fn clear(&self) {
         let (start, end) = self.reach();
         self.remove(start, end);
     }
 
-    /// Gives back some table pages, at most about so many, with all translations in them; all if it has no more.
+    /// Frees about `most` table pages with all translations in them; all of them if it has no more.
     pub fn clear_some(&self, most: u32) {
         /// Bytes below a table of the lowest level.
         const TABLE_REACH: u64 = 512 * PAGE_SIZE;
@@ -543,7 +544,7 @@ impl PageTable {
         }
     }
 
-    /// The number of table pages that it holds.
+    /// The number of table pages that this page table has.
     pub fn pages(&self) -> u32 {
         self.tables.borrow().len() as u32
     }
@@ -557,13 +558,13 @@ impl PageTable {
         }
     }
 
-    /// Whether a context names it so.
+    /// Whether a context with this root means this page table.
     pub(crate) fn is_root(&'static self, root: Root) -> bool {
         self.root_of() == root
     }
 
-    /// Makes it the page table of a place ([`abi::collocated`]). `None`: there is no such place, or the table has
-    /// translations.
+    /// Makes this the page table of a place ([`abi::collocated`]). `None` if there is no such place, or the table has
+    /// translations or a place already.
     pub fn collocate(&self, place: u64) -> Option<()> {
         if place >= collocated::COUNT || self.pages() > 0 || self.is_collocated() {
             return None;
@@ -572,18 +573,18 @@ impl PageTable {
         Some(())
     }
 
-    /// Whether what a place translates is there in every table already. Tables here have nothing in common.
+    /// Whether every page table already leads to the place. Page tables here share nothing.
     #[must_use]
     pub const fn leads_to(_: u64) -> bool {
         false
     }
 
-    /// Whether it is that of a place.
+    /// Whether this is the page table of a place.
     pub fn is_collocated(&self) -> bool {
         self.place.get().is_some()
     }
 
-    /// Clears it, and makes it an ordinary table.
+    /// Clears the page table, and makes it an ordinary one.
     pub fn leave_place(&self) {
         self.clear();
         self.place.set(None);
@@ -679,7 +680,7 @@ pub fn time_of(ticks: u64) -> u64 {
     ticks
 }
 
-/// As the machine says what makes its clock.
+/// The clock's value at time 0, and nanoseconds per tick in units of 2^-32, as on the real machine.
 pub fn clock() -> (u64, u64) {
     (0, 1 << 32)
 }
@@ -694,7 +695,7 @@ pub fn set_timer(deadline: u64) {
     with(|m| m.deadline = deadline);
 }
 
-/// The last deadline to which time jumps, in nanoseconds; a later one never comes.
+/// The latest deadline to which time jumps, in nanoseconds; a later deadline never comes.
 const HORIZON: u64 = 1 << 62;
 
 /// Delivers pending interrupts to [`Kernel::interrupt`]; if there are none, time jumps to the timer's deadline.
@@ -738,7 +739,7 @@ pub(crate) fn mask_restore(previous: Level) {
     with(|m| m.level = previous);
 }
 
-/// Does nothing: the simulated machine has one method of masking.
+/// Masks everything: the simulated machine has one method of masking.
 pub(crate) fn begin_section(_: MaskMethod) -> u64 {
     mask_raise(Level::All) as u64
 }
@@ -769,12 +770,12 @@ pub fn irq_unmask(line: u8) {
     with(|m| m.unmasked |= 1 << line);
 }
 
-/// Takes all I/O ports from user mode, until the next thread's are loaded.
+/// Takes all I/O ports from user mode, until those of the next thread are loaded.
 pub fn forget_ports() {
     load_ports(0, &[]);
 }
 
-/// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.
+/// Sets the I/O ports that user mode may use, as (first, count), and the number by which contexts name this set.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     with(|m| m.ports = (number, ranges.to_vec()));
 }
@@ -996,7 +997,7 @@ mod tests {
         let context = Context::new();
         context.set_fpu(&[0xff; FPU_BYTES]);
         let clean = context.fpu();
-        // Of the word of control there are 16 bits.
+        // The control word has 16 bits.
         assert_eq!(clean[..9], [255, 255, 0, 0, 0, 0, 0, 0, 255]);
         context.set_fpu(&clean);
         assert_eq!(context.fpu(), clean);

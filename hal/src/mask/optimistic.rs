@@ -1,17 +1,17 @@
 //! Optimistic interrupt protection: the common case, in which no interrupt comes during a section,
 //! costs two stores, a load and a test.
 //!
-//! [`Optimistic`] is the state of one processor. A section stores its level ([`Optimistic::raise`]) and at its
-//! end restores the previous one and looks for kept interrupts ([`Optimistic::restore`]). The machine asks
-//! [`Optimistic::arrive`] about each interrupt: either it is to be handled now, or it has become an *interrupt
-//! continuation*, kept here, and the machine raises the hardware mask so that no other interrupt of a masked
-//! level arrives.
+//! [`Optimistic`] is the state of one processor. A section stores its level ([`Optimistic::raise`]); at its end it
+//! restores the previous level and checks for kept interrupts ([`Optimistic::restore`]). The machine calls
+//! [`Optimistic::arrive`] for each interrupt: either the interrupt is to be handled now, or it has become an
+//! *interrupt continuation*, kept here, and the machine raises the hardware mask so that no other interrupt of a
+//! masked level arrives.
 //!
 //! There is one place for a continuation per level. It is free whenever an interrupt of that level arrives,
 //! because *the hardware masks every level whose place is taken*: the mask is raised when the place is taken,
 //! and lowered only when it is free. Hence no interrupt is lost, and within a level their order is kept.
 //!
-//! The machine is a [`Controllers`]: the real one, or the model in the tests below.
+//! The machine implements [`Controllers`]: the real machine, or the model in the tests below.
 
 #[cfg(not(test))]
 use core::sync::atomic::{AtomicU16, AtomicU8};
@@ -32,14 +32,14 @@ pub(crate) trait Controllers {
 /// The decision about an interrupt that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is not masked: [`Optimistic::handle_kept`] now.
+    /// The interrupt is not masked: the machine must call [`Optimistic::handle_kept`] now.
     Now,
-    /// It is kept for later. The hardware must now hold back interrupts of this level and below.
+    /// The interrupt is kept for later. The hardware must now hold back interrupts of this level and below.
     Later(Level),
 }
 
-/// The masks of a processor. An interrupt may read and write all of it at any instruction, hence atomics. No other
-/// processor does, so plain loads and stores suffice for them.
+/// The masks of a processor. An interrupt may read and write all of them at any instruction, hence atomics. No other
+/// processor accesses them, so plain loads and stores suffice.
 #[repr(C)]
 pub(crate) struct Optimistic {
     /// The level that is masked.
@@ -87,7 +87,7 @@ impl Optimistic {
         before
     }
 
-    /// Masks `previous` and below, and handles the interrupts above that were kept.
+    /// Masks `previous` and below, and handles the kept interrupts above it.
     #[inline(always)]
     pub(crate) fn restore(&self, previous: Level, machine: &impl Controllers) {
         self.set(previous);
@@ -113,8 +113,8 @@ impl Optimistic {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Decides about an interrupt of `level` that has arrived while `masked` is masked, and puts it into its
-    /// place. No other may arrive before the machine has done what is returned.
+    /// Decides about an interrupt of `level` that has arrived while `masked` is masked, and puts it into its place. No
+    /// other interrupt may arrive before the machine has acted on the result.
     pub(crate) fn arrive(&self, vector: u8, level: Level, masked: Level) -> Arrival {
         let before = self
             .place(level)
@@ -145,7 +145,7 @@ impl Optimistic {
             .map(|vector| vector as u8)
     }
 
-    /// Keeps the interrupts that were kept while everything was masked for longer. For the real processor only.
+    /// Goes on keeping the kept interrupts, while everything is masked. For the real processor only.
     #[cfg(target_os = "none")]
     pub(crate) fn put_off(&self) -> Arrival {
         self.held.store(Level::All as u8, Ordering::Relaxed);
@@ -158,24 +158,23 @@ impl Optimistic {
         self.held.store(Level::All as u8, Ordering::Relaxed);
     }
 
-    /// The highest level of which an interrupt is kept.
+    /// The highest level that has a kept interrupt.
     pub(crate) fn kept(&self) -> Level {
         let taken = |level: &Level| self.place(*level).load(Ordering::Relaxed) != 0;
         let kept = PLACES.into_iter().rev().find(taken);
         kept.unwrap_or(Level::None)
     }
 
-    /// Notes and returns the level that the hardware must hold back for the interrupts that are kept. The
-    /// caller must make the hardware do so.
+    /// Notes and returns the level that the hardware must hold back for the kept interrupts. The caller must make the
+    /// hardware do so.
     fn rest(&self) -> Level {
         let rest = self.kept();
         self.held.store(rest as u8, Ordering::Relaxed);
         rest
     }
 
-    /// Handles all interrupts above `previous` that are kept, the highest first. Afterwards `previous` is
-    /// masked, but the hardware still holds everything back: the caller lowers it to the level that is
-    /// returned.
+    /// Handles all kept interrupts above `previous`, the highest first. Afterwards `previous` is masked, but the
+    /// hardware still holds everything back: the caller lowers the hardware's level to the returned one.
     pub(crate) fn handle_kept(&self, previous: Level, machine: &impl Controllers) -> Level {
         loop {
             // Each time again, because the handler may have switched to another thread and back.
@@ -282,10 +281,10 @@ mod tests {
         /// The level that the hardware holds back.
         held: Cell<Level>,
         lines: [Line; 3],
-        /// The level that the program wants masked; the lower of the two while it changes it.
+        /// The level that the program wants masked; while the program changes it, the lower of the two levels.
         wanted: Cell<Level>,
         random: Cell<u64>,
-        /// Number of interrupts that the devices have still to raise.
+        /// Number of interrupts that the devices still have to raise.
         left: Cell<u64>,
         /// Number of interrupts that were kept.
         kept: Cell<u64>,
@@ -317,14 +316,14 @@ mod tests {
             number
         }
 
-        /// Lets a device raise an interrupt, at random, and then delivers what the hardware lets through.
+        /// Lets a device raise an interrupt, at random, and then delivers interrupts that the hardware lets through.
         fn instant(&self) {
             let dice = self.random();
-            // Fewer while one is being handled, so that the program gets time.
+            // Fewer interrupts while one is being handled, so that the program gets time.
             let rare = if self.held.get() == Level::All { 63 } else { 7 };
             if dice & rare == 0 && self.left.get() > 0 {
                 let line = &self.lines[(dice >> 8) as usize % LEVELS.len()];
-                // A controller holds only a few.
+                // A controller holds only a few interrupts of a line.
                 if line.raised.get() - line.accepted.get() < 4 {
                     count(&line.raised);
                     self.left.set(self.left.get() - 1);

@@ -2,8 +2,8 @@
 //!
 //! Two protocols lead here, both in 32-bit mode without paging: PVH (QEMU's `-kernel`, by an ELF note) and
 //! multiboot2 (GRUB). The first instructions build translations that map the first 4 GiB three times: at their
-//! own addresses, in the direct map, and (the first of them) at the kernel's image. [`arrive`] copies what the
-//! loader left, initializes the machine, and calls the function that [`crate::entry!`] names.
+//! own addresses, in the direct map, and (the first GiB) at the kernel's image. [`arrive`] copies the loader's
+//! information, initializes the machine, and calls the function that [`crate::entry!`] names.
 
 use super::{descriptors, instructions::*, interrupts, memory, serial, time, trap, Global};
 use abi::boot::PhysRange;
@@ -207,8 +207,8 @@ impl PhysicalBytes {
             address < 1 << 32,
             "a structure of the boot loader above 4 GiB"
         );
-        // SAFETY: the first translations show all of the low 4 GiB in the direct map, and what the
-        // loader left there is plain bytes.
+        // SAFETY: the first translations map all of the low 4 GiB in the direct map, and the loader's
+        // structures there are plain bytes.
         unsafe { ((memory::DIRECT_BASE + address) as *const u8).read_volatile() }
     }
 
@@ -221,7 +221,7 @@ impl PhysicalBytes {
     }
 }
 
-/// What the boot loader has told.
+/// The information that the boot loader has passed.
 static FOUND: Global<RefCell<Found>> = Global(RefCell::new(Found {
     ram: [PhysRange { start: 0, size: 0 }; MAX_RAM],
     ram_count: 0,
@@ -354,7 +354,8 @@ fn set_up_processor() {
     super::fpu::init();
 }
 
-/// Whether code in the kernel's rings can neither execute nor, unless it asks to, read or write pages of user mode.
+/// Whether the processor has SMEP and SMAP: code in rings 0 to 2 cannot execute pages of user mode, and can access them
+/// only while it sets the flag AC.
 pub(crate) fn keeps_rings_apart() -> bool {
     let features = __cpuid_count(7, 0).ebx;
     features & 1 << 7 != 0 && features & 1 << 20 != 0

@@ -1,9 +1,9 @@
-//! What is one per processor, all of it, and the door to it: [`cpu`], [`stacks`] and [`gates`].
+//! All state that each processor has of its own, and the functions to reach it: [`cpu`], [`stacks`] and [`gates`].
 //!
-//! There is one instance of each today, at an address that the linker knows, so that the entry code finds it without an
-//! instruction. With several processors each would get a copy of the few hundred bytes of entry code, whose addresses
-//! lead to its own state (`LSTAR` and the interrupt descriptor table are per processor), and these three functions
-//! would find it by a segment base.
+//! There is one instance of each today, at an address that the linker knows, so that the entry code needs no
+//! instruction to find it. With several processors, each would get a copy of the few hundred bytes of entry code with
+//! the addresses of its own state (`LSTAR` and the interrupt descriptor table are per processor), and these three
+//! functions would find the state by a segment base.
 
 use super::descriptors::{Gate, LoadedPorts, TaskState, SEGMENTS};
 use super::stack::CpuStacks;
@@ -16,7 +16,7 @@ use core::cell::Cell;
 #[repr(transparent)]
 pub(super) struct PerCpu<T>(T);
 
-// SAFETY: only the processor whose it is uses it, and not in the middle of another use: see `super::Global`.
+// SAFETY: only the processor that it belongs to uses it, and not in the middle of another use: see `super::Global`.
 unsafe impl<T> Sync for PerCpu<T> {}
 
 /// The state of one processor, except its stacks and gates.
@@ -67,8 +67,8 @@ pub(super) fn cpu() -> &'static Cpu {
     &CPU.0
 }
 
-/// For [`stacks`] and the entry code only. They are zero at first and take no room in the image, as they would in
-/// [`Cpu`].
+/// For [`stacks`] and the entry code only. The stacks are zero at first, so that they take no room in the image; as
+/// part of [`Cpu`] they would.
 pub(super) static CPU_STACKS: PerCpu<CpuStacks> = PerCpu(CpuStacks::new());
 
 /// The stacks of the processor that this code runs on.

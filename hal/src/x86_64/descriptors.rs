@@ -11,7 +11,7 @@ use core::mem::offset_of;
 
 pub(super) const KERNEL_CODE: u16 = 0x08;
 pub(super) const KERNEL_DATA: u16 = 0x10;
-/// `sysret` finds the user segments relative to this one, which is itself not used.
+/// `sysret` finds the user segments relative to this selector, which is itself not used.
 const SYSRET_BASE: u16 = 0x18 | 3;
 pub(super) const USER_DATA: u16 = 0x20 | 3;
 pub(super) const USER_CODE: u16 = 0x28 | 3;
@@ -20,17 +20,17 @@ const TASK: u16 = 0x30;
 pub(super) const INNER_CODE: u16 = 0x40 | 1;
 pub(super) const INNER_DATA: u16 = 0x48 | 1;
 
-/// The size and number of interrupt stacks, for traps that may come at any instant or with a bad stack pointer.
-/// They must hold only what the entry code moves away at once, and what `die` needs.
+/// The size (in bytes) and number of interrupt stacks, for traps that may come at any instant or with a bad stack
+/// pointer. They must hold only the words that the entry code moves away at once, and the frames of `die`.
 pub(super) const IST_BYTES: usize = 8192;
 pub(super) const IST_COUNT: usize = 5;
-/// Vectors on interrupt stacks: debug and protection (what a `sysret` to a wrong address would
-/// raise with the user's stack pointer), NMI, double fault, machine check.
+/// Vectors on interrupt stacks: debug and protection (a `sysret` to a wrong address would raise
+/// the latter with the user's stack pointer), NMI, double fault, machine check.
 const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
 /// The stack of interrupts, if they may come in the entry and exit code, where the stack pointer is the user's.
 const IST_OF_INTERRUPTS: u8 = 5;
 
-/// The words of the bitmap of 65,536 ports, which a word of ones follows.
+/// Number of 32-bit words in the bitmap of 65,536 ports; a word of ones follows the bitmap.
 const PORT_WORDS: usize = 65536 / 32;
 
 /// The task state segment. Its 64-bit fields are misaligned, hence 32-bit words.
@@ -218,14 +218,15 @@ impl LoadedPorts {
     }
 }
 
-/// Takes all I/O ports from user mode, until the next thread's are loaded, also if that is the one that ran last.
+/// Takes all I/O ports from user mode. The ports of the next thread are loaded before it runs, even if it is the thread
+/// that ran last.
 pub fn forget_ports() {
     load_ports(0, &[]);
     cpu().current.set(None);
 }
 
-/// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.
-/// Cheap for no ports, and for the same ones again.
+/// Sets the I/O ports that user mode may use, as (first, count), and the number by which contexts name this set. Cheap
+/// for no ports, and for the ports that were loaded last.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     let cpu = cpu();
     let others = cpu.plain.get() & ((1 << PORTS_SHIFT) - 1);

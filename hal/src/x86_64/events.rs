@@ -1,7 +1,7 @@
 //! Events that a counting emulator sees.
 //!
-//! An event is a nop of seven bytes whose displacement is the event's number; `tools/count` counts how often
-//! each is executed. So the kernel has no counters for them, and no call to read them.
+//! An event is a nop of seven bytes whose displacement contains the event's number; `tools/count` counts how often each
+//! nop is executed. So the kernel has no counters of events, and no call to read them.
 
 use core::arch::{asm, global_asm};
 

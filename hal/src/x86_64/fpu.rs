@@ -3,14 +3,14 @@
 //! A thread that has not used the FPU since its state was made or set runs with CR0.TS set, and with initial
 //! values in the registers. Its first use traps, and [`use_fpu`] loads its state. From then on it is a *user*
 //! of the FPU: its registers are stored whenever the processor switches away from it, and loaded whenever the
-//! processor switches back. So a processor that speculates past CR0.TS finds no other thread's values either.
+//! processor switches back. So even a processor that speculates past CR0.TS finds no values of another thread.
 //! The exit code switches the registers if the next thread or the one before it is a user, and otherwise does
 //! not touch the FPU. The kernel itself never uses it.
 //!
-//! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and whose
-//! copy in memory is stale. It is the context that ran last, as `Cpu::current` says. Meanwhile
+//! While CR0.TS is clear, and only then, there is an *owner*: the context whose registers are in the processor and
+//! whose copy in memory is stale. The owner is the context that ran last (`Cpu::current`). Meanwhile
 //! [`Cpu::plain`](super::cpu::Cpu) has the bit [`LOADED`], so that it differs from the needs of any context and the
-//! exit code cannot take the fast path to another one.
+//! exit code cannot take the fast path to another context.
 
 use super::cpu::{cpu, CPU};
 use super::instructions::{clts, stts};
@@ -22,7 +22,7 @@ use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 
-/// The bits of MXCSR that can be set. Processors of one machine have the same.
+/// The bits of MXCSR that can be set. All processors of a machine have the same bits.
 static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
 
 #[repr(align(16))]
@@ -57,8 +57,8 @@ pub(crate) fn fpu_mask() -> u32 {
 ///
 /// On AMD processors `fxrstor` does not load the addresses of the last instruction and its operand, nor its
 /// opcode, unless an exception is pending in what it loads; those of the previous owner would stay visible.
-/// So the kernel first loads a constant, on all processors: the addresses are then its own. Exceptions that
-/// are pending are cleared before, so that this load raises none.
+/// So the kernel first loads a constant, on all processors: the addresses are then the kernel's own. Pending
+/// exceptions are cleared before that, so that this load raises none.
 macro_rules! load_fpu {
     ($from:literal) => {
         concat!(
@@ -73,7 +73,7 @@ macro_rules! load_fpu {
 }
 
 /// Switches the FPU registers. The exit code calls it, with everything masked. `rax`: the next context, `ecx`: the
-/// new value of `Cpu::plain`, `edx`: the bits in which that differs from the old one. Destroys only `rbx` and `rdi`.
+/// new value of `Cpu::plain`, `edx`: the bits in which it differs from the old value. Destroys only `rbx` and `rdi`.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch_fpu() {
     naked_asm!(
@@ -91,7 +91,7 @@ pub(super) unsafe extern "C" fn switch_fpu() {
         "2:",
         "clts",
         "jmp 4b",
-        // The next context is no user: initial registers, and no owner.
+        // The next context is no user of the FPU: initial registers, and no owner.
         "3:",
         "mov qword ptr [rip + {cpu} + {owner}], 0",
         "lea rbx, [rip + {initial}]",
@@ -147,8 +147,8 @@ pub(crate) fn fpu_flush(context: &Context) {
     }
 }
 
-/// Makes the context no longer a user of the FPU and drops its loaded registers. Its next use of the FPU loads
-/// its state from memory.
+/// Makes the context no longer a user of the FPU and drops its loaded registers. Its next use of the FPU loads its
+/// state from memory again.
 pub(crate) fn fpu_drop(context: &Context) {
     context.needs.has_fpu.set(0);
     if owns(context) {

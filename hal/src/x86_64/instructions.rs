@@ -97,11 +97,12 @@ pub(super) unsafe fn set_cr3(value: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Loads CR3 with what it has, which flushes all translations of users. Nobody comes in between, who could load another
-/// table, and give this one back.
+/// Loads CR3 with its own value, which flushes all translations of users. Interrupts are off meanwhile: a thread that
+/// preempted this function could load another table and give this one back.
 #[inline(never)]
 pub(super) fn reload_cr3() {
-    // SAFETY: the same tables are loaded as before; the flags, interrupts among them, are put back. The stack is the kernel's own.
+    // SAFETY: the same tables are loaded as before; the flags, with the interrupt flag, are restored. The stack is the
+    // kernel's own.
     unsafe {
         asm!(
             "pushfq",
@@ -133,7 +134,7 @@ pub(super) unsafe fn set_cr4(value: u64) {
 
 /// Flushes the translation of one page from the TLB.
 pub(super) fn invlpg(address: u64) {
-    // SAFETY: drops a cached copy of what stands in memory.
+    // SAFETY: drops a cached copy of an entry in memory.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 

@@ -2,10 +2,10 @@
 //!
 //! They offer the sixteen lines that all legacy devices use, and to which the firmware routes PCI functions, so
 //! that no table of the firmware has to be read. They interrupt the processor that booted: its local APIC passes their
-//! requests on through its LINT0 pin. For that one an I/O APIC would only add lines.
+//! requests on through its LINT0 pin. For one processor an I/O APIC would only add lines.
 //!
-//! A line is masked when its interrupt arrives and stays so until [`irq_unmask`]: the handler of the device
-//! decides when the next may come.
+//! A line is masked when its interrupt arrives and stays masked until [`irq_unmask`]: the handler of the device decides
+//! when the next interrupt may come.
 //!
 //! After those sixteen come the processor's own lines, which it raises itself, through its local APIC
 //! ([`irq_raise`]). They are acknowledged when they arrive, and never masked one by one.
@@ -43,7 +43,7 @@ static ALL_HELD: Global<Cell<bool>> = Global(Cell::new(false));
 /// The masks that were last written to the controllers.
 static WRITTEN: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
 
-/// The priority class (the high half of the vector) of interrupts of the local APIC with this level.
+/// The priority class (the upper four bits of the vector) of interrupts of the local APIC with this level.
 const fn class(level: Level) -> u8 {
     match level {
         Level::None => 0,
@@ -59,8 +59,8 @@ pub(super) const LINE_0: u8 = BASE;
 /// The vector of the timer, of the highest class.
 pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
 
-/// The vector that the processor sends itself to handle interrupts that are kept (`mask`). It is above all
-/// others, so that it arrives first.
+/// The vector that the processor sends itself to handle kept interrupts (`mask`). It is above all other vectors, so
+/// that it arrives first.
 pub(super) const AGAIN: u8 = 0xe0;
 
 /// The vector of one of the processor's own lines.
@@ -78,8 +78,8 @@ fn line_of(vector: u8) -> Option<u8> {
     })
 }
 
-/// The level of the interrupt with this vector. `None` for a spurious one and for [`AGAIN`], which this
-/// function acknowledges.
+/// The level of the interrupt with this vector. `None` for a spurious interrupt and for [`AGAIN`], which this function
+/// acknowledges.
 pub(super) fn level_of(vector: u8) -> Option<Level> {
     if vector == TIMER {
         return Some(Level::Clock);
@@ -138,7 +138,7 @@ pub(super) const HIGHEST_CLASS: u64 = 0xf;
 #[inline(always)]
 pub(super) fn cr8() -> u64 {
     let class;
-    // SAFETY: reads it.
+    // SAFETY: only reads the register.
     unsafe { asm!("mov {}, cr8", out(reg) class, options(nostack, preserves_flags)) };
     class
 }
@@ -214,8 +214,8 @@ pub fn irq_raise(line: u8) -> bool {
     time::raise(own_vector(line))
 }
 
-/// Whether the interrupt is spurious: a controller whose request went away reports its last line, which is
-/// then not in service.
+/// Whether the interrupt is spurious: a controller whose request has gone reports its last line, which is not in
+/// service then. Acknowledges a spurious interrupt of the second controller at the first.
 fn is_spurious(line: u8) -> bool {
     let port = match line {
         7 => FIRST,

@@ -5,10 +5,10 @@
 //! the local APIC by the task priority.
 //!
 //! *Optimistic*: a byte in [`cpu`]. The flag stays on, in the kernel as in user mode. An interrupt in the
-//! kernel arrives on a stack of its own and asks [`interrupted`] what to do; flag and controllers are
-//! touched only if it was masked. The byte says that everything is masked when the kernel is left and when it
-//! is entered, and has no effect in user mode. An interrupt that is still kept when the kernel is left arrives
-//! once more by the vector [`interrupts::AGAIN`], when the return to user mode turns the flag on.
+//! kernel arrives on a stack of its own, and [`interrupted`] decides what to do; flag and controllers are
+//! changed only if the interrupt was masked. The byte says that everything is masked when the kernel is left
+//! and when it is entered, and has no effect in user mode. An interrupt that is still kept when the kernel is
+//! left arrives once more by the vector [`interrupts::AGAIN`], when the return to user mode turns the flag on.
 
 use super::cpu::cpu;
 use super::trap::{self, KernelFrame};
@@ -32,15 +32,15 @@ fn is_open() -> bool {
 /// Turns the interrupt flag off. A barrier for the compiler.
 #[inline(always)]
 pub(super) fn close() {
-    // SAFETY: no interrupt comes from here on, which is what the rest of this crate expects anyway.
+    // SAFETY: no interrupt comes from here on, as the rest of this crate expects anyway.
     unsafe { asm!("cli", options(nostack)) };
 }
 
 /// Turns the interrupt flag on. A barrier for the compiler.
 #[inline(always)]
 fn open() {
-    // SAFETY: what an interrupt may do to the code that it interrupts is said at `Global`. `sti` takes
-    // effect after the next instruction.
+    // SAFETY: the comment at `Global` says what an interrupt may do to the code that it interrupts. `sti`
+    // takes effect after the next instruction.
     unsafe { asm!("sti", options(nostack)) };
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn mask_restore(previous: Level) {
     open();
 }
 
-/// Masks everything by `method`, unless that is the flag. Returns the previous state for [`end_section`].
+/// Masks everything by `method`; does nothing if that is the flag. Returns the previous state for [`end_section`].
 #[inline(always)]
 pub(crate) fn begin_section(method: MaskMethod) -> u64 {
     match method {
@@ -123,7 +123,7 @@ pub fn wait_for_interrupt() {
     if IRQ == Irq::Hardware {
         // SAFETY: interrupts come only between `sti` and `cli`, with the stack as the compiler expects
         // it around a call, and their code preserves all registers. `sti` takes effect after the next
-        // instruction, so that none is lost before `hlt`.
+        // instruction, so that no interrupt is lost before `hlt`.
         unsafe { asm!("sti", "hlt", "cli") };
         return;
     }
@@ -131,7 +131,7 @@ pub fn wait_for_interrupt() {
     close();
     if cpu().mask.held() == Level::None {
         cpu().mask.set(Level::None);
-        // SAFETY: as above; what comes later is handled at once or kept, as the mask says.
+        // SAFETY: as above; a later interrupt is handled at once or kept, as the mask says.
         unsafe { asm!("sti", "hlt") };
     }
     let_interrupts_in();
@@ -165,8 +165,8 @@ impl Controllers for Hardware {
     }
 
     fn handle(&self, vector: u8) {
-        // The handler may switch to another thread and leave the kernel, so the other interrupts that are kept
-        // must be arranged to arrive again before.
+        // The handler may switch to another thread and leave the kernel. So that the other kept interrupts are not
+        // lost, they are made to arrive again before the handler runs.
         call_back();
         trap::interrupt(vector);
     }
@@ -179,7 +179,7 @@ fn hold_back(level: Level) {
     }
 }
 
-/// Handles the interrupts that are kept, on the stack that was interrupted.
+/// Handles the kept interrupts, on the stack that was interrupted.
 pub(super) fn handle_now() {
     let mask = &cpu().mask;
     let rest = mask.handle_kept(mask.level(), &Hardware);
@@ -187,8 +187,8 @@ pub(super) fn handle_now() {
     hold_back(rest);
 }
 
-/// Arranges that the interrupts that are kept arrive again as soon as the flag is on, unless they are taken
-/// before. Until then the controllers hold back their highest level and those below.
+/// Arranges that the kept interrupts arrive again as soon as the flag is on, unless they are taken before. Until then
+/// the controllers hold back the highest level of the kept interrupts and the levels below it.
 fn call_back() {
     let kept = cpu().mask.kept();
     hold_back(kept);
@@ -206,15 +206,15 @@ pub(super) fn take_kept() -> Option<u8> {
     vector
 }
 
-/// Handles the arrival of an interrupt in the kernel. Returns the frame to go on with: the interrupt's own if
-/// it is kept or spurious; a copy on the stack that was interrupted if it is to be handled there now.
+/// Handles the arrival of an interrupt in the kernel. Returns the frame to go on with: the interrupt's own frame if the
+/// interrupt is kept or spurious; a copy on the interrupted stack if the interrupt is to be handled there now.
 pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
     let vector = frame.vector as u8;
     let mask = &cpu().mask;
     let masked = mask.level();
     let arrival = match interrupts::level_of(vector) {
         Some(level) => mask.arrive(vector, level, masked),
-        // The vector `AGAIN` came before the kernel was left: it has to come again later.
+        // The vector `AGAIN` came before the kernel was left, so it must come again later.
         None if vector == interrupts::AGAIN
             && masked == Level::All
             && mask.kept() != Level::None =>
@@ -233,8 +233,8 @@ pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
             hold_back(masked);
             frame
         }
-        // SAFETY: it is not masked, as everything is on the way in and on the way out: kernel code, on a
-        // stack of the kernel.
+        // SAFETY: the interrupt was not masked. In the entry and exit code everything is masked, so it has
+        // interrupted other kernel code, on a stack of the kernel.
         Arrival::Now => unsafe { frame.moved() },
     }
 }

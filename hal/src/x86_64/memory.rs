@@ -1,9 +1,9 @@
 //! Physical memory: its division, and the kernel's mappings of it.
 //!
-//! RAM above the first megabyte is divided at boot, for ever. The kernel has its image and one contiguous
-//! *pool*; everything else belongs to users. The pool is handed out from its low end ([`alloc_slice`], never
-//! given back) and from its high end in pages (stacks, the kernel's own translations); its highest quarter is
-//! the budget of table pages for users' translations (`paging`).
+//! RAM above the first megabyte is divided at boot, for ever. The kernel has its image and one contiguous *pool*;
+//! everything else belongs to users. The pool is allocated from its low end ([`alloc_slice`], never freed) and from its
+//! high end in pages (stacks, the kernel's own translations); its highest quarter is the budget of table pages for
+//! users' translations (`paging`).
 //!
 //! The kernel sees
 //!
@@ -16,10 +16,10 @@
 //! | [`DEVICE_BASE`] | the local APIC | RW, uncached |
 //!
 //! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here rely on that
-//! division: no Rust object is ever made in a user's frame, and no frame of the kernel is a [`user_frame`]. All
-//! ranges except the direct map are in the highest 2 GiB, and so is every object to which there is a reference
-//! ([`crate::NarrowCell`] relies on that). Through the direct map only plain bytes and page tables are
-//! accessed, and no reference to those leaves this crate.
+//! division: no Rust object is ever made in a user's frame, and no frame of the kernel is a [`user_frame`]. All ranges
+//! except the direct map are in the highest 2 GiB, and so is every object to which there is a reference
+//! ([`crate::NarrowCell`] relies on this). The direct map is used only for plain bytes and page tables, and no
+//! reference to them leaves this crate.
 
 use super::boot::Found;
 use super::instructions::set_cr3;
@@ -34,7 +34,7 @@ use core::cell::Cell;
 
 /// The address at which physical memory is mapped: the direct map.
 pub(super) const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
-/// The most bytes of physical memory that can be mapped there.
+/// The most bytes of physical memory that the direct map can have.
 const DIRECT_SIZE: u64 = 1 << 44;
 /// The address at which the pool is mapped, up to [`POOL_MOST`] bytes.
 const POOL_BASE: u64 = 0xffff_ffff_9000_0000;
@@ -130,7 +130,7 @@ pub(super) fn init(found: &Found) {
             "of {total} bytes of RAM those above {reach:#x} are not used: the kernel has no memory to manage them"
         ));
     }
-    // The pool, and what the loader has left, lie below the reach of the first translations.
+    // The pool, and the loader's structures and archive, lie below the reach of the first translations.
     let ram = ram.below(reach.max(FIRST_REACH));
     user.list[..user.count].sort_unstable_by_key(|range| core::cmp::Reverse(range.size));
     for (slot, range) in MEMORY.0.user.iter().zip(user.all()) {
@@ -160,8 +160,8 @@ pub(super) fn init(found: &Found) {
         .set(MEMORY.0.free_end.get() - MEMORY.0.free_start.get());
 }
 
-/// Chooses the place of the pool: an eighth of all RAM, at least 16 and at most 256 MiB, in large pages; less
-/// on a machine where that does not fit.
+/// Chooses the place of the pool: an eighth of all RAM, at least 16 MiB and at most 256 MiB, in large pages; less on a
+/// machine that has no free range of this size.
 fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
     let mut size = (total / 8).clamp(16 * MIB, POOL_MOST) / (2 * MIB) * (2 * MIB);
     while size >= 2 * MIB {
@@ -185,13 +185,13 @@ pub(super) fn take_page() -> Option<u64> {
     }
     let page = memory.free_end.get() - PAGE_SIZE;
     memory.free_end.set(page);
-    // SAFETY: the page is the pool's, and was free.
+    // SAFETY: the page belongs to the pool, and was free.
     unsafe { zero_page(page) };
     Some(page)
 }
 
 /// # Safety
-/// The physical page must be the pool's, and no Rust object may be in it.
+/// The physical page must belong to the pool, and no Rust object may be in it.
 pub(super) unsafe fn zero_page(physical: u64) {
     // SAFETY: the pool is mapped for writing; the caller promises the rest.
     unsafe { ((DIRECT_BASE + physical) as *mut [u64; 512]).write_bytes(0, 1) };
@@ -200,7 +200,7 @@ pub(super) unsafe fn zero_page(physical: u64) {
 /// The word at `index` of a table of users' translations. The processor only reads it.
 ///
 /// # Safety
-/// At `physical` is a page of the pool in which there are such words and nothing else.
+/// `physical` must be the address of a page of the pool that contains only such words.
 #[inline(always)]
 pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u64> {
     let address = DIRECT_BASE | physical | (index as u64 & 511) << 3;
@@ -212,8 +212,8 @@ pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u6
 fn map_kernel(ram: &Ranges) {
     let none = "no memory for the kernel's own translations";
     MEMORY.0.root.set(take_page().expect(none));
-    // All tables of the second level that the kernel's half will ever have are made here, as the
-    // users' roots copy this half when they are made.
+    // All tables to which the kernel's half of the root will ever lead are made here, since users' roots copy
+    // that half when they are made.
     let huge = __cpuid(0x8000_0001).edx & 1 << 26 != 0;
     for range in ram.all() {
         let (mut at, end) = (range.start, range.start + range.size);
@@ -258,8 +258,8 @@ fn map_kernel(ram: &Ranges) {
     let apic = super::time::apic_physical();
     map(DEVICE_BASE, apic, DATA | UNCACHED, 1).expect(none);
 
-    // SAFETY: all that the kernel uses is mapped where it was, with the rights that it needs. What
-    // falls away is the view of low memory, which only the boot code used.
+    // SAFETY: all that the kernel uses is mapped where it was, with the rights that it needs. Only the
+    // mapping of low memory goes, which only the boot code used.
     unsafe { set_cr3(kernel_root()) };
 }
 
@@ -269,7 +269,8 @@ pub(super) fn kernel_root() -> u64 {
     MEMORY.0.root.get()
 }
 
-/// The entry of the kernel's root table at `index`: one of a collocated place, 0 if nobody ever had that, or one of its upper half.
+/// The entry of the kernel's root table at `index`: an entry of a collocated place (0 if no space has ever had the
+/// place), or of the upper half.
 pub(super) fn kernel_root_entry(index: usize) -> u64 {
     entry_of(MEMORY.0.root.get(), index).get()
 }
@@ -279,7 +280,7 @@ pub(super) fn set_kernel_root_entry(index: usize, entry: u64) {
     entry_of(MEMORY.0.root.get(), index).set(entry);
 }
 
-/// Where the kernel's own root stands, for threads without a page table.
+/// The place of the kernel's own root, for threads without a page table.
 pub(crate) fn no_root() -> NarrowRef<Cell<u64>> {
     NarrowRef::of(&MEMORY.0.root)
 }
@@ -293,7 +294,8 @@ fn entry_of(table: u64, index: usize) -> &'static Cell<u64> {
     unsafe { &*(address as *const Cell<u64>) }
 }
 
-/// Maps one page of the kernel's half; at level 2 one of 2 MiB, at level 3 one of 1 GiB.
+/// Maps one page of the kernel's half; at level 2 a page of 2 MiB, at level 3 a page of 1 GiB. `None` if there is no
+/// memory for a table page.
 pub(super) fn map(address: u64, physical: u64, flags: u64, level: u32) -> Option<()> {
     assert!(address >= DIRECT_BASE);
     let mut table = MEMORY.0.root.get();
@@ -329,16 +331,16 @@ pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Op
     memory.free_start.set(end);
     let first = (POOL_BASE + (start - memory.pool.get().start)) as *mut T;
     for i in 0..n {
-        // SAFETY: within the piece just taken from the pool, which is mapped, aligned, and nobody
-        // else's.
+        // SAFETY: within the piece just taken from the pool, which is mapped, aligned, and used by no
+        // other code.
         unsafe { first.add(i).write(init(i)) };
     }
     // SAFETY: all `n` values have been written, and the piece is never used for anything else.
     Some(unsafe { core::slice::from_raw_parts(first, n) })
 }
 
-/// The number of bytes of the kernel's pool that [`alloc_slice`] and [`super::alloc_stack`] draw from: all, and
-/// free.
+/// The number of bytes of the pool that [`alloc_slice`] and [`super::alloc_stack`] allocate from: the total, and the
+/// free ones.
 pub fn pool_bytes() -> (u64, u64) {
     let memory = &MEMORY.0;
     (
@@ -374,8 +376,9 @@ pub fn device_frame(pfn: Pfn) -> bool {
     device_frames(pfn, 1)
 }
 
-/// Whether all of `count` frames from `first` on may be mapped as device memory: the processor can address them, and none is
-/// users' RAM, the kernel's, or the interrupt controller's. No loop over the frames: a driver says how many there are.
+/// Whether all of `count` frames from `first` on may be mapped as device memory: the processor can address them, and
+/// none belongs to users' RAM, the kernel, or the interrupt controller. Does not loop over the frames, since a driver
+/// chooses their number.
 pub fn device_frames(first: Pfn, count: u32) -> bool {
     let start = u64::from(first.0) * PAGE_SIZE;
     let end = start + u64::from(count) * PAGE_SIZE;
@@ -427,7 +430,7 @@ fn user_bytes(pfn: Pfn, offset: u64, length: u64) -> u64 {
 pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
     assert!(offset.is_multiple_of(8), "a misaligned word");
     let address = user_bytes(pfn, offset, 8);
-    // SAFETY: mapped and aligned; no Rust object is there, and volatile because others write it.
+    // SAFETY: mapped and aligned; no Rust object is there. Volatile, because programs write the word, too.
     unsafe { (address as *const u64).read_volatile() }
 }
 
@@ -440,7 +443,7 @@ pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
     unsafe { (address as *mut u64).write_volatile(value) };
 }
 
-/// Reads aligned words from `offset` of the frame on; they lie within it.
+/// Reads aligned words from `offset` of the frame on. Panics if they do not lie within it.
 #[inline]
 pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     assert!(offset.is_multiple_of(8), "a misaligned word");
@@ -451,7 +454,7 @@ pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     }
 }
 
-/// Reads so many aligned words from `offset` of the frame on; they lie within it.
+/// Reads `N` aligned words from `offset` of the frame on. Panics if they do not lie within it.
 #[inline(always)]
 pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
     assert!(offset.is_multiple_of(8), "a misaligned word");
@@ -474,7 +477,7 @@ pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
 /// Reads bytes from `offset` of the frame on. Panics if they do not lie within it.
 pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     let from = user_bytes(pfn, offset, into.len() as u64);
-    // SAFETY: `from` is readable as just checked, `into` is ours to write; they are apart, as
+    // SAFETY: `from` is readable as just checked, `into` is a mutable reference; they do not overlap, as
     // `into` is an object of the kernel.
     unsafe { copy(into.as_mut_ptr() as u64, from, into.len() as u64) };
 }

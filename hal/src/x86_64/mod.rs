@@ -1,12 +1,12 @@
 //! The real machine: an x86-64 processor with FSGSBASE and a local APIC.
 //!
-//! * `cpu`: what is one per processor, and the door to it.
+//! * `cpu`: the state that each processor has of its own, and the functions to reach it.
 //! * `boot`: from the boot loader to the kernel's first line.
 //! * `memory`: the division of physical memory, and the kernel's translations; `paging`: the translations of
 //!   users; `stack`: the kernel's stacks.
 //! * `trap`: the entry and exit code; `registers`: where registers lie in a context.
 //! * `fpu`: switching of FPU registers; `descriptors`: the segment, task and port tables.
-//! * `events`: what a counting emulator is told.
+//! * `events`: the events that a counting emulator sees.
 //! * `interrupts`: the interrupt controllers; `mask`: the masking of interrupts by level; `time`: the clock and
 //!   the timer; `serial`: the control channel.
 
@@ -55,16 +55,16 @@ pub(crate) use paging::Root;
 pub(crate) use stack::{cpu_stack_top, set_stack};
 pub(crate) use trap::OWN_STACKS;
 
-/// A static that is one per machine, however many processors it has. What each processor has of its own is a
-/// [`cpu::PerCpu`], which only [`cpu`] can make.
+/// A static of which there is one per machine, however many processors it has. The state that each processor has of its
+/// own is in a [`cpu::PerCpu`], which only [`cpu`] can make.
 #[repr(transparent)]
 struct Global<T>(T);
 
-// SAFETY: at most one processor runs the kernel at a time: there is one. (With several, this is where a lock around
-// the kernel would be needed; nothing else in here counts them.) And code that an interrupt or exception runs does not
-// interrupt other Rust code. Traps from user mode come when no Rust code runs. Interrupts from the kernel come only while it lets
-// them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call like any other. With
-// optimistic masking an interrupt may come anywhere; it then touches only the atomics of `Cpu::mask` and the
-// controllers, and other code turns interrupts off before it touches those. All other traps from the kernel
-// (bugs, machine checks) never return, and only write to the serial port.
+// SAFETY: at most one processor runs the kernel at a time: there is only one. (With several, a lock around the kernel
+// would be needed here; nothing else in this crate depends on their number.) And the code of an interrupt or exception
+// does not interrupt other Rust code: traps from user mode come when no Rust code runs, and interrupts in the kernel
+// come only while the kernel lets them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call
+// like any other. With optimistic masking an interrupt may come anywhere; its code then touches only the atomics of
+// `Cpu::mask` and the controllers, and other code turns interrupts off before it touches those. All other traps in the
+// kernel (bugs, machine checks) never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}

@@ -1,21 +1,21 @@
 //! Page tables of users: a cache of the kernel's mapping hierarchy, within a fixed budget of pages.
 //!
-//! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table whose last
-//! entry was removed goes back as it is. Beside the tables there are two counts per table: the entries in use, and the
-//! tables below. Accessed and dirty bits are set from the beginning, so that the processor never writes to a table.
+//! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table whose last entry was
+//! removed can be freed as it is. Beside the tables there are two counts per table: the entries in use, and the tables
+//! below. Accessed and dirty bits are set from the beginning, so that the processor never writes to a table.
 //!
-//! The work of a removal is bounded, however many translations go ([`MOST_LOOKED`]): beyond that whole tables are cut
-//! off with all that is below them, and whoever takes one empties it.
+//! The work of a removal is bounded, however many translations it removes ([`MOST_LOOKED`]): beyond that, whole tables
+//! are cut off with all tables below them, and the code that takes such a table for a new use empties it.
 //!
-//! The processor may look at the tables in use at any instant, also for addresses that no program used, and
-//! keep what it saw: translations of pages (in its TLB), and the way to a table (in its paging-structure
-//! caches). Hence a removal has three steps, in this order: the entries of all levels are cleared; the
-//! processor is told to forget them; only then may a table page that was given back get new entries. The tests
-//! in `paging_model.rs` run this file on a model of a processor that keeps all that it may.
+//! The processor may walk the tables in use at any instant, also for addresses that no program used, and cache what it
+//! reads: translations of pages (in its TLB), and the way to a table (in its paging-structure caches). Hence a removal
+//! has three steps, in this order: it clears the entries of all levels; it makes the processor forget them; only then
+//! may a freed table page get new entries. The tests in `paging_model.rs` run this file on a model of a processor that
+//! caches all that it may.
 //!
-//! The place of a collocated space (`abi::collocated`) is some tables of the third level, to which every root leads by
-//! entries without the bit for user mode: ring 3 faults there, whatever stands below. They are made when the place is
-//! first taken, and stay. A collocated space has no root.
+//! The place of a collocated space (`abi::collocated`) consists of tables of the third level, to which every root leads
+//! by entries without the bit for user mode: ring 3 faults there, whatever the tables below allow. They are made when
+//! the place is first taken, and stay. A collocated space has no root.
 
 use super::instructions::{cr3, invlpg, reload_cr3, set_cr3};
 use super::memory::{
@@ -27,35 +27,35 @@ use crate::{device_frame, user_frame, NarrowRef, Pfn};
 use abi::{access, collocated, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 
-/// The position of an entry's rights, as in [`abi::access`], in bits that the processor ignores.
+/// The position of a page's rights ([`abi::access`]) in its entry, in bits that the processor ignores.
 const RIGHTS_SHIFT: u32 = 52;
 /// An entry that leads to a table.
 const LINK: u64 = PRESENT | WRITABLE | USER | ACCESSED;
-/// Most pages that are flushed from the TLB one by one; more are flushed by loading CR3.
+/// The most pages that are flushed from the TLB one by one; more are flushed by loading CR3.
 const FLUSH_SINGLY: u32 = 16;
-/// The entries that a removal looks at before it cuts tables off as they are, those at the ends of the range aside. To
-/// clear a table of the lowest level counts as [`CLEARED`].
+/// Number of entries that a removal checks one by one. After that it cuts off all further tables whose whole range is
+/// removed, without looking into them. Clearing a table of the lowest level counts as [`CLEARED`] entries.
 const MOST_LOOKED: u32 = 1024;
-/// The entries that are looked at with as many instructions as a table of the lowest level is cleared with.
+/// Number of entries that can be checked with as many instructions as it takes to clear a table of the lowest level.
 const CLEARED: u32 = 128;
 
 struct Budget {
     /// Physical address of the first table page.
     base: Cell<u64>,
-    /// For each table page the number of entries in use; for a free one the index of the next free one, plus 1.
+    /// For each table page the number of entries in use; for a free page the index of the next free page, plus 1.
     notes: Cell<&'static [Cell<u32>]>,
-    /// For each table page in use the number of tables below it; for one that was cut off its level, shifted by
-    /// [`LEVEL_SHIFT`], and the index of the next one that was cut off, plus 1.
+    /// For each table page in use the number of tables below it; for a table that was cut off its level, shifted by
+    /// [`LEVEL_SHIFT`], and the index of the next table that was cut off, plus 1.
     below: Cell<&'static [Cell<u32>]>,
-    /// First free table page, plus 1.
+    /// Index of the first free table page, plus 1.
     free: Cell<u32>,
-    /// First table page that was cut off with what is in it, plus 1.
+    /// Index of the first table page that was cut off and still has its entries, plus 1.
     cut: Cell<u32>,
     /// Table pages from here on have never been used, and may not be zero.
     untouched: Cell<u32>,
 }
 
-/// Where the level of a table stands that was cut off.
+/// The position of the level of a table that was cut off, in its word of [`Budget::below`].
 const LEVEL_SHIFT: u32 = 30;
 
 static BUDGET: Global<Budget> = Global(Budget {
@@ -114,8 +114,8 @@ impl Table {
 
     #[inline(always)]
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
-        // a `Table` is made only by `take` and from entries that lead to one.
+        // SAFETY: a word of a table page of the budget, which contains only such words: a `Table` is made
+        // only by `take` and from entries that lead to a table.
         unsafe { table_word(self.0, index) }
     }
 
@@ -131,7 +131,7 @@ impl Table {
         &BUDGET.0.notes.get()[self.index() as usize]
     }
 
-    /// The number of tables below it.
+    /// The number of tables below this one.
     fn tables_below(self) -> &'static Cell<u32> {
         &BUDGET.0.below.get()[self.index() as usize]
     }
@@ -159,12 +159,12 @@ impl Table {
         }
         let table = Table::at(index);
         BUDGET.0.untouched.set(index + 1);
-        // SAFETY: a page of the pool that only this budget uses, which made no cell there.
+        // SAFETY: a page of the pool that only this budget uses, and in which it has made no cell yet.
         unsafe { zero_page(table.physical()) };
         Some(table)
     }
 
-    /// Takes a table that was cut off and empties it: the tables below it are cut off then.
+    /// Takes a table that was cut off and empties it. The tables below it then count as cut off themselves.
     #[inline(never)]
     fn take_cut_off() -> Option<Table> {
         let table = Table::at(BUDGET.0.cut.get().checked_sub(1)?);
@@ -189,8 +189,8 @@ impl Table {
         Some(table)
     }
 
-    /// Gives a table of `level` back with all that is in it and below it, for [`Table::take`] to empty. Returns the number of
-    /// tables.
+    /// Frees a table of `level` with its entries and all tables below it; [`Table::take`] empties them. Returns the
+    /// number of tables.
     #[inline(always)]
     fn cut_off(self, level: u32) -> u32 {
         let below = self.tables_below();
@@ -198,7 +198,7 @@ impl Table {
         below.replace(level << LEVEL_SHIFT | next) + 1
     }
 
-    /// Gives it back. All its entries are zero.
+    /// Frees the table page. All its entries must be zero.
     fn give_back(self) {
         self.count().set(BUDGET.0.free.get());
         BUDGET.0.free.set(self.index() + 1);
@@ -207,9 +207,9 @@ impl Table {
 
 /// The page table of one space: a cache of the mapping hierarchy.
 pub struct PageTable {
-    /// The root table's physical address; that of the kernel's own root while there is none.
+    /// The root table's physical address; that of the kernel's own root while the page table has no root.
     root: Cell<u64>,
-    /// Number of its place, plus 1, if it is collocated; it then never has a root of its own.
+    /// Number of its place, plus 1, if the page table is collocated; it then never has a root of its own. Otherwise 0.
     place: Cell<u32>,
     pages: Cell<u32>,
     /// A cache of tables of the lowest level that were used lately.
@@ -234,8 +234,8 @@ fn range_of(address: u64) -> u64 {
     address >> 21
 }
 
-/// The bits of an entry for each combination of rights of [`abi::access`]. What cannot be accessed is not present: at a
-/// collocated place the bit for user mode keeps nobody out.
+/// The bits of an entry for each combination of rights of [`abi::access`]. A page without access rights is not present:
+/// at a collocated place a missing bit for user mode would not keep ring 1 out.
 static RIGHTS: [u64; access::ALL as usize + 1] = {
     let mut all = [0; access::ALL as usize + 1];
     let mut rights = 0;
@@ -262,13 +262,13 @@ impl Default for PageTable {
     }
 }
 
-/// The entries of a root that are the same in all: the places of collocated spaces, and the kernel's half.
+/// The entries that are the same in all roots: the places of collocated spaces, and the kernel's half.
 const KERNEL_ENTRIES: core::ops::Range<usize> = 128..512;
 const _: () = assert!(index(collocated::START, 4) == KERNEL_ENTRIES.start);
-/// The addresses to which an entry of a root leads.
+/// Number of bytes of addresses that one entry of a root covers.
 const REACH: u64 = 1 << 39;
 
-/// Where the root of a page table stands, which changes with it.
+/// The place of a page table's root, whose value may change.
 pub(crate) type Root = NarrowRef<Cell<u64>>;
 
 /// The index of the entry for `address` in a table of `level`.
@@ -299,26 +299,27 @@ impl PageTable {
         (root != memory::kernel_root()).then(|| Table::of(root))
     }
 
-    /// Whether the processor may know its translations: those of a place stand in every root.
+    /// Whether the processor may have cached its translations: those of a place are part of every root.
     fn loaded(&self) -> bool {
         self.root.get() == cr3() || self.is_collocated()
     }
 
-    /// Where its root stands, for the exit code. For threads of a collocated table it loads none: the table goes along with
-    /// whatever is loaded.
+    /// The place of its root, for the exit code. The exit code loads no root for threads of a collocated table, whose
+    /// translations are part of whichever root is loaded.
     pub(crate) fn root_of(&'static self) -> Root {
         NarrowRef::of(&self.root)
     }
 
-    /// Whether a context names it so.
+    /// Whether a context with this root means this page table.
     pub(crate) fn is_root(&'static self, root: Root) -> bool {
         self.root_of() == root
     }
 
-    /// Makes it the page table of a place ([`abi::collocated`]): its addresses are those of the place, and what it
-    /// translates is there for ring 1 whichever table is loaded, in every table that had no page until now; the caller
-    /// clears the others. `None`: there is no such place, no memory for its tables, the table has translations, or the processor
-    /// does not keep ring 1 away from pages of user mode (SMEP and SMAP). The caller sees to it that no other table has the place.
+    /// Makes this the page table of a place ([`abi::collocated`]): its addresses are those of the place, and ring 1 has
+    /// its translations whichever root is loaded. That holds for every page table that has no root yet; the caller must
+    /// clear the others unless [`PageTable::leads_to`] the place already. `None` if there is no such place or no memory
+    /// for its tables, if the table has translations, or if the processor cannot keep ring 1 away from pages of user
+    /// mode (SMEP and SMAP). The caller makes sure that no other table has the place.
     pub fn collocate(&self, place: u64) -> Option<()> {
         let apart = super::keeps_rings_apart();
         if place >= collocated::COUNT || !apart || self.pages.get() > 0 || self.is_collocated() {
@@ -335,8 +336,8 @@ impl PageTable {
         Some(())
     }
 
-    /// Whether what a place translates is there in every table already: another table was the place's before. What is no
-    /// place nothing leads to.
+    /// Whether every page table already leads to the place, because some table had the place before. False if there is
+    /// no such place.
     #[must_use]
     pub fn leads_to(place: u64) -> bool {
         place < collocated::COUNT && {
@@ -346,13 +347,13 @@ impl PageTable {
         }
     }
 
-    /// Whether it is that of a place.
+    /// Whether this is the page table of a place.
     #[inline(always)]
     pub fn is_collocated(&self) -> bool {
         self.place.get() != 0
     }
 
-    /// Clears it, and makes it an ordinary table.
+    /// Clears the page table, and makes it an ordinary one.
     pub fn leave_place(&self) {
         self.clear();
         self.place.set(0);
@@ -371,7 +372,7 @@ impl PageTable {
         (start..end).contains(&address)
     }
 
-    /// The highest of its tables on the way to an address that it reaches, with its level.
+    /// The highest of its tables on the way to an address within its reach, with the table's level.
     fn top(&self, address: u64) -> Option<(Table, u32)> {
         if self.is_collocated() {
             let entry = memory::kernel_root_entry(index(address, 4));
@@ -386,7 +387,7 @@ impl PageTable {
         Some(table)
     }
 
-    /// It has so many tables less: those that it remembers may be among them.
+    /// Notes that it has freed so many tables. Clears the cache of leaves, since these may be among them.
     fn has_given(&self, tables: u32) {
         if tables > 0 {
             for leaf in &self.leaves {
@@ -408,7 +409,7 @@ impl PageTable {
 
     #[inline(never)]
     fn find_leaf(&self, address: u64) -> Option<Table> {
-        // Loops of constant length: this is on the way of each message to a page that was not used lately.
+        // Loops of constant length, for speed: each message to a page that was not used lately comes here.
         let table = if self.is_collocated() {
             let (top, _) = self.top(address).filter(|_| self.reaches(address))?;
             [3, 2]
@@ -424,7 +425,7 @@ impl PageTable {
         Some(table)
     }
 
-    /// The place in the cache for the leaf of the address.
+    /// The entry of the cache for the leaf of the address.
     #[inline(always)]
     fn place_of(&self, address: u64) -> &Leaf {
         &self.leaves[range_of(address) as usize % LEAVES]
@@ -449,8 +450,8 @@ impl PageTable {
         ))
     }
 
-    /// Maps the page around `address`, in place of what was there. Rights are of
-    /// [`abi::access`]. `None`: no memory for a table page, no translation changed.
+    /// Maps the page around `address`, and replaces any translation that it had. Rights are of
+    /// [`abi::access`]. `None`, with no translation changed, if there is no memory for a table page.
     #[inline(always)]
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
         assert!(
@@ -475,8 +476,9 @@ impl PageTable {
         Some(())
     }
 
-    /// Maps some pages from `address` on, whose frames follow one another, where nothing is mapped and the frame is
-    /// users'. One table of the lowest level translates them all; without it nothing happens.
+    /// Maps `pages` pages from `address` on to consecutive frames from `first` on, except pages that are mapped already
+    /// and frames that do not belong to users. One table of the lowest level must translate them all; if that table
+    /// does not exist, nothing happens.
     pub fn fill(&self, address: u64, pages: u64, first: Pfn, rights: u64) {
         let Some(table) = self.leaf(address) else {
             return;
@@ -496,7 +498,7 @@ impl PageTable {
         table.count().set(table.count().get().wrapping_add(new));
     }
 
-    /// Adds the tables that are missing above a page.
+    /// Adds the missing tables above a page, and returns that of the lowest level.
     #[inline(never)]
     fn make_leaf(&self, address: u64) -> Option<Table> {
         assert!(
@@ -512,8 +514,8 @@ impl PageTable {
             way[level as usize - 1] = Some(table);
             let entry = table.entry(index(address, level));
             if entry.get() == 0 {
-                // When a deeper table is missing too, this one may stay behind empty: it is
-                // found by the next insertion, removal or `clear`.
+                // If there is no memory for a deeper table, this one stays behind empty: the next
+                // insertion, removal or `clear` finds it.
                 entry.set(self.take()?.physical() | LINK);
                 table.count().set(table.count().get() + 1);
                 for above in way.iter().flatten() {
@@ -535,8 +537,8 @@ impl PageTable {
         Some(root)
     }
 
-    /// Removes the translations of a range of whole pages. Returns the number of translations removed, or a larger one
-    /// than [`FLUSH_SINGLY`] if some were cut off with their tables, which nobody counts.
+    /// Removes the translations of a range of whole pages. Returns the number of translations removed; or, if some were
+    /// cut off with their tables, which are not counted, some number above [`FLUSH_SINGLY`].
     #[inline]
     pub fn remove(&self, from: u64, to: u64) -> u32 {
         if to.wrapping_sub(from) == PAGE_SIZE {
@@ -545,8 +547,8 @@ impl PageTable {
         self.remove_pages(from, to, u32::MAX)
     }
 
-    /// Gives back some table pages, at most about so many, with all translations in them; all if it has no more. So the work is bounded,
-    /// however many there are.
+    /// Frees about `most` table pages with all translations in them; all of them if it has no more. So the work is
+    /// bounded, however many table pages there are.
     pub fn clear_some(&self, most: u32) {
         if self.pages() <= most {
             self.clear();
@@ -573,7 +575,7 @@ impl PageTable {
         1
     }
 
-    /// Removes the translations of a range, until so many tables have been given back.
+    /// Removes the translations of a range, until `most` tables have been freed.
     #[inline(never)]
     fn remove_pages(&self, from: u64, to: u64, most: u32) -> u32 {
         assert!(
@@ -605,19 +607,20 @@ impl PageTable {
         self.has_given(removal.freed);
         let loads = self.loaded();
         if loaded || loads {
-            // Who has preempted this (full preemption) may have loaded the table meanwhile, and seen what was still there.
+            // Under full preemption a thread that preempted this may have loaded the table meanwhile, so that the
+            // processor may have cached entries that were still there.
             if removal.removed > FLUSH_SINGLY || !loaded {
                 reload_cr3();
             } else if removal.freed > 0 {
-                // The pages are flushed one by one, but the processor may have seen the way to their tables
-                // again since. Invalidating any one address makes it forget all such ways.
+                // The pages were flushed one by one, but since then the processor may have cached the way to their
+                // tables again. Invalidating any address makes it forget all such ways.
                 invlpg(start);
             }
         }
         removal.removed
     }
 
-    /// Removes everything and gives back every table page.
+    /// Removes all translations and frees every table page.
     pub fn clear(&self) {
         if self.is_collocated() {
             let (start, end) = self.reach();
@@ -625,8 +628,8 @@ impl PageTable {
             return;
         }
         let Some(root) = self.root() else { return };
-        // From here on nobody can load it, whoever preempts this (full preemption). Who is in this space and runs faults, and waits
-        // until this is done. Hence the order: where it is loaded is asked when nobody can load it any more.
+        // From here on no thread that preempts this (full preemption) can load the root; a thread of this space that
+        // runs faults, and waits until this is done. Only then is it safe to check whether the root is loaded.
         self.root.set(memory::kernel_root());
         if cr3() == root.physical() {
             activate_none();
@@ -646,19 +649,19 @@ impl PageTable {
         self.has_given(removal.freed + 1);
     }
 
-    /// The number of table pages that it holds.
+    /// The number of table pages that this page table has.
     pub fn pages(&self) -> u32 {
         self.pages.get()
     }
 
-    /// Loads it, as the exit code does; the kernel's own root while it has none.
+    /// Loads its root as the exit code does; the kernel's own root while it has none.
     #[cfg(test)]
     pub fn activate(&self) {
         load(self.root.get());
     }
 }
 
-/// The byte at an address of users' memory, by the active page table.
+/// The byte at an address of users' memory, through the root that is loaded.
 pub(super) fn byte_in_use(address: u64) -> Option<u8> {
     let root = cr3();
     if address >= USER_END {
@@ -690,7 +693,7 @@ fn activate_none() {
 #[inline(always)]
 fn load(root: u64) {
     // SAFETY: either the kernel's own root or that of a `PageTable`, whose upper half is a copy of
-    // it; `clear` unloads a root before it gives it back.
+    // the kernel's; `clear` unloads a root before it frees it.
     unsafe { set_cr3(root) };
 }
 
@@ -700,19 +703,19 @@ struct Removal {
     flush_singly: bool,
     /// Translations removed so far.
     removed: u32,
-    /// Tables given back so far.
+    /// Tables freed so far.
     freed: u32,
-    /// Entries looked at so far.
+    /// Entries checked so far.
     looked: u32,
-    /// It ends when so many have been given back.
+    /// The removal ends when so many tables have been freed.
     most: u32,
 }
 
 impl Removal {
-    /// Removes the translations of the range, which begins at a page, from `table`, which is not of the lowest
-    /// level, and from the tables below. Tables that become empty are given back, and when enough was looked at all
-    /// whose range goes; the processor may still know the way to them, and the caller must make it forget that before any
-    /// table page is taken.
+    /// Removes the translations of the range, which begins at a page, from `table`, which is not of the lowest level,
+    /// and from the tables below. Frees tables that become empty and, after [`MOST_LOOKED`] entries, all tables whose
+    /// whole range is removed. The processor may still have cached the way to them: the caller must make it forget that
+    /// before any table page is taken.
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
         let first = start & !((reach << 9) - 1);
@@ -733,10 +736,10 @@ impl Removal {
             let below = Table::of(entry.get());
             let its = first + i as u64 * reach;
             let (from, to) = (start.max(its), end.min(its + reach));
-            // Who wants a certain number of tables wants no more.
+            // A caller that wants a limited number of tables must not get more.
             let enough = self.looked > MOST_LOOKED && self.most == u32::MAX;
             if enough && to - from == reach {
-                // And all behind it whose range goes.
+                // And all following tables whose whole range is removed.
                 next = i + ((end - its) / reach) as usize;
                 self.cut_off(table, level, i..next);
                 continue;
@@ -779,8 +782,8 @@ impl Removal {
         let count = table.count().get();
         let few = self.removed + count <= FLUSH_SINGLY;
         if !(self.flush_singly && few) && to - from == PAGE_SIZE << 9 {
-            // SAFETY: a page of the budget, of which nobody holds an entry here. The processor only reads
-            // it, a word at a time.
+            // SAFETY: a page of the budget, to which no code holds an entry here. The processor only reads it,
+            // a word at a time.
             unsafe { zero_page(table.physical()) };
             table.count().set(0);
             self.removed += count;

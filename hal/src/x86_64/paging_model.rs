@@ -1,16 +1,16 @@
 //! Tests of `paging.rs` on the host, over a model of a processor that keeps every translation that it may.
 //!
-//! A processor may walk the tables that CR3 leads to at any instant, for any address, and keep what it
-//! sees: translations of pages, and the way to a table ("paging-structure caches"). It may go on from any
-//! such way, although the entry above it is gone. The model keeps all of both, from before each operation
-//! and from after each invalidation, until an instruction says that it is gone:
+//! A processor may walk the tables that CR3 leads to at any instant, for any address, and cache what it
+//! reads: translations of pages, and the way to a table ("paging-structure caches"). It may continue a walk
+//! from any such way, although the entry above it is gone. The model caches all translations and ways, as
+//! they are before each operation and after each invalidation, until an instruction invalidates them:
 //!
 //! * `invlpg` forgets the translations of one page, and every way (Intel SDM, volume 3A, 4.10.4.1; AMD APM,
 //!   volume 2, 5.5, with `EFER.TCE` clear);
 //! * loading CR3, without process-context identifiers, forgets everything that is not global.
 //!
-//! After each operation it must know nothing that the tables do not say, and no root may lead ring 3 to memory of a
-//! collocated space.
+//! After each operation the model must have nothing cached that differs from the tables, and no root may lead ring 3 to
+//! memory of a collocated space.
 
 use crate::{host, Pfn};
 use abi::{access, collocated, PAGE_SIZE, USER_END};
@@ -25,7 +25,7 @@ use paging::PageTable;
 
 /// As on the machine: a static that one thread uses.
 struct Global<T>(T);
-// SAFETY: only tests that hold `TURN` use one.
+// SAFETY: only a test that holds `TURN` uses these statics.
 unsafe impl<T> Sync for Global<T> {}
 
 /// The lock of the model, held by the test that uses it.
@@ -49,7 +49,8 @@ fn keeps_rings_apart() -> bool {
 /// A way to a table: its level, the number of the range that it translates, its address.
 type Way = (u32, u64, u64);
 
-/// What somebody does who preempts an operation, and after how many looks at a word or at CR3.
+/// The work of a thread that preempts an operation, and the number of accesses to a word or to CR3 after which it
+/// preempts.
 type Other = (u64, Box<dyn Fn()>);
 
 struct Processor {
@@ -64,7 +65,7 @@ struct Processor {
     touched: Cell<u64>,
     singly: Cell<u32>,
     loads: Cell<u32>,
-    /// The last one comes first.
+    /// The threads that preempt the operation; the last one preempts first.
     others: RefCell<Vec<Other>>,
 }
 
@@ -98,7 +99,7 @@ impl Processor {
         }
     }
 
-    /// Keeps all translations and ways that a walk can see now, from CR3 and from every way that is known.
+    /// Caches all translations and ways that a walk can find now, from CR3 and from every cached way.
     fn look(&self) {
         let mut ways = self.ways.borrow_mut();
         let mut left: Vec<Way> = ways.iter().copied().collect();
@@ -130,7 +131,7 @@ impl Processor {
         }
     }
 
-    /// The entry for a range of `level` in the tables as they are.
+    /// The entry for a range of `level` in the present tables.
     fn entry(&self, level: u32, range: u64) -> u64 {
         let mut table = self.cr3.get();
         let mut entry = 0;
@@ -169,8 +170,7 @@ impl Processor {
         self.check_places();
     }
 
-    /// All roots but the kernel's own: the tables that no entry leads to. A table that was given back is one too, in which
-    /// nothing is.
+    /// All roots but the kernel's own: the tables that no entry leads to. Freed tables are among them; they are empty.
     fn roots(&self) -> Vec<u64> {
         let words = self.words.borrow();
         let mut led_to = vec![false; words.len()];
@@ -185,8 +185,8 @@ impl Processor {
         tables.map(|(page, _)| BASE + page * PAGE_SIZE).collect()
     }
 
-    /// Checks that ring 3 reaches no page of a place, whichever table is loaded: on the way to it at least one entry has no
-    /// bit for user mode.
+    /// Checks that ring 3 reaches no page of a place, whichever root is loaded: on the way to each page at least one
+    /// entry lacks the bit for user mode.
     fn check_places(&self) {
         let of_kernel = PLACES.zip(self.places.iter().map(Cell::get));
         let of_others = self.roots().into_iter();
@@ -198,7 +198,7 @@ impl Processor {
                     continue;
                 }
                 let user = user && entry & memory::USER != 0;
-                // What stands below a way that is the kernel's is the kernel's.
+                // All pages below an entry of the kernel are the kernel's.
                 if level > 1 && user {
                     let table = entry & memory::ADDRESS;
                     let below = |i| (level - 1, range << 9 | i as u64, word(table, i).get(), user);
@@ -214,7 +214,7 @@ impl Processor {
     }
 }
 
-/// Runs one operation: the processor looks before it, and must keep nothing wrong after it.
+/// Runs one operation: the processor caches all that it can before it, and must have nothing stale after it.
 fn step<R>(f: impl FnOnce() -> R) -> R {
     let processor = &PROCESSOR.0;
     processor.look();
@@ -251,7 +251,7 @@ mod instructions {
 
     pub(super) fn reload_cr3() {
         PROCESSOR.0.preemption_point();
-        // SAFETY: none of this model's.
+        // SAFETY: the model's function has no conditions.
         unsafe { set_cr3(PROCESSOR.0.cr3.get()) };
     }
 
@@ -402,7 +402,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
         let (table, known) = (&tables[which], &mut pages[which]);
         let start = match which {
             0 | 1 => starts[dice(5) as usize],
-            // Not in the last page of all, which is no program's.
+            // Not up to the last page of the user half, which no program can have.
             _ => collocated::range(places[which - 2]).0 + dice(2) * 0x3fff_8000,
         };
         let from = start + dice(24) * PAGE_SIZE;
@@ -426,7 +426,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
                 }
             }
             28..32 => step(|| tables[which % 2].activate()),
-            // So much is looked at that tables are cut off.
+            // So many entries are checked that tables are cut off.
             32..34 => {
                 let removed = step(|| table.remove(0, USER_END));
                 assert!(
@@ -463,15 +463,15 @@ fn any_order_of_changes_leaves_nothing_behind() {
 /// A way to remove translations, and its name.
 type Operation<'a> = (&'a str, &'a dyn Fn(&PageTable));
 
-/// However many tables there are, a removal looks at so many entries and no more; and the tables that it cuts off are there
-/// again for who needs some.
+/// A removal checks a bounded number of entries, however many tables there are; and the tables that it cuts off can be
+/// taken again.
 #[test]
 fn the_work_of_a_removal_is_bounded() {
     const PAGES: u64 = 31;
     let _turn = fresh();
     let (table, other) = (PageTable::new(), PageTable::new());
     let gigabyte = 1 << 30;
-    // The last page of each, so that each table is looked through.
+    // The last page of each gigabyte, so that each table is searched to its end.
     let page = |i: u64| (i + 1) * gigabyte - PAGE_SIZE;
     let sparse = |table: &PageTable| {
         for i in 0..PAGES {
@@ -495,7 +495,8 @@ fn the_work_of_a_removal_is_bounded() {
             step(|| table.activate());
             step(|| operation(table));
             let touched = PROCESSOR.0.touched.get();
-            // A thousand and what was begun, a look to see and one to change, and the ends of the range.
+            // `MOST_LOOKED` entries and the table that was begun, two accesses for each (one to read, one to change),
+            // and the ends of the range.
             assert!(touched < 3500, "{what}: {touched} words");
             assert!((0..PAGES).all(|i| table.lookup(page(i)).is_none()));
             assert!(table.pages() <= 2, "{what}: tables below are gone");
@@ -505,8 +506,8 @@ fn the_work_of_a_removal_is_bounded() {
     }
 }
 
-/// Under full preemption a thread of the space whose translations are removed may preempt that at any point, and load its table:
-/// afterwards the processor keeps nothing of what is gone, and no table that was given back.
+/// Under full preemption a thread of the space may preempt a removal of its translations at any point, and load its
+/// table: afterwards the processor has no removed translation cached, and no freed table loaded.
 #[test]
 fn who_preempts_a_removal_may_load_the_table() {
     let _turn = fresh();
@@ -532,7 +533,7 @@ fn who_preempts_a_removal_may_load_the_table() {
         step(|| {
             let mut all: Vec<Other> = vec![(after, Box::new(|| table.activate()))];
             if more > 0 {
-                // Somebody else before.
+                // Another thread preempts before.
                 all[0].0 = more;
                 all.push((after, Box::new(|| other.activate())));
             }
@@ -551,7 +552,7 @@ fn who_preempts_a_removal_may_load_the_table() {
     step(|| other.clear());
 }
 
-/// And what is loaded then may be given back: it is not loaded again.
+/// The table that the preempting thread loaded may be freed meanwhile: the removal does not load it again.
 #[test]
 fn who_preempts_a_removal_may_end_who_preempted_it() {
     let _turn = fresh();
@@ -588,7 +589,7 @@ fn who_preempts_a_removal_may_end_who_preempted_it() {
     step(|| third.clear());
 }
 
-/// What is entered around a page is nobody's frame but users', replaces nothing, and needs no table.
+/// [`PageTable::fill`] maps only frames of users, replaces no translation, and allocates no table.
 #[test]
 fn pages_around_another_one_are_users_and_replace_nothing() {
     let _turn = fresh();
@@ -606,7 +607,8 @@ fn pages_around_another_one_are_users_and_replace_nothing() {
     assert_eq!(table.pages(), 0, "counted entries");
 }
 
-/// The translations of a place are there whichever table is loaded, are nobody else's, and go from all.
+/// The translations of a place are there whichever root is loaded, belong to no other page table, and go from all
+/// roots.
 #[test]
 fn a_place_is_the_same_in_all_tables() {
     let _turn = fresh();

@@ -4,7 +4,7 @@ use abi::PAGE_SIZE;
 
 /// RAM below this is not used: it has real-mode data, firmware and video memory.
 const LOW_END: u64 = 1 << 20;
-/// What the kernel keeps of each frame below the last one of users' RAM: a cell of a narrow reference.
+/// Bytes of the pool that the kernel needs for each frame below the end of users' RAM: a cell with a narrow reference.
 pub(super) const BYTES_OF_FRAME: u64 = 4;
 
 /// A short list of ranges of physical memory, page aligned, none empty.
@@ -55,7 +55,7 @@ impl Ranges {
         rest
     }
 
-    /// These ranges as far as they lie below an address, which is page aligned.
+    /// The parts of these ranges below an address, which is page aligned.
     pub(super) fn below(&self, end: u64) -> Ranges {
         let mut low = Ranges::new();
         for range in self.all() {
@@ -64,18 +64,18 @@ impl Ranges {
         low
     }
 
-    /// How many bytes they are together.
+    /// The sum of the sizes, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.all().iter().map(|range| range.size).sum()
     }
 
-    /// The whole pages of RAM in the loader's map that can be used, below `most`, each once.
+    /// The whole usable pages of RAM in the loader's map, below the address `most`, each once.
     pub(super) fn of_ram(found: &[PhysRange], most: u64) -> Ranges {
         let mut ranges = Ranges::new();
         for ram in found {
             let start = ram.start.clamp(LOW_END, most).div_ceil(PAGE_SIZE) * PAGE_SIZE;
             let end = ram.start.saturating_add(ram.size).min(most) / PAGE_SIZE * PAGE_SIZE;
-            // Entries that overlap are against the specification, but some firmware has them.
+            // The specification forbids entries that overlap, but some firmware has them.
             let size = end.saturating_sub(start);
             ranges = ranges.without(PhysRange { start, size });
             ranges.add(start, end);
@@ -84,8 +84,8 @@ impl Ranges {
     }
 }
 
-/// Where users' RAM ends at the latest, with a pool of this size: the kernel keeps [`BYTES_OF_FRAME`] of the pool for
-/// each frame below that, and the other half of the pool has to do for all else.
+/// The highest possible end of users' RAM with a pool of this size: the kernel needs [`BYTES_OF_FRAME`] of the pool for
+/// each frame below the end, which may take half of the pool; the other half must suffice for everything else.
 pub(super) const fn reach(pool: u64) -> u64 {
     pool / 2 / BYTES_OF_FRAME * PAGE_SIZE
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::{reach, PhysRange, Ranges, BYTES_OF_FRAME, LOW_END, PAGE_SIZE};
 
     const GIB: u64 = 1 << 30;
-    /// The direct map's.
+    /// The size of the direct map.
     const MOST: u64 = 1 << 44;
 
     fn range(start: u64, size: u64) -> PhysRange {
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(rest.bytes(), ram.bytes() - PAGE_SIZE);
     }
 
-    /// However much RAM there is, and wherever: what the kernel keeps of each frame fits into half of the pool.
+    /// The kernel's list of frames fits into half of the pool, however much RAM there is and wherever it lies.
     #[test]
     fn a_list_of_all_frames_leaves_half_of_the_pool() {
         let found = [
@@ -136,7 +136,7 @@ mod tests {
             let list = end.unwrap_or(0) / PAGE_SIZE * BYTES_OF_FRAME;
             assert_eq!(list, pool / 2, "of a pool of {pool} bytes");
         }
-        // A machine of no more than 128 GiB has all of them.
+        // A machine with at most 128 GiB can use all of its RAM.
         assert_eq!(reach(256 << 20), 128 * GIB);
         let small = ram.below(100 * GIB);
         assert_eq!(pairs(&small.below(reach(256 << 20))), pairs(&small));

@@ -32,7 +32,7 @@ pub(super) fn init() {
 }
 
 fn put(byte: u8) {
-    // If there is no port this reads as all ones. The wait is limited, in case the port never becomes empty.
+    // Without a port the status reads as all ones. The wait is limited, in case the transmitter never becomes empty.
     for _ in 0..100_000 {
         if inb(LINE_STATUS) & TRANSMITTER_EMPTY != 0 {
             break;
@@ -105,8 +105,8 @@ pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
 /// Most callers that a panic shows.
 const MAX_CALLERS: u32 = 32;
 
-/// Calls `f` with every word on the stack that looks like a return address: it points behind a call instruction
-/// of the kernel. Some may be left over from calls that have returned; frame pointers would be exact, but cost
+/// Calls `f` with every word on the stack that looks like a return address, that is, points behind a call instruction
+/// of the kernel. Some may be left over from calls that have returned; frame pointers would be exact, but would cost
 /// three instructions in every function.
 fn callers(stack: u64, mut f: impl FnMut(u64)) {
     let stack = stack.next_multiple_of(8);

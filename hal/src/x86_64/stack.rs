@@ -1,16 +1,15 @@
 //! Kernel stacks: the processor's, in the process model one for each thread, and in the continuation model
 //! those that are handed from thread to thread.
 //!
-//! The processor's stack runs the boot and the traps of threads that have no stack of their own, and receives
-//! what the processor pushes when a trap comes from user mode (which the entry code then moves into the
-//! context). A thread's own stack holds its [`Stack`] structure at the high end: `OnStack::top` points at it,
-//! or at the end of the processor's stack. Below every stack is a page that is not mapped, so that an overflow
-//! ends in a double fault.
+//! The processor's stack serves the boot and the traps of threads that have no stack of their own. The processor also
+//! pushes its words there when a trap comes from user mode; the entry code then moves them into the context. A thread's
+//! own stack holds its [`Stack`] structure at the high end: `OnStack::top` points at that, or at the end of the
+//! processor's stack. Below every stack is a page that is not mapped, so that an overflow ends in a double fault.
 //!
 //! A context's *activation* is the stack pointer of a thread that is suspended inside the kernel: callee-saved
-//! registers and a return address are on its stack. It exists only while nothing runs on the stack:
-//! [`switch_stack`] consumes the one that it goes on with, [`set_stack`] drops that of a thread that loses its
-//! stack, and the exit code that of a thread that it resumes although another thread ran last.
+//! registers and a return address are on its stack. An activation exists only while nothing runs on the stack:
+//! [`switch_stack`] consumes the activation that it goes on with, [`set_stack`] drops that of a thread that loses its
+//! stack, and the exit code drops that of a thread that it resumes although another thread ran last.
 
 use super::cpu::stacks;
 use super::descriptors::{IST_BYTES, IST_COUNT};
@@ -80,7 +79,7 @@ pub(super) fn is_guard_of_cpu_stack(address: u64) -> bool {
     address == &raw const stacks().stack.guard as u64
 }
 
-/// A kernel stack. This structure stands at its high end; pushed words lie below.
+/// A kernel stack. This structure is at its high end; pushed words lie below the structure.
 #[repr(C, align(16))]
 pub struct Stack {
     /// The context that may run on it.
@@ -89,12 +88,12 @@ pub struct Stack {
 
 /// Bytes from one stack to the next: the stack and the unmapped page.
 const STRIDE: u64 = STACK_BYTES as u64 + PAGE_SIZE;
-/// Number of addresses for stacks that are used up.
+/// Number of stack addresses that are used up.
 static STACKS: Global<Cell<u64>> = Global(Cell::new(0));
 
 /// Makes the tables that every address space shares.
 pub(super) fn init() -> Option<()> {
-    // The first stack is never used; it makes the table of the second level exist.
+    // The first stack is never used; mapping it makes the table of the second level.
     map_stack().map(|_| ())
 }
 
@@ -118,7 +117,7 @@ fn map_stack() -> Option<u64> {
 pub fn alloc_stack() -> Option<&'static Stack> {
     let end = map_stack()? + STACK_BYTES as u64;
     let stack = (end - size_of::<Stack>() as u64) as *mut Stack;
-    // SAFETY: the last bytes of a stack that has just been mapped and that nobody else knows.
+    // SAFETY: the last bytes of a stack that has just been mapped and that no other code knows.
     unsafe {
         stack.write(Stack {
             owner: Cell::new(None),
@@ -142,7 +141,7 @@ impl Stack {
 /// The thread's own stack.
 fn own_stack(context: &Context) -> Option<&'static Stack> {
     let top = context.on_stack().top.get();
-    // SAFETY: only `Context::new` and the functions here set it: to the end of the processor's
+    // SAFETY: only `Context::new` and the functions here set `top`: to the end of the processor's
     // stack or to the address of a `Stack`, which lives for ever.
     (top != cpu_stack_top()).then(|| unsafe { &*(top as *const Stack) })
 }
@@ -174,8 +173,8 @@ struct Activation {
 }
 
 /// Arms the thread's own stack so that the next [`switch_stack`] to it goes straight to user mode with
-/// the thread's context. Drops a suspended activation. Panics when the thread has no stack of its own,
-/// or when the caller runs on that.
+/// the thread's context. Drops a suspended activation. Panics if the thread has no stack of its own, or
+/// if the caller runs on that stack.
 pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     trap::agree_on::<K>();
     let context = context_of::<K>(thread);
@@ -198,9 +197,9 @@ pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     context.on_stack().activation.set(activation as u64);
 }
 
-/// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and goes on with
-/// that of `to`, which is one that an earlier call saved or that [`reset_stack`] armed. Returns when another
-/// thread switches back to `from`.
+/// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and goes on with the
+/// activation of `to`, which an earlier call saved or [`reset_stack`] armed. Returns when another thread switches back
+/// to `from`.
 #[inline(always)]
 pub fn switch_stack(from: &'static Context, to: &'static Context) {
     let on_own = own_stack(from).is_some_and(|stack| stack.contains(stack_pointer()));
@@ -212,9 +211,9 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
         to.on_stack().activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
-    // SAFETY: the running stack is `from`'s, so that its activation is saved there: what the compiler
-    // does not keep in registers over this. `to` has one, on a stack of its own, on which nothing
-    // runs (see the header).
+    // SAFETY: the running stack is that of `from`, so its activation is saved there; the operands tell
+    // the compiler which registers do not survive. `to` has an activation, on a stack of its own, on
+    // which nothing runs (see the head of this file).
     unsafe {
         asm!(
             "push rbp",
@@ -240,9 +239,9 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
     };
 }
 
-/// Hands the running stack over from the context that has it to one that has none (Draves et al., Figure 4).
-/// Nothing is copied: the running code may use the stack until `to` next traps, and it has left for user mode
-/// by then.
+/// Hands the running stack over from the context that has it to a context without a stack (Draves et al., Figure 4).
+/// Nothing is copied: the running code may use the stack until `to` next traps, and the running code has left for user
+/// mode by then.
 #[inline(always)]
 pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     let stack = own_stack(from).expect("a handoff without a stack");
@@ -252,15 +251,15 @@ pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     from.on_stack().top.set(cpu_stack_top());
 }
 
-/// Gives a thread without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
-/// lead to user mode (Draves et al., Figure 4).
+/// Gives this stack to a thread without a stack, so that [`switch_stack`] and [`switch_context`] to the
+/// thread lead to user mode (Draves et al., Figure 4).
 pub fn stack_attach<K: Kernel>(thread: &'static K::Thread, stack: &'static Stack) {
     set_stack(K::context(thread), stack);
     reset_stack::<K>(thread);
 }
 
-/// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the running stack:
-/// no other context can use that before the running code has left it.
+/// Takes a context's stack and drops any activation on it (Draves et al., Figure 4). This may be the running stack: no
+/// other context can use the stack before the running code has left it.
 pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
     let stack = own_stack(context)?;
     stack.owner.set(None);
@@ -276,8 +275,8 @@ pub fn switch_context(to: &'static Context) -> ! {
         to.on_stack().activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
-    // SAFETY: as in `switch_stack`; what runs now is not gone on with, so that its stack may be
-    // anybody's.
+    // SAFETY: as in `switch_stack`; the running code is never resumed, so it does not matter which
+    // context has its stack.
     unsafe {
         asm!(
             "mov rsp, [rsi + {activation}]",
@@ -299,8 +298,8 @@ pub fn call_continuation<K: Kernel>(thread: &'static K::Thread) -> ! {
         on_own,
         "a continuation on a stack that is not the running one"
     );
-    // SAFETY: nothing that is on the stack is gone on with. `hal_resume` wants the context in `rax`,
-    // where a call leaves it.
+    // SAFETY: nothing on the stack is used again. `hal_resume` expects the context in `rax`, where a
+    // call returns it.
     unsafe {
         asm!(
             "mov rsp, {top}",

@@ -1,8 +1,8 @@
 //! The clock is the time-stamp counter, the timer is the local APIC's.
 //!
-//! Both are measured against the 8254, whose frequency is known. Under a hypervisor a measured frequency of
-//! almost 1 GHz is taken as exactly 1 GHz: emulated timers tick in virtual nanoseconds, and so does the
-//! time-stamp counter of an emulator that counts instructions.
+//! The rates of both are measured against the 8254, whose frequency is known. Under a hypervisor a measured frequency
+//! of almost 1 GHz is taken as exactly 1 GHz: emulated timers tick in virtual nanoseconds, and so does the time-stamp
+//! counter of an emulator that counts instructions.
 
 use super::cpu::cpu;
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
@@ -60,8 +60,8 @@ impl Apic {
     /// Reads the register `index` places behind this one.
     fn read_at(self, index: u64) -> u32 {
         assert!(index < 8);
-        // SAFETY: the registers are mapped there, uncached; eight of them follow wherever this is
-        // asked for, and reading what is not a register changes no memory either.
+        // SAFETY: the registers are mapped there, uncached; callers read only the first of eight registers in
+        // a row, and a read of any other address in the page would change no memory either.
         unsafe { self.address().byte_add(16 * index as usize).read_volatile() }
     }
 
@@ -71,7 +71,8 @@ impl Apic {
     }
 }
 
-/// What was measured at boot. Time-stamp counters and local APICs of one machine run at one rate, from one instant on.
+/// The rates measured at boot. All time-stamp counters of a machine run at the same rate and show the same time, and
+/// all its local APICs run at the same rate.
 struct Clock {
     /// The time-stamp counter at the clock's 0.
     start: Cell<u64>,
@@ -111,7 +112,8 @@ pub fn time_of(ticks: u64) -> u64 {
     ((u128::from(ticks) * u128::from(CLOCK.0.nanoseconds.get())) >> 32) as u64
 }
 
-/// How the time-stamp counter makes the clock: what it shows at 0, and the nanoseconds of a step, in units of 2^-32.
+/// How to compute the clock from the time-stamp counter: its value at time 0, and the nanoseconds per tick in units of
+/// 2^-32.
 pub fn clock() -> (u64, u64) {
     (CLOCK.0.start.get(), CLOCK.0.nanoseconds.get())
 }
@@ -238,7 +240,7 @@ const GHZ: u64 = 1_000_000_000;
 const PIT_HZ: u64 = 1_193_182;
 /// The length of a measurement, about 5 ms, in ticks of the 8254.
 const WINDOW: u16 = 5966;
-/// If the 8254's count does not change in so many readings, there is none.
+/// If the 8254's count does not change in so many readings, the machine has no 8254.
 const PATIENCE: u32 = 1 << 20;
 
 /// The current count of the 8254's third counter.
@@ -250,8 +252,9 @@ fn pit_count() -> u16 {
 /// Most rounds of measuring, a multiple of three.
 const ROUNDS: usize = 21;
 
-/// Frequencies of the time-stamp counter and of the local APIC, on which two rounds agree. An emulator that does not run for a while in the
-/// middle of a round makes that one wrong, by any factor, since the 8254's count goes round every 55 ms.
+/// The frequencies (Hz) of the time-stamp counter and of the local APIC on which two rounds agree. If an emulator does
+/// not run for a while in the middle of a round, that round is wrong by any factor, since the 8254's count wraps every
+/// 55 ms. Without agreement, the median of all rounds.
 fn measured() -> (u64, u64) {
     let mut rounds = [(0, 0); ROUNDS];
     let mut count = 0;

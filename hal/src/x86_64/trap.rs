@@ -5,10 +5,10 @@
 //! loads its registers. There are two entries, `syscall` and the descriptor table, and two exits: `sysretq` for
 //! a context in a system call (not `FULL`) and `iretq` for any other.
 //!
-//! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
-//! interrupts come anywhere in the kernel, on a stack of their own. In the entry and exit code everything is
-//! masked, without any instruction for that: the processor clears the flag, and the byte of optimistic masking
-//! says so while user mode runs.
+//! A trap in the kernel itself is an interrupt that the kernel has let in, or a bug. With optimistic masking (`mask`)
+//! interrupts may come anywhere in the kernel, on a stack of their own. In the entry and exit code everything is masked
+//! without any instruction for it: the processor clears the interrupt flag on entry, and the byte of optimistic masking
+//! already has that value while user mode runs.
 
 use super::cpu::{cpu, Cpu, CPU, CPU_STACKS};
 use super::descriptors::{INNER_CODE, INNER_DATA, KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
@@ -40,7 +40,7 @@ const MACHINE_CHECK: u64 = 18;
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
 
-/// The flag that checks alignment, and lets the kernel's rings reach pages of user mode.
+/// The flag AC: it checks alignment, and lets the kernel's rings access pages of user mode.
 const ALIGNMENT: u32 = 1 << 18;
 
 /// 1 if interrupts are masked by the byte in [`Cpu`] and the flag stays on, 0 otherwise.
@@ -138,8 +138,8 @@ impl<K: Kernel> AnyKernel for K {
 
 /// The thread that begins with this context. The context is one that the kernel returned.
 fn thread_of<K: Kernel>(context: &'static Context) -> &'static K::Thread {
-    // SAFETY: there is one type of kernel (`agree_on`), and `context_of` its threads is all that ever
-    // comes to `hal_resume`: from `start`, from what the kernel returns, and from `stack::reset_stack`.
+    // SAFETY: there is one type of kernel (`agree_on`), and only contexts from `context_of` of its threads
+    // ever come to `hal_resume`: from `start`, from the kernel's return values, and from `stack::reset_stack`.
     unsafe { &*core::ptr::from_ref(context).cast() }
 }
 
@@ -194,8 +194,8 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     KERNEL.0.set(kernel);
     cpu().kernel.set(core::ptr::from_ref(kernel) as u64);
     cpu().syscall.set(syscall::<K> as *const () as u64);
-    // SAFETY: `hal_resume` wants a context and any stack on which nothing is that will be used
-    // again: nothing returns from here.
+    // SAFETY: `hal_resume` expects a context, and a stack whose contents are not used again: nothing
+    // returns from here.
     unsafe {
         asm!(
             "mov rsp, {stack}",
@@ -212,7 +212,7 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
 /// The type of the kernel.
 static TYPE: Global<Cell<Option<TypeId>>> = Global(Cell::new(None));
 
-/// Notes the type of the kernel. Panics if it was noted with another one.
+/// Notes the type of the kernel. Panics if another type was noted before.
 pub(super) fn agree_on<K: Kernel>() {
     let this = Some(TypeId::of::<K>());
     let before = TYPE.0.replace(this);
@@ -364,8 +364,8 @@ unsafe extern "C" fn syscall_entry() {
         "hal_resume:",
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
-        // The same context that came in: its segment bases, ports, FPU and translations are still loaded, unless a
-        // fault has made the first of these.
+        // The same context that came in: its segment bases, I/O ports, FPU and page table are still loaded, unless
+        // `needs` says otherwise.
         "cmp byte ptr [rax + {needs}], 0",
         "jne 15f",
         to_user!(),
@@ -375,7 +375,7 @@ unsafe extern "C" fn syscall_entry() {
         ".if {own_stacks}",
         "mov qword ptr [rax + {activation}], 0",
         ".endif",
-        // It is not in a call, or needs other FPU registers or I/O ports than the last one.
+        // The context is not in a call, or needs other FPU registers or I/O ports than the last one.
         "mov ecx, [rax + {needs}]",
         "cmp ecx, [rip + {cpu} + {plain}]",
         "jne 5f",
@@ -414,7 +414,7 @@ unsafe extern "C" fn syscall_entry() {
         "test byte ptr [rax + {needs}], {inner}",
         "jnz 10f",
         to_table!(),
-        // To an address that is not canonical `iretq` would fault in the kernel.
+        // If the address is not canonical, `iretq` would fault in the kernel.
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
         "shr rdx, 47",
@@ -451,7 +451,7 @@ unsafe extern "C" fn syscall_entry() {
         "7:",
         "cmp rdx, 0x1ffff",
         "je 9b",
-        // The thread gets the fault instead.
+        // The thread gets the protection fault instead.
         "13:",
         to_stack!("rax"),
         "mov rdi, rax",
@@ -459,7 +459,7 @@ unsafe extern "C" fn syscall_entry() {
         "xor edx, edx",
         "call {from_user}",
         "jmp hal_resume",
-        // To ring 1. It needs no root table: its translations are in all.
+        // To ring 1. The thread needs no root table of its own: its translations are in all root tables.
         "10:",
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
@@ -483,7 +483,7 @@ unsafe extern "C" fn syscall_entry() {
         "shr rdx, 47",
         "jnz 13b",
         "mov edx, [rax + {rflags}]",
-        // After a call, the registers that `sysretq` would leave.
+        // After a call, `rcx` and `r11` get the values that `sysretq` would leave in them.
         "16:",
         "mov [rax + {rcx}], rcx",
         "mov [rax + {r11}], rdx",
@@ -518,7 +518,7 @@ unsafe extern "C" fn syscall_entry() {
     )
 }
 
-/// Loads the I/O ports of the context, which needs others than the previous one. Returns the context.
+/// Loads the I/O ports of the context, which needs other ports than the previous context. Returns the context.
 extern "C" fn change_ports(context: &'static Context) -> &'static Context {
     KERNEL.0.get().change_ports_for(context);
     context
@@ -676,8 +676,8 @@ impl KernelFrame {
     pub(super) unsafe fn moved(&self) -> &'static mut KernelFrame {
         let to = (self.rsp & !15) - size_of::<KernelFrame>() as u64;
         let to = to as *mut KernelFrame;
-        // SAFETY: the kernel is built without a red zone: what lies below its stack pointer is free, and
-        // there is room, as for an interrupt that the processor puts there itself.
+        // SAFETY: the kernel is built without a red zone: the memory below its stack pointer is free, and
+        // there is room, as for an interrupt frame that the processor pushes there itself.
         unsafe {
             to.write(*self);
             &mut *to
@@ -711,7 +711,7 @@ extern "C" fn from_kernel(frame: &mut KernelFrame) -> &mut KernelFrame {
     }
 }
 
-/// Handles the interrupts that are kept, before the code goes on that was interrupted.
+/// Handles the kept interrupts before the interrupted code goes on.
 extern "C" fn handle_now() {
     mask::handle_now();
 }
@@ -723,7 +723,7 @@ pub(super) fn interrupt(vector: u8) {
     }
 }
 
-/// Acknowledges an interrupt. Returns the trap that it is for the kernel, if any.
+/// Acknowledges an interrupt. Returns the trap that the kernel has to handle, if any.
 fn arrived(vector: u64) -> Option<Trap> {
     if vector == u64::from(time::VECTOR) {
         time::fired().then_some(Trap::Timer)
