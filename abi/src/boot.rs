@@ -1,11 +1,11 @@
-//! What the first program finds when it starts.
+//! The memory and objects that the first program has when it starts.
 //!
 //! Boot loads the first program (`sbin/init` of the boot archive) at [`PROGRAM_BASE`], gives it a
 //! stack below [`STACK_TOP`] and one page at [`BOOT_PAGE`] that begins with the objects named
-//! here, followed by a [`BootInfo`]. Nothing else is ambient in the system: whatever any program
-//! may do was passed on from these.
+//! here, followed by a [`BootInfo`]. There is no other authority in the system: all authority of
+//! any program comes from these objects.
 
-/// Where the page with the first objects is mapped.
+/// The address at which the page with the first objects is mapped.
 pub const BOOT_PAGE: u64 = 0x1_0000;
 /// A reference to the root region: physical memory, offsets being physical addresses.
 pub const ROOT_REGION: u64 = BOOT_PAGE;
@@ -19,7 +19,7 @@ pub const AUTHORITY: u64 = BOOT_PAGE + 0x30;
 pub const FIRST_MAPPING: u64 = BOOT_PAGE + 0x40;
 /// Room for that many mappings at [`FIRST_MAPPING`].
 pub const BOOT_MAPPINGS: u64 = 12;
-/// Where the [`BootInfo`] stands.
+/// The address of the [`BootInfo`].
 pub const BOOT_INFO: u64 = BOOT_PAGE + 0x200;
 
 /// Load address of the first program, a static position-independent executable.
@@ -58,9 +58,10 @@ pub struct BootInfo {
     pub ranges: [PhysRange; MAX_RANGES],
     /// The boot archive, not page aligned in general.
     pub archive: PhysRange,
-    /// What the time-stamp counter shows when the machine's clock is 0.
+    /// The value of the time-stamp counter when the machine's clock is 0.
     pub clock_start: u64,
-    /// Nanoseconds of a step of the time-stamp counter, in units of 2^-32. The clock is the steps since its start times this, rounded down.
+    /// Nanoseconds per step of the time-stamp counter, in units of 2^-32. The clock is the number of steps since
+    /// `clock_start` times this, rounded down.
     pub clock_rate: u64,
     /// Bytes of [`BootInfo::command_line`].
     pub command_line_len: u64,

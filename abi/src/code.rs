@@ -1,9 +1,9 @@
 //! Result codes and exception codes.
 //!
-//! A *result code* tells of a condition that a correct program can meet. It stands in the low byte of the word of the
-//! call ([`crate::registers`]) when a call completes. Wrong use (no object at the handle of what is to be used, an
-//! object of another type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
-//! [`Exception`] to the keeper of the thread's space.
+//! A *result code* reports a condition that a correct program can meet. It is in the low byte of the word of the call
+//! ([`crate::registers`]) when a call completes. Wrong use (no object at the handle of an object to be used, an object
+//! of another type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous [`Exception`],
+//! delivered to the keeper of the thread's space.
 
 use crate::table::numbered;
 
@@ -12,7 +12,7 @@ numbered! {
     pub enum Code {
         /// Done. For a receive: the message is complete and the direction has turned.
         Ok = 0,
-        /// The receive buffer or reference list is full and the message goes on.
+        /// The receive buffer or reference list is full, and there is more of the message to receive.
         More = 1,
         /// The peer ended the connection, or died, before the call was complete.
         Disconnected = 2,
@@ -20,30 +20,31 @@ numbered! {
         Dead = 3,
         /// The deadline passed.
         TimedOut = 4,
-        /// The lock is held by someone else.
+        /// The mutex is locked.
         WouldBlock = 5,
         /// The space's quota of kernel memory, or the kernel's memory, is used up; or the space has as many threads as it
         /// may ([`crate::MAX_THREADS`]).
         NoMemory = 6,
-        /// The address, range, interrupt or port range is taken.
+        /// The address, address range, interrupt line, range of I/O ports or place is taken.
         InUse = 7,
         /// A state or argument that no object can have.
         Invalid = 8,
-        /// The connection is not in a stage in which this call makes sense.
+        /// The connection is not in a stage in which this call is possible.
         WrongStage = 9,
-        /// The message is larger than this form allows or than the peer takes.
+        /// The message is larger than this form of message allows, or than the peer's buffer.
         TooLarge = 10,
-        /// The message was larger than the buffer; what fitted was delivered.
+        /// The message was larger than the buffer; the part that fitted was delivered.
         Truncated = 11,
-        /// The search found nothing in the rest of the range; the references name different objects; the line or the
-        /// ports are not what was granted.
+        /// The search found nothing in the rest of the range; the references name different objects; or no thread is
+        /// attached to the line, or this range of ports was not granted to the space.
         NotFound = 12,
-        /// Not for the caller: the reference given as authority is not the device authority, the memory may
-        /// not hold objects, the port is for calls only, or the priority is above the ceiling of the caller's or the thread's space.
+        /// The caller lacks the right: the reference given as authority is not the device authority, the memory may not
+        /// hold objects, the port is for calls only, the priority is above the ceiling of the caller's or the thread's
+        /// space, or the caller's account does not allow the change of a quota or of a payer.
         Denied = 13,
-        /// The thread must be stopped for this.
+        /// The thread must be stopped for this call.
         NotStopped = 14,
-        /// What the call manages is vacant: it has no body, or none that has been opened yet.
+        /// The object that the call manages is vacant: it has no body, or its body has not been opened yet.
         Vacant = 15,
         /// Received: a message of the idempotent form, to be answered with a `reply` call.
         Call = 16,
@@ -54,8 +55,8 @@ numbered! {
         /// Received: nothing names the port with this alias any more
         /// ([`crate::state::port_flags::NOTIFY_UNREFERENCED`]).
         Unreferenced = 19,
-        /// What the call manages is not there: at the handle is no object of its type, or no page that may hold
-        /// objects. Who manages what belongs to others meets this when they take it away.
+        /// The object that the call manages is not there: at the handle is no object of this type, or no page that may
+        /// hold objects. A manager of objects in other programs' memory meets this code when they take an object away.
         NoObject = 20,
     }
 }

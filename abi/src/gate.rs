@@ -1,11 +1,11 @@
-//! The call gate: the one form in which a program's calls stand in its code, so that a loader can
-//! redirect them without relinking the program.
+//! The call gate: the only form of calls in a program's code, so that a loader can redirect them
+//! without relinking the program.
 //!
 //! Each call is a *site* of [`SITE_SIZE`] bytes: the instruction that enters the kernel, behind
-//! prefixes that it ignores. In a process a site is executed as it is and costs what that
-//! instruction costs. A loader that places the program elsewhere replaces the site by a `call` to
+//! prefixes that the processor ignores. A process executes a site as it is, at the cost of that
+//! instruction. A loader that places the program elsewhere replaces the site by a `call` to
 //! an entry of its own ([`redirection`]), which finds and leaves the registers as the kernel does.
-//! What the bytes of a site are stands in the file of the architecture ([`crate::x86_64`]).
+//! The bytes of a site are in the file of the architecture ([`crate::x86_64`]).
 //!
 //! A program carries a list of its sites in a section named [`SECTION`]: for each a signed 32-bit
 //! number, the distance from the number to the site, so that the list is valid wherever the program
@@ -23,8 +23,8 @@ pub const NOTE: u32 = 2;
 /// start and to the end of the list.
 pub const NOTE_SIZE: usize = 8;
 
-/// Start and end of the list of sites, from the content of a note that stands at `address`. `None`
-/// if the content makes no sense.
+/// Start and end of the list of sites, from the content of a note at `address`. `None` if the
+/// content is invalid.
 #[must_use]
 pub fn list(address: u64, content: &[u8]) -> Option<(u64, u64)> {
     let content: &[u8; NOTE_SIZE] = content.try_into().ok()?;
@@ -34,8 +34,8 @@ pub fn list(address: u64, content: &[u8]) -> Option<(u64, u64)> {
     (start <= end && (end - start).is_multiple_of(4)).then_some((start, end))
 }
 
-/// The addresses of the sites, from the list that stands at `address`; `None` for one that lies
-/// outside the address space.
+/// The addresses of the sites, from the list at `address`; `None` for a site that would lie outside
+/// the address space.
 pub fn sites(address: u64, list: &[u8]) -> impl Iterator<Item = Option<u64>> + '_ {
     let numbers = list.chunks_exact(4).zip(0..);
     numbers.map(move |(number, i)| relative(address.checked_add(i * 4)?, number))

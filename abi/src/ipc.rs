@@ -1,9 +1,9 @@
-//! The stages of the IPC entrypoints, and where each of them restarts.
+//! The stages of the IPC entrypoints, and the entrypoint at which each of them restarts.
 //!
-//! The name of an IPC entrypoint says what it does: its words are its stages, in order. The tables
-//! here are computed from those names when this crate is compiled, so that they cannot disagree
-//! with the table of calls. A call that has finished its first stage *is* the call without that
-//! stage (rule A3): [`next`] tells which one, and the kernel writes its number into the frame.
+//! The words in the name of an IPC entrypoint are its stages, in order. The tables here are
+//! computed from those names when this crate is compiled, so that they cannot disagree with the
+//! table of calls. A call that has finished its first stage becomes the call without that stage
+//! (rule A3): [`next`] returns that call, and the kernel writes its number into the frame.
 
 use crate::syscalls::{Call, SYSCALLS};
 
@@ -41,7 +41,7 @@ impl Plan {
     /// The wait has a deadline.
     pub const UNTIL: Plan = Plan(4096);
 
-    /// All stages. A call runs through those that it has in the order of their bits.
+    /// All stages. A call runs through its stages in the order of their bits.
     const STAGES: u16 = Plan::CONNECT.0
         | Plan::ACK.0
         | Plan::REPLY.0
@@ -145,7 +145,7 @@ const PLANS: [Plan; 256] = {
     plans
 };
 
-/// 0 where the call is complete after its first stage.
+/// For each number of a call, that of the call after its first stage; 0 if the call is complete then.
 const NEXT: [u8; 256] = {
     let mut next = [0; 256];
     let mut n = 1;
@@ -184,14 +184,15 @@ pub const fn plan(call: Call) -> Plan {
     PLANS[call as usize]
 }
 
-/// The stages of the entrypoint with this number; empty for what is no IPC call.
+/// The stages of the entrypoint with this number; empty if the number is not that of an IPC call.
 #[inline]
 #[must_use]
 pub const fn plan_of_number(number: u8) -> Plan {
     PLANS[number as usize]
 }
 
-/// The entrypoint that is left when the first stage of `call` is done, or `None` if that was all.
+/// The entrypoint with the remaining stages when the first stage of `call` is done, or `None` if `call` is complete
+/// then.
 #[inline]
 #[must_use]
 pub const fn next(call: Call) -> Option<Call> {

@@ -1,20 +1,20 @@
 //! The interface between the Fermata kernel and everything above it.
 //!
-//! What a call means, what registers are for, how the state of an object looks in memory:
-//! all of it is said here once, and the kernel, the user stubs, the tools and the tests read it
-//! from here. This crate depends on nothing and contains no code that acts.
+//! The meaning of calls, the roles of registers, the layout of an object's state in memory: all of
+//! this is defined here once, and the kernel, the user stubs, the tools and the tests use these
+//! definitions. This crate depends on nothing and contains only definitions.
 //!
 //! * [`syscalls`] is the table of entrypoints: the single source of truth.
-//! * [`registers`] says what registers are for, [`x86_64`] which they are on that architecture, and
-//!   [`simulated`] which they are on the machine of the host's tests.
+//! * [`registers`] says what roles registers have; [`x86_64`] assigns these roles to the registers of
+//!   that architecture, and [`simulated`] to those of the machine of the host's tests.
 //! * [`ipc`] says which stages each IPC entrypoint runs through and where it restarts.
 //! * [`state`] holds the structures that `get_state` writes and `set_state` reads.
 //! * [`message`] holds the messages that the kernel itself sends to keepers.
 //! * [`code`] holds result codes and exception codes.
-//! * [`gate`] is the form in which calls stand in a program, so that a loader can redirect them.
-//! * [`table`] is how those structures and codes become data for the reference and the C header.
-//! * [`probe`] is how tests drive a kernel that was built for being tested.
-//! * [`boot`] is what the first program finds when it starts.
+//! * [`gate`] is the form of calls in a program's code, so that a loader can redirect them.
+//! * [`table`] makes those structures and codes into data for the reference and the C header.
+//! * [`probe`] is the interface by which tests drive a kernel that was built for cut tests.
+//! * [`boot`] describes the memory and objects that the first program has when it starts.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -49,10 +49,10 @@ pub const PAGE_SIZE: u64 = 4096;
 /// First address beyond what a program can map.
 pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
 
-/// The addresses of collocated spaces: programs that run in the kernel's half of the machine, in ring 1, though at
-/// addresses below [`USER_END`] (Draves and Cutshall, Unifying the User and Kernel Environments, section 4).
+/// The addresses of collocated spaces: programs that run in the kernel's rings, in ring 1, though at addresses below
+/// [`USER_END`] (Draves and Cutshall, Unifying the User and Kernel Environments, section 4).
 ///
-/// Each has a *place* of its own, and no addresses outside it. No other space has addresses here.
+/// Each collocated space has a *place* of its own, and no addresses outside it. No other space has addresses here.
 pub mod collocated {
     use crate::{PAGE_SIZE, USER_END};
 
@@ -79,28 +79,29 @@ pub mod collocated {
 /// Bytes that an object occupies in the memory of the program that owns it.
 ///
 /// The address of an object is its handle. While the object exists these bytes belong to the
-/// kernel; what a program writes there is harmless to everyone but itself.
+/// kernel; a program that writes there harms at most itself.
 pub const OBJECT_SIZE: u64 = 16;
 
 /// Alignment of every handle, in bytes. A handle never crosses a page.
 pub const OBJECT_ALIGN: u64 = 16;
 
-/// Most references that one reference list can name (see [`ref_list`]).
+/// The most references that one reference list can name (see [`ref_list`]).
 pub const MAX_LIST_REFS: u64 = 15;
 
-/// Largest message of the idempotent form, in bytes: it is moved in one piece, which is the longest stretch of
-/// a kernel with preemption points (`docs/proof.md`).
+/// Largest message of the idempotent form, in bytes. It is moved without a preemption point, which is the longest
+/// stretch without one in a kernel with preemption points (`docs/proof.md`).
 pub const MAX_IDEMPOTENT: u64 = 68 * 1024;
 
-/// Most entries of both sides' lists that such a message can take, empty ones included: a list with more
-/// makes it `TooLarge`.
+/// The most entries of both sides' lists that such a message can use, empty ones included. With more entries the
+/// message is `TooLarge`.
 pub const MAX_ENTRIES: u64 = 64;
 
-/// After so many entries of both sides' lists a reliable message stops for a moment, so that interrupts are
-/// looked at; its frames say how it goes on.
+/// Number of entries of both sides' lists after which a reliable message pauses, so that interrupts are handled; its
+/// frames say how it goes on.
 pub const ENTRIES_PER_TURN: u64 = 4096;
 
-/// Most threads of a space: what concerns all of them, such as its end, is one stretch of the kernel (`docs/proof.md`).
+/// The most threads of a space. An operation on all of them, such as the end of the space, is one stretch of the kernel
+/// without a switch to another thread (`docs/proof.md`).
 pub const MAX_THREADS: u32 = 1024;
 
 /// Bytes that a register message can carry.
@@ -118,7 +119,7 @@ pub const fn ref_list(address: u64, count: u64) -> u64 {
     address | (count & MAX_LIST_REFS)
 }
 
-/// Memory access rights, as they stand in mappings, regions and fault messages.
+/// Memory access rights, in mappings, regions and fault messages.
 pub mod access {
     /// Loads are allowed.
     pub const READ: u64 = 1;
@@ -145,7 +146,7 @@ pub enum Type {
     Mapping = 3,
     /// Exports a range of a space.
     Region = 4,
-    /// Where a server receives; what a client connects to.
+    /// An object at which a server receives, and to which clients connect.
     Port = 5,
     /// A set of ports on which server threads wait.
     Portset = 6,

@@ -36,7 +36,7 @@ structures! {
         pub code: u64,
         /// The address concerned: of the memory access, or of the wrong handle.
         pub address: u64,
-        /// More: the access that was tried, or the processor's error code.
+        /// A detail: the access that was tried, or the processor's error code.
         pub detail: u64,
         /// The tag of the thread.
         pub tag: u64,
@@ -50,9 +50,9 @@ structures! {
 pub const EXCEPTION_WORDS: usize = 4 + REGISTER_WORDS;
 
 structures! {
-    /// What a keeper that receives in registers hears of an exception, instead of the
-    /// [`ExceptionMessage`], which would not fit: what handlers need most. Its reply is a
-    /// [`ShortAnswer`], and does not touch the other registers. (They can be read by
+    /// The message about an exception to a keeper that receives in registers, where an
+    /// [`ExceptionMessage`] would not fit: the registers that handlers need most. The reply is a
+    /// [`ShortAnswer`], and does not change the other registers. (The keeper can read them by
     /// `thread_get_state`, after a `thread_stop`.)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
@@ -61,7 +61,7 @@ structures! {
         pub code: u64,
         /// The address concerned.
         pub address: u64,
-        /// More: the access that was tried, or the processor's error code.
+        /// A detail: the access that was tried, or the processor's error code.
         pub detail: u64,
         /// The tag of the thread.
         pub tag: u64,
@@ -80,18 +80,18 @@ structures! {
 pub const SHORT_EXCEPTION_WORDS: usize = 8;
 
 structures! {
-    /// The reply to an exception by a keeper that sends in registers, or in memory one segment of exactly this
-    /// size: the thread goes on with these registers, and all others as they were.
+    /// The reply to an exception by a keeper that sends in registers, or in memory as one segment of exactly this
+    /// size: the thread goes on with these registers, and all other registers as they were.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct ShortAnswer {
-        /// Its program counter.
+        /// The thread's program counter.
         pub pc: u64,
-        /// Its stack pointer.
+        /// The thread's stack pointer.
         pub sp: u64,
-        /// Its flags.
+        /// The thread's flags.
         pub flags: u64,
-        /// Its word of the call.
+        /// The thread's word of the call.
         pub call: u64,
     }
 }
@@ -100,8 +100,8 @@ structures! {
 pub const SHORT_ANSWER_WORDS: usize = 4;
 
 structures! {
-    /// One segment of a scatter list: after the current segment (address and length in registers) is
-    /// used up, the next is taken from here.
+    /// One segment of a scatter list: when the current segment (address and length in registers) is
+    /// used up, the next segment of the list becomes the current one.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct Segment {

@@ -1,13 +1,13 @@
 //! The probe: how a test drives a kernel that was built for cut tests (`--cfg fermata_probe`).
 //!
 //! None of this is part of the interface: an ordinary kernel has neither the call nor the line. In
-//! a kernel with the probe every access to a user's memory, every look at a handle and every wait
-//! passes a *site*. Armed for the n-th site of certain threads, the probe stops the call there as a
-//! fault at that point would, and raises its interrupt line, so that whoever is attached to it
-//! runs next and can take things apart.
+//! a kernel with the probe every access to a user's memory, every lookup of a handle, every
+//! preemption point and every wait passes a *site*. When the probe is armed for the n-th site of
+//! certain threads, it stops the call there as a fault at that point would, and raises its interrupt
+//! line, so that the thread attached to the line runs next and can take threads and objects apart.
 //!
-//! [`CALL`] takes a reference to the device authority and an operation as arguments 0 and 1. What it
-//! tells comes back in the parameters from 0 on ([`crate::registers`]).
+//! [`CALL`] takes a reference to the device authority and an operation as arguments 0 and 1. Its
+//! results are in the parameters from 0 on ([`crate::registers`]).
 
 /// The number of the probe's call, which no row of the table has.
 pub const CALL: u8 = 0xff;
@@ -16,46 +16,46 @@ pub const CALL: u8 = 0xff;
 pub const LINE: u64 = 16;
 
 /// The threads that the probe watches have this in the upper half of their tags, and a role below
-/// [`ROLES`] in the lower one.
+/// [`ROLES`] in the lower half.
 pub const WATCHED: u64 = 0x7072_6f62 << 32;
 
-/// How many roles there are.
+/// The number of roles.
 pub const ROLES: u64 = 32;
 
-/// Arms for site argument 2 from now on (0: disarms) of the threads whose roles are in the mask that is
-/// argument 3.
-/// With [`SWEEP`] it fires at the first site that such a thread passes in a state in which it has
+/// Arms the probe: it fires at the site with the number in argument 2, counted from now on (0: disarms), of
+/// threads whose roles are in the mask in argument 3.
+/// With [`SWEEP`] it fires at the first site that such a thread passes in a state in which the probe has
 /// not fired since [`FRESH`], and each further ARM with [`SWEEP`] goes on from there.
 pub const ARM: u64 = 1;
 
 /// See [`ARM`]: every distinct state once.
 pub const SWEEP: u64 = u64::MAX;
 
-/// Forgets in which states it has fired, and what it has counted.
+/// Clears the states in which the probe has fired, and its counts of sites passed and bytes moved.
 pub const FRESH: u64 = 7;
 
-/// What happened since [`ARM`], in seven parameters: sites passed; if it has fired, the site and the
-/// role of the thread; the instructions from its last progress on when the thread that was cut last
-/// came to the same site in the same state again; bytes of messages moved; instructions that the probe
-/// itself has used since the machine began, and how often a thread has been preempted in the kernel
-/// since then.
+/// Reads what happened since [`ARM`], in seven parameters: sites passed; if the probe has fired, the site
+/// and the role of the thread; the number of instructions that the thread that was cut last executed from its
+/// last progress until it reached the same site in the same state again; bytes of messages moved;
+/// instructions that the probe itself has used since the machine started; and how often a thread has been
+/// preempted in the kernel since then.
 pub const READ: u64 = 2;
 
-/// The site with the index that is argument 2 in the table of sites that watched threads have passed,
-/// and how often; 0 if nothing stands there. [`SITES`] is the size of the table.
+/// Reads the entry at the index in argument 2 of the table of sites that watched threads have passed: the
+/// site, and how often it was passed; 0 if the entry is empty. [`SITES`] is the size of the table.
 pub const SITE: u64 = 3;
 
-/// Argument 2: check the kernel's structures at every that many exits (0: never). Argument 3: bits of
-/// [`GENERAL_PATH`].
+/// Sets the number of exits from the kernel from one check of its structures to the next (argument 2; 0: no
+/// checks), and [`GENERAL_PATH`] or 0 (argument 3).
 pub const SET: u64 = 4;
 
-/// Forgets all sites.
+/// Clears the table of sites.
 pub const FORGET: u64 = 5;
 
-/// The numbers of objects that there are, of each type, in nine parameters.
+/// Reads the number of objects of each type, in nine parameters.
 pub const CENSUS: u64 = 6;
 
-/// The line that is argument 2 is raised, as if by a device.
+/// Raises the line in argument 2, as if a device did.
 pub const RAISE: u64 = 8;
 
 /// Calls take no fast path.
@@ -64,13 +64,13 @@ pub const GENERAL_PATH: u64 = 1;
 /// Places in the table of sites.
 pub const SITES: u64 = 1024;
 
-/// What kind of site it is.
+/// The kind of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// An access to a user's memory.
     Access = 1,
-    /// A look at a handle.
+    /// A lookup of a handle.
     Handle = 2,
     /// The beginning of a wait.
     Wait = 3,

@@ -1,16 +1,16 @@
-//! What registers are for: the part of the interface that is the same for every processor.
+//! The roles of registers: the part of the interface that is the same for every processor.
 //!
-//! A call uses a *word of the call*, twelve *parameters*, and the program counter. Which register
-//! is which stands in one file per architecture: [`crate::x86_64`], and [`crate::simulated`] for
-//! the machine on which the kernel is tested. Everything else speaks of these:
+//! A call uses a *word of the call*, twelve *parameters*, and the program counter. One file per
+//! architecture assigns these roles to registers: [`crate::x86_64`], and [`crate::simulated`] for
+//! the machine on which the kernel is tested. All other code uses only the roles:
 //!
 //! * The *word of the call* has the number of the entrypoint in its low byte; for register messages
 //!   the number of bytes in bits 8 to 15: on entry those to send (for a receive those already
 //!   received), on return those received. On completion its low byte is a [`crate::Code`].
 //! * *Ordinary calls* take their arguments in parameters 0 to 5 ([`ARGUMENTS`]) and return values in
 //!   parameter 0, or where their documentation says so.
-//! * *IPC calls* use the map of the widest call, and every narrower call a subset of it, so that a
-//!   stage finds its parameters in the same place whatever call it is part of:
+//! * *IPC calls* use the map of the widest call, and every narrower call uses a subset of it, so that
+//!   a stage finds its parameters in the same place whatever call it is part of:
 //!
 //! | parameter | meaning |
 //! |---|---|
@@ -26,14 +26,14 @@
 //! *Register messages* (`_short`) carry up to 64 bytes in parameters 1 to 8, first byte lowest;
 //! parameter 9 lists the references to send, parameter 10 those to receive.
 //!
-//! While a thread waits in a call, its program counter is at the instruction that made it, which is
-//! `CALL_BYTES` long; completing the call moves the counter over it.
+//! While a thread waits in a call, its program counter is at the instruction that made the call, which
+//! is [`Roles::call_bytes`] long; completing the call moves the program counter behind it.
 
 use crate::{Register, Registers, ROLES};
 
-/// Parameters that a call can have.
+/// Number of parameters that a call can have.
 pub const PARAMETERS: usize = 12;
-/// The first parameters, which carry the arguments of ordinary calls.
+/// Number of the first parameters, which carry the arguments of ordinary calls.
 pub const ARGUMENTS: usize = 6;
 /// The parameters of the send area: address, bytes left, list, entries left, references.
 pub const SEND: [usize; 5] = [1, 2, 3, 4, 5];
@@ -46,12 +46,12 @@ pub const WORDS_REFS: usize = 9;
 /// The parameter with the deadline of an IPC call.
 pub const DEADLINE: usize = 11;
 
-/// What the registers of an architecture are for.
+/// The roles of an architecture's registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Roles<R: 'static> {
     /// The architecture's name, for people.
     pub architecture: &'static str,
-    /// Its number, as images say it and ELF does (`e_machine`).
+    /// The architecture's number in images and in ELF files (`e_machine`).
     pub machine: u16,
     /// The word of the call.
     pub call: R,
@@ -69,13 +69,13 @@ pub struct Roles<R: 'static> {
     pub fixed_flags: u64,
     /// Bytes of the instruction that makes a call.
     pub call_bytes: u64,
-    /// Registers that a call loses, and what they show from then on.
+    /// Registers that a call loses, and their values from then on.
     pub lost: &'static [(R, Lost)],
     /// Base addresses, which must be canonical: bits 47 to 63 are the same.
     pub bases: &'static [R],
 }
 
-/// What a register shows that a call has lost.
+/// The value of a register that a call has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The address behind the instruction that made the call.
@@ -114,7 +114,7 @@ impl Area {
     }
 }
 
-/// What the registers say, by their roles.
+/// The values of the registers by their roles.
 impl Registers {
     /// The word of the call.
     #[inline]
@@ -132,7 +132,7 @@ impl Registers {
     /// Parameter `n`.
     ///
     /// # Panics
-    /// If there is no such parameter; so do all that take the number of one.
+    /// If there is no such parameter, as do all functions that take the number of a parameter.
     #[inline]
     #[must_use]
     pub const fn parameter(&self, n: usize) -> u64 {
@@ -169,18 +169,18 @@ impl Registers {
         self.area(SEND)
     }
 
-    /// Sets what is sent.
+    /// Sets the send area.
     pub const fn set_send(&mut self, area: &Area) {
         self.set_area(SEND, area);
     }
 
-    /// What is received into.
+    /// The receive area.
     #[must_use]
     pub const fn receive(&self) -> Area {
         self.area(RECEIVE)
     }
 
-    /// Sets what is received into.
+    /// Sets the receive area.
     pub const fn set_receive(&mut self, area: &Area) {
         self.set_area(RECEIVE, area);
     }
@@ -237,8 +237,8 @@ impl Registers {
         self.set(ROLES.flags, flags);
     }
 
-    /// The registers of a program that begins at an address with a stack and one argument: what
-    /// boot and `spawn` start threads with.
+    /// The registers of a program that begins at an address with a stack and one argument. Boot and
+    /// `spawn` start threads with these.
     #[must_use]
     pub const fn starting(pc: u64, sp: u64, argument: u64) -> Registers {
         let mut registers = Registers::from_words(&[0; crate::REGISTER_WORDS]);
@@ -289,7 +289,7 @@ macro_rules! register_file {
         }
 
         impl Register {
-            /// All of them, in the order of [`Registers`].
+            /// All registers, in the order of [`Registers`].
             pub const ALL: &'static [Register] = &[$(Register::$Register),+];
 
             /// Its name.

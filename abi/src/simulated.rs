@@ -1,7 +1,7 @@
 //! The registers of the simulated machine, on which the kernel is tested on the host.
 //!
 //! They have other names, another number and another order than those of any processor that the
-//! kernel runs on: what works on both does not know which register is which.
+//! kernel runs on: code that works on both cannot depend on particular registers.
 
 use crate::registers::{register_file, Lost, Roles};
 
@@ -14,7 +14,7 @@ register_file! {
 /// Bytes of the FPU area: a word of control, and 31 registers.
 pub const FPU_BYTES: usize = 8 * 32;
 
-/// The FPU area of a thread that has never used it.
+/// The FPU area of a thread that has never used the FPU.
 #[must_use]
 pub const fn initial_fpu() -> [u8; FPU_BYTES] {
     let mut fpu = [0; FPU_BYTES];
@@ -22,7 +22,8 @@ pub const fn initial_fpu() -> [u8; FPU_BYTES] {
     fpu
 }
 
-/// Clears what the layout reserves, the upper half of the word of control, and the bits of the lower that are not in `mask`.
+/// Clears the upper half of the control word, which the layout reserves, and the bits of the lower half that are not in
+/// `mask`.
 pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
     for (i, part) in mask.to_le_bytes().into_iter().enumerate() {
         bytes[i] &= part;
@@ -30,10 +31,10 @@ pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
     bytes[4..8].fill(0);
 }
 
-/// What they are for.
+/// The roles of the registers.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "simulated",
-    // In the range that ELF leaves to nobody.
+    // A number that ELF assigns to no machine.
     machine: 0xff17,
     call: Register::G7,
     parameters: [

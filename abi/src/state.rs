@@ -2,8 +2,8 @@
 //!
 //! A state has two parts: simple fields, in one of these structures, and the references that the
 //! object holds, which travel in reference objects named by further parameters. Together they are
-//! everything there is to know about an object (rule A6): destroy it, create it anew, set the
-//! state, and nobody can tell.
+//! all there is to know about an object (rule A6): if a manager destroys it, creates it anew and
+//! sets the state, no other program can tell.
 //!
 //! All structures consist of 64-bit words (the FPU area apart) and have no padding.
 //!
@@ -59,7 +59,7 @@ structures! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct PortState {
-        /// A word of the server's choice, given to whoever receives from this port.
+        /// A word of the server's choice. A thread that receives from this port gets it.
         pub alias: u64,
         /// Of [`port_flags`].
         pub flags: u64,
@@ -68,18 +68,19 @@ structures! {
 
 /// Flags of a port.
 pub mod port_flags {
-    /// Clients call this port, and do not connect to it: `client_connect` and the calls that begin with
-    /// it say `Denied`. Who connects holds the server until it has sent, which a server must not allow
-    /// to clients that it does not know.
+    /// Clients may call this port but not connect to it: `client_connect` and the calls that begin with it
+    /// return `Denied`. A client that connects holds the server until the client has sent, which a server
+    /// must not allow to clients that it does not know.
     pub const CALLS_ONLY: u64 = 1;
-    /// A server that waits at the port's portset while nothing names the port, no reference and no region
-    /// or space whose keeper it is, hears [`crate::Code::Unreferenced`] with the port's alias. The flag is
-    /// then cleared: a server that goes on with the port sets it again. (Mach's no-senders notification.)
+    /// A server that waits at the port's portset gets [`crate::Code::Unreferenced`] with the port's alias
+    /// when nothing names the port: no reference, and no region or space whose keeper it is. The flag is then
+    /// cleared; a server that goes on with the port sets it again. (Mach's no-senders notification.)
     pub const NOTIFY_UNREFERENCED: u64 = 2;
-    /// Who calls the port or connects to it waits, until this is no longer set: no server takes a client of it. Notices
-    /// come all the same, so that a server that lets a client wait hears when that client has ended.
+    /// A client that calls the port or connects to it waits until this flag is cleared: no server takes a client of
+    /// the port. Notices are delivered all the same, so that a server that lets a client wait learns that the client
+    /// has ended.
     pub const HOLD_CLIENTS: u64 = 4;
-    /// All of them.
+    /// All flags.
     pub const ALL: u64 = 7;
 }
 
@@ -91,23 +92,24 @@ pub mod space_flags {
 }
 
 structures! {
-    /// Simple fields of a space. Its reference: the keeper port for what is not a memory fault, and
-    /// for memory faults that no keeper of a region resolves.
+    /// Simple fields of a space. Its reference: the keeper port for exceptions, and for memory faults
+    /// that no keeper of a region resolves.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct SpaceState {
         /// Of [`space_flags`].
         pub flags: u64,
         /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the difference
-        /// between this space and its creator's; a higher one can only be set from the creator's space, or from one
-        /// above that: whose it is to give.
+        /// between the account of this space and the account that pays for it. A higher quota can only be set from
+        /// the space with that account, or from a space whose account is above it: the memory comes from there.
         pub quota: u64,
         /// Kernel memory in use, in bytes. Ignored by `set_state`.
         pub used: u64,
-        /// What the space's clock adds to the machine's, in nanoseconds, modulo 2^64.
+        /// The difference between the space's clock and the machine's, in nanoseconds, modulo 2^64.
         pub clock_offset: u64,
-        /// The highest priority that threads in this space can be given. Not above that of who sets
-        /// it; a new space has that of the space it was created from. Threads keep what they have.
+        /// The highest priority that threads in this space can be given. It cannot be set above that of
+        /// the caller's space; a new space has that of its creator's space. Threads in the space keep
+        /// their priorities.
         pub max_priority: u64,
     }
 }
@@ -117,11 +119,11 @@ numbered! {
     pub enum Stage = None {
         /// There is no connection.
         None = 0,
-        /// This end has the direction and may send.
+        /// This end may send: it has the direction.
         Sending = 1,
         /// The other end has the direction.
         Receiving = 2,
-        /// This end has turned the direction round; the other has received that and not yet answered.
+        /// This end has turned the direction round; the other end has been told and has not yet acknowledged.
         Over = 3,
         /// The other end has turned the direction round; this end must `ack` before it sends.
         Ack = 4,
@@ -131,15 +133,15 @@ numbered! {
         Fault = 6,
         /// Server end only: holds an exception and owes a `reply` with registers.
         Exception = 7,
-        /// Client end only: the server has ended the connection in order; a receive says so.
+        /// Client end only: the server has ended the connection in order; the next receive returns `Ok`.
         Finished = 8,
     }
 }
 
 numbered! {
-    /// What a thread waits for. Exported for people and debuggers, ignored by `set_state`.
+    /// The kind of wait of a thread. Exported for people and debuggers, ignored by `set_state`.
     pub enum Waiting = Nothing {
-        /// For nothing: it runs, is ready, or was so when it was stopped.
+        /// For nothing: the thread runs or is ready, or did so when it was stopped.
         Nothing = 0,
         /// For a mutex.
         Mutex = 1,
@@ -166,7 +168,7 @@ numbered! {
     }
 }
 
-/// The state of an FPU by itself, as it stands at the end of a thread's.
+/// The state of an FPU by itself, as at the end of a [`ThreadState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct FpuState(pub [u8; FPU_BYTES]);
@@ -178,13 +180,13 @@ structures! {
     #[repr(C, align(16))]
     pub struct ThreadState {
         /// The registers. While the thread waits in a call, the program counter is at the instruction
-        /// that made it and the others are what is left of the call (rule A1).
+        /// that made the call, and the other registers say what is left to do of it (rule A1).
         pub registers: Registers,
         /// A word of its manager's choice: `thread_self` returns it, and exception messages carry it.
         pub tag: u64,
         /// Scheduling priority, below [`crate::PRIORITIES`].
         pub priority: u64,
-        /// How many stops have not been resumed; at least 1 when set.
+        /// Number of stops that have not been resumed; `set_state` takes at least 1.
         pub stop_count: u64,
         /// 1 while an interrupt is pending.
         pub interrupt: u64,
@@ -192,17 +194,17 @@ structures! {
         pub client_stage: u64,
         /// [`Stage`] of the server end.
         pub server_stage: u64,
-        /// 1 while an exception has been delivered and not been answered.
+        /// 1 while an exception has been delivered to a keeper and the keeper has not replied.
         pub exception_delivered: u64,
-        /// [`crate::Exception`] code of the last exception that stopped or was delivered.
+        /// [`crate::Exception`] code of the last exception that stopped the thread or was delivered.
         pub exception: u64,
-        /// Its address: of the memory access, or of the wrong handle.
+        /// The address of that exception: of the memory access, or of the wrong handle.
         pub exception_address: u64,
         /// [`Waiting`]. Ignored by `set_state`.
         pub waiting: u64,
-        /// What it waits for, as an address of its own or a deadline. Ignored by `set_state`.
+        /// What the thread waits for, as an address in its space or a deadline. Ignored by `set_state`.
         pub waiting_for: u64,
-        /// User instructions are not counted here; reserved, zero.
+        /// Reserved, zero.
         pub reserved: u64,
         /// The state of the FPU, as the architecture's instructions store it.
         pub fpu: [u8; FPU_BYTES],

@@ -1,12 +1,12 @@
 //! The table of entrypoints: the single source of truth about system calls.
 //!
 //! One row per entrypoint: documentation, number, variant of [`Call`], name, object, class, typed
-//! parameters in their order, result codes. The kernel's dispatch matches on
-//! [`Call`], so that a row without a handler does not compile; the C header, the names in `ps`, the list that
+//! parameters in their order, result codes. The kernel's table of handlers is computed from these rows when it is
+//! compiled, so that a row without a handler does not compile; the C header, the names in `ps`, the list that
 //! `./fermata syscalls` prints, and the tests are made from the same rows.
 //!
-//! What carries a call's number, its parameters and its result, and what those of IPC calls mean,
-//! [`crate::registers`] says once for all of them.
+//! [`crate::registers`] says once for all calls which registers carry a call's number, its parameters and its
+//! result, and what the parameters of IPC calls mean.
 
 use crate::code::{Code, Exception};
 use crate::registers::{self, PARAMETERS};
@@ -38,7 +38,7 @@ impl Class {
     }
 }
 
-/// What a parameter is.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Param {
     /// The handle of an object of this type.
@@ -53,7 +53,7 @@ pub enum Param {
     Unused,
     /// The address of registers for a thread to go on with ([`crate::Registers`]).
     Registers,
-    /// The address of an FPU's state ([`crate::state::FpuState`]), or 0 for the one that there is.
+    /// The address of an FPU's state ([`crate::state::FpuState`]), or 0 to keep the thread's own.
     OptFpu,
     /// A number.
     Word,
@@ -80,40 +80,40 @@ pub struct Syscall {
     pub name: &'static str,
     /// The object or, for IPC, the role that the call belongs to.
     pub object: &'static str,
-    /// How long it can take.
+    /// How long the call can take.
     pub class: Class,
     /// Names and types of the parameters.
     pub params: &'static [(&'static str, Param)],
-    /// The result codes that it can return.
+    /// The result codes that the call can return.
     pub codes: &'static [Code],
-    /// What it does.
+    /// What the call does.
     pub doc: &'static str,
 }
 
-/// Whose identity a call may come upon without a body, or when it has ended.
+/// An object or thread of a call whose identity the call may find vacant or dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
     /// The object at the handle in this parameter.
     Handle(usize),
-    /// What the reference in this parameter names, where the call uses that.
+    /// The target of the reference in this parameter, if the call uses the target.
     Named(usize),
     /// The other end of the caller's connection.
     Peer,
 }
 
-/// What then becomes of the call.
+/// What becomes of a call that finds an identity vacant or dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It waits until there is a body again, and goes on.
+    /// The call waits until the identity has a body again, and goes on.
     Waits,
-    /// It raises this exception.
+    /// The call raises this exception.
     Raises(Exception),
-    /// It returns this code.
+    /// The call returns this code.
     Returns(Code),
 }
 
-/// The stable name of a row, and of its conformance test: the object and which of the object's rows
-/// it is, `PORT0003`. New rows are appended to the table, so that a name never changes.
+/// The stable name of a row, and of its conformance test: the object, and the row's number among the
+/// rows of the object, as in `PORT0003`. New rows are appended to the table, so a name never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowId {
     object: &'static str,
@@ -172,7 +172,7 @@ impl Syscall {
     }
 
     /// The parameters ([`registers`]) that carry the parameter `index` of the row. For a register
-    /// message the number of bytes also stands in the word of the call.
+    /// message the word of the call also carries the number of bytes.
     ///
     /// # Panics
     /// If there is no such parameter in the row.
@@ -190,8 +190,8 @@ impl Syscall {
         self.carriers(index).1
     }
 
-    /// What comes back besides the code: what it is, and in which parameter. (Buffers come back as
-    /// what is left of them.)
+    /// The results besides the code: their names, and the parameters that carry them. (Parameters of
+    /// buffers return what is left of the buffer.)
     #[must_use]
     pub const fn results(&self) -> &'static [(&'static str, usize)] {
         match self.call {
@@ -220,9 +220,9 @@ impl Syscall {
         }
     }
 
-    /// The exceptions that wrong use of this call raises, to the keeper of the caller's space. Any
-    /// call at all raises [`Exception::ForeignCall`] in a foreign space. That what a call manages is not there is
-    /// a code, [`Code::NoObject`].
+    /// The exceptions that wrong use of this call raises, to the keeper of the caller's space. In a
+    /// foreign space every call raises [`Exception::ForeignCall`]. If the object that a call manages is not there,
+    /// the call returns the code [`Code::NoObject`] instead.
     #[must_use]
     pub const fn exceptions(&self) -> &'static [Exception] {
         let (mut handles, mut lists, mut memory, mut manages) = (false, false, false, false);
@@ -244,7 +244,7 @@ impl Syscall {
                 Exception::WrongType,
                 Exception::Misaligned,
             ],
-            // What is in registers is never misaligned, nor is a list of references.
+            // Words in registers are never misaligned, nor is a list of references.
             (_, true, ..) => &[Exception::Memory, Exception::NoObject, Exception::WrongType],
             (_, _, true, _) => &[Exception::Memory, Exception::Misaligned],
             (_, _, _, true) => &[Exception::Misaligned],
@@ -252,8 +252,8 @@ impl Syscall {
         }
     }
 
-    /// Whether the parameter is a reference that the call looks through, and does not only fill or
-    /// keep.
+    /// Whether the parameter is a reference whose target the call uses; other references are only
+    /// set or kept.
     #[must_use]
     pub const fn names(&self, index: usize) -> bool {
         let (name, kind) = self.params[index];
@@ -261,7 +261,7 @@ impl Syscall {
             Param::Object(Type::Reference) if same(self.object, "Reference") => {
                 self.looks_at_references()
             }
-            // Those that are to be pointed at something are called just that.
+            // A parameter that is to be pointed at an object is called just `reference`.
             Param::Object(Type::Reference) => !same(name, "reference") && !same(name, "authority"),
             Param::OptReference => self.creates() || self.sets(),
             _ => false,
@@ -280,7 +280,7 @@ impl Syscall {
         ends_with(self.name.as_bytes(), b"set_state")
     }
 
-    /// All whose identities the call may come upon vacant or dead.
+    /// All parties whose identities the call may find vacant or dead.
     pub fn parties(&'static self) -> impl Iterator<Item = Party> {
         let handles = self.params.iter().enumerate().filter_map(|(i, (_, kind))| {
             matches!(kind, Param::Object(_) | Param::OptReference).then_some(Party::Handle(i))
@@ -292,11 +292,11 @@ impl Syscall {
         handles.chain(named).chain(peer.then_some(Party::Peer))
     }
 
-    /// Whether the call manages the object at the handle in this parameter, in contrast to one that uses
-    /// it. The object may be somebody else's, who may take it away, or its page, at any time: such a call says
-    /// [`Code::NoObject`]. And who manages is never made to wait by what somebody else left vacant: then it says
-    /// [`Code::Vacant`], and `destroy` ends the identity. References are used to look through, and to be
-    /// pointed at something, but by the common calls on themselves.
+    /// Whether the call manages the object at the handle in this parameter, in contrast to a call that uses it. The
+    /// object may be in the memory of another program, which may take away the object or its page at any time: then
+    /// such a call returns [`Code::NoObject`]. A vacant identity never makes a manager wait: the call returns
+    /// [`Code::Vacant`], and `destroy` ends the identity. Reference objects are managed only by their own common calls;
+    /// all other calls use them, to find the target or to set it.
     #[must_use]
     pub const fn manages(&self, index: usize) -> bool {
         let uses = matches!(
@@ -328,7 +328,7 @@ impl Syscall {
     pub const fn vacant(&self, party: Party) -> Fate {
         match (party, self.call) {
             (Party::Handle(0), _) if self.destroys() => Fate::Returns(Code::Ok),
-            // What these do, they do to the identity.
+            // These calls change the identity, which need not have a body.
             (Party::Named(_), Call::ThreadInterrupt | Call::DeviceRevokePorts) => {
                 Fate::Returns(Code::Ok)
             }
@@ -336,7 +336,7 @@ impl Syscall {
                 Fate::Returns(Code::Ok)
             }
             (Party::Handle(index), _) if self.manages(index) => Fate::Returns(Code::Vacant),
-            // The device authority's holder does not wait for a driver, nor a manager for who is to pay.
+            // The holder of the device authority does not wait for a driver, nor does a manager for the payer.
             (Party::Named(_), Call::SpaceSetPayer) => Fate::Returns(Code::Vacant),
             (Party::Named(_), _) if same(self.object, "Device") => Fate::Returns(Code::Vacant),
             _ => Fate::Waits,
@@ -349,7 +349,7 @@ impl Syscall {
         match (party, self.call) {
             (Party::Handle(index), _) if self.manages(index) => Fate::Returns(Code::NoObject),
             (Party::Handle(_), _) => Fate::Raises(Exception::NoObject),
-            // A reference to what has ended is a reference still.
+            // A reference to a dead identity can be copied, too.
             (Party::Named(_), Call::ReferenceSetState) => Fate::Returns(Code::Ok),
             (Party::Named(_), _) => Fate::Returns(Code::Dead),
             (Party::Peer, _) => Fate::Returns(Code::Disconnected),
@@ -415,7 +415,7 @@ const _: () = {
     }
 };
 
-/// By number.
+/// The calls by their numbers.
 static CALLS: [Option<Call>; 256] = {
     let mut calls = [None; 256];
     let mut i = 0;
@@ -432,7 +432,7 @@ static CALLS: [Option<Call>; 256] = {
 pub enum Common {
     /// Makes an object, or gives an identity a body.
     Create,
-    /// Takes an object's body, and its identity unless a reference keeps it.
+    /// Takes an object's body, and ends its identity unless a reference keeps that.
     Destroy,
     /// Changes the address at which an object lives.
     Move,
@@ -496,8 +496,8 @@ impl Call {
         self.row().name
     }
 
-    /// What the call has become when its first stage is done (rule A3): the entrypoint that a
-    /// restart then finds in the frame. `None` when the call has one stage; it then restarts as
+    /// The call that this call has become when its first stage is done (rule A3): the entrypoint that a
+    /// restart then finds in the frame. `None` if the call has one stage; it then restarts as
     /// itself, with its progress in its parameters.
     #[must_use]
     pub const fn rest(self) -> Option<Self> {
@@ -515,12 +515,12 @@ calls! {
     1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the mutex is vacant already, its identity ends.
     2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the mutex to another address of the caller's. Nobody who refers to it notices; who moves what another one
-    /// pays for pays for it.
+    /// Moves the mutex to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the mutex, unless it does so already, directly or through others.
     3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mutex.
@@ -540,11 +540,12 @@ calls! {
     7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the cond is vacant already, its identity ends.
     8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the cond to another address of the caller's. Nobody who refers to it notices; who moves what another one pays for pays for it.
+    /// Moves the cond to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the cond, unless it does so already, directly or through others.
     9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the cond.
@@ -562,12 +563,12 @@ calls! {
     13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// keeps the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the mapping is vacant already, its identity ends.
     14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the mapping to another address of the caller's. Nobody who refers to it notices; who moves what another
-    /// one pays for pays for it.
+    /// Moves the mapping to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the mapping, unless it does so already, directly or through others.
     15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the mapping.
@@ -587,12 +588,12 @@ calls! {
     19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the region is vacant already, its identity ends.
     20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the region to another address of the caller's. Nobody who refers to it notices; who moves what another one
-    /// pays for pays for it.
+    /// Moves the region to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the region, unless it does so already, directly or through others.
     21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the region.
@@ -612,11 +613,12 @@ calls! {
     25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the port is vacant already, its identity ends.
     26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the port to another address of the caller's. Nobody who refers to it notices; who moves what another one pays for pays for it.
+    /// Moves the port to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the port, unless it does so already, directly or through others.
     27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the port.
@@ -635,12 +637,12 @@ calls! {
     31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// keeps the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the portset is vacant already, its identity ends.
     32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the portset to another address of the caller's. Nobody who refers to it notices; who moves what another
-    /// one pays for pays for it.
+    /// Moves the portset to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the portset, unless it does so already, directly or through others.
     33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the portset.
@@ -658,12 +660,12 @@ calls! {
     37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the space is vacant already, its identity ends.
     38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the space to another address of the caller's. Nobody who refers to it notices; who moves what another one
-    /// pays for pays for it.
+    /// Moves the space to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the space and for its quota, unless it does so already, directly or through others.
     39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the space.
@@ -683,12 +685,12 @@ calls! {
     43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// the identity, calls that use it wait, and the identity ends when the reference does.
+    /// If the thread is vacant already, its identity ends.
     44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok Vacant NoObject];
 
-    /// Moves the thread to another address of the caller's. Nobody who refers to it notices; who moves what another one
-    /// pays for pays for it.
+    /// Moves the thread to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the thread, unless it does so already, directly or through others.
     45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the reference at the thread.
@@ -708,13 +710,13 @@ calls! {
     /// `reference_set_state`.
     49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
-    /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, calls that use it wait, and it ends when the reference does.
-    /// Of an identity that is vacant already, the identity ends.
+    /// Destroys the reference. With another reference in `identity`, only the body goes: that reference
+    /// keeps the identity, calls that use it wait, and the identity ends when that reference does.
+    /// If the reference is vacant already, its identity ends.
     50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid Vacant NoObject];
 
-    /// Moves the reference to another address of the caller's. Nobody who refers to it notices; who moves what another
-    /// one pays for pays for it.
+    /// Moves the reference to another address in the caller's memory. References to it stay valid. The account of the
+    /// caller's space then pays for the reference, unless it does so already, directly or through others.
     51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied Vacant NoObject];
 
     /// Points the other reference at the first one, as an identity that can be kept.
@@ -733,17 +735,17 @@ calls! {
     /// Locks the mutex if it is free.
     56 MutexTrylock mutex_trylock Mutex Short (mutex: Object(Type::Mutex)) [Ok WouldBlock];
 
-    /// Unlocks the mutex; a waiter gets it and its call is complete. `Invalid` when it was not
-    /// locked.
+    /// Unlocks the mutex. If threads wait, the first waiter gets the mutex and its call is complete.
+    /// `Invalid` if the mutex was not locked.
     57 MutexUnlock mutex_unlock Mutex Short (mutex: Object(Type::Mutex)) [Ok Invalid];
 
     /// Unlocks the mutex and waits for the condition, then locks the mutex again. Restarts as
-    /// `mutex_lock` once the wait has begun, so it may return spuriously. `Invalid` when the mutex
+    /// `mutex_lock` once the wait has begun, so the call may return spuriously. `Invalid` if the mutex
     /// was not locked.
     58 CondWait cond_wait Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex)) [Ok Invalid];
 
-    /// As `cond_wait`, but waits no longer than the deadline on the space's clock. The caller tells
-    /// a time-out by looking at the clock.
+    /// As `cond_wait`, but waits for the condition no longer than the deadline on the space's clock. The
+    /// result is `Ok` also after a time-out, so the caller must read the clock to find out.
     59 CondWaitUntil cond_wait_until Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex), deadline: Deadline) [Ok Invalid];
 
     /// Wakes one thread that waits for the condition.
@@ -755,12 +757,12 @@ calls! {
     /// Changes the rights of the mapping.
     62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid Vacant NoObject];
 
-    /// Changes the most that mappings of the region can allow.
+    /// Changes the rights that mappings of the region can have at most.
     63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid Vacant NoObject];
 
-    /// Looks in the range `offset..end` of the region for the next object whose type is in `kinds`
-    /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `offset` is where
-    /// it is, and parameter 4 its type (0: a page). Progress: `offset` advances.
+    /// Searches the range `offset..end` of the region for the next object whose type is in `kinds`
+    /// (bit n for type n) or, with bit 0, for the next page that is present. On success `offset` is the
+    /// offset of the object or page, and parameter 4 its type (0: a page). Progress: `offset` advances.
     64 RegionSearch region_search Region MultiStage (region: Object(Type::Reference), offset: Word, end: Word, kinds: Word) [Ok NotFound Dead Invalid];
 
     /// Returns the thread's tag.
@@ -776,21 +778,21 @@ calls! {
     /// state is complete.
     68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok Vacant NoObject];
 
-    /// Takes one from the thread's stop count; at 0 it goes on. `Invalid` when it is not stopped.
+    /// Takes one from the thread's stop count; at 0 the thread goes on. `Invalid` if it is not stopped.
     69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid Vacant NoObject];
 
     /// Makes an interrupt pending for the thread.
     70 ThreadInterrupt thread_interrupt Thread Short (thread: Object(Type::Reference)) [Ok Dead];
 
-    /// Waits until an interrupt is pending, and takes it. Device interrupts attached to the thread
-    /// are let through again.
+    /// Waits until an interrupt is pending, and takes it. First unmasks the interrupt lines of devices
+    /// that are attached to the thread.
     71 ThreadWaitInterrupt thread_wait_interrupt Thread Long () [Ok];
 
     /// As `thread_wait_interrupt`, but no longer than the deadline on the space's clock.
     72 ThreadWaitInterruptUntil thread_wait_interrupt_until Thread Long (deadline: Deadline) [Ok TimedOut];
 
-    /// Sets the scheduling priority. `Denied` above the ceiling of the caller's space or of the
-    /// thread's.
+    /// Sets the thread's scheduling priority. `Denied` if it is above the ceiling of the caller's space
+    /// or of the thread's space.
     73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Denied Vacant NoObject];
 
     /// Points the reference at the client end of the thread: the right to be its server.
@@ -799,29 +801,30 @@ calls! {
     /// Points the reference at the server end of the thread: the right to be its client.
     75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant NoObject];
 
-    /// Tells whether the reference names a living (or vacant) object; returns its kind.
+    /// Returns the kind of the reference's target, which may be vacant. `Dead` if the reference is null
+    /// or its target is dead.
     76 ReferenceCheck reference_check Reference Short (reference: Object(Type::Reference)) [Ok Dead];
 
-    /// Tells whether both references name the same object in the same role. `NotFound` when they
-    /// differ.
+    /// Compares two references: `NotFound` if they differ, otherwise (the same object in the same role)
+    /// `Ok` if the object is alive and `Dead` if it is not.
     77 ReferenceEqual reference_equal Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok NotFound Dead];
 
     /// Returns the space's clock, in nanoseconds.
     78 ClockGet clock_get Clock Trivial () [Ok];
 
-    /// Turns interrupts of the line into thread interrupts of the thread, until that dies or
-    /// `device_detach_interrupt`.
+    /// Turns interrupts of the line into thread interrupts of the thread, until the thread's identity
+    /// ends or `device_detach_interrupt` is called.
     79 DeviceAttachInterrupt device_attach_interrupt Device Short (authority: Object(Type::Reference), thread: Object(Type::Reference), line: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Lets the space use the I/O ports, until it dies or `device_revoke_ports`. A space can have 32 ranges of at most
-    /// 65,535 ports; `InUse` for one more, and for ports that a space has already.
+    /// Lets the space use the I/O ports, until its identity ends or `device_revoke_ports` is called. A space can have
+    /// 32 ranges of at most 65,535 ports; `InUse` for one range more, and for ports that any space has already.
     80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Makes the region export device memory at a physical address. `Invalid` for memory that is not a
-    /// device's, and for addresses that the processor does not have.
+    /// Makes the region export device memory at a physical address. `Invalid` for memory that does not
+    /// belong to a device, and for addresses that the processor does not have.
     81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant NoObject];
 
-    /// The client connects to the port. `Denied` if that is for calls only.
+    /// The client connects to the port. `Denied` if the port is for calls only.
     82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage Denied];
 
     /// The client connects to the port and sends.
@@ -972,12 +975,13 @@ calls! {
     /// again. All of it arrives, its references included, or nothing. Up to 64 bytes travel in registers, each way.
     126 CallShort call_short Idempotent Long (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead TooLarge Truncated];
 
-    /// Answers an idempotent request, a memory fault (with nothing) or an exception (with a
-    /// `Registers` structure, or in one segment a `ShortAnswer`). A reply to someone gone is dropped.
+    /// Replies to an idempotent request, a memory fault (with an empty message) or an exception (with a
+    /// `Registers` structure, or a `ShortAnswer` in one segment). A reply that no thread waits for any more
+    /// is dropped.
     127 Reply reply Idempotent Short (send: SendBuffer) [Ok WrongStage Invalid TooLarge];
 
-    /// As `reply`, but an exception is answered with a `ShortAnswer` structure. Up to 64 bytes travel
-    /// in registers.
+    /// As `reply`, but the reply to an exception is a `ShortAnswer` structure. Up to 64 bytes travel in
+    /// registers.
     128 ReplyShort reply_short Idempotent Short (send: ShortBuffer) [Ok WrongStage Invalid];
 
     /// Answers as `reply` does, then waits for the next client and receives. Restarts as
@@ -988,8 +992,8 @@ calls! {
     /// bytes travel in registers, each way.
     130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception Unreferenced];
 
-    /// Lets go of an exception without answering it. The thread goes on waiting until its manager
-    /// answers (`thread_answer`) or sets its state.
+    /// Gives up the duty to reply to an exception, without a reply. The thread goes on waiting until its
+    /// manager replies (`thread_answer`) or sets its state.
     131 ServerRelease server_release Server Short () [Ok WrongStage];
 
     /// The server ends the connection and waits for the next client and receives. It waits for a
@@ -1004,28 +1008,32 @@ calls! {
     /// 64 bytes travel in registers, each way.
     134 ReplyWaitReceiveShortUntil reply_wait_receive_short_until Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer, deadline: Deadline) [Ok WrongStage Invalid TimedOut More Disconnected Call Fault Exception Unreferenced];
 
-    /// Takes the line from the thread that is attached to it, and masks it. `NotFound` if there is none. A thread interrupt that
-    /// the line has caused already stays.
+    /// Detaches the line from the thread that is attached to it, and masks the line. `NotFound` if no thread is
+    /// attached. A thread interrupt that the line has caused already stays pending.
     135 DeviceDetachInterrupt device_detach_interrupt Device Short (authority: Object(Type::Reference), line: Word) [Ok Denied NotFound Invalid];
 
-    /// Takes a range of I/O ports from the space, as it was granted. `NotFound` if the space was not granted exactly that
-    /// range. Its threads cannot use the ports when the call returns.
+    /// Takes a granted range of I/O ports from the space. `NotFound` if the space was not granted exactly this range.
+    /// When the call returns, the space's threads cannot use the ports any more.
     136 DeviceRevokePorts device_revoke_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead NotFound];
 
-    /// Gives the space a place among those of collocated spaces (`abi::collocated`), until it ends: its addresses are
-    /// those of the place, and its threads run in ring 1, where they can reach all that the kernel has and are trusted as it
-    /// is. `InUse`: another space has the place, or the space has a place, a mapping or a thread already. `Invalid`: there is no
-    /// such place, the processor does not keep ring 1 away from the memory of programs, or there is no memory for the place's page tables.
+    /// Gives the space a place among those of collocated spaces (`abi::collocated`), until the space ends: its
+    /// addresses are those of the place, and its threads run in ring 1, where they can access all of the kernel's
+    /// memory and are trusted like the kernel. `InUse`: another space has the place, or the space has a place, a
+    /// mapping or a thread already. `Invalid`: there is no such place, the processor cannot keep ring 1 away from the
+    /// memory of programs, or there is no memory for the place's page tables.
     137 DeviceCollocate device_collocate Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), place: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Answers the exception of the thread, which a keeper has received, whoever has it or let go of it: the thread
-    /// goes on with these registers, a stopped one when it is resumed, and with its FPU's state or another one.
-    /// `WrongStage`: no exception of the thread has been received. `Invalid`: no thread can have these registers.
+    /// Ends the exception of the thread that a keeper has received, also if the keeper has not replied or has
+    /// released it: the thread goes on with these registers (a stopped thread when it is resumed), and with this FPU
+    /// state, if one is given. `WrongStage`: no exception of the thread has been received. `Invalid`: no thread can
+    /// have these registers.
     138 ThreadAnswer thread_answer Thread Short (thread: Object(Type::Thread), registers: Registers, fpu: OptFpu) [Ok Invalid WrongStage Vacant NoObject];
 
-    /// From now on the space that `payer` names pays for what is made from the space: for its quota, and when it has ended for what
-    /// outlives it. A reference of 0 stands for the caller's own space. `Denied` unless the payer is that, or gets all that it has from
-    /// it. `NoMemory`: the payer has less left than the quota, and what the account itself costs. Who pays is no part of a space's state.
+    /// Makes the account of the space that `payer` names pay for the account of the space: for its quota and, after
+    /// the space has ended, for the objects that outlive it. A reference of 0 stands for the caller's own space.
+    /// `Denied` unless the payer's account is that of the caller's space, or gets its quota from that, directly or
+    /// through others. `NoMemory`: the payer has less left than the quota and the cost of the account itself. The
+    /// payer is not part of a space's state.
     139 SpaceSetPayer space_set_payer Space Short (space: Object(Type::Space), payer: OptReference) [Ok Denied Dead NoMemory Vacant NoObject];
 }
 

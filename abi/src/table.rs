@@ -1,16 +1,16 @@
 //! Macros that make a type and its documentation as data from one text.
 //!
-//! What a result code or a field of a state means is written once, as the documentation comment of
-//! the item. [`numbered!`] and [`structures!`] declare the items as they would be without them and
-//! keep the comments, so that the API reference, the C header and the messages of tools say the
-//! same as the source does.
+//! The meaning of a result code or of a field of a state is written once, as the documentation
+//! comment of the item. [`numbered!`] and [`structures!`] declare the items as they would be without
+//! the macros, and keep the comments as data, so that the API reference, the C header and the
+//! messages of tools have the same text as the source.
 
 /// The layout of a structure that the kernel reads or writes in a program's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// The structure's name.
     pub name: &'static str,
-    /// What it is.
+    /// The documentation of the structure.
     pub doc: &'static str,
     /// Its size in bytes.
     pub size: usize,
@@ -25,7 +25,7 @@ pub struct Layout {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// What it means; empty where the name says it.
+    /// The meaning of the field; empty where the name says it.
     pub doc: &'static str,
     /// Its type, as the source has it.
     pub ty: &'static str,
@@ -69,7 +69,7 @@ macro_rules! structures {
         }
 
         impl $name {
-            /// How it looks in memory.
+            /// The layout of the structure in memory.
             pub const LAYOUT: $crate::table::Layout = $crate::table::Layout {
                 name: stringify!($name),
                 doc: concat!($($doc),+),
@@ -103,10 +103,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All of them, in numerical order.
+            /// All values, in numerical order.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// The one with the number `raw`, if there is one.
+            /// The value with the number `raw`, if there is one.
             #[must_use]
             pub const fn from_raw(raw: u64) -> Option<Self> {
                 match raw {

@@ -1,4 +1,4 @@
-//! The registers of x86-64, and what they are for; and the bytes of a call's site ([`crate::gate`]).
+//! The registers of x86-64 and their roles; and the bytes of a call's site ([`crate::gate`]).
 //!
 //! | role ([`crate::registers`]) | register |
 //! |---|---|
@@ -22,9 +22,9 @@ register_file! {
 }
 
 impl Registers {
-    /// As Linux has them for debuggers and in core files (`struct user_regs_struct`); `call` is what it says of the
-    /// call that the thread makes. Selectors are those of Linux, by which debuggers tell a process of 64 bits, and
-    /// zero.
+    /// The registers as Linux shows them to debuggers and in core files (`struct user_regs_struct`). `call` is the
+    /// value of `orig_rax`: the number of the thread's call. The selectors `cs` and `ss` are those of Linux, by which
+    /// debuggers recognise a process of 64 bits; the others are zero.
     #[must_use]
     pub const fn linux_words(&self, call: u64) -> [u64; 27] {
         let r = self;
@@ -39,7 +39,7 @@ impl Registers {
 /// Bytes of the FPU area: the layout of `fxsave64`, with x87 and SSE.
 pub const FPU_BYTES: usize = 512;
 
-/// The FPU area of a thread that has never used it: masked exceptions, round to nearest.
+/// The FPU area of a thread that has never used the FPU: masked exceptions, round to nearest.
 #[must_use]
 pub const fn initial_fpu() -> [u8; FPU_BYTES] {
     let mut fpu = [0; FPU_BYTES];
@@ -50,8 +50,8 @@ pub const fn initial_fpu() -> [u8; FPU_BYTES] {
     fpu
 }
 
-/// Clears the bytes that the layout reserves and bits that the processor would refuse to load; `mask` has those of MXCSR
-/// that it has, and is written where `fxsave64` writes it.
+/// Clears the bytes that the layout reserves and the bits that the processor would refuse to load. `mask` has the bits
+/// of MXCSR that the processor has; it is written into the field where `fxsave64` writes it.
 pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
     for (i, part) in mask.to_le_bytes().into_iter().enumerate() {
         bytes[24 + i] &= part;
@@ -64,7 +64,7 @@ pub fn clean_fpu(bytes: &mut [u8; FPU_BYTES], mask: u32) {
     bytes[416..].fill(0);
 }
 
-/// What they are for.
+/// The roles of the registers.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "x86-64",
     machine: 62,
@@ -108,10 +108,10 @@ pub const SITE_SIZE: usize = PREFIXES + ENTER.len();
 /// A site: three CS prefixes and `syscall`. The processor ignores the prefixes.
 pub const SITE: [u8; SITE_SIZE] = [0x2e, 0x2e, 0x2e, ENTER[0], ENTER[1]];
 
-/// What a loader writes in place of the site at `site`, so that its calls go to `entry`; `None` if
-/// that is too far away. The entry finds the registers as the kernel would, a return address on the
-/// stack, and returns with the registers as the kernel leaves them: all kept but the results, `rcx`
-/// and `r11`.
+/// The bytes that a loader writes in place of the site at the address `site`, so that its calls go to
+/// the address `entry`; `None` if `entry` is too far away. The code at `entry` finds the registers as
+/// the kernel would, and a return address on the stack. It must return with the registers as the
+/// kernel leaves them: all unchanged but the results, `rcx` and `r11`.
 #[must_use]
 pub fn redirection(site: u64, entry: u64) -> Option<[u8; SITE_SIZE]> {
     let distance = entry.wrapping_sub(site.wrapping_add(SITE_SIZE as u64)) as i64;
