@@ -281,8 +281,8 @@ pub(crate) trait Object: Sized + 'static {
         None
     }
     /// Called before thread `t` destroys the object: wakes the threads that wait at the object, with preemption points
-    /// in between. Only the threads of a space and the mappings of a region, which may be many as well, are handled in
-    /// `close` and `end`, where no other thread runs.
+    /// in between. The threads, regions and mappings of a space, and the importers of a region, may be many as well,
+    /// but `close` and `end` detach them, where no other thread runs.
     #[inline(always)]
     fn disperse(&'static self, _: K, _: &'static Thread) -> Result<(), Stop> {
         Ok(())
