@@ -36,7 +36,7 @@ pub(super) fn plain_page(w: &World) -> u64 {
     at
 }
 
-/// Makes a thread do a call that is wrong. Returns the exception that it meets.
+/// Makes a thread make a wrong call. Returns the exception that the thread meets.
 fn wrong(w: &World, call: Call, registers: &[(R, u64)]) -> u64 {
     let t = w.thread(0, Program::new().call(call, registers).end(), 5);
     w.run();
@@ -104,7 +104,7 @@ fn common(met: &mut Met, ty: Type) {
         match end {
             None => {
                 met.is(&w, Common::Create.of(ty), &[a, r[1]], Code::Ok);
-                // A mapping, a region, ... is not open before its state is set; for its manager it is.
+                // A new body is not open before its state is set, except for its manager.
                 met.is(&w, Common::SetState.of(ty), &[a, state, 0, 0, 0], Code::Ok);
                 met.is(&w, Common::Reference.of(ty), &[a, r[2]], Code::Ok);
             }
@@ -227,7 +227,7 @@ pub(super) fn cond(met: &mut Met) {
         let t = waiter(0, Call::CondWait, 0);
         w.run();
         assert_eq!(t.run.get(), Run::Waiting(Waiting::Cond));
-        // The mutex is free meanwhile, and the frame says what is left.
+        // The mutex is free meanwhile, and the frame has the rest of the call.
         let call = t.ctx.call().get();
         assert_eq!(call, Call::MutexLock as u64, "A3: what is left of it");
         met.is(&w, Call::MutexTrylock, &[m], Code::Ok);
@@ -403,7 +403,7 @@ pub(super) fn space(met: &mut Met) {
     for (space, payer, code) in [
         (s, dead, Code::Dead),
         (s, poor, Code::NoMemory),
-        // Nobody pays for the first space.
+        // The first space has no payer.
         (boot::ROOT_SPACE, poor, Code::Denied),
         (s, 0, Code::Ok),
     ] {
@@ -424,7 +424,7 @@ pub(super) fn space(met: &mut Met) {
     );
 }
 
-/// A thread in a space with a ceiling, and one that is being put into it.
+/// A thread in a space with a ceiling, and a thread that is being put into such a space.
 fn ceilings(met: &mut Met, w: &World, t: u64, state: u64) {
     let (space, s) = w.space(0, 0, 0);
     let words = state + 2048;
@@ -442,7 +442,7 @@ fn ceilings(met: &mut Met, w: &World, t: u64, state: u64) {
     w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
 }
 
-/// A space takes so many threads and no more; who is in it may be set again.
+/// A space takes [`MAX_THREADS`] threads and no more; the state of a thread in it may still be set.
 fn crowds(met: &mut Met, w: &World, t: u64, state: u64) {
     let (_, s) = w.space(0, 0, 0);
     w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
@@ -694,7 +694,7 @@ pub(super) fn device(met: &mut Met) {
         (0x1_0000, 1),
         (u64::MAX, 1),
         (1, 0x1_0000),
-        // More than can be kept, and not a port less.
+        // More ports than a range can have: the count must not be truncated.
         (0, 0x1_0000),
         (0, u64::MAX),
     ] {
@@ -780,7 +780,7 @@ impl Vacancy {
         vacancy
     }
 
-    /// Gives it a body again, as it was.
+    /// Gives the identity a body again, with the old state.
     pub(super) fn end(self, w: &World) {
         let [a, b, c] = self.references;
         w.ok(Common::Create.of(self.ty), &[self.handle, self.kept]);
@@ -799,7 +799,7 @@ struct Ready {
     w: World,
     call: Call,
     args: [u64; 6],
-    /// The objects at the handles among the parameters, and those that its references name.
+    /// The objects at the handles among the parameters, and the targets of the references among them.
     parties: Vec<(Party, Type, u64)>,
     out: u64,
 }
@@ -823,7 +823,7 @@ impl Ready {
         ready
     }
 
-    /// An object of a type that can be used.
+    /// A usable object of a type.
     fn sample(&self, ty: Type) -> u64 {
         let w = &self.w;
         match ty {
@@ -953,7 +953,7 @@ impl Ready {
         (ty, handle)
     }
 
-    /// Makes a thread that does the call.
+    /// Makes a thread that makes the call.
     fn start(&self) -> u64 {
         let registers: Vec<(R, u64)> = ARGS.into_iter().zip(self.args).collect();
         let p = Program::new()
@@ -983,7 +983,7 @@ pub(super) fn outcome(w: &World, t: u64, out: u64) -> Outcome {
     }
 }
 
-/// Handles that are wrong where one of an object of this type is expected.
+/// Handles that are wrong where the handle of an object of this type is expected.
 pub(super) fn wrong_handles(w: &World, ty: Type) -> [(Exception, u64); 4] {
     let other = if ty == Type::Mutex {
         Call::CondCreate

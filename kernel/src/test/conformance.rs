@@ -97,11 +97,11 @@ impl Met {
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is complete.
+    /// The call is complete.
     Returned(Code),
-    /// It has raised an exception, about this address.
+    /// The call has raised an exception, with this address.
     Raised(Exception, u64),
-    /// It waits.
+    /// The call waits.
     Waits(abi::state::Waiting),
 }
 
@@ -159,7 +159,7 @@ macro_rules! rows {
             conforms(stringify!($id));
         })*
 
-        /// No row is without a test.
+        /// Every row has a test.
         #[test]
         fn every_row_has_a_conformance_test() {
             let tests = [$(stringify!($id)),*];

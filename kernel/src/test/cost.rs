@@ -77,7 +77,7 @@ fn an_rpc_in_registers_touches_no_memory() {
     assert_eq!(each, 0, "cost: accesses of an RPC ({many} in {CALLS})");
 }
 
-/// A switch between threads of one space leaves the processor its translations; others load theirs.
+/// A switch between threads of one space loads no page table; a switch to another space loads one.
 #[test]
 fn only_other_spaces_are_loaded() {
     for (spaces, cost) in [(1, 0), (2, 1)] {
@@ -133,8 +133,8 @@ fn only_what_is_taken_away_is_forgotten() {
     );
 }
 
-/// Who reads sixteen pages of one chunk faults once. What comes along is what a walk to that page would find: nothing
-/// of another mapping or region, and no right that one of the levels keeps.
+/// A thread that reads sixteen pages of one chunk faults once. The other pages are entered as walks to them would find
+/// them: no page of another mapping or region, and no right that one of the levels does not give.
 #[test]
 fn the_pages_of_a_chunk_come_at_once() {
     const CHUNK: u64 = 16 * PAGE_SIZE;
@@ -157,7 +157,7 @@ fn the_pages_of_a_chunk_come_at_once() {
         let there = (0..32).map(|n| table.lookup(SEEN + n * PAGE_SIZE));
         there.collect::<std::vec::Vec<_>>()
     };
-    // Where each page is among the frames, and what it allows.
+    // The frame of each page, counted from the first frame, and the page's rights.
     let chunk = |n: u64| match n {
         0..13 => (n + 3, access::ALL),
         _ => (n - 13 + 3 * 16, access::READ),
@@ -172,7 +172,7 @@ fn the_pages_of_a_chunk_come_at_once() {
     };
     check(&read(14), &|n| (13..16).contains(&n));
     check(&read(2), &|n| n < 16);
-    // Sixteen pages from a multiple of sixteen on, and the second chunk ends before.
+    // An aligned group of sixteen pages; the second chunk ends within it.
     check(&read(20), &|n| n < 29);
 }
 
@@ -201,7 +201,7 @@ fn a_tree_of_mappings_is_flat() {
     );
 }
 
-/// A page that comes when its keeper answers is not asked for twice.
+/// Pages that a keeper has supplied with one reply are not asked for again.
 #[test]
 fn a_fault_is_one_message() {
     let w = world();

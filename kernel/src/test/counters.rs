@@ -10,7 +10,7 @@ use abi::{Call, PAGE_SIZE};
 /// RPCs of the client.
 const CALLS: u64 = 10;
 
-/// The number of blocks, whatever became of the stack.
+/// The number of times that threads blocked for this reason, whatever became of their stacks.
 fn blocks(reason: Waiting) -> u64 {
     [Kind::Kept, Kind::Compressed, Kind::HandedOff]
         .map(|kind| counted(kind, reason))
@@ -58,7 +58,7 @@ fn a_call_that_faults_is_a_restart() {
     let set = w.create(Call::PortsetCreate);
     let (_, port) = w.port(set, 1);
     let (_, space) = w.space(1 << 16, 0, 0);
-    // Nothing is behind the region: its keeper is asked.
+    // The region has no pages: its keeper is asked.
     let (_, region) = w.region(space, 0x100_0000, PAGE_SIZE, port);
     let (_, own) = w.region(0, RAM, 8 * PAGE_SIZE, 0);
     let (_, other) = w.space(1 << 16, 0, 0);

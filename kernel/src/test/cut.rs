@@ -2,8 +2,9 @@
 //!
 //! A [`Scenario`] is a few threads that produce a result in memory, whatever the order in which they run. It
 //! runs once undisturbed; then, for every thread and object of it and for every step, once with a cut at that
-//! step: state taken, destroyed with the identity kept, made again (there, or elsewhere and moved back), state
-//! set. In the *slow* cut the others run on while the identity is vacant. Every run must give the same result.
+//! step: the manager takes the object's state, destroys the object and keeps the identity, makes it again (there, or
+//! elsewhere and moves it back), and sets the state. In the *slow* cut the other threads run on while the identity is
+//! vacant. Every run must give the same result.
 
 use super::world::*;
 use crate::check;
@@ -16,7 +17,7 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
-/// A scenario: its threads and objects, and the result that must come out.
+/// A scenario: its threads and objects, and where its result is.
 #[derive(Default)]
 pub(super) struct Scenario {
     pub(super) objects: Vec<(Type, u64)>,
@@ -44,15 +45,15 @@ type Build = fn(&World) -> Scenario;
 /// The kind of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CutKind {
-    /// Made again at the same address, before anybody else runs.
+    /// Made again at the same address, before any other thread runs.
     Here,
     /// Made again elsewhere, and moved back.
     Elsewhere,
-    /// Vacant for that many steps of the others.
+    /// Vacant for that many steps of the other threads.
     Slow(u64),
     /// Only stopped for that many steps (threads).
     Stopped(u64),
-    /// Stopped, and the state set that was got (threads).
+    /// Stopped, and the state set that was read (threads).
     Set,
 }
 
@@ -130,7 +131,7 @@ impl Knife {
         object.resume(w)
     }
 
-    /// Whether the state that was set is the one that is read.
+    /// Checks that the state reads back as it was set.
     fn compare(&self, w: &World, object: &Object) -> Result<(), core::convert::Infallible> {
         let (state, references) = self.again;
         let again = Object {
@@ -310,7 +311,7 @@ mod scenarios {
         s
     }
 
-    /// One puts numbers into a slot, the other takes them out.
+    /// One thread puts numbers into a slot, the other takes them out.
     pub(super) fn condition(w: &World) -> Scenario {
         let m = w.create(Call::MutexCreate);
         let c = w.create(Call::CondCreate);
@@ -356,7 +357,7 @@ mod scenarios {
             .result(sum, 3)
     }
 
-    /// Every call that waits for a time. The result is whether it came too early.
+    /// Every call that waits for a time. The result is whether the call returned too early.
     pub(super) fn sleep(w: &World) -> Scenario {
         let m = w.create(Call::MutexCreate);
         let c = w.create(Call::CondCreate);
@@ -654,7 +655,7 @@ mod scenarios {
             .result(b, 4)
     }
 
-    /// As before, but the server takes its time between its stages.
+    /// As [`finished_in_order`], but the server makes its stages one by one, with a yield in between.
     pub(super) fn finished_by_steps(w: &World) -> Scenario {
         let v = service(w);
         let (a, b, out) = (w.page(), w.page(), w.page());
@@ -893,7 +894,7 @@ mod scenarios {
             .result(out, 8)
     }
 
-    /// A keeper's range in the first space that it fills page by page.
+    /// A range in the first space that a keeper fills page by page.
     struct Kept {
         /// The address at which the manager sees the pages.
         pages: u64,
@@ -1085,8 +1086,8 @@ mod scenarios {
             .result(pages + 4 * PAGE_SIZE, 512 * 3)
     }
 
-    /// A keeper that answers exceptions: it counts them, and goes on behind the instruction with
-    /// the count in parameter 10.
+    /// A keeper that replies to exceptions: it counts them, and makes the thread go on behind the
+    /// instruction with the count in parameter 10.
     fn exception_keeper(w: &World, v: &Service, counter: u64) -> u64 {
         let (set, buffer) = (v.set, w.page());
         let words = EXCEPTION_WORDS as u64;
@@ -1211,7 +1212,7 @@ fn table_pages_run_out() {
     }
 }
 
-/// The state that a cut takes names the same call that goes on afterwards.
+/// Every stage of a call in which a cut may take its state has an entrypoint with which the call goes on.
 #[test]
 fn every_wait_has_a_restart() {
     for row in abi::SYSCALLS.iter().filter(|r| plan(r.call).is_ipc()) {

@@ -28,7 +28,7 @@ fn driver(w: &World, count: u64) -> u64 {
     w.thread(0, p, 20)
 }
 
-/// A line is let through again when its thread waits again, and not before; other lines are not touched.
+/// A line is unmasked when its thread waits again, and not before; other lines are not changed.
 #[test]
 fn a_line_waits_for_its_thread() {
     let w = World::with_frames(64);
@@ -122,7 +122,8 @@ fn ports_are_those_of_the_space_that_runs() {
     assert_eq!(code, Code::Ok, "ports go with their space");
 }
 
-/// A line that was taken away is masked, disturbs nobody, and another thread can have it while the first one lives.
+/// A line that was taken away is masked and disturbs no thread, and another thread can have it while the first one
+/// lives.
 #[test]
 fn a_line_can_be_taken_away() {
     let w = World::with_frames(64);
@@ -134,7 +135,7 @@ fn a_line_can_be_taken_away() {
     w.ok(Call::DeviceDetachInterrupt, &[boot::AUTHORITY, 3]);
     let lines = || [3, 4].map(hal::host::irq_unmasked);
     assert_eq!(lines(), [false, true], "the other lines stay");
-    // Its old thread waits again, which lets its own lines through and no others.
+    // The line's old thread waits again, which unmasks the thread's own lines and no others.
     let waiter = w.reference(Call::ThreadReference, drivers[0]);
     w.ok(Call::ThreadInterrupt, &[waiter]);
     w.run();
@@ -173,7 +174,7 @@ fn ports_can_be_taken_away() {
     let (_, other) = w.space(1 << 16, 0, 0);
     let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x60, 8]);
     assert_eq!(code, Code::Ok, "they are free");
-    // Where a range began that was taken away, another one may lie.
+    // A new range may cover the place where a range began that was taken away.
     assert_eq!(call(Call::DeviceGrantPorts, 0x2c4), Code::Ok);
     assert_eq!(call(Call::DeviceRevokePorts, 0x2c4), Code::Ok);
     let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x2c0, 8]);

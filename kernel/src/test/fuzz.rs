@@ -1,10 +1,9 @@
 //! Random programs for the kernel beside its specification.
 //!
-//! [`Generator`] writes a program while it runs, so that a call mostly fits what its thread has begun and its
-//! handles mostly name what is there. Programs that fail are [shortened](shorten) to the lines that matter and
-//! printed. The test must reach every result of every row of the table of calls, except those that
-//! [`UNREACHED`] lists with reasons; [`fuzz`] goes on for any time and keeps the programs that reached
-//! something new, to change them further.
+//! [`Generator`] writes a program while the program runs, so that a call mostly fits what its thread has begun and its
+//! handles mostly name existing objects. Programs that fail are [shortened](shorten) to the lines that matter and
+//! printed. The test must reach every result of every row of the table of calls, except those that [`UNREACHED`] lists
+//! with reasons; [`fuzz`] runs for any time and keeps the programs that reached something new, to change them further.
 //!
 //! `FERMATA_SEED=n` replays one sequence, `FERMATA_PROGRAM=file` a program.
 
@@ -46,7 +45,7 @@ const NOWHERE: u64 = 0x5000;
 /// Writes programs.
 struct Generator {
     random: Random,
-    /// The lines that come next in something longer.
+    /// The next lines of a longer sequence that has begun.
     agenda: VecDeque<Op>,
 }
 
@@ -134,7 +133,7 @@ impl Generator {
             t.client.stage != Stage::None || t.server.stage != Stage::None
         };
         if kind >= 20 && !busy(&who) {
-            // A thread that has begun something mostly goes on with it.
+            // A thread that has begun an exchange mostly goes on with it.
             who = able.iter().copied().find(busy).unwrap_or(who);
         }
         match kind {
@@ -208,7 +207,7 @@ impl Generator {
         self.random.below(SLOTS.len() as u64 + 2) * abi::OBJECT_SIZE
     }
 
-    /// A reference to something of this kind.
+    /// A reference to an object of one of these kinds.
     fn reference(&mut self, play: &Play<'_>, kinds: &[RefKind]) -> u64 {
         let all: Vec<(u64, Id)> = play.handles(Type::Reference);
         let fitting: Vec<u64> = all
@@ -334,7 +333,7 @@ impl Generator {
 
     // ---- ipc -------------------------------------------------------------------------------------
 
-    /// A call that goes on with what the thread has begun, if it has.
+    /// A call that goes on with the exchange that the thread has begun, if it has begun any.
     fn fitting(&mut self, play: &Play<'_>, who: usize) -> Option<Call> {
         let t = play.lock.spec.thread(play.threads[who]);
         let (stage, side) = match (t.client.stage, t.server.stage) {
@@ -376,7 +375,7 @@ impl Generator {
         (!all.is_empty()).then(|| self.random.one_of(&all))
     }
 
-    /// Something that others can go on with.
+    /// The beginning of an exchange with which other threads can go on.
     fn begin(&mut self, play: &Play<'_>, who: usize) -> Op {
         let server = [
             Call::ServerWaitReceive,
@@ -451,7 +450,7 @@ impl Generator {
         d.by(who)
     }
 
-    /// The answer to an exception: registers with which the thread can go on.
+    /// The reply to an exception: registers with which the thread can go on.
     fn answer(&mut self, play: &Play<'_>, who: usize, d: &mut Draft) {
         let end = play.lock.spec.thread(play.threads[who]).server;
         let peer = end.peer.and_then(|p| play.lock.spec.objects.get(&p));
@@ -485,7 +484,7 @@ impl Generator {
 
     // ---- everything else -------------------------------------------------------------------------
 
-    /// An object is taken apart and made again, line by line.
+    /// Lines that take an object apart and make it again.
     fn cut(&mut self, play: &Play<'_>, who: usize) -> Op {
         let ty = match self.random.below(3) {
             0 => self.random.one_of(&TYPES),
@@ -538,7 +537,7 @@ impl Generator {
         first.unwrap_or(Op::Tick(1))
     }
 
-    /// A space has no kernel memory left, and a thread asks for some.
+    /// Lines that leave a space no kernel memory and let a thread make an object.
     fn poverty(&mut self, who: usize) -> Op {
         let mut d = Draft::new(Call::SpaceSetState);
         d.store.push((STATES, vec![0, 0, 0, 0, 7]));
@@ -789,9 +788,9 @@ impl Generator {
             (Call::RegionSearch, "end") => self.random.one_of(&[0x400, 0x1000, 0x8000, 1 << 40]),
             (Call::RegionSearch, _) => self.random.below(0x420),
             (Call::DeviceAttachInterrupt, _) => self.random.one_of(&[0, 0, 1, 2, 3, 7, 16]),
-            // The manager keeps its line, or it would not come.
+            // The manager keeps its line; without the line it could not be interrupted.
             (Call::DeviceDetachInterrupt, _) => self.random.one_of(&[0, 0, 1, 2, 3, 16]),
-            // Often ports that were granted before.
+            // Often I/O ports that were granted before.
             (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "first") => {
                 let ranges = if self.chance(50) { 16 } else { 2 };
                 self.random.below(ranges) * 0x10 + if self.chance(5) { 0x1_0000 } else { 0 }
@@ -831,7 +830,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "a panic".into())
 }
 
-/// Writes and runs a program after some lines that are given.
+/// Runs the lines that are given, and then writes and runs further ones.
 fn generate(
     scene: &Scene,
     seed: u64,
@@ -966,14 +965,14 @@ const UNREACHED: &[(&str, &str, &str)] = &[(
 
 /// Programs for results that random programs reach too rarely.
 const RARE: &[&str] = &[
-    // A server that has the direction ends the connection and hears of a fault.
+    // A server that may send ends the connection and gets the message about a fault.
     "a server_wait_receive a0=q0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
      b client_connect_send_over a0=r_p0 a1=0 a2=0 a3=0 a4=0 a5=0
      a server_ack
      c touch kept 1
      a server_send_wait_receive a0=q0 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=0x100
      c touch kept 1",
-    // And one that gets a call next.
+    // And a server that gets a call next.
     "a server_wait_receive a0=q0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
      b client_connect_send_over a0=r_p0 a1=0 a2=0 a3=0 a4=0 a5=0
      a server_ack
@@ -1095,7 +1094,7 @@ fn sequences(first: u64, count: u64) -> Reached {
     all.into_inner().unwrap()
 }
 
-/// The results of calls that were never met.
+/// The results of calls that no program reached.
 fn missing(reached: &Reached) -> BTreeSet<(String, String)> {
     let mut all = BTreeSet::new();
     for row in SYSCALLS {
@@ -1161,14 +1160,14 @@ fn the_kernel_does_what_the_specification_says() {
     assert!(unknown.is_empty(), "not in the table: {unknown:?}");
 }
 
-// ---- as long as one likes ------------------------------------------------------------------------
+// ---- for any time --------------------------------------------------------------------------------
 
-/// Programs that reached something that none before them had: material for others.
+/// Programs that reached a feature that no earlier program had reached. New programs are made from them.
 struct Corpus {
     directory: Option<std::path::PathBuf>,
     programs: Vec<Vec<Op>>,
     features: BTreeSet<Feature>,
-    /// Of these the last two.
+    /// The pairs of features that programs have reached in a row.
     pairs: BTreeSet<(Feature, Feature)>,
 }
 
@@ -1216,8 +1215,7 @@ impl Corpus {
     }
 }
 
-/// Runs programs until the time is over: half of them are new, half begin with one that reached something and
-/// go on at random.
+/// Runs programs until the time is over: half of them are new, half begin with a kept program and go on at random.
 #[test]
 #[ignore = "`./fermata fuzz` runs it"]
 fn fuzz() {
@@ -1301,7 +1299,7 @@ fn fuzz() {
         println!("fuzz: shortening what failed");
         let text = report(&failed, seed);
         if let Some(file) = std::env::var_os("FERMATA_FAILURE") {
-            // Lines that are not of the program become comments.
+            // Lines that do not belong to the program become comments.
             let mut program = String::new();
             for line in text.lines() {
                 let words = if read(line).is_some() || line.starts_with("store ") {

@@ -1,9 +1,9 @@
 //! Hostile callers: threads that make every call with random arguments.
 //!
-//! Two spaces share some pages full of objects; six threads with handles to all of it, themselves included,
+//! Two spaces share some pages full of objects; six threads with handles of all these objects, themselves included,
 //! make random calls, fault, and set random states. After every trap the invariants are checked; at the end the
 //! manager destroys everything, and nothing may be left. A failure prints its seed; `FERMATA_SEED=n` repeats
-//! that round alone and prints what was done.
+//! that round alone and prints its steps.
 
 use super::world::*;
 use crate::check;
@@ -39,8 +39,9 @@ impl Random {
     }
 }
 
-/// Most accesses to memory, page tables and links of objects that a call of a program may take, or another trap (`None`), in a kernel
-/// without preemption (rule A9; published in docs/proof.md). A reliable message moves what is there of so many entries in one go; all others have short lists.
+/// The most accesses to memory, page tables and links of objects that a call of a program, or another trap (`None`),
+/// may take in a kernel without preemption (rule A9; published in docs/proof.md). Reliable messages may use many list
+/// entries in one go; all other messages have short lists.
 pub(super) fn most_accesses(call: Option<Call>) -> u64 {
     match call {
         Some(call) if plan(call).is_ipc() => 16 * abi::ENTRIES_PER_TURN,
@@ -51,11 +52,11 @@ pub(super) fn most_accesses(call: Option<Call>) -> u64 {
 /// The address of the shared pages in both spaces, and their number.
 const JAIL: u64 = 0x10_0000;
 const JAIL_PAGES: u64 = 8;
-/// Where both spaces have the same pages once more.
+/// The address at which both spaces have the shared pages a second time.
 const AGAIN: u64 = 0x50_0000;
 /// The page for states.
 const STATES: u64 = JAIL + 2 * PAGE_SIZE;
-/// Pages that nobody writes to.
+/// Pages that are never written.
 const ZEROS: u64 = JAIL + 4 * PAGE_SIZE;
 /// A range that a region with a keeper exports, and the address at which its pages would have to be mapped.
 const KEPT: u64 = 0x20_0000;
@@ -195,7 +196,7 @@ impl Round {
         w.ok(Call::ReferenceDestroy, &[temporary, 0]);
     }
 
-    // ---- what comes to mind ----------------------------------------------------------------------
+    // ---- random values ---------------------------------------------------------------------------
 
     fn handle(&mut self) -> u64 {
         match self.random.below(40) {
@@ -264,7 +265,7 @@ impl Round {
         }
     }
 
-    /// A page-aligned number, mostly.
+    /// A number that is mostly page-aligned.
     fn range(&mut self) -> u64 {
         let at = self.random.below(6) * PAGE_SIZE;
         match self.random.below(8) {
@@ -279,7 +280,7 @@ impl Round {
         }
     }
 
-    /// A state of this type, at the address, if that is in the page for states.
+    /// Writes a random state of this type at the address, if that is in the page for states.
     fn write_state(&mut self, ty: Type, at: u64) {
         if !(STATES..STATES + 2048).contains(&at) || !at.is_multiple_of(8) {
             return;
@@ -354,7 +355,7 @@ impl Round {
         self.w.words(mine, &words);
     }
 
-    /// A scatter list at the address.
+    /// Writes a random scatter list at the address, if that is in the page for states.
     fn write_list(&mut self, at: u64) {
         if !(STATES..STATES + 2048).contains(&at) || !at.is_multiple_of(8) {
             return;
@@ -372,7 +373,7 @@ impl Round {
             .find(|ty| name.starts_with(ty.name()))
     }
 
-    /// A call that goes on with what the thread has begun, if it has.
+    /// A call that goes on with the exchange that the thread has begun, if it has begun any.
     fn fitting(&mut self, t: &Thread) -> Option<Call> {
         let (ours, side) = match (t.client().stage.get(), t.server().stage.get()) {
             (Stage::None, Stage::None) => return None,
@@ -411,7 +412,7 @@ impl Round {
                 break call;
             }
             if self.random.below(4) == 0 {
-                // Some thread must begin.
+                // Some thread must begin an exchange.
                 let begin = [
                     Call::ClientConnect,
                     Call::ClientConnectSend,
@@ -466,7 +467,7 @@ impl Round {
                     list(c).set(at);
                     left(c).set(self.random.below(3));
                     if self.random.below(12) == 0 {
-                        // Entries of zeros, as many as there are in the pages, or more than there can be.
+                        // Entries of zeros, as many as the pages have, or more than there can be.
                         list(c).set(ZEROS + self.random.below(4) * 16);
                         let most = [
                             abi::MAX_ENTRIES,
@@ -541,7 +542,7 @@ impl Round {
                 c.parameter(2).set(if thread { one % 20 } else { one });
                 c.parameter(3).set(two);
                 if call == Call::DeviceDetachInterrupt {
-                    // The manager keeps its line, or it would not come.
+                    // The manager keeps its line; without the line it could not be interrupted.
                     let line = one % 20;
                     let managers = u64::from(super::world::LINE);
                     c.parameter(1).set(if line == managers { 0 } else { line });
@@ -580,7 +581,7 @@ impl Round {
         }
     }
 
-    /// Makes the running thread do something.
+    /// Makes the running thread take a random step.
     fn step(&mut self) -> Met {
         let t = self.w.current.get();
         if t.run.get() != Run::Running {
@@ -637,7 +638,7 @@ impl Round {
         Met::Step(true)
     }
 
-    /// Makes the manager bring a thread back.
+    /// Makes the manager set a thread to a state in which it can run again.
     fn revive(&mut self) {
         self.w.call_manager();
         let w = &self.w;
@@ -675,7 +676,7 @@ impl Round {
         (pfn, address % PAGE_SIZE)
     }
 
-    /// The manager destroys whatever lies in the shared pages.
+    /// Makes the manager destroy all objects in the shared pages.
     fn destroy_all(&mut self) {
         fn of<T: Object>(
             table: &'static crate::object::Table<T>,
@@ -700,7 +701,7 @@ impl Round {
                 w.ok(call, &[handle, 0]);
             }
         };
-        // In another order each time.
+        // In a different order each time.
         let first = self.random.below(9);
         for n in 0..9 {
             match (first + n) % 9 {
@@ -729,7 +730,7 @@ fn round(
 ) {
     let report = Report(seed);
     let mut r = Round::new(seed, trace);
-    // What the manager made for itself.
+    // The number of threads that the manager made for itself.
     let outside = {
         let inside = r.w.k.threads.counts().0;
         inside - 6
@@ -752,12 +753,12 @@ fn round(
         let most = longest.entry(call).or_insert(0);
         *most = cost.get().max(*most);
     }
-    // The manager may do more at once.
+    // The manager's calls may take more accesses.
     r.w.bound.set(|_| u64::MAX);
     r.destroy_all();
     let left = r.w.k.census();
-    // The manager's own: mappings of its first space and two of each of the others, a region of the pages
-    // and the root, its space, itself, three references and its own.
+    // What belongs to the manager: mappings of its first space and two of each of the other spaces, a region of
+    // the pages and the root region, its space, itself, three references and its own.
     assert_eq!(
         (left[0], left[1], left[4], left[5]),
         (0, 0, 0, 0),

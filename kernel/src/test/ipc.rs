@@ -1,8 +1,8 @@
 //! IPC: every entrypoint with every result, the paper's example, and progress to the byte.
 //!
-//! The companions speak the narrow calls only, one stage each, so that a combined call is compared with its
-//! stages. A thread is brought into the stage in which its entrypoint begins and makes the call; then the tests
-//! check what it returned and what arrived.
+//! The companions make narrow calls only, one stage each, so that a combined call is compared with its stages. A test
+//! brings a thread into the stage in which its entrypoint begins, and the thread makes the call; then the test checks
+//! the results and the bytes that arrived.
 
 use super::calls::{outcome, wrong_handles, Vacancy};
 use super::conformance::{Met, Outcome};
@@ -20,7 +20,7 @@ const SENT: u64 = 24;
 /// Size of its receive buffer.
 const ROOM: u64 = 100;
 
-/// A world with a service, buffers and a place for results.
+/// A world with a service, buffers and memory for results.
 struct Stand {
     w: World,
     set: u64,
@@ -108,7 +108,7 @@ impl Stand {
         self.stages(plan(call).has(Plan::CLIENT), stages, 0)
     }
 
-    /// The call under test, with that much room to receive into, and the storing of its result.
+    /// Appends the call under test, with `room` bytes to receive into, and instructions that store its result.
     fn test(&self, p: Program, call: Call, room: u64) -> Program {
         let client = plan(call).has(Plan::CLIENT);
         let name = if client { self.reference } else { self.set };
@@ -174,12 +174,12 @@ impl Stand {
             .keep(count, A11)
     }
 
-    /// A client that sends `length` bytes each time; up to `times` connections.
+    /// A client that sends `length` bytes each time; makes up to `times` connections.
     fn talker(&self, length: u64, times: u64) -> Program {
         self.talker_with(length, times, |p| p)
     }
 
-    /// As [`Stand::talker`], with something between connecting and sending.
+    /// As [`Stand::talker`], with the instructions of `f` between connecting and sending.
     fn talker_with(&self, length: u64, times: u64, f: fn(Program) -> Program) -> Program {
         let (count, left) = (self.out + 24, self.out + 32);
         self.w.poke(left, times);
@@ -239,7 +239,7 @@ pub(super) fn client(met: &mut Met, call: Call) {
     let p = plan(call);
     let finish = |s: &Stand, p: Program| s.stage(p, true, Plan::DISCONNECT, 0).end();
 
-    // Undisturbed, with the server there before, and after.
+    // Undisturbed, with the server waiting first, or the client.
     for server in [4, 12] {
         let s = Stand::new();
         s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
@@ -291,7 +291,7 @@ pub(super) fn client(met: &mut Met, call: Call) {
         s.w.run();
         met.returned(call, s.code(), Code::Dead);
 
-        // It is so when the client comes, or becomes so while the client waits.
+        // The port is for calls only before the client comes, or becomes so while the client waits.
         for early in [true, false] {
             let mut s = Stand::new();
             let set = s.w.create(Call::PortsetCreate);
@@ -406,7 +406,7 @@ pub(super) fn server(met: &mut Met, call: Call) {
     }
 }
 
-/// Tests a call that waits until a deadline at which no client has come, after the calls before it.
+/// Tests a call that waits until its deadline without a client, after the calls of `before`.
 fn times_out(met: &mut Met, call: Call, before: impl Fn(&Stand) -> Program) {
     let s = Stand::new();
     let wait = [
@@ -479,7 +479,7 @@ fn waits(met: &mut Met, call: Call, start: &dyn Fn(&Stand)) {
             s.w.run();
             s.event(code);
             s.w.run();
-            // In registers there is room for what matters of an exception.
+            // A register message has room for the short form of an exception.
             let fits = code != Code::Exception || p.has(Plan::SHORT);
             let expected = if fits { code } else { Code::TooLarge };
             met.returned(call, s.code(), expected);
@@ -522,7 +522,7 @@ fn exception_taken(call: Call) -> Code {
     s.code()
 }
 
-/// The server receives a request that is there.
+/// A program that receives a request that is waiting already.
 fn call_held(s: &Stand) -> Program {
     s.event(Code::Call);
     receive_any(s)
@@ -637,14 +637,14 @@ pub(super) fn idempotent(met: &mut Met, call: Call) {
     }
 }
 
-// ---- what is wrong, vacant or dead -----------------------------------------------------------------
+// ---- parties that are wrong, vacant or dead --------------------------------------------------------
 
 /// A stop of the program, until the manager interrupts it.
 fn gate(p: Program) -> Program {
     p.call(Call::ThreadWaitInterrupt, &[])
 }
 
-/// A thread that makes the call, and the one that it talks to.
+/// A thread that makes the call, and its partner.
 struct Pair {
     tested: u64,
     partner: u64,
@@ -653,8 +653,8 @@ struct Pair {
 }
 
 impl Stand {
-    /// The call begins when what comes before it is done, or, if it begins with no connection, gets no
-    /// further than that it has one.
+    /// Starts both threads. A call that begins without a connection gets no further than that it has one, since its
+    /// partner stops at a gate. Any other call waits at a gate, with the calls before it complete.
     fn pair(&self, call: Call) -> Pair {
         let p = plan(call);
         let early = matches!(p.first(), Some(Plan::CONNECT | Plan::WAIT | Plan::REPLY));
@@ -696,7 +696,7 @@ impl Stand {
         outcome(&self.w, t, self.out)
     }
 
-    /// Makes the call use another name.
+    /// Makes the call use another handle.
     fn rename(&mut self, handle: u64) {
         self.instead.push((A0, handle));
     }
@@ -821,7 +821,7 @@ fn lists(met: &mut Met, call: Call) {
             let place = || s.w.reference(Call::PortReference, s.w.port(s.set, 3).0);
             s.lists = [place(), place()].map(|at| abi::ref_list(at, 1));
             if n == 2 {
-                // Other errors would come before those of the lists of segments.
+                // Errors in the lists of references would come before those in the lists of segments.
                 s.lists = [0; 2];
             }
             let (what, wrong) = wrong_handles(&s.w, Type::Reference)[n];
@@ -951,8 +951,8 @@ fn the_papers_example() {
     assert_eq!(w.read(into, 8192), bytes[0x1800..0x3800]);
 }
 
-/// A port that holds its clients lets them wait, those that it had and those that come, before any server; its notice comes all the
-/// same. When it holds them no longer they are served.
+/// A port that holds its clients makes all of them wait, those that waited already and new ones, whatever servers wait;
+/// its notice is delivered all the same. When the port no longer holds them they are served.
 #[test]
 fn a_port_that_holds_its_clients() {
     use abi::state::port_flags::{HOLD_CLIENTS, NOTIFY_UNREFERENCED};
@@ -1004,7 +1004,7 @@ fn a_port_that_holds_its_clients() {
             continue;
         }
         assert_eq!(Code::from_word(w.peek(came)), Code::Call);
-        // Nobody names the port any more, and a server hears of it.
+        // Nothing names the port any more, and a server gets the notice.
         hold(HOLD_CLIENTS | NOTIFY_UNREFERENCED);
         w.thread(0, server(), 10);
         w.run();

@@ -1,4 +1,4 @@
-//! The ends of ranges, lists and hierarchies: items right before the end are there, items right behind it are
+//! The ends of ranges, lists and hierarchies: items right before the end belong to them, items right behind it do
 //! not.
 
 use super::world::*;
@@ -78,7 +78,7 @@ fn a_search_ends_where_it_should() {
     );
 }
 
-/// A search that has looked at some hundred pages lets others run; its frame says how it goes on.
+/// A search that has searched some hundred pages lets other threads run; its frame says how it goes on.
 #[test]
 fn a_search_goes_on_in_turns() {
     let pages = 1200;
@@ -131,7 +131,7 @@ fn a_hierarchy_has_eight_levels() {
     }
 }
 
-/// A mapping shows no page behind its own last one, nor behind the last one of its region.
+/// A mapping has no page behind its own last page, nor behind the last page of its region.
 #[test]
 fn a_mapping_ends_with_its_region() {
     let w = World::with_frames(64);
@@ -147,7 +147,8 @@ fn a_mapping_ends_with_its_region() {
     }
 }
 
-/// So many references go in a message as both sides have in their lists, in order; one more is `More`.
+/// A message transfers as many references as both sides have in their lists, in order; with one more the result is
+/// `More`.
 #[test]
 fn references_of_a_message_are_counted() {
     for (sent, room) in [(3, 3), (3, 5), (4, 3), (1, 0), (15, 15)] {
@@ -212,7 +213,7 @@ fn ranges_of_ports_end_before_the_next() {
     assert_eq!(ports, granted, "{rule}");
 }
 
-/// A space has 32 ranges of ports, and what does not fit is refused.
+/// A space can have 32 ranges of I/O ports; a further one is refused.
 #[test]
 fn a_space_has_32_ranges_of_ports() {
     let w = World::with_frames(64);
@@ -253,7 +254,7 @@ fn a_space_has_32_ranges_of_ports() {
     assert_eq!(has(), [], "a space without ports");
 }
 
-/// Who needs table pages when there are none takes them from a space that has as many, or has its own cleared.
+/// A space that needs table pages when there are none takes them from a space that has as many, or loses its own.
 #[test]
 fn few_table_pages_are_not_taken_by_who_has_many() {
     /// Bytes below one table page.
@@ -294,7 +295,7 @@ fn few_table_pages_are_not_taken_by_who_has_many() {
         );
     }
     assert!(other.table.pages() < 60, "as many are taken");
-    // Who has few takes them from anybody.
+    // A space that has few takes them from any other.
     other.empty_table(w.k);
     let before = large.table.pages();
     hal::host::set_table_limit(hal::host::tables_used());
@@ -304,7 +305,8 @@ fn few_table_pages_are_not_taken_by_who_has_many() {
     assert!(large.table.pages() < before);
 }
 
-/// Whoever holds a space that another one made gives it nothing of what is that one's: all that its creator has could be gone.
+/// A program that holds the handle of another program's space cannot raise its quota at the cost of the creator, who
+/// could lose all its memory so.
 #[test]
 fn a_quota_is_given_by_who_has_it() {
     let w = World::with_frames(64);
@@ -345,8 +347,8 @@ fn a_quota_is_given_by_who_has_it() {
     assert_eq!(given, Code::Ok, "{rule}: the creator");
 }
 
-/// Whoever moves what another one has made, or gives its identity a body elsewhere, pays for it: where that one looks
-/// for it, to end it, it is not any more.
+/// A program that moves an object of another one, or gives its identity a body elsewhere, pays for it: the maker no
+/// longer finds the object in its old place, so it could not end it.
 #[test]
 fn who_moves_an_object_pays_for_it() {
     let rule = "S2: what was moved is paid for by who moved it";
@@ -398,7 +400,7 @@ fn who_moves_an_object_pays_for_it() {
             after.0 - before.0 >= all && before.1 - after.1 == after.0 - before.0,
             "{rule}: {before:?} {after:?}"
         );
-        // What is his goes with him.
+        // When the objects end, the holder pays for them no more.
         w.ok(Call::SpaceDestroy, &[target + 128, 0]);
         w.ok(Call::MutexDestroy, &[target, 0]);
         w.ok(Call::CondDestroy, &[target + 64, 0]);
@@ -406,7 +408,7 @@ fn who_moves_an_object_pays_for_it() {
     }
 }
 
-/// Nobody pays for the space that he lives in.
+/// A program cannot pay for its own space.
 #[test]
 fn nobody_takes_over_what_he_lives_of() {
     let w = World::with_frames(64);
@@ -433,7 +435,8 @@ fn nobody_takes_over_what_he_lives_of() {
     assert_eq!(code, Code::Denied, "S2: a circle of accounts");
 }
 
-/// What outlives a space is paid for by who was to pay, who has it again when it ends; and nobody makes others pay than who lives of him.
+/// The payer that was set pays for objects that outlive the space, and gets the memory back when they end; and a
+/// program can only set a payer that gets its quota from the program's account.
 #[test]
 fn who_is_to_pay_pays_for_what_outlives_a_space() {
     let rule = "S2: who is to pay pays for what a space leaves";
@@ -447,7 +450,7 @@ fn who_is_to_pay_pays_for_what_outlives_a_space() {
     assert_eq!(used(job_at), 4096 + account::COST, "{rule}: with its quota");
     assert_eq!(pay(job), Code::Ok, "{rule}: again");
     assert_eq!(used(job_at), 4096 + account::COST, "{rule}: once");
-    // Neither does who may not, nor does the space itself, which has less than it would cost.
+    // The space may not set another payer; and it cannot pay for itself, as it has less than that costs.
     let (out, target) = (w.page(), w.page());
     let page = |handle: u64| handle & !(PAGE_SIZE - 1);
     for (at, page) in [
@@ -467,7 +470,7 @@ fn who_is_to_pay_pays_for_what_outlives_a_space() {
             .call(Call::SpaceSetPayer, &[(A0, own), (A1, payer)])
             .store(move |c| (0x30_0000 + 8 * n as u64, c.call().get()));
     }
-    // It leaves a mutex in memory that stays.
+    // The space leaves a mutex in memory that stays.
     program = program.call(Call::MutexCreate, &[(A0, 0x40_0000), (A1, 0)]);
     let thread = w.thread(holder, program.end(), 3);
     w.run();
@@ -487,7 +490,7 @@ fn who_is_to_pay_pays_for_what_outlives_a_space() {
     let before = root();
     w.ok(Call::MutexDestroy, &[target, 0]);
     assert_eq!((used(job_at), root()), (0, before), "{rule}: and no more");
-    // Who has not enough.
+    // A payer that does not have enough.
     let (large, _) = w.space((1 << 14) + 1, 0, 0);
     let code = w.sys(Call::SpaceSetPayer, &[large, other]);
     assert_eq!(
@@ -501,7 +504,7 @@ fn who_is_to_pay_pays_for_what_outlives_a_space() {
     assert_eq!((code, used(job_at)), (Code::Ok, 0), "{rule}: back again");
 }
 
-/// Who moves a space takes over the space from its maker, and its quota from whoever pays for that.
+/// A program that moves a space takes over the space from its maker, and the quota from the payer of the quota.
 #[test]
 fn who_moves_a_space_pays_for_both() {
     let rule = "S2: a space and its quota may have two payers";

@@ -46,7 +46,7 @@ fn place(h: &Header) -> Place {
     (u64::from(pfn.0), offset)
 }
 
-/// The place of the object that a link names, if it lives.
+/// The place of the object that a link names, if the object is alive.
 fn at<T: Object>(link: Link<T>) -> Option<Place> {
     link.get().map(|object| place(object.head()))
 }
@@ -89,7 +89,7 @@ fn source(of: Source) -> model::Source {
     }
 }
 
-/// The target of a reference: its role and the place of its object, if that lives.
+/// The target of a reference: its role, and the place of its object if the object is alive.
 fn named(target: Target) -> (RefKind, Option<Place>) {
     (target.kind(), target.header().map(place))
 }
@@ -273,7 +273,7 @@ fn costs() -> [u64; 9] {
     ]
 }
 
-// ---- who is ready --------------------------------------------------------------------------------
+// ---- ready threads -------------------------------------------------------------------------------
 
 /// A thread, and its priority.
 type Ranked = (&'static Thread, u8);
@@ -344,7 +344,7 @@ impl<'w> Lockstep<'w> {
         }
     }
 
-    /// Makes an event happen to both.
+    /// Makes an event happen to the kernel and to the specification.
     pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
         let before = self.w.current.get();
         let pc = before.ctx.pc().get();
@@ -367,13 +367,13 @@ impl<'w> Lockstep<'w> {
                 Trap::Exception { vector, error }
             }
             Event::Timer => {
-                // It has rung, and rings no more until it is set again.
+                // The timer has rung, and does not ring again until it is set again.
                 hal::set_timer(u64::MAX);
                 Trap::Timer
             }
             Event::Line(line) => Trap::Irq(line),
         };
-        // A thread that is given the priority that it already has counts as one that joins.
+        // A thread that is set to the priority that it already has counts as a thread that joins.
         let call = before.ctx.call().get() as u8;
         let anew = trap == Trap::Syscall && call == abi::Call::ThreadSetPriority as u8;
         let ready = Ready::now(self.w);
@@ -408,8 +408,8 @@ impl<'w> Lockstep<'w> {
         if !self.may_choose() {
             return self.explain(event, seen(order));
         }
-        // The order in which they were chosen cannot always be observed. There must be an order that explains
-        // the result.
+        // The order in which the kernel chose the threads cannot always be observed. There must be an order that
+        // explains the result.
         let spec = self.spec.clone();
         let first = self.explain(event, seen(order.clone()));
         if first.is_ok() {
@@ -434,7 +434,7 @@ impl<'w> Lockstep<'w> {
         threads.collect()
     }
 
-    /// The threads whose deadline has come and that were not told of it when the timer rang: it must ring again for
+    /// The threads whose deadline has come but whose wait the ring of the timer has not ended: it must ring again for
     /// them.
     fn left(&self, trap: Trap) -> Result<Vec<Id>, Difference> {
         let has_come = |t: &model::Thread| t.deadline.is_some_and(|at| at <= hal::now());
@@ -464,8 +464,8 @@ impl<'w> Lockstep<'w> {
         told.into_iter().filter_map(id).collect()
     }
 
-    /// Whether several threads of the same priority wait for the same thing, or may do so during the next step:
-    /// the keeper of a thread that waits for a message may be asked then.
+    /// Whether several threads of the same priority wait for the same thing, or may do so during the next step, which may
+    /// ask the keeper of a thread that waits for a message.
     fn may_choose(&self) -> bool {
         let waits = |t: &model::Thread| match t.status {
             Status::Waiting(
@@ -491,7 +491,7 @@ impl<'w> Lockstep<'w> {
         self.spec.poke(frame, offset, bytes);
     }
 
-    /// The threads that waited: first those that no longer do, and of these first those whose frames have not
+    /// The threads that waited: first those that no longer wait, and of these first the threads whose frames have not
     /// changed.
     fn moved(&self) -> Vec<Id> {
         let mut all: Vec<(u8, Id)> = Vec::new();
@@ -514,7 +514,7 @@ impl<'w> Lockstep<'w> {
         all.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Makes the threads that began their call again in the kernel do so in the specification, and checks that
+    /// Makes the threads that began their call again in the kernel begin it again in the specification, and checks that
     /// the same thread runs.
     fn follow(&mut self) {
         let again: Vec<Id> = self
@@ -582,7 +582,7 @@ impl<'w> Lockstep<'w> {
         same("objects", all.len(), self.spec.objects.len())
     }
 
-    /// Checks choices of the kernel that the specification does not follow.
+    /// Checks choices of the kernel that the specification leaves open.
     fn decisions(&self) -> Result<(), Difference> {
         if !self.spec.may_run(self.spec.running) {
             return Err(format!(
@@ -613,7 +613,7 @@ impl<'w> Lockstep<'w> {
         same("deadlines", kernel, model)
     }
 
-    /// Compares who is attached to which line.
+    /// Compares the thread that is attached to each line.
     fn lines(&self) -> Result<(), Difference> {
         for (n, &attached) in (0..).zip(&self.spec.lines) {
             let kernel = self.w.k.lines.of(n).map(|t| place(t.head()));
@@ -622,7 +622,7 @@ impl<'w> Lockstep<'w> {
         Ok(())
     }
 
-    /// Compares who pays: the account and those above it, each with its quota, what is used of it, and whether it is closed.
+    /// Compares the payer: the account and those above it, each with its quota, its use, and whether it is closed.
     fn payer(&self, mut kernel: Option<&'static Account>, model: usize) -> Result<(), Difference> {
         let mut model = Some(model);
         while let (Some(account), Some(index)) = (kernel, model) {
@@ -672,7 +672,7 @@ impl<'w> Lockstep<'w> {
         )
     }
 
-    /// The place of an identity of the specification, if it lives.
+    /// The place of an identity of the specification, if the identity is alive.
     fn lives(&self, id: Option<Id>) -> Option<Place> {
         self.spec.objects.get(&id?).map(|o| o.place)
     }
@@ -792,7 +792,7 @@ impl<'w> Lockstep<'w> {
             model.exception,
         )?;
         if t.head().is_open() {
-            // Without a body it has no state that says it.
+            // Without a body the thread has no state that shows its wait.
             same("waiting", (t.waiting(), t.waiting_for()), model.waits_for())?;
         }
         self.notes(model, t)?;
@@ -817,7 +817,7 @@ impl<'w> Lockstep<'w> {
         Ok(())
     }
 
-    /// Compares what the kernel notes beside the thread's frame and state with what follows from the rules.
+    /// Compares the kernel's hints beside the thread's frame and state with those that follow from the rules.
     fn notes(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
         let meets = match t.hint.get() {
             Hint::PendingFault(PendingFault::Page(address, access)) => {
@@ -826,7 +826,7 @@ impl<'w> Lockstep<'w> {
             Hint::PendingFault(PendingFault::Wrong(exception, at)) => {
                 Some(Meets::Wrong(exception, at.0))
             }
-            // Once it has begun another call the kernel only has not cleared it away yet.
+            // When the thread has begun another call, the hint is void; the kernel has only not cleared it yet.
             Hint::Refused {
                 missing,
                 in_call,
@@ -839,7 +839,7 @@ impl<'w> Lockstep<'w> {
         };
         same("what it meets first", meets, model.meets)?;
         if model.status == Status::Waiting(Waiting::Port) {
-            // Later the order that explains the result can depend on it.
+            // The order that explains a later result can depend on this hint.
             let wants = match t.hint.get() {
                 Hint::PortWait(_, purpose) => Some(purpose),
                 _ => None,
@@ -910,7 +910,7 @@ pub(super) fn places(k: K) -> Vec<Place> {
     all
 }
 
-/// Every object: its place, its type, and a function that says later whether it still is there, with a body.
+/// Every object: its place, its type, and a function that returns whether the object still exists and has a body.
 pub(super) fn list(k: K) -> Vec<(Place, abi::Type, impl Fn() -> bool)> {
     let of = |(place, target): (Place, Target)| {
         let there = move || target.header().is_some_and(|h| h.phase() != Phase::Vacant);

@@ -99,7 +99,7 @@ fn quotas_come_back_in_any_order() {
         };
         let before = root();
         let mut random = Random::new(seed + 1);
-        // A chain of three: each makes the next, in a page that the manager sees as well.
+        // A chain of three: each space makes the next, in a page that the manager has mapped as well.
         let (page, state) = (w.page(), w.page());
         let physical = w.physical(page);
         let mut spaces = Vec::new();
@@ -161,7 +161,8 @@ fn quotas_come_back_in_any_order() {
     }
 }
 
-/// A program that makes a space from within its last one, and ends that, has an account for each, and pays for all.
+/// A program that repeatedly makes a space from within its last one, and ends the last one, has an account for each
+/// and pays for all of them.
 #[test]
 fn accounts_that_outlive_their_spaces_are_paid_for() {
     let w = World::with_frames(512);
@@ -173,7 +174,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
         let used = state + 16;
         (w.peek(state + 8), w.peek(used))
     };
-    // The first space stays, and is the payer of all.
+    // The first space stays, and pays for all.
     let (mut last, mut inside) = (None, first);
     let mut depth = 0;
     while depth <= QUOTA / account::COST {
@@ -198,7 +199,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
         if code != Code::Ok {
             break;
         }
-        // The next one gets all that there is.
+        // The next space gets all the memory that is left.
         w.words(state, &[0, quota - used, 0, 0, 9]);
         w.ok(Call::SpaceSetState, &[page, state, 0]);
         w.ok(Call::ReferenceDestroy, &[inside, 0]);
@@ -208,7 +209,7 @@ fn accounts_that_outlive_their_spaces_are_paid_for() {
         }
         depth += 1;
     }
-    // Each change may go through all of them.
+    // Each change may go through all of these accounts.
     assert!(
         (40..QUOTA / account::COST).contains(&depth),
         "{depth} spaces below spaces"
@@ -253,7 +254,7 @@ fn numbers(count: usize) -> &'static [Number] {
     hal::alloc_slice(count, blank).expect("memory")
 }
 
-/// A tree of numbers, and what should be in it.
+/// A tree of numbers, and the set that it should equal.
 struct Both {
     tree: avl::Tree<Number>,
     set: BTreeSet<usize>,
@@ -267,7 +268,7 @@ impl Both {
         }
     }
 
-    /// Adds the item unless it is there, and looks at its neighbours.
+    /// Adds the item unless it is there, and checks the neighbours that the tree returns.
     fn add(&mut self, items: &'static [Number], n: usize) {
         if self.set.insert(n) {
             let (before, after) = self.tree.insert(&items[n]);
@@ -283,7 +284,7 @@ impl Both {
         }
     }
 
-    /// Looks at all items, and that they are balanced. Returns the depth.
+    /// Checks all items, and that the tree is balanced. Returns the depth.
     fn check(&self) -> usize {
         let found = std::cell::RefCell::new(Vec::new());
         let depth = self
@@ -294,8 +295,8 @@ impl Both {
     }
 }
 
-/// A tree is an ordered set, and no deeper than 1.44 times the logarithm of its size, whatever the order in which items
-/// come and go.
+/// A tree is an ordered set, and no deeper than 1.44 times the binary logarithm of its size, whatever the order in
+/// which items are inserted and removed.
 #[test]
 fn trees_are_ordered_and_shallow() {
     const COUNT: usize = 4096;
@@ -328,7 +329,8 @@ fn trees_are_ordered_and_shallow() {
     }
 }
 
-/// Whatever the order in which seven items came, each of them can go, and is balanced afterwards.
+/// Whatever the order in which seven items were inserted, each of them can be removed, and the tree is balanced
+/// afterwards.
 #[test]
 fn each_item_of_each_small_tree_can_go() {
     const COUNT: usize = 7;
@@ -354,7 +356,7 @@ fn each_item_of_each_small_tree_can_go() {
             both.check();
             both.remove(items, gone);
             both.check();
-            // And then all others, which meets small trees of all forms.
+            // Then all others are removed, which covers small trees of all forms.
             for &n in &order {
                 both.remove(items, n);
                 both.check();
@@ -363,7 +365,8 @@ fn each_item_of_each_small_tree_can_go() {
     }
 }
 
-/// Items come and go at random, in trees of all sizes: what a removal takes from far below keeps its balance.
+/// Items are inserted and removed at random, in trees of all sizes: a removal that puts an item from far below into the
+/// place keeps the balance.
 #[test]
 fn trees_stay_balanced_while_items_come_and_go() {
     let _w = World::with_frames(16);
@@ -445,12 +448,12 @@ fn priorities_and_turns() {
         "not in turns: {counts:?}"
     );
     assert_eq!(counts[3], 0, "the lowest ran: {counts:?}");
-    // Raised while it is queued, it has the processor to itself.
+    // A thread that is raised while it is queued has the processor to itself.
     w.ok(Call::ThreadSetPriority, &[threads[3], 9]);
     turn(1000);
     assert!(w.peek(out + 24) > 200);
     assert_eq!(counts[..3], [0, 1, 2].map(|n| w.peek(out + n * 8)));
-    // Lowered again while it runs, it gives way.
+    // A thread that is lowered while it runs gives way.
     w.ok(Call::ThreadSetPriority, &[threads[3], 2]);
     let before = w.peek(out + 24);
     turn(1000);
@@ -462,7 +465,7 @@ fn priorities_and_turns() {
     w.run();
 }
 
-/// The nth allocation fails, for every n: at boot there is no kernel, later there is a code.
+/// The nth allocation fails, for every n: at boot no kernel is made, later a call returns a code.
 #[test]
 fn every_allocation_fails_once() {
     // The allocations of a whole boot, counted by making each fail in turn.

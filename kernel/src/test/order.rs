@@ -1,4 +1,4 @@
-//! Which thread runs next, and for how long: what `spec/README.md` promises of threads of one priority.
+//! Which thread runs next, and for how long: the promises of `spec/README.md` about threads of one priority.
 
 use super::world::*;
 use abi::Call;
@@ -31,7 +31,7 @@ fn after(steps: u64) -> u64 {
     hal::now() + steps * 100
 }
 
-/// A world that is not checked after every step, because there are many steps, and in which the processor never
+/// A world that is not checked after every trap, because there are many steps, and in which the processor never
 /// sleeps.
 fn world() -> World {
     world_of(96)
@@ -43,7 +43,7 @@ fn world_of(frames: u32) -> World {
     w
 }
 
-/// The same, but that the processor sleeps when no thread is ready.
+/// As [`world_of`], but the processor sleeps when no thread is ready.
 fn world_without(frames: u32) -> World {
     let w = World::with_frames(frames);
     w.checked.set(false);
@@ -126,7 +126,7 @@ fn a_turn_that_was_given_is_a_whole_slice() {
     assert!(fair(&turns), "a slice is fair: {turns:?}");
 }
 
-/// The same, by the fast path of a yield, which only a kernel without counters takes.
+/// The same with the fast path of a yield, which only a kernel without counters takes.
 #[test]
 fn a_turn_that_was_passed_on_is_a_whole_slice() {
     let w = world();
@@ -188,11 +188,11 @@ fn who_follows_a_stopped_thread_has_a_whole_slice() {
 fn who_wakes_goes_behind_its_equals() {
     let w = world();
     let third = w.thread(0, spins(sleeps([after(SLICE * 3 / 2)])), 7);
-    // It sleeps before the others are there.
+    // The thread sleeps before the others exist.
     begin(&w);
     let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7), third];
     let turns = turns(&w, &t, 7 * SLICE);
-    // It wakes in the turn of the second, when the first waits already.
+    // The thread wakes in the turn of the second one, when the first is queued already.
     assert!(
         who(&turns).starts_with(&[0, 1, 0, 2, 1, 0]),
         "who wakes goes behind: {turns:?}"
@@ -216,8 +216,8 @@ fn the_timer_of_another_ends_no_turn() {
     );
 }
 
-/// However many deadlines of less important threads come, a thread's own deadline wakes it at once, and it is
-/// interrupted for theirs only now and then; when it waits, they have their turn.
+/// However many deadlines of less important threads come, a thread's own deadline wakes it at once, and theirs
+/// interrupt it only now and then; when it waits, they are handled.
 #[test]
 fn deadlines_of_less_important_threads_are_put_off() {
     let w = world_of(256);
@@ -228,7 +228,7 @@ fn deadlines_of_less_important_threads_are_put_off() {
             w.thread(0, p.store(move |_| (out + 8 + n * 8, 1)).end(), 12)
         })
         .collect();
-    // After all of them, in the order of time.
+    // Its deadline is later than all of theirs.
     let p = Program::new()
         .call(Call::ThreadSleepUntil, &[(A0, at + 200)])
         .store(move |_| (out, 1));
@@ -264,7 +264,7 @@ fn deadlines_of_less_important_threads_are_put_off() {
     );
     let told = |n: u64| w.peek(out + 8 + n * 8) == 1;
     assert!(!(0..100).any(told), "they could not run");
-    // At the first ring one of them may have been running.
+    // At the first ring one of the less important threads may have been running.
     let ended = crowd.iter().filter(|t| !w.thread_at(**t).deadline.is_set());
     let ended = ended.count();
     assert!(
@@ -280,11 +280,11 @@ fn deadlines_of_less_important_threads_are_put_off() {
     assert!((0..100).all(told), "each is told when nobody is above it");
 }
 
-/// A thread whose deadline comes while a server works for one of a lower priority is told when the server has answered,
-/// though that one calls it again at once and the timer only ever rings in the server.
+/// A thread whose deadline comes while a server works for a client of a lower priority wakes when the server has
+/// replied, although the client calls the server again at once and the timer only ever rings in the server.
 #[test]
 fn who_calls_a_server_holds_up_no_deadline_above_it() {
-    // With five bytes the caller is an heir, if nobody else is ready.
+    // With five bytes the caller is an heir, if no other thread is ready.
     for (bytes, w) in [(8, world()), (5, world()), (5, world_without(96))] {
         let (calls, server) = caller_and_server(&w, bytes, 1000);
         let out = w.page();
@@ -318,7 +318,7 @@ fn waiters_of_one_priority_are_served_in_turn() {
     let w = World::with_frames(96);
     let (m, out) = (w.create(Call::MutexCreate), w.page());
     w.ok(Call::MutexTrylock, &[m]);
-    // Each stores its number behind those before it, and unlocks.
+    // Each thread stores its number behind those of the threads before it, and unlocks.
     let p = |n: u64| {
         Program::new()
             .call(Call::MutexLock, &[(A0, m)])
@@ -339,8 +339,8 @@ fn waiters_of_one_priority_are_served_in_turn() {
     assert_eq!(order, [5, 1, 3, 4, 2, 6], "waiters of one priority in turn");
 }
 
-/// A thread that calls a more important server has no longer turns than others, although each of its slices
-/// ends while the server is at work, and whether or not its requests take the fast path.
+/// A thread that calls a more important server has no longer turns than other threads, although each of its slices ends
+/// while the server is at work, and whether or not its requests take the fast path.
 #[test]
 fn who_calls_a_server_passes_its_turn_on() {
     for bytes in [8, 5] {
@@ -348,8 +348,8 @@ fn who_calls_a_server_passes_its_turn_on() {
     }
 }
 
-/// One thread calls a server again and again, with a message of so many bytes, beside one of the same priority that only
-/// runs.
+/// One thread calls a server again and again, with a message of `bytes` bytes, beside a thread of the same priority that
+/// only computes.
 fn callers_have_equal_parts(bytes: u8) {
     let w = world();
     let (calls, server) = caller_and_server(&w, bytes, SLICE / 10);
@@ -366,8 +366,8 @@ fn callers_have_equal_parts(bytes: u8) {
     );
 }
 
-/// A thread of priority 7 that calls a server of priority 9 again and again, with a message of so many bytes, and the server,
-/// which works for so many steps each time.
+/// A thread of priority 7 that calls a server of priority 9 again and again, with a message of `bytes` bytes; and the
+/// server, which works for `work` steps each time.
 fn caller_and_server(w: &World, bytes: u8, work: u64) -> (u64, u64) {
     let set = w.create(Call::PortsetCreate);
     let (_, port) = w.port(set, 7);

@@ -1,4 +1,4 @@
-//! Collocated spaces: whose addresses are whose, and when a place is free.
+//! Collocated spaces: which addresses a space has, and when a place is free.
 
 use super::world::*;
 use abi::{access, boot, collocated, Call, Code, PAGE_SIZE};
@@ -15,8 +15,8 @@ fn map(w: &World, space: u64, start: u64, region: u64) -> Code {
     w.sys(Call::MappingSetState, &[mapping, state, region, space])
 }
 
-/// A collocated space has the addresses of its place and no others, and nobody else has any of them. Its threads run as
-/// any others, beside others, and their translations load nothing.
+/// A collocated space has the addresses of its place and no others, and no other space has any of them. Its threads run
+/// like all threads, beside threads of other spaces, and a switch to them loads no page table.
 #[test]
 fn a_place_is_one_space_s() {
     let w = World::with_frames(64);

@@ -18,8 +18,8 @@ fn service(w: &World) -> (u64, u64) {
     (set, w.port(set, 1).1)
 }
 
-/// A thread that makes an idempotent request of this memory and this list of segments, with no room for a reply; its result is
-/// kept at `result`.
+/// A thread that makes an idempotent request with this memory and this list of segments, and no room for a reply; it
+/// stores the result at `result`.
 fn request(w: &World, port: u64, memory: (u64, u64), list: (u64, u64), result: u64) {
     let send = [
         (A0, port),
@@ -36,7 +36,7 @@ fn request(w: &World, port: u64, memory: (u64, u64), list: (u64, u64), result: u
     w.thread(0, p.keep(result, RESULT).end(), 8);
 }
 
-/// Of a request that does not fit nothing is written.
+/// No part of a request that does not fit is written.
 #[test]
 fn a_request_that_does_not_fit_changes_nothing() {
     let w = World::with_frames(64);
@@ -58,7 +58,7 @@ fn a_request_that_does_not_fit_changes_nothing() {
     );
 }
 
-/// What the kernel noted of a wait is of no account when a manager has set another state.
+/// The kernel's hint about a wait is void when a manager has set another state.
 #[test]
 fn a_state_that_is_set_has_no_notes_of_the_old_one() {
     let w = World::with_frames(64);
@@ -81,7 +81,7 @@ fn a_state_that_is_set_has_no_notes_of_the_old_one() {
     );
 }
 
-/// Who is stopped twice goes on when it is resumed twice.
+/// A thread that is stopped twice goes on when it is resumed twice.
 #[test]
 fn stops_count() {
     let w = World::with_frames(64);
@@ -192,7 +192,7 @@ fn waiters_in_vacant_spaces() {
     assert_eq!(w.thread_at(t).run.get(), Run::Stopped);
 }
 
-/// A thread that waits when its space ends waits no more: it stops with an exception.
+/// A thread that waits when its space ends no longer waits: it halts with an exception.
 #[test]
 fn who_waits_stops_when_its_space_ends() {
     let w = World::with_frames(64);
@@ -244,7 +244,7 @@ fn a_fault_is_not_answered_as_a_call() {
     w.ok(Call::ThreadStop, &[server]);
     w.ok(Call::ThreadGetState, &[server, state, space, 0, end]);
     w.poke(state + (REGISTER_WORDS as u64 + 5) * 8, Stage::Call as u64);
-    // It has been interrupted, so that it goes on to reply.
+    // An interrupt is pending, so that the server goes on to reply.
     w.poke(state + (REGISTER_WORDS as u64 + 3) * 8, 1);
     w.ok(Call::ThreadSetState, &[server, state, space, 0, end]);
     w.ok(Call::ThreadResume, &[server]);
@@ -286,7 +286,7 @@ fn a_stranger_does_not_answer() {
     w.ok(Call::ThreadSetState, &[stranger, state, space, 0, end]);
     w.ok(Call::ThreadResume, &[stranger]);
     w.run();
-    // The reply is dropped, like one to a thread that has gone.
+    // The reply is dropped, like a reply to a thread that has ended.
     assert_eq!(w.peek(state + 2048), 0);
     let waits = (caller.run.get(), caller.ctx.parameter(1).get());
     let rule = "A8: only who owes a reply completes the call";
@@ -326,7 +326,7 @@ fn a_late_answer_to_an_exception() {
     let buffer = w.page();
     let first = keeper(buffer);
     w.run();
-    // The manager takes the thread back, and it meets its exception again: another keeper has it.
+    // The manager sets the thread's state back, so that the thread meets its exception again: another keeper gets it.
     let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
     keeper(w.page());
     w.run();
@@ -499,7 +499,7 @@ fn a_clock_that_is_set() {
     assert_eq!(w.peek(page), 0);
 }
 
-/// A caller waited although a second server did.
+/// A caller waited although a second server waited, too.
 #[test]
 fn a_second_server() {
     let w = World::with_frames(64);
@@ -526,7 +526,8 @@ fn a_second_server() {
     assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));
 }
 
-/// Who managed objects of others had an exception when they were taken away in the same moment, and so had to be sure that nobody else ran.
+/// A manager of objects in another program's memory had an exception when that program took them away at the same
+/// moment, so it could only manage them while no other thread ran.
 #[test]
 fn what_is_managed_and_gone_is_a_code() {
     let w = World::with_frames(64);
@@ -557,7 +558,7 @@ fn what_is_managed_and_gone_is_a_code() {
         (gone, Code::Fault as u64),
         "S4: what is managed is asked for, and if it is gone that is a code"
     );
-    // A handle of another type, of no page, and of pages that hold no objects.
+    // Handles of another type, without a page, and on pages that cannot hold objects.
     let mutex = w.create(Call::MutexCreate);
     for handle in [mutex, 0, 0x5555_5000, plain_page(&w), abi::USER_END] {
         assert_eq!(
@@ -566,7 +567,7 @@ fn what_is_managed_and_gone_is_a_code() {
             "S4: what is managed and not there is a code: {handle:#x}"
         );
     }
-    // Who uses what is not there does something wrong.
+    // A call that uses an object which is not there is wrong use.
     let wrong = manages(Call::MutexLock, out, 0);
     assert!(
         matches!(wrong, Outcome::Raised(..)),
@@ -713,7 +714,7 @@ fn an_exception_in_registers() {
             .op(|c| c.parameter(10).set(0xb0b))
             .op(|c| c.sp().set(0x8000))
             .push(Instr::Bad(6));
-        // It goes on two instructions further.
+        // The thread goes on two instructions further.
         let p = p
             .op(|c| c.parameter(10).set(0))
             .op(|c| c.parameter(11).set(c.call().get()));
@@ -750,11 +751,12 @@ fn an_exception_in_registers() {
     }
 }
 
-/// A keeper that receives in memory may answer with the control registers alone, in one segment of their size, wherever it
-/// lies; the other registers are as they were. Other lengths, and a list of segments, are no such answer.
+/// A keeper that receives in memory may reply with the control registers alone, in one segment of their size at any
+/// address; the other registers stay as they were. Other lengths, and lists of segments, are no such reply.
 #[test]
 fn an_exception_answered_by_its_control_registers() {
-    // The answer's length, of what a list of one more segment has, the offset on its page, and the program counter.
+    // The reply's length, the length of one more segment in a list, the reply's offset on its page, and the program
+    // counter in it.
     let answers = [
         (32, 0, 0, 0x7000),
         (32, 0, 4, 0x7000),
@@ -884,8 +886,8 @@ fn a_page_is_near_for_its_rights_only() {
     assert_eq!(space.near(page, Access::READ), None);
 }
 
-/// An object that moves to the place right behind its own was the last one before that place when the
-/// place was looked at, and is not in the list any more when it is put there.
+/// An object that moves to the place right behind its own was the last object before that place when the place was
+/// looked up, and is no longer in the list when it is put there.
 #[test]
 fn an_object_moves_behind_itself() {
     let w = World::with_frames(64);
@@ -895,7 +897,7 @@ fn an_object_moves_behind_itself() {
     }
     w.ok(Call::MutexMove, &[at[1], at[2]]);
     w.ok(Call::MutexMove, &[at[0], at[1]]);
-    // The same when it is made anew there.
+    // The same when a new body is made there.
     let keeper = w.create(Call::ReferenceCreate);
     w.ok(Call::MutexDestroy, &[at[2], keeper]);
     w.ok(Call::MutexCreate, &[at[3], keeper]);
@@ -905,7 +907,7 @@ fn an_object_moves_behind_itself() {
     }
 }
 
-/// A reference that is to keep itself, by another address of it, ended, and the call said that it was kept.
+/// A reference that was to keep its own identity, named by another address of it, ended, and the call returned `Ok`.
 #[test]
 fn a_reference_does_not_keep_itself() {
     let w = World::with_frames(64);
@@ -920,8 +922,8 @@ fn a_reference_does_not_keep_itself() {
     w.ok(Call::ReferenceDestroy, &[0x50_0000, 0]);
 }
 
-/// A server that once had a call of the victim kept a reference to its client end. When the victim's keeper
-/// died with an exception delivered, another thread of that server could set its own state so that it had the
+/// A server that once had a call of the victim kept a reference to the victim's client end. When the victim's keeper
+/// died with an exception delivered, another thread of that server could have its own state set so that it had the
 /// exception, and write the victim's registers.
 #[test]
 fn a_former_server_is_no_keeper() {
@@ -953,8 +955,8 @@ fn a_former_server_is_no_keeper() {
             .push(Instr::Bad(3));
         let victim = w.thread(space, p.end(), 5);
         w.run();
-        // The reference to its client that the server's own state shows, or the one that a manager gets by a
-        // handle of the client.
+        // The reference to the client that the server's own state shows, or the reference that a manager gets by the
+        // client's handle.
         let end = w.create(Call::ReferenceCreate);
         let state = w.page();
         w.ok(Call::ThreadStop, &[server]);
@@ -963,14 +965,14 @@ fn a_former_server_is_no_keeper() {
         if full {
             w.ok(Call::ThreadReferenceClientEnd, &[victim, end]);
         }
-        // It replies; the victim meets its exception, and its keeper dies after the exception is delivered.
+        // The server replies; the victim meets its exception, and its keeper dies after the exception is delivered.
         let s = w.reference(Call::ThreadReference, server);
         w.ok(Call::ThreadInterrupt, &[s]);
         w.run();
         let v = w.thread_at(victim);
         assert!(v.exception_delivered());
         w.ok(Call::ThreadDestroy, &[keeper, 0]);
-        // Another thread says that it has the exception.
+        // The state of another thread says that it has the exception.
         let answer = w.load(
             Program::new()
                 .call_short(Call::ReplyShort, 32, &[(A1, 0x1234_5678), (A9, 0)])
@@ -1000,8 +1002,8 @@ fn a_former_server_is_no_keeper() {
     }
 }
 
-/// A reply for which a client's list had too many entries was not copied, and the client's registers said
-/// that all that had been looked at had come.
+/// A reply for which a client's list had too many entries was not copied, but the client's registers said that the part
+/// which had been walked had arrived.
 #[test]
 fn a_reply_that_meets_too_many_entries_has_not_come() {
     let w = World::with_frames(64);
@@ -1115,7 +1117,8 @@ fn lists_of_messages_are_bounded() {
     assert_eq!(left.last(), Some(&0), "A3: what is left");
 }
 
-/// A message with many empty entries in a row never went on: the call that had looked at a thousand of them began at the first one again.
+/// A message with many empty entries in a row never went on: the call that had skipped a thousand of them began at the
+/// first one again.
 #[test]
 fn a_message_goes_on_behind_empty_entries() {
     const ENTRIES: u64 = 3000;
@@ -1180,7 +1183,7 @@ fn an_answer_waits_for_a_body() {
         w.run();
         assert!(w.thread_at(victim).exception_delivered());
 
-        // Its manager takes it apart while the keeper has its exception.
+        // The victim's manager takes it apart while the keeper has its exception.
         let kept = w.create(Call::ReferenceCreate);
         let end = w.reference(Call::ThreadReferenceClientEnd, victim);
         w.ok(Call::ThreadStop, &[victim]);
@@ -1195,7 +1198,7 @@ fn an_answer_waits_for_a_body() {
         w.ok(Call::ThreadInterrupt, &[k]);
         w.run();
         assert_eq!(w.peek(out) & 0xff, Code::Ok as u64, "the keeper waits");
-        // Whoever is said to have its exception now comes too late.
+        // A thread whose state says now that it has the exception comes too late.
         let (late, other) = (w.thread(space, Program::new().end(), 5), w.page());
         w.ok(Call::ThreadStop, &[late]);
         w.ok(Call::ThreadGetState, &[late, other, 0, 0, 0]);
@@ -1214,8 +1217,8 @@ fn an_answer_waits_for_a_body() {
     }
 }
 
-/// A broadcast that has made a pause goes on only if it is the next call: after another one it begins anew, for all who
-/// wait then.
+/// A broadcast that has paused goes on only if it is the thread's next call: after another call it begins anew, for all
+/// threads that wait then.
 #[test]
 fn a_broadcast_goes_on_at_once_or_not_at_all() {
     let w = World::with_frames(64);
@@ -1227,7 +1230,7 @@ fn a_broadcast_goes_on_at_once_or_not_at_all() {
         .call(Call::CondBroadcast, &[(A0, c)])
         .end();
     let caller = w.thread(0, p, 5);
-    // As if the pause had come with the first of its turns, and its instructions were others since.
+    // As if the broadcast had paused in its first turn, and the thread's instructions had changed since.
     let paused = w.thread_at(caller);
     let cond = Cond::table(w.k).iter();
     let cond = cond.into_iter().find(|c| c.head().phase() == Phase::Active);
@@ -1253,7 +1256,7 @@ fn a_broadcast_goes_on_at_once_or_not_at_all() {
     );
 }
 
-/// A signal that comes while a broadcast makes a pause wakes somebody whom that does not wake: who has begun to wait
+/// A signal during a pause of a broadcast wakes a thread that the broadcast does not wake: one that has begun to wait
 /// since.
 #[test]
 fn a_signal_in_a_pause_of_a_broadcast() {
@@ -1272,7 +1275,7 @@ fn a_signal_in_a_pause_of_a_broadcast() {
         w.run();
     };
     waits(0);
-    // As if a broadcast had begun and made a pause.
+    // As if a broadcast had begun and paused.
     let cond = Cond::table(w.k).iter();
     let cond = cond.into_iter().find(|c| c.head().phase() == Phase::Active);
     cond.expect("a cond").turn_round();
@@ -1286,8 +1289,8 @@ fn a_signal_in_a_pause_of_a_broadcast() {
     );
 }
 
-/// A call that is stopped by an absent page after it has let somebody hear of something: the keeper runs when that one has
-/// run, who is more important.
+/// A call has caused a notice before an absent page stops it: the server that gets the notice is more important than
+/// the page's keeper, so it runs first.
 #[test]
 fn a_notice_comes_before_a_keeper() {
     const HOLE: u64 = 0x50_0000;
@@ -1309,7 +1312,7 @@ fn a_notice_comes_before_a_keeper() {
     let waits = |set| Program::new().call(Call::ServerWaitReceiveShort, &[(A0, set), (A10, 0)]);
     w.thread(0, waits(noticed).keep(heard, RESULT).end(), 9);
     w.thread(0, waits(keeping).load(heard, A5).keep(seen, A5).end(), 8);
-    // What it receives is put in the place of the last name of the port.
+    // The reference that this thread receives replaces the last reference to the port.
     let receive = [
         (A0, receiving),
         (A6, into),
@@ -1336,8 +1339,8 @@ fn a_notice_comes_before_a_keeper() {
     );
 }
 
-/// A keeper that waits for a message in memory gets an exception and all registers wherever its buffer lies: in
-/// words or between them, on one page or across two.
+/// A keeper that waits for a message in memory gets an exception and all registers wherever its buffer lies: aligned
+/// to words or not, on one page or across two.
 #[test]
 fn exceptions_arrive_in_any_buffer() {
     let length = 8 * EXCEPTION_WORDS as u64;
@@ -1376,11 +1379,12 @@ fn exceptions_arrive_in_any_buffer() {
     }
 }
 
-/// References stayed with the server of a request that did not arrive: there were more of them than places, or its bytes met
-/// an obstacle.
+/// The server kept references of a request that did not arrive, as there were more references than places, or the bytes
+/// met an obstacle.
 #[test]
 fn references_of_a_request_that_does_not_arrive() {
-    // References and bytes that are sent, segments behind those that are nowhere, and the references that come.
+    // References and bytes that are sent, the number of further segments, which have no memory, and the references that
+    // arrive.
     for (sent, bytes, nowhere, came) in [(2, 8, 0, 2), (4, 8, 0, 0), (2, 16, 0, 0), (2, 8, 1, 0)] {
         let w = World::with_frames(64);
         let (set, port) = service(&w);
@@ -1417,13 +1421,14 @@ fn references_of_a_request_that_does_not_arrive() {
     }
 }
 
-/// A message that wrote over the list of places for it was refused when half of it had arrived, and its reference had; and nothing
-/// bounded how much of a list was read that its own bytes had made longer.
+/// A message that overwrote the receiver's list of segments was refused when half of it, and its reference, had
+/// arrived; and there was no bound on the reading of a list that the message's own bytes had made longer.
 #[test]
 fn a_request_that_writes_over_its_lists() {
-    // Entries of the list that are empty behind the one that the message makes empty, whether there is room behind them,
-    // and how many references come: without any, the fast path finds room, and leaves it to the general one. With a
-    // length of the first part, the message has two, which are found before they are moved.
+    // The number of empty entries behind the entry that the message makes empty; whether there is room behind them; the
+    // number of references (without any, the fast path finds room, and leaves the message to the general path); and the
+    // length of the first part: if it is less than 32, the message has two parts, which are found before either is
+    // moved.
     for (empty, room, refs, first) in [
         (0, false, 1, 32),
         (100, true, 1, 32),
@@ -1460,7 +1465,7 @@ fn a_request_that_writes_over_its_lists() {
         );
         let server = w.thread(0, p.end(), 9);
         w.run();
-        // Sixteen zeros, which make the first entry an empty one, and sixteen bytes more.
+        // Sixteen zeros, which make the first entry empty, and sixteen more bytes.
         let send = [
             (A0, port),
             (A1, message),
@@ -1492,7 +1497,7 @@ fn victim(w: &World, port: u64, priority: u64) -> u64 {
     w.thread(s, Program::new().push(Instr::Bad(6)).end(), priority)
 }
 
-/// The answer to an exception began with more empty entries than are looked at in one go, and was begun again for ever.
+/// The reply to an exception had more empty entries in front than a call skips in one go, and began again for ever.
 #[test]
 fn an_answer_behind_empty_entries_is_refused() {
     let w = World::with_frames(64);
@@ -1511,8 +1516,8 @@ fn an_answer_behind_empty_entries_is_refused() {
     assert!(w.thread_at(excepted).exception_delivered());
 }
 
-/// A keeper whose buffer lay in a mapping without a body was woken for what the kernel had to say, waited again without a
-/// look at it, and woke who had the exception: the two went on for ever, at their priorities.
+/// A keeper whose buffer lay in a vacant mapping was woken for the kernel's message, waited again without access to the
+/// buffer, and so woke the thread with the exception: the two went on for ever, at their priorities.
 #[test]
 fn a_keeper_waits_for_its_buffers_mapping() {
     const BUFFER: u64 = 0x50_0000;
@@ -1540,7 +1545,8 @@ fn a_keeper_waits_for_its_buffers_mapping() {
     assert!(w.thread_at(excepted).exception_delivered());
 }
 
-/// Who met an exception where very many keepers waited that could not take it sent all of them away in one trap.
+/// A thread met an exception where very many keepers waited that could not take it: all of them were refused in one
+/// trap.
 #[test]
 fn keepers_are_sent_away_in_turns() {
     const KEEPERS: u64 = 80;

@@ -1,5 +1,5 @@
-//! Nothing may be left behind when something ends or changes: for the next object in a slot, for the next owner
-//! of a page, or for a program that has seen memory which is no longer mapped.
+//! When an object ends or changes, nothing of it may be left: not for the next object in its slot, not for the next
+//! owner of a page, and not for a program that had access to memory which is no longer mapped.
 
 use super::world::*;
 use crate::object::Object;
@@ -80,11 +80,11 @@ fn a_vacant_space_shows_nothing() {
     assert_eq!(seen(&w, t, SEEN), None, "a vacant space shows its memory");
 }
 
-/// Takes memory away, by one of: a mapping of it, the region that this shows, a mapping below that.
+/// Takes memory away, by one of: a mapping of it, the region that the mapping imports, a mapping below that region.
 type Takes = fn(&World, [u64; 3]);
 
-/// When a mapping, a region, a space or an object between them changes or ends, all translations through it go;
-/// and of every page of it, not only the first.
+/// When a mapping or a region, or an object below them, changes or ends, all translations through it go, those of every
+/// page.
 #[test]
 fn what_is_taken_away_is_seen_no_longer() {
     const PAGES: u64 = 20;
@@ -105,7 +105,7 @@ fn what_is_taken_away_is_seen_no_longer() {
             w.ok(Call::MappingDestroy, &[below, 0]);
         }),
         ("mapping_set_state below", |w, [_, _, below]| {
-            // It maps other pages than before.
+            // The mapping maps other pages than before.
             let state = w.page();
             w.words(
                 state,
@@ -140,8 +140,8 @@ fn what_is_taken_away_is_seen_no_longer() {
     }
 }
 
-/// The translations of a range that two mappings of a space import go in both, in whatever order they were made
-/// and lie.
+/// If several mappings of a space import a range, its translations go in all of them, whatever the order in which the
+/// mappings were made.
 #[test]
 fn a_range_that_is_imported_twice() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {

@@ -1,9 +1,9 @@
 //! Sequences of calls by several threads of two spaces, for the kernel beside its specification.
 //!
 //! A *program* is a list of [`Op`]s in a *scene* that is always the same: two spaces with two threads
-//! each, who share a page of objects and some pages of data, a keeper's region with nothing behind
-//! it, and references to everything. A program is text: what [`Op`] prints it also reads, so that a
-//! failure can be read, replayed, shortened and kept as a test.
+//! each, which share a page of objects and some pages of data, a keeper's region without pages, and
+//! references to everything. A program is text: [`Op`] can read what it prints, so that a failure
+//! can be read, replayed, shortened and kept as a test.
 
 use super::lockstep::{Difference, Lockstep};
 use super::world::*;
@@ -19,12 +19,12 @@ use std::vec::Vec;
 
 /// The page of objects, in both spaces.
 pub(super) const OBJECTS: u64 = 0x10_0000;
-/// Pages of data, in both spaces: to be read and written, without objects.
+/// Pages of data, in both spaces, with the rights to read and write, but not to hold objects.
 pub(super) const DATA: u64 = 0x20_0000;
 pub(super) const DATA_PAGES: u64 = 4;
-/// The first two of them, to be read only.
+/// The first two pages of data, read only.
 pub(super) const CONST: u64 = 0x30_0000;
-/// Pages of a keeper: absent until somebody maps something at [`HOLE`] in the other space.
+/// Pages of a keeper: absent until a thread maps memory at [`HOLE`] in the other space.
 pub(super) const KEPT: u64 = 0x40_0000;
 /// The range in the other space that [`KEPT`] imports.
 pub(super) const HOLE: u64 = 0x80_0000;
@@ -97,7 +97,7 @@ pub(super) fn slot(name: &str) -> u64 {
 /// A value in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// That value.
+    /// This value.
     Is(u64),
     /// The present time plus that many nanoseconds.
     Soon(i64),
@@ -142,9 +142,9 @@ pub(super) enum Op {
     Tick(u64),
     /// A device raises its line.
     Line(u8),
-    /// The kernel's allocations fail after so many; `u64::MAX`: they succeed again.
+    /// The kernel's allocations fail after this many; `u64::MAX`: they succeed again.
     Short(u64),
-    /// Calls stop at every so many preemption points; 0: at none.
+    /// Calls stop at every n-th preemption point; 0: at none.
     Points(u64),
 }
 
@@ -245,7 +245,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Reads the text that programs print.
+/// Reads the text of a program.
 pub(super) fn read(text: &str) -> Option<Vec<Op>> {
     let mut ops = Vec::new();
     let mut stored = Vec::new();
@@ -357,7 +357,7 @@ impl Scene {
         self.w.checked.set(checked);
     }
 
-    /// A slot, for the manager.
+    /// The manager's address of a slot.
     fn at(&self, name: &str) -> u64 {
         slot(name) - OBJECTS + self.pages
     }
@@ -541,8 +541,8 @@ impl Scene {
     }
 }
 
-/// The record of what a step reached: the call, how it ended (a code, 64 + the kind of its wait, 128: it goes
-/// on, 192 + an exception), and the stages of both ends when it was made.
+/// The record of what a step reached: the call, how the call ended (a code, 64 + the kind of its wait, 128: it goes on,
+/// 192 + an exception), and the stages of both ends when the call was made.
 pub(super) type Feature = (u8, u8, u8, u8);
 
 /// A program that is being run.
@@ -554,7 +554,7 @@ pub(super) struct Play<'s> {
     /// The threads in the order in which they were made.
     pub(super) threads: Vec<Id>,
     last: u32,
-    /// The calls that threads have begun and not ended, with the stages that they found.
+    /// The calls that threads have begun and not ended, with the stages of both ends at their beginning.
     begun: BTreeMap<Id, (u8, u8, u8)>,
     pub(super) features: Vec<Feature>,
 }
@@ -571,7 +571,7 @@ impl Play<'_> {
             Op::Tick(ns) => {
                 hal::host::set_now(hal::now().saturating_add(*ns));
                 self.step(Event::Timer)?;
-                // It rings again at once for those that it has left.
+                // The timer rings again at once for the deadlines that it has left.
                 let mut rings = 0;
                 while hal::host::deadline() <= hal::now() {
                     self.step(Event::Timer)?;
@@ -674,7 +674,7 @@ impl Play<'_> {
         self.step(Event::Syscall)
     }
 
-    /// Makes an event happen, and records what it reached.
+    /// Makes an event happen, and records the features that it reached.
     fn step(&mut self, event: Event) -> Result<(), Difference> {
         let id = self.lock.spec.running;
         self.lock.step(event)?;
@@ -682,7 +682,7 @@ impl Play<'_> {
         let mut ended = Vec::new();
         for (&id, &(call, client, server)) in &self.begun {
             let how = match self.lock.spec.objects.get(&id).map(|o| &o.body) {
-                // Its registers have been set, which ended the call.
+                // The thread's registers have been set, which ended the call.
                 Some(Body::Thread(t)) if !t.in_call => None,
                 Some(Body::Thread(t)) if t.registers.pc() != CALL => Some(t.registers.call() as u8),
                 Some(Body::Thread(_)) => continue,
@@ -735,8 +735,8 @@ impl Play<'_> {
         }
     }
 
-    /// If the running thread is in a call, it goes on with it: not for long if calls stop at preemption points, so that
-    /// others come between.
+    /// If the running thread is in a call, makes it go on with the call: not for long if calls stop at preemption
+    /// points, so that other threads come between.
     fn settle(&mut self) -> Result<(), Difference> {
         let turns = if points::are_on() { 2 } else { 24 };
         for _ in 0..turns {
@@ -758,7 +758,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Makes it the thread's turn, if it can have one.
+    /// Makes the thread the running one, if possible.
     fn bring(&mut self, who: usize) -> Result<bool, Difference> {
         let Some(&id) = self.threads.get(who) else {
             return Ok(false);
@@ -777,7 +777,7 @@ impl Play<'_> {
         Ok(false)
     }
 
-    /// Whether the thread is ready and as important as the one that runs.
+    /// Whether the thread is ready and has the priority of the running thread.
     pub(super) fn can_have_a_turn(&self, id: Id) -> bool {
         let priority = |id: Id| match self.lock.spec.objects.get(&id).map(|o| &o.body) {
             Some(Body::Thread(t)) => Some((t.priority, t.status)),
@@ -789,7 +789,7 @@ impl Play<'_> {
         }
     }
 
-    /// The end of a program: nothing is left.
+    /// Ends a program: destroys all that it has left.
     pub(super) fn end(self) -> Result<(), Difference> {
         self.scene.clear()
     }

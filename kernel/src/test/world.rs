@@ -1,9 +1,9 @@
 //! A world to test in: the first space, a manager in it, and simulated threads that run programs.
 //!
-//! A program is a list of [`Instr`]; the thread's program counter says which comes next, so that registers and
-//! memory are all there is to a simulated thread, as on the real machine. The *manager* is the first thread, at
-//! the highest priority; its program is the test itself, which makes calls with [`World::sys`]. [`World::run`]
-//! lets the other threads go on. After every trap the invariants of the kernel are checked.
+//! A program is a list of [`Instr`]; the thread's program counter says which comes next, so that a simulated thread
+//! consists of registers and memory only, as on the real machine. The *manager* is the first thread, at the highest
+//! priority; its program is the test itself, which makes calls with [`World::sys`]. [`World::run`] lets the other
+//! threads go on. After every trap the invariants of the kernel are checked.
 
 use crate::check;
 use crate::object::thread::{Run, Thread};
@@ -59,9 +59,9 @@ pub(super) const CLIENT_WORD: usize = TAG_WORD + 4;
 pub(super) const SERVER_WORD: usize = TAG_WORD + 5;
 pub(super) const DELIVERED_WORD: usize = TAG_WORD + 6;
 
-/// The place to go on at, if not the next instruction.
+/// The instruction to go on at, if not the next one.
 type Branch = dyn Fn(&Context) -> Option<usize>;
-/// An address, and the word for it.
+/// An address, and the word to store there.
 type Word = dyn Fn(&Context) -> (u64, u64);
 
 /// What a simulated thread can do in one step.
@@ -168,7 +168,7 @@ pub(super) struct World {
     pub(super) traps: Cell<u64>,
     /// The most accesses to memory and page tables of a trap so far, by call (255: of other traps).
     pub(super) longest: [Cell<u64>; 256],
-    /// How many there may be.
+    /// The most accesses that a trap may make, by call.
     pub(super) bound: Cell<fn(Option<Call>) -> u64>,
     /// Check the invariants after every trap.
     pub(super) checked: Cell<bool>,
@@ -296,7 +296,7 @@ impl World {
 
     // ---- the manager -----------------------------------------------------------------------------
 
-    /// Makes a call of the manager. Others run while it waits.
+    /// Makes a call of the manager. Other threads run while it waits.
     pub(super) fn sys(&self, call: Call, args: &[u64]) -> Code {
         self.begin(call, args);
         let mut steps = 0;
@@ -311,7 +311,7 @@ impl World {
         self.result(call)
     }
 
-    /// Begins a call of the manager's that may wait.
+    /// Begins a call of the manager, which may wait.
     pub(super) fn begin(&self, call: Call, args: &[u64]) {
         assert!(self.managing(), "it is not the manager's turn");
         for (register, &arg) in ARGS.iter().zip(args) {
@@ -349,7 +349,7 @@ impl World {
         core::ptr::eq(self.current.get(), self.manager) && self.manager.run.get() == Run::Running
     }
 
-    /// Makes it the manager's turn again after [`World::release`].
+    /// Interrupts the manager, so that it is the manager's turn again after [`World::release`].
     pub(super) fn call_manager(&self) {
         if !self.managing() {
             self.trap(Trap::Irq(LINE));
@@ -357,14 +357,14 @@ impl World {
         }
     }
 
-    /// The manager waits until it is called.
+    /// Makes the manager wait until it is interrupted.
     pub(super) fn release(&self) {
         if self.managing() {
             self.begin(Call::ThreadWaitInterrupt, &[]);
         }
     }
 
-    /// Lets the others run until no thread can go on; then it is the manager's turn again.
+    /// Lets the other threads run until no thread can go on; then it is the manager's turn again.
     pub(super) fn run(&self) {
         self.release();
         let mut steps = 0;
@@ -487,7 +487,7 @@ impl World {
                 return Met::Step(true);
             }
         }
-        // Every instruction is as long as that which calls.
+        // Every instruction is as long as the call instruction.
         c.pc().set(c.behind_call());
         Met::Step(false)
     }
@@ -509,7 +509,7 @@ impl World {
 
     // ---- building --------------------------------------------------------------------------------
 
-    /// Loads a program: its number.
+    /// Loads a program. Returns its number.
     pub(super) fn load(&self, program: Program) -> u64 {
         let mut programs = self.programs.borrow_mut();
         // Number 0 is the manager's.
@@ -520,14 +520,14 @@ impl World {
         programs.len() as u64 - 1
     }
 
-    /// An object of a type, made by the manager; nothing set.
+    /// An object of a type, made by the manager; its state is not set.
     pub(super) fn create(&self, create: Call) -> u64 {
         let at = self.object();
         self.ok(create, &[at, 0]);
         at
     }
 
-    /// A reference to an object of the manager's.
+    /// A reference to an object of the manager.
     pub(super) fn reference(&self, point: Call, object: u64) -> u64 {
         let at = self.create(Call::ReferenceCreate);
         self.ok(point, &[object, at]);
@@ -610,7 +610,7 @@ impl World {
     }
 }
 
-/// Gives the running thread the least priority and ends its turn, so that all others run first.
+/// Gives the running thread the lowest priority and ends its turn, so that all other threads run first.
 fn lower(k: K, t: &'static Thread) {
     t.priority.set(0);
     k.cpu().sched.yield_turn();
