@@ -27,7 +27,8 @@ pub enum Preemption {
     Full,
 }
 
-/// The configuration that this kernel was built for. A constant, so that the other branches are compiled and then removed.
+/// The configuration that this kernel was built for. It is a constant, so that the branches of other configurations are
+/// compiled and then removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The execution model.

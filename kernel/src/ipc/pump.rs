@@ -3,8 +3,8 @@
 //! Both sides are described by their frames: a current segment, a list of further ones, a list of references;
 //! or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the cursors and
 //! writes them back, so that at every moment the frames say what is left (rule A3). A message that must arrive
-//! whole is walked first ([`pump_whole`]): every page and every reference is found before anything is copied, moved or put
-//! together.
+//! whole is walked first ([`pump_whole`]): every page and every reference is found before anything is copied, moved or
+//! put together.
 
 use super::Message;
 use crate::handle;
