@@ -22,8 +22,8 @@ numbered! {
         TimedOut = 4,
         /// The mutex is locked.
         WouldBlock = 5,
-        /// The space's quota of kernel memory, or the kernel's memory, is used up; or the space has as many threads as a
-        /// space may have ([`crate::MAX_THREADS`]).
+        /// The space's quota of kernel memory, or the kernel's memory, is used up; or the space has as many threads as
+        /// a space may have ([`crate::MAX_THREADS`]).
         NoMemory = 6,
         /// The address, address range, interrupt line, range of I/O ports or place is taken.
         InUse = 7,

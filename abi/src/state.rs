@@ -123,7 +123,7 @@ numbered! {
         Sending = 1,
         /// The other end has the direction.
         Receiving = 2,
-        /// This end has turned the direction round; the other end has been told and has not yet acknowledged.
+        /// This end has turned the direction round; the other end has received that and not yet acknowledged it.
         Over = 3,
         /// The other end has turned the direction round; this end must `ack` before it sends.
         Ack = 4,

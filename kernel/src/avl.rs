@@ -9,7 +9,7 @@
 use core::cell::Cell;
 use hal::NarrowCell;
 
-/// An item of a tree. Its key does not change while it is in one, and no two items there have the same key.
+/// An item of a tree. Its key does not change while the item is in a tree. No two items of a tree have the same key.
 pub(crate) trait Item: Sized + 'static {
     type Key: PartialOrd;
     fn key(&self) -> Self::Key;

@@ -7,8 +7,8 @@
 //! behind (rule A1). A handler makes all checks first; then it makes its changes, which cannot fail (A2). If a check
 //! fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to do next (A4).
 //!
-//! The modules are rooms, one above the other; the kernel's README says what is in which. A room calls only rooms below
-//! it (`./fermata check`).
+//! The modules are rooms, one above the other; the kernel's README describes each. A room calls only rooms below it
+//! (`./fermata check`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -38,7 +38,7 @@ pub(super) fn init() {
     clts();
     let scratch = Image(UnsafeCell::new([0; FPU_BYTES]));
     let scratch = scratch.0.get();
-    // SAFETY: 512 bytes, aligned, nobody else's; the FPU does not trap.
+    // SAFETY: 512 bytes, aligned, used by no other code; the FPU does not trap.
     let mask = unsafe {
         asm!("fninit", "fxsave64 [{}]", in(reg) scratch, options(nostack));
         scratch.cast::<u32>().add(28 / 4).read()

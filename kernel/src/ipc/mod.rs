@@ -551,8 +551,8 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
     c.wait_plain(Waiting::Reply);
 }
 
-/// Ends the connection of a server that goes on to its next client: in order if the server was sending, otherwise with
-/// an error for the client.
+/// Ends the connection of a server that goes on to its next client: in order if it is the server's turn to send,
+/// otherwise with an error for the client.
 fn leave_client(k: K, s: &'static Thread) {
     if s.server().stage.get() == Stage::Sending {
         if let Some(c) = s.server().peer().get() {

@@ -778,7 +778,7 @@ fn pump_found(
     };
     let ends = (&mut source.cursor, &mut sink.cursor);
     let (found, seen) = along(k, spaces, ends, limit, looking);
-    // The bytes have only been looked at, not moved.
+    // The walk has moved no bytes.
     let found = found.inspect_err(|_| (source.cursor, sink.cursor) = begin)?;
     let mut all = matches!(found, Pumped::Exhausted);
     if !part && !all {

@@ -82,8 +82,8 @@ fn a_call_that_faults_is_a_restart() {
     assert_eq!(restarts(), [1, 1]);
 }
 
-/// A space is charged for threads with all the memory that they take from the kernel: there is no table, link
-/// or list that nobody pays for.
+/// A space is charged for all the memory that its threads take from the kernel: there is no table, link or list that is
+/// not charged.
 #[test]
 fn threads_cost_what_is_charged() {
     let w = World::with_frames(256);

@@ -464,8 +464,8 @@ impl<'w> Lockstep<'w> {
         told.into_iter().filter_map(id).collect()
     }
 
-    /// Whether several threads of the same priority wait for the same thing, or may do so during the next step, which may
-    /// ask the keeper of a thread that waits for a message.
+    /// Whether several threads of the same priority wait for the same thing, or may do so during the next step, which
+    /// may ask the keeper of a thread that waits for a message.
     fn may_choose(&self) -> bool {
         let waits = |t: &model::Thread| match t.status {
             Status::Waiting(

@@ -348,8 +348,8 @@ fn who_calls_a_server_passes_its_turn_on() {
     }
 }
 
-/// One thread calls a server again and again, with a message of `bytes` bytes, beside a thread of the same priority that
-/// only computes.
+/// One thread calls a server again and again, with a message of `bytes` bytes, beside a thread of the same priority
+/// that only computes.
 fn callers_have_equal_parts(bytes: u8) {
     let w = world();
     let (calls, server) = caller_and_server(&w, bytes, SLICE / 10);
