@@ -1,8 +1,8 @@
 //! The configuration of this kernel: one typed constant, chosen at build time.
 //!
-//! Only `exec`, `kept` and `counters` depend on the model, only `preempt` on the preemption (the rooms of full preemption
-//! use [`FULL`]), and only `hal` on how interrupts are masked; `./fermata check` enforces that. Every branch is compiled
-//! and checked in every configuration.
+//! Only `exec`, `kept` and `counters` depend on the model, only `preempt` on the preemption (the rooms of full
+//! preemption use `FULL`), and only `hal` on how interrupts are masked; `./fermata check` enforces that. Every branch
+//! is compiled and checked in every configuration.
 
 /// The execution model: what a thread keeps in the kernel while it waits (Ford et al., section 3; Draves et
 /// al., section 2).

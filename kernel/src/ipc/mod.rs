@@ -206,9 +206,9 @@ fn wait_for_peer(t: &'static Thread) -> Step {
     Step::Wait
 }
 
-/// Wakes the peer, which makes its call again and meets the obstacle on its own side itself. A server that should get
-/// a message of the kernel is woken so even if the obstacle is an absent page: otherwise one trap could ask a long
-/// chain of keepers whose buffers are all absent.
+/// Wakes the peer, which makes its call again and meets the obstacle on its own side itself. This is also done with a
+/// server that should get a message of the kernel, even if the obstacle is an absent page: otherwise one trap could ask
+/// a long chain of keepers whose buffers are all absent.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     if let Stop::Vacant(met) = *stop {
         // It would only come back here, without a look at its memory, and others would send it away again.
