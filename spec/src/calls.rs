@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Pages that `region_search` looks at before others have a turn, at most.
 pub const PAGES_PER_TURN: u64 = 512;
 
-/// Who makes a call, from where, and its parameters in order.
+/// The thread that makes a call, its space, and the parameters in order.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) t: Id,
@@ -54,7 +54,7 @@ impl System {
             Call::RegionProtect => self.region_protect(c),
             Call::RegionSearch => self.region_search(c),
             Call::ThreadSelf => self.value(c, self.thread(c.t).tag),
-            // Who runs next is the scheduler's affair.
+            // Which thread runs next is the scheduler's affair.
             Call::ThreadYield => self.done(c),
             Call::ThreadSleepUntil => self.thread_sleep_until(c),
             Call::ThreadStop => self.thread_stop(c),
@@ -139,8 +139,8 @@ impl System {
         self.done(c)
     }
 
-    /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. A vacant
-    /// identity ends, whoever keeps it; it cannot be given to another keeper.
+    /// `*_destroy`: the body goes; the identity goes too, unless a reference is given to keep it. A vacant identity
+    /// ends even if a reference keeps it; it cannot be given to another reference.
     fn destroy_call(&mut self, c: Caller, ty: Type) -> Handled {
         let id = self.look_up_managed(c.space, c.a, ty)?;
         let mut keeper = None;
@@ -163,7 +163,7 @@ impl System {
         Ok(Outcome::Done)
     }
 
-    /// `*_move`: another address; nobody notices.
+    /// `*_move`: moves the object to another address, which no other thread notices.
     fn move_call(&mut self, c: Caller, ty: Type) -> Handled {
         let id = self.find_body(c.space, c.a, ty)?;
         let place = self.find_place(c.space, c.b, Some(id))?;
@@ -172,8 +172,9 @@ impl System {
         self.done(c)
     }
 
-    /// Who puts an object elsewhere pays for it, and for what a space may use, unless the payer lives of him anyhow.
-    /// (Of a space that he lives in, or of, he cannot: that has more than he.)
+    /// The caller that moves an object pays for it from then on, and for the quota if it is a space, unless the old
+    /// payer lives of the caller's account anyhow. (The caller cannot pay for the space that it lives in or lives of:
+    /// that space has more than the caller.)
     fn take_over(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
         let (by, payer) = (self.space(c.space).account, self.objects[&id].payer);
         let account = match &self.objects[&id].body {
@@ -204,8 +205,8 @@ impl System {
         Ok(())
     }
 
-    /// The payer must have what the space may use, and be the caller's to spend. (Of a space that lives of that space
-    /// no one can make a payer: it has less than that.)
+    /// The payer's account must have room for the space's quota, and must be one that the caller may spend. (A space
+    /// that lives of the given space cannot be its payer: it has less.)
     fn space_set_payer(&mut self, c: Caller) -> Handled {
         let space = self.find_body(c.space, c.a, Type::Space)?;
         let payer = match c.b {
@@ -226,7 +227,7 @@ impl System {
         self.done(c)
     }
 
-    /// Whether an account is this one, or gets all that it has from it.
+    /// Whether `account` is `of`, or gets all that it has from it.
     pub(crate) fn lives_of(&self, account: usize, of: usize) -> bool {
         let mut all = std::iter::successors(Some(account), |a| self.accounts[*a].parent);
         all.any(|account| account == of)
@@ -277,7 +278,7 @@ impl System {
         }
     }
 
-    /// An unlock and a `mutex_lock`, with a pause in between.
+    /// An unlock and a `mutex_lock`, with a wait in between.
     fn cond_wait(&mut self, c: Caller, deadline: u64) -> Handled {
         let cond = self.find(c.space, c.a, Type::Cond)?;
         let mutex = self.find(c.space, c.b, Type::Mutex)?;
@@ -322,8 +323,8 @@ impl System {
         self.done(c)
     }
 
-    /// The first object of these types, or page, from an offset on. Whatever keeps it from going on, the frame says from
-    /// where it does: nothing that it could find has been passed, and no page is looked at twice.
+    /// Finds the first object of these types, or page, from an offset on. If the search cannot go on, the frame says
+    /// from which offset it will: nothing that it looks for has been passed, and no page is looked at twice.
     fn region_search(&mut self, c: Caller) -> Handled {
         let region = self.find_target(c.space, c.a, Type::Region)?;
         let (end, kinds) = (c.c.min(self.region(region).size), c.d);
@@ -339,7 +340,7 @@ impl System {
             }
             let next = if at < end { self.next_mapped(region, at) } else { None };
             let Some(next) = next.filter(|&next| next < end) else {
-                // The same whether there has been a pause or not (rule A8).
+                // The frame is the same whether there has been a pause or not (rule A8).
                 self.thread_mut(c.t).registers.set_parameter(1, at.max(end));
                 return Err(Stop::Code(Code::NotFound));
             };
@@ -375,13 +376,13 @@ impl System {
         self.now.wrapping_add(self.space(space).clock_offset)
     }
 
-    /// A time on a space's clock, on the machine's: none if that is never.
+    /// Converts a time on a space's clock to the machine's clock: `None` if it never comes.
     pub(crate) fn machine_time(&self, space: Id, deadline: u64) -> Option<u64> {
         let left = deadline.saturating_sub(self.clock(space));
         Some(self.now.saturating_add(left)).filter(|&at| at != u64::MAX)
     }
 
-    /// As [`System::machine_time`], for the calls in which the greatest number stands for never.
+    /// As [`System::machine_time`], for the calls in which `u64::MAX` stands for never.
     fn until(&self, space: Id, deadline: u64) -> Option<u64> {
         self.machine_time(space, deadline).filter(|_| deadline != u64::MAX)
     }
@@ -398,7 +399,7 @@ impl System {
 
     fn thread_stop(&mut self, c: Caller) -> Handled {
         let target = self.find_open(c.space, c.a, Type::Thread)?;
-        // Who stops itself has made this call.
+        // A thread that stops itself has completed this call.
         self.finish(c.t, Code::Ok);
         self.stop(target);
         Ok(Outcome::Done)
@@ -413,7 +414,7 @@ impl System {
         t.stops -= 1;
         if t.stops == 0 {
             if !t.exception_delivered {
-                // There is none that anybody could have.
+                // No keeper can have an exception that was not delivered.
                 t.keeper = None;
             }
             self.go_on(target);
@@ -452,7 +453,7 @@ impl System {
         self.done(c)
     }
 
-    /// Nobody gives a thread more than who gives it could have, nor more than its space allows.
+    /// Nobody gives a thread a higher priority than the giver's own space allows, nor than the thread's space allows.
     pub(crate) fn ceiling(&self, c: Caller, space: Option<Id>, priority: u64) -> Result<(), Stop> {
         let allows = |space: Id| priority <= self.space(space).max_priority;
         if allows(c.space) && space.is_none_or(allows) {
@@ -462,7 +463,7 @@ impl System {
         }
     }
 
-    /// Its clock has been set: who waits for a time on it begins that wait again.
+    /// The space's clock has been set: threads that wait for a time on it begin their waits again.
     pub(crate) fn wake_timed(&mut self, space: Id) {
         let timed = |t: &crate::object::Thread| {
             t.space == Some(space) && t.deadline.is_some() && t.status != Status::Stopped
@@ -473,7 +474,7 @@ impl System {
         }
     }
 
-    /// The exception stays delivered; its answer becomes the manager's affair.
+    /// The exception stays delivered; from now on the thread's manager has to answer it.
     fn server_release(&mut self, c: Caller) -> Handled {
         let end = self.thread(c.t).server;
         if end.stage != abi::state::Stage::Exception {
@@ -575,7 +576,7 @@ impl System {
         }
     }
 
-    /// It manages: a vacant space loses its ports too.
+    /// A call that manages: a vacant space can lose its ports too.
     fn device_revoke_ports(&mut self, c: Caller) -> Handled {
         self.authority(c)?;
         let target = self.target_at(c.space, c.b)?;
@@ -619,7 +620,7 @@ impl System {
             && size % PAGE_SIZE == 0
             && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
             && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
-        // Below and in programs' memory there are no devices, nor where the processor has no addresses.
+        // Devices are neither below nor in programs' memory, nor where the processor has no addresses.
         let (first, end) = (self.machine.frames.end, self.machine.end_frame);
         if !sound || start / PAGE_SIZE < first || (start + size) / PAGE_SIZE > end {
             return Err(Stop::Code(Code::Invalid));

@@ -1,11 +1,12 @@
 //! IPC: connections, idempotent calls, and the kernel's own messages.
 //!
-//! A call is a sequence of stages ([`abi::ipc::plan`]); [`System::ipc`] does the first that is left,
-//! writes into the frame what the call has thereby become, and goes on with the next.
+//! A call is a sequence of stages ([`abi::ipc::plan`]). [`System::ipc`] does the first stage that is left, writes
+//! into the frame which call the rest is, and goes on with the next stage.
 //!
-//! Bytes move when one end sends and the other receives. One of the two runs, the other waits, and
-//! the one that runs does the work of both. A page of the other's that is absent is [asked for on its
-//! behalf](System::settle_for); what else only the other can settle is [left to it](System::leave_to).
+//! Bytes move when one end sends and the other receives. One of the two threads runs, the other waits, and the
+//! running thread does the work of both. If a page of the waiting thread is absent, its keeper is [asked on that
+//! thread's behalf](System::settle_for); whatever else only the waiting thread can settle is [left to
+//! it](System::leave_to).
 
 use crate::memory::Missing;
 use crate::message::{Moved, Side};
@@ -18,13 +19,13 @@ use abi::registers::DEADLINE;
 use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Call, Code, Exception, RefKind, Registers, Type, MAX_IDEMPOTENT};
 
-/// Most servers that the kernel sends away because they cannot take what it has to say of a thread that does not run:
+/// Most servers that the kernel sends away because they cannot take its message about a thread that does not run:
 /// that thread then meets its fault by itself.
 const KEEPERS_FOR_ANOTHER: u64 = 2;
 
 /// How a stage ended.
 enum Step {
-    /// It is done; with another result than `Ok` so is the call.
+    /// The stage is done; if the result is not `Ok`, so is the call.
     Done(Code),
     /// The call is complete, result and all.
     Finished,
@@ -63,7 +64,7 @@ impl System {
         }
     }
 
-    /// The first stage is done. The count of a register message that has still to be sent stays.
+    /// The first stage is done. The byte count of a register message that has still to be sent stays in the frame.
     fn become_stage(&mut self, t: Id, from: Call, rest: Call) {
         let sends = plan(rest).has(Plan::SEND) && plan(from).has(Plan::SEND);
         let count = self.thread(t).registers.call() & 0xff00;
@@ -74,8 +75,8 @@ impl System {
         }
     }
 
-    /// The first stage of a thread that waits is done: its call is complete, or it waits on in
-    /// what is left, but for the wait for another client, which it begins itself.
+    /// The first stage of a waiting thread is done. Its call is complete, or the thread waits on in the stages that
+    /// are left; the wait for another client it begins itself.
     fn advance(&mut self, t: Id) {
         match self.frame_call(t).map(|call| (call, next(call))) {
             Some((call, Some(rest))) => {
@@ -136,7 +137,7 @@ impl System {
         both.then_some(p)
     }
 
-    /// The peer, for a stage of a connection. A connection that is no more is forgotten.
+    /// The peer, for a stage of a connection. If the connection has ended, this thread's end is cleared.
     fn peer(&mut self, t: Id, stages: Plan) -> Result<Id, Stop> {
         if !reliable(self.end_of(t, stages).stage) {
             return Err(Stop::Code(Code::WrongStage));
@@ -148,7 +149,7 @@ impl System {
         peer.ok_or(Stop::Code(Code::Disconnected))
     }
 
-    /// If the peer waits on this connection: the stages that it has left.
+    /// The stages that the peer has left, if it waits on this connection.
     pub(crate) fn peer_waits(&self, p: Id, stages: Plan) -> Option<Plan> {
         let theirs = self.stages(p).filter(|_| self.waits(p, Waiting::Peer))?;
         (theirs.has(Plan::SERVER) == stages.has(Plan::CLIENT)).then_some(theirs)
@@ -159,7 +160,7 @@ impl System {
         Ok(Step::Wait)
     }
 
-    /// The peer must settle something by itself: it does its call again, and meets this first.
+    /// Leaves `stop` to the peer: it does its call again, and meets this first.
     fn leave_to(&mut self, p: Id, stop: Stop) {
         if let Stop::Vacant(met) = stop {
             return self.wait(p, Waiting::Vacant, Some(met));
@@ -173,8 +174,8 @@ impl System {
         };
     }
 
-    /// What stopped a message at the peer's side: for a missing page its keeper is asked at once, as the
-    /// peer would ask if it went on.
+    /// Settles what stopped a message at the peer's side. For a missing page the keeper is asked at once, as the peer
+    /// would ask if it went on.
     fn settle_for(&mut self, p: Id, stop: Stop) {
         let Stop::Fault(fault) = stop else {
             return self.leave_to(p, stop);
@@ -183,7 +184,7 @@ impl System {
         self.fault(p, fault);
     }
 
-    /// Moves the message of one thread to another, who have these stages left.
+    /// Moves the message of one thread to another; each is given with the stages that it has left.
     fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
         let mut source = Side::sender(self, from.0, from.1);
         let mut sink = Side::receiver(self, to.0, to.1, true);
@@ -205,7 +206,7 @@ fn other(stages: Plan) -> Plan {
 // ---- stages of a connection ----------------------------------------------------------------------
 
 impl System {
-    /// Connects to a port: to a server that waits there, or waits for one.
+    /// Connects to a port: to a server that waits there; otherwise waits for one.
     fn connect(&mut self, t: Id) -> Result<Step, Stop> {
         let handle = self.thread(t).registers.parameter(0);
         let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
@@ -222,7 +223,8 @@ impl System {
         Ok(Step::Done(Code::Ok))
     }
 
-    /// Waits for a server: that is to do the call in its frame, or to hear what the kernel says of the thread.
+    /// Waits for a server, which is to do the call in the thread's frame or, if `tells`, to receive the kernel's
+    /// message about the thread.
     fn wait_for_server(&mut self, t: Id, port: Id, tells: bool) -> Step {
         self.wait(t, Waiting::Port, Some(port));
         self.thread_mut(t).tells = tells;
@@ -236,7 +238,7 @@ impl System {
         self.first(self.open(set).ok()?, Waiting::Portset)
     }
 
-    /// Makes the connection. A server that waits for a client has that stage done.
+    /// Makes the connection. The server, if it waited for a client, has that stage done.
     fn link(&mut self, client: Id, server: Id, port: Id) {
         self.thread_mut(client).client = End { stage: Stage::Sending, peer: Some(server) };
         self.thread_mut(server).server = End { stage: Stage::Receiving, peer: Some(client) };
@@ -247,8 +249,8 @@ impl System {
         }
     }
 
-    /// The stage of a waiting thread that found the other end is done. If what it then sends seems to be nothing it
-    /// goes on by itself: nothing is sent without the other's help.
+    /// A waiting thread has found its other end: that stage is done. If what it sends next seems to be empty, it goes
+    /// on by itself, since an empty message is sent without the other end's help.
     fn connected_now(&mut self, t: Id) {
         match self.frame_call(t).map(|call| (call, next(call))) {
             Some((call, Some(rest))) => {
@@ -278,7 +280,7 @@ impl System {
         Ok(Step::Done(Code::Ok))
     }
 
-    /// Sends until nothing is left. Nothing is sent without the other's help.
+    /// Sends until nothing is left. An empty message is sent without the other end's help.
     fn send(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
         let p = self.peer(t, stages)?;
         if self.end_of(t, stages).stage != Stage::Sending {
@@ -381,7 +383,7 @@ impl System {
         }
     }
 
-    /// Ends what the server's end holds: a connection, or a request, which is then sent again.
+    /// Ends what the server's end holds: a connection, or a request, which the client then sends again.
     pub(crate) fn drop_server_end(&mut self, s: Id) {
         let end = std::mem::take(&mut self.thread_mut(s).server);
         let Some(c) = self.live(end.peer, Type::Thread) else {
@@ -398,8 +400,8 @@ impl System {
         }
     }
 
-    /// A peer that waits on the connection learns at once that it has ended; any other will when
-    /// it next uses its end.
+    /// A peer that waits on the connection learns at once that it has ended; any other peer learns it when it next
+    /// uses its end.
     fn tell_disconnected(&mut self, p: Id, side: Plan) {
         let theirs = self.stages(p).filter(|s| s.has(side) && self.waits(p, Waiting::Peer));
         if let Some(theirs) = theirs {
@@ -444,7 +446,7 @@ impl System {
                         return Ok(Step::Finished);
                     }
                 }
-                // It meets its fault again, and then finds this server waiting.
+                // The client meets its fault again, and then finds this server waiting.
                 _ => self.wake(client),
             }
         }
@@ -461,8 +463,8 @@ impl System {
         Ok(Step::Wait)
     }
 
-    /// A port of the set of which a server is to hear that nothing names it. Of several, the first in
-    /// the given order.
+    /// A port of the set that no reference names and whose server is to be told so. Of several, the first in the
+    /// given order.
     pub(crate) fn unreferenced(&self, set: Id) -> Option<Id> {
         let told = self.seen.told.iter().copied();
         let all = told.chain(self.all(Type::Port).map(|(id, _)| id));
@@ -490,7 +492,7 @@ impl System {
         port.alias
     }
 
-    /// Servers that wait hear of the ports that nothing names any more.
+    /// Tells waiting servers of the ports that nothing names any more.
     pub(crate) fn tell_unreferenced(&mut self) {
         let sets: Vec<Id> = self.all(Type::Portset).map(|(id, _)| id).collect();
         for set in sets {
@@ -504,7 +506,7 @@ impl System {
         }
     }
 
-    /// A client that waits at one of the ports of the set, of the highest priority, and the port. Who has
+    /// A client that waits at one of the ports of the set, of the highest priority, and the port. A client that has
     /// had its turn and waits again comes behind the others.
     fn waiting_client(&mut self, set: Id) -> Option<(Id, Id)> {
         let here = |id: &Id| {
@@ -525,8 +527,8 @@ impl System {
         Some((client, self.thread(client).at?))
     }
 
-    /// Takes the call of a client that waits. Whatever keeps it from being taken is left to the
-    /// client; only the server's own absent page stops the server.
+    /// Takes the call of a client that waits. An obstacle on the client's side is left to the client; only the
+    /// server's own absent page stops the server.
     fn take_call(&mut self, s: Id, c: Id, port: Id) -> Result<bool, Stop> {
         let Some(stages) = self.stages(c) else {
             self.wake(c);
@@ -555,8 +557,8 @@ impl System {
         self.thread_mut(c).asked = Some(asked);
     }
 
-    /// A server that goes on to the next client ends the connection in order if it has the
-    /// direction, and drops it otherwise.
+    /// A server goes on to its next client. If it has the direction, it ends the connection in order; otherwise it
+    /// drops the connection.
     fn leave_client(&mut self, s: Id) {
         let client = self.connected(s, Plan::SERVER);
         let (Stage::Sending, Some(c)) = (self.thread(s).server.stage, client) else {
@@ -578,8 +580,8 @@ impl System {
 // ---- idempotent messages -------------------------------------------------------------------------
 
 impl System {
-    /// Gives a whole message to a server that waits or is about to, and completes its call with
-    /// `code`. The frame changes only if all of the message arrives; `Full` if it does not fit.
+    /// Gives a whole message to a server that waits or is about to, and completes its call with `code`. The frame
+    /// changes only if the whole message arrives; the result is `Full` if it does not fit.
     fn deliver(&mut self, s: Id, port: Id, mut source: Side, code: Code) -> Moved {
         let call = self.frame_call(s).map(|call| (call, next(call)));
         let Some((call, Some(rest))) =
@@ -602,7 +604,8 @@ impl System {
         Moved::All
     }
 
-    /// Request out, wait for the reply. Until that is there the frame says to do it all again.
+    /// Sends the request and waits for the reply. Until the reply is there, the frame says to do all of the call
+    /// again.
     fn call_idempotent(&mut self, t: Id, stages: Plan) -> Handled {
         let handle = self.thread(t).registers.parameter(0);
         let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
@@ -627,15 +630,15 @@ impl System {
                 }
                 Moved::Full | Moved::Enough => return Err(Stop::Code(Code::TooLarge)),
                 Moved::Sender(stop) => return Err(stop),
-                // It is busy with itself: perhaps another one waits.
+                // This server must settle something of its own first: perhaps another one waits.
                 Moved::Receiver(stop) => self.settle_for(s, stop),
             }
         }
         Err(Stop::Again)
     }
 
-    /// What the kernel says of the exception that begins with these words: to a server that receives in
-    /// registers those that control the thread, to any other all of them.
+    /// The kernel's message about the exception that begins with these words. A server that receives in registers
+    /// gets only the registers that control the thread, any other server gets all of them.
     fn exception_message(&self, t: Id, s: Id, begin: [u64; 4]) -> Vec<u64> {
         let r = self.thread(t).registers();
         let short = self.frame_call(s).is_some_and(|call| plan(call).has(Plan::SHORT));
@@ -644,7 +647,7 @@ impl System {
         begin.iter().chain(rest).copied().collect()
     }
 
-    /// A message of the kernel's, on behalf of a thread that met a fault or an exception.
+    /// Sends the kernel's message on behalf of a thread that met a fault or an exception.
     pub(crate) fn send_from_kernel(
         &mut self,
         t: Id,
@@ -656,7 +659,7 @@ impl System {
             Some(_) => (Code::Fault, Stage::Fault),
             None => (Code::Exception, Stage::Exception),
         };
-        // On behalf of another than the running thread few are looked at.
+        // On behalf of a thread that does not run, only few servers are tried.
         let most = if t == self.running { self.seen.keepers } else { Some(KEEPERS_FOR_ANOTHER) };
         let mut refused = 0;
         while let Some(s) = self.waiting_server(port) {
@@ -679,7 +682,7 @@ impl System {
                     (thread.exception_delivered, thread.keeper) = (true, Some(s));
                     return self.wait(t, Waiting::Exception, None);
                 }
-                // The server takes less than the kernel has to say: it hears that instead.
+                // The server has room for less than the kernel's message: its own call ends with `TooLarge`.
                 Moved::Full | Moved::Enough => self.complete(s, Code::TooLarge),
                 Moved::Receiver(stop) => self.leave_to(s, stop),
                 Moved::Sender(_) => self.wake(s),
@@ -688,12 +691,12 @@ impl System {
         self.wait_for_server(t, port, true);
     }
 
-    /// Answers what the server's end holds. An answer to someone gone is dropped.
+    /// Answers what the server's end holds. An answer to a client that is gone is dropped.
     fn reply(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
         self.space_of(t)?;
         let end = self.thread(t).server;
         let source = Side::sender(self, t, stages);
-        // Who still waits for this answer: both must agree what it answers.
+        // The client that still waits for this answer: both ends must agree on what it answers.
         let owed = self.live(end.peer, Type::Thread).filter(|&c| {
             self.waits(c, Waiting::Reply) && self.thread(c).served_by() == Some((t, end.stage))
         });
@@ -754,9 +757,9 @@ impl System {
         Ok(())
     }
 
-    /// The registers with which a thread goes on after its exception, stopped or not: all of them, or those that
-    /// control it, if the message is in registers or one segment of just their length. An answer from anybody else than who has the
-    /// exception is too late.
+    /// Sets the registers with which a thread goes on after its exception, stopped or not: all of them, or those that
+    /// control it if the message is in registers or is one segment of just their length. An answer from any thread
+    /// but the one that has the exception is too late.
     fn reply_exception(
         &mut self,
         t: Id,
@@ -792,13 +795,13 @@ impl System {
         if open {
             self.end_exception(c);
         } else {
-            // The identity keeps the answer for the state that says that it is waited for.
+            // The identity keeps the answer until a state is set that says that the exception is delivered.
             (thread.keeper, thread.answer) = (None, Some(answer));
         }
         Ok(())
     }
 
-    /// A thread goes on behind its exception, which nobody has any more.
+    /// A thread goes on behind its exception, which no keeper has any more.
     pub(crate) fn end_exception(&mut self, id: Id) {
         let thread = self.thread_mut(id);
         (thread.exception_delivered, thread.keeper) = (false, None);

@@ -1,9 +1,9 @@
 //! What every call of the kernel does: an executable specification.
 //!
-//! The shortest text from which one can understand the kernel, and one that cannot rot: the
-//! kernel's tests run it beside the kernel, event by event, and compare all that there is to see.
-//! There is no scheduler in here, no queue, no cache, no list, no tree, no page table: an object is
-//! a plain value, and whatever can be found by looking is found by looking.
+//! This is the shortest text from which one can understand the kernel. It stays correct because the kernel's tests
+//! run it beside the kernel, event by event, and compare all visible state. It has no scheduler, queue, cache, list,
+//! tree or page table: an object is a plain value, and whatever can be found by searching the objects is found that
+//! way.
 //!
 //! A [`System`] is all there is at an instant. It changes by an [`Event`]: the running thread makes
 //! a call or meets a fault, the timer rings, a line is raised. [`System::step`] says what follows.
@@ -16,23 +16,21 @@
 //!
 //! # What is left open
 //!
-//! Rule A8 leaves the kernel some choices. They are here in four forms, and nowhere else.
+//! Rule A8 leaves the kernel some choices. The specification has them in these four forms and nowhere else.
 //!
-//! * *Who of several.* Wait order is promised by priority only. Where one of several waiters of the
-//!   highest priority goes on, [`System::first`] takes the first of these in an order that is given
-//!   ([`Seen::order`]): the kernel is right if some order leads to what it did.
-//! * *Restarts.* A waiting thread may begin its call again at any time: [`System::restart`]. This
-//!   covers spurious returns of `cond_wait` and second deliveries of idempotent messages, and it is
-//!   why nobody need be woken in this text unless something is granted. It does not excuse a
-//!   wake-up that was forgotten: after each step, every thread that waits must have a reason
-//!   ([`System::may_wait`]).
-//! * *Pauses.* Work of which there can be much ([`calls::PAGES_PER_TURN`], [`abi::ENTRIES_PER_TURN`]) makes one at the
-//!   latest after so much, and may make one at any step before, so that others run ([`Seen::pause`]): the frame says how
-//!   it goes on, and it comes to the same end (rules A3, A9).
-//! * *Memory.* When the kernel's own memory is short, `create` may say so ([`Seen::no_memory`]).
+//! * *Which of several waiters.* Wait order is promised by priority only. Where one of several waiters of the highest
+//!   priority goes on, [`System::first`] takes the first of them in a given order ([`Seen::order`]): the kernel is
+//!   right if some order leads to what it did.
+//! * *Restarts.* A waiting thread may begin its call again at any time: [`System::restart`]. This covers spurious
+//!   returns of `cond_wait` and second deliveries of idempotent messages, and it is why the specification need not
+//!   wake a thread unless something is granted to it. It does not excuse a lost wake-up: after each step, every
+//!   thread that waits must have a reason ([`System::may_wait`]).
+//! * *Pauses.* Work that can be long makes a pause at the latest after a fixed number of units
+//!   ([`calls::PAGES_PER_TURN`], [`abi::ENTRIES_PER_TURN`]), and may make one at any step before, so that other
+//!   threads run ([`Seen::pause`]): the frame says how the work goes on, and the result is the same (rules A3, A9).
+//! * *Memory.* When the kernel's own memory is short, `create` may fail for that reason ([`Seen::no_memory`]).
 //!
-//! Who runs is a choice as well, among the ready threads of the highest priority
-//! ([`System::may_run`]).
+//! Which thread runs is a choice as well, among the ready threads of the highest priority ([`System::may_run`]).
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -68,13 +66,13 @@ pub type Place = (u64, u64);
 /// What happens to the running thread, or to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It executes the `syscall` instruction.
+    /// The thread executes the `syscall` instruction.
     Syscall,
-    /// Its own access to memory is not allowed by what the machine has been told.
+    /// The thread's own access to memory is not allowed by the page tables as they are.
     PageFault {
         /// The address.
         address: u64,
-        /// The right that it needs, of [`abi::access`].
+        /// The right that the access needs, of [`abi::access`].
         access: u64,
     },
     /// An exception of the processor.
@@ -95,20 +93,20 @@ pub enum Event {
 pub struct Seen {
     /// The threads that waited, in the order in which the kernel may have chosen among them.
     pub order: Vec<Id>,
-    /// The ports of which servers heard that they are unreferenced, in this order.
+    /// The ports whose servers were told that they are unreferenced, in this order.
     pub told: Vec<Id>,
-    /// The threads whose deadline has come and that have not been told of it yet when the timer has rung.
+    /// The threads whose deadline has come but which the timer has left to be told at a later ring.
     pub left: Vec<Id>,
     /// The call ended with [`Code::NoMemory`], at a time when memory was short.
     pub no_memory: bool,
-    /// The frames of all threads, if the call of the running one has made a pause: it is not complete, and does not
-    /// wait. Otherwise empty.
+    /// The frames of all threads, if the call of the running thread has made a pause: the call is not complete, and
+    /// does not wait. Otherwise empty.
     pub pause: BTreeMap<Id, abi::Registers>,
-    /// The call of the running thread has made a pause after it sent away so many clients, or servers, that waited: their
-    /// own memory, or their call, was not as it has to be.
+    /// If the call of the running thread has made a pause after it sent away waiting clients or servers: how many.
+    /// They were sent away because their memory or their call was not as it has to be.
     pub refused: Option<u64>,
-    /// The running thread goes on to meet its fault or exception again, after so many servers that waited for such were
-    /// sent away.
+    /// If the running thread goes on to meet its fault or exception again after waiting servers of the keeper's port
+    /// were sent away: how many.
     pub keepers: Option<u64>,
 }
 
@@ -136,7 +134,7 @@ pub struct System {
     pub objects: BTreeMap<Id, Arc<Object>>,
     /// What is in memory. Frames that are not in here are zero.
     pub memory: memory::Memory,
-    /// Who pays.
+    /// The accounts that pay for objects.
     pub accounts: Vec<Account>,
     /// The thread that each interrupt line is attached to.
     pub lines: [Option<Id>; 16],
@@ -148,22 +146,22 @@ pub struct System {
     pub last: u32,
 }
 
-/// What keeps a call from being done now. Whatever comes to this has changed nothing (rule A2).
+/// What keeps a call from being done now. A call that ends in a `Stop` has changed nothing (rule A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It is complete, with this result.
+    /// The call is complete, with this result.
     Code(Code),
     /// Wrong use, at an address.
     Exception(Exception, u64),
     /// A page is not there.
     Fault(memory::Fault),
-    /// The page of what the call manages is not there.
+    /// The page of the object that the call manages is not there.
     Absent(memory::Fault),
-    /// Memory of a device, for an access, which the kernel does not touch.
+    /// Memory of a device, which the kernel does not touch on behalf of a call.
     Device(u64, u64),
     /// This identity is vacant.
     Vacant(Id),
-    /// It has done enough for once; its frame says how to go on.
+    /// The call has used up its turn; its frame says how to go on.
     Again,
 }
 
@@ -192,7 +190,8 @@ impl System {
                 if let Err(stop) = self.dispatch(t, met) {
                     self.stopped(t, stop);
                 }
-                // That was it; a page that it needs later is missing anew, and its keeper is asked.
+                // The call has met what was to be met; a page that it needs later is missing anew, and its keeper is
+                // asked.
                 if self.objects.contains_key(&t) {
                     self.thread_mut(t).meets = None;
                 }
@@ -214,8 +213,8 @@ impl System {
         self.tell_unreferenced();
     }
 
-    /// The call in the frame of the running thread: in a foreign space an exception, else what its
-    /// row in the table says, after what it has to meet first.
+    /// Does the call in the frame of the running thread. In a foreign space the call is an exception; otherwise the
+    /// thread first meets what a peer left to it, then does what the call's row in the table says.
     fn dispatch(&mut self, t: Id, met: Option<Meets>) -> Handled {
         let space = self.thread(t).space.ok_or(Stop::Exception(Exception::NoSpace, 0))?;
         let r = self.thread(t).registers;
@@ -223,7 +222,7 @@ impl System {
             self.exception(t, Exception::ForeignCall, r.pc(), r.call());
             return Ok(Outcome::Wait);
         }
-        // What a peer met belongs to the exchange: another call does not meet it.
+        // What a peer left to the thread belongs to that exchange: another call does not meet it.
         let exchanges = abi::ipc::plan_of_number(r.call() as u8).first().is_some();
         match met.filter(|_| exchanges) {
             Some(Meets::Page(address, need) | Meets::Refused(address, Some(need))) => {
@@ -238,8 +237,8 @@ impl System {
         }
     }
 
-    /// What stops a call becomes its result, a wait, or a message to a keeper. After that message
-    /// is answered, or any time it likes, the thread begins again with what its frame says.
+    /// Turns what stopped a call into its result, a wait, or a message to a keeper. When the message has been
+    /// answered, or at any time before, the thread begins again with what its frame says.
     fn stopped(&mut self, t: Id, stop: Stop) {
         match stop {
             Stop::Code(code) => self.finish(t, code),
@@ -252,7 +251,7 @@ impl System {
         }
     }
 
-    /// An access of the program itself: if a walk finds the page, it can simply try again.
+    /// An access of the program itself: if a walk finds the page, the program simply tries again.
     fn page_fault(&mut self, t: Id, address: u64, need: u64) {
         self.thread_mut(t).in_call = false;
         let Some(space) = self.thread(t).space else {
@@ -264,15 +263,15 @@ impl System {
         }
     }
 
-    /// A page that is not there, for which no keeper can be asked, is an exception.
+    /// A missing page for which no keeper can be asked is an exception.
     pub(crate) fn fault(&mut self, t: Id, fault: memory::Fault) {
         self.ask_or(t, fault, |system| {
             system.exception(t, Exception::Memory, fault.address, fault.access);
         });
     }
 
-    /// A page that is not there: the keeper of the region where the walk failed hears of it. `otherwise` is
-    /// what happens with no keeper, or when the keeper's answer to this very fault resolved nothing.
+    /// A missing page: the keeper of the region where the walk failed is asked for it. `otherwise` is done if there
+    /// is no keeper, or if the keeper's answer to this very fault resolved nothing.
     fn ask_or(&mut self, t: Id, fault: memory::Fault, otherwise: impl FnOnce(&mut System)) {
         let page = memory::page(fault.address);
         let met = self.thread_mut(t).meets.take();
@@ -290,8 +289,8 @@ impl System {
         self.tell(t, port, words, Some((page, fault.access, region)));
     }
 
-    /// An exception: the keeper of the thread's space hears of it, with the registers. With no keeper
-    /// the thread stops with the exception in its state.
+    /// An exception: it is sent to the keeper of the thread's space, with the registers. Without a keeper the thread
+    /// stops with the exception in its state.
     fn exception(&mut self, t: Id, code: Exception, address: u64, detail: u64) {
         self.thread_mut(t).meets = None;
         let keeper = self.thread(t).space.and_then(|s| self.live(self.space(s).keeper, Type::Port));
@@ -304,8 +303,7 @@ impl System {
         self.tell(t, port, words, None);
     }
 
-    /// A message of the kernel's own, about what is missing or an exception; or a wait while the port
-    /// is vacant.
+    /// Sends the kernel's own message about a missing page or an exception; waits while the port is vacant.
     fn tell(&mut self, t: Id, port: Id, words: [u64; 4], missing: Option<Missing>) {
         if self.is_open(port) {
             self.send_from_kernel(t, port, words, missing);
@@ -314,10 +312,10 @@ impl System {
         }
     }
 
-    /// The timer: whose deadline has come, goes on. A sleep is over; `cond_wait_until` goes on as
-    /// the `mutex_lock` that it has become; whatever else waits with a deadline has timed out. Who could not run anyway,
-    /// because the running thread is more important, may be told later. Of the others the most important two are told,
-    /// at least; for those that are left the timer rings again.
+    /// The timer: a thread whose deadline has come goes on. A sleep is over; `cond_wait_until` goes on as the
+    /// `mutex_lock` that it has become; every other wait with a deadline has timed out. A thread that could not run
+    /// anyway, because the running thread is more important, is told later. Of the others at least the two most
+    /// important are told; for the rest the timer rings again.
     fn timer(&mut self) {
         let running = self.thread(self.running).priority;
         let due = |t: &Thread| t.deadline.is_some_and(|at| at <= self.now) && t.priority >= running;
@@ -337,7 +335,7 @@ impl System {
         }
     }
 
-    /// Whether the thread may be the one that runs: it is ready, and nobody more important is.
+    /// Whether the thread may be the one that runs: it is ready, and no ready thread is more important.
     #[must_use]
     pub fn may_run(&self, t: Id) -> bool {
         let ready = |t: &Thread| t.status == Status::Ready;
@@ -369,7 +367,7 @@ impl System {
         self.objects.get(&id).is_some_and(|o| o.phase == Phase::Active)
     }
 
-    /// A vacant identity makes who operates on it wait.
+    /// Finds the identity open. A caller that operates on a vacant identity waits.
     pub(crate) fn open(&self, id: Id) -> Result<Id, Stop> {
         if self.is_open(id) {
             Ok(id)
@@ -379,7 +377,7 @@ impl System {
     }
 }
 
-/// Whether these are rights.
+/// Checks that the value has no bits but those of access rights.
 pub(crate) fn rights(value: u64) -> Result<u64, Stop> {
     if value & !access::ALL == 0 {
         Ok(value)

@@ -24,7 +24,7 @@ pub struct Fault {
     pub address: u64,
     /// The right that it needs.
     pub access: u64,
-    /// The region where the walk failed, and the offset in it: whose keeper hears of it.
+    /// The region where the walk failed, whose keeper is asked, and the offset in it.
     pub at: Option<(Id, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl System {
         inside.map(|(id, m)| (id, m.start, m.size))
     }
 
-    /// Finds the frame behind an address: the frame, and whether it is a device's.
+    /// Finds the frame behind an address; the second value says whether it is a device's.
     pub(crate) fn walk(&self, space: Id, address: u64, need: u64) -> Result<(u64, bool), Stop> {
         let failed = |at| Err(Stop::Fault(Fault { address, access: need, at }));
         let (mut space, mut here, mut at) = (space, address, None);
@@ -65,8 +65,8 @@ impl System {
             if m.protection & need != need {
                 return failed(at);
             }
-            // A mapping of a dead region, or of what is beyond its end, maps nothing, whoever
-            // keeps what is above it.
+            // A mapping of a dead region, or beyond the end of its region, maps nothing, even if a region above it
+            // has a keeper.
             let Some(region) = self.live(m.region, abi::Type::Region) else {
                 return failed(None);
             };
@@ -114,7 +114,7 @@ impl System {
         self.walk(space, address, need).is_ok()
     }
 
-    /// Every page of the range is there.
+    /// Checks that every page of the range is there.
     pub(crate) fn probe(&self, space: Id, start: u64, length: u64, need: u64) -> Result<(), Stop> {
         if length == 0 {
             return Ok(());
@@ -187,7 +187,7 @@ impl System {
         Arc::make_mut(page)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Whether a walk still fails where it did: at this region, or above all keepers.
+    /// Whether a walk still fails where it failed before: at this region, or where no keeper can be asked.
     pub(crate) fn still_missing(&self, space: Id, missing: Missing) -> bool {
         let (address, need, region) = missing;
         match self.walk(space, address, need) {
@@ -212,7 +212,7 @@ impl System {
         }
     }
 
-    /// The first offset from `offset` on behind which something can be mapped.
+    /// The first offset at or after `offset` behind which something can be mapped.
     pub(crate) fn next_mapped(&self, region: Id, offset: u64) -> Option<u64> {
         let r = self.region(region);
         if r.source != Source::Space {

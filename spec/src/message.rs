@@ -1,8 +1,8 @@
 //! Messages: what is moved from a sender to a receiver, in which order, and what is left.
 //!
-//! A frame describes each side: a current segment, a list of further ones, a list of references;
-//! or eight registers. References go first, but last in a message that goes in one piece. What has been
-//! moved is taken off both descriptions, so that at every moment the frames say what is left (rule A3).
+//! A frame describes each side: by a current segment, a list of further segments and a list of references, or by
+//! eight registers. References go first, but last in a message that is moved whole. What has been moved is taken off
+//! both descriptions, so that at every moment the frames say what is left (rule A3).
 
 use crate::memory::word_aligned;
 use crate::object::Target;
@@ -17,7 +17,7 @@ use abi::{
 /// One side of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Side {
-    /// Where its addresses are; the kernel's own messages have none.
+    /// The space of its addresses; the kernel's own messages have none.
     space: Option<Id>,
     bytes: Bytes,
     refs: u64,
@@ -27,7 +27,8 @@ pub(crate) struct Side {
 enum Bytes {
     /// In scattered memory: a segment, then a list of segments.
     Memory { address: u64, length: u64, list: u64, left: u64 },
-    /// In registers, or the kernel's own: from `at` to `end` they are still to be sent, or there is room.
+    /// In registers, or the kernel's own. A sender has still to send the bytes from `at` to `end`; a receiver has
+    /// room there.
     Held { bytes: [u8; HELD], at: usize, end: usize },
 }
 
@@ -40,7 +41,7 @@ impl Bytes {
 
 /// The longest message that the kernel itself sends.
 const HELD: usize = abi::message::EXCEPTION_WORDS * 8;
-/// Empty segments that are skipped before others have a turn.
+/// Empty segments that are skipped in one turn, at most.
 const MAX_SKIPPED: u32 = 256;
 
 /// How a transfer ended.
@@ -49,15 +50,15 @@ pub(crate) enum Moved {
     All,
     /// The receiver has no room for what is left.
     Full,
-    /// It makes a pause: the frames say how it goes on.
+    /// The transfer makes a pause: the frames say how it goes on.
     Enough,
-    /// Something stopped it, on the sender's side.
+    /// A stop on the sender's side.
     Sender(Stop),
-    /// Something stopped it, on the receiver's side.
+    /// A stop on the receiver's side.
     Receiver(Stop),
 }
 
-/// The bytes of a register message, and how many count.
+/// The bytes of a register message, and how many of them count.
 fn held(r: &Registers) -> ([u8; HELD], usize) {
     let mut bytes = [0; HELD];
     for (chunk, word) in bytes.chunks_exact_mut(8).zip(r.words()) {
@@ -76,7 +77,7 @@ fn set_held(r: &mut Registers, bytes: &[u8], count: usize) {
 }
 
 impl Side {
-    /// What the frame of a thread says that it sends.
+    /// The sending side that the frame of a thread describes.
     pub(crate) fn sender(system: &System, t: Id, stages: Plan) -> Side {
         let (t, r) = (system.thread(t), &system.thread(t).registers);
         if stages.has(Plan::SHORT) {
@@ -90,8 +91,8 @@ impl Side {
         Side { space: t.space, bytes: Bytes::memory(r.send()), refs: r.send().refs }
     }
 
-    /// What the frame of a thread says that it receives into, and has received so far: nothing, if
-    /// it has not begun.
+    /// The receiving side that the frame of a thread describes, with what has been received so far: nothing, unless
+    /// it has `begun`.
     pub(crate) fn receiver(system: &System, t: Id, stages: Plan, begun: bool) -> Side {
         let (t, r) = (system.thread(t), &system.thread(t).registers);
         let bytes = if stages.has(Plan::SHORT) {
@@ -121,7 +122,7 @@ impl Side {
                 r.set_send(&Area { address, length, list, entries: left, refs: self.refs });
             }
             Bytes::Held { mut bytes, at, end } => {
-                // What is left moves to the front; nothing left, nothing moves.
+                // What is left moves to the front of the registers.
                 if at < end {
                     bytes.copy_within(at..MAX_SHORT as usize, 0);
                 }
@@ -144,7 +145,7 @@ impl Side {
         }
     }
 
-    /// Bytes that the message has at least.
+    /// The bytes that the message has at least.
     pub(crate) fn known_length(&self) -> u64 {
         match self.bytes {
             Bytes::Memory { length, .. } => length,
@@ -157,12 +158,12 @@ impl Side {
         matches!(self.bytes, Bytes::Memory { length, left: 0, .. } if length == bytes)
     }
 
-    /// Whether, as far as can be known without a look at memory, there is nothing to send.
+    /// Whether, as far as can be known without reading the list in memory, there is nothing to send.
     pub(crate) fn seems_empty(&self) -> bool {
         self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0
     }
 
-    /// Whether the current segment is there to be written.
+    /// Checks that the current segment can be written.
     pub(crate) fn probe(&self, system: &System) -> Result<(), Stop> {
         match (self.bytes, self.space) {
             (Bytes::Memory { address, length, .. }, Some(space)) => {
@@ -172,7 +173,7 @@ impl Side {
         }
     }
 
-    /// Makes the current segment of memory one that is not empty, if anything is left.
+    /// Skips empty segments: makes the current segment one that is not empty, if anything is left.
     fn settle(&mut self, system: &System) -> Result<(), Stop> {
         let (Bytes::Memory { address, length, list, left }, Some(space)) =
             (&mut self.bytes, self.space)
@@ -193,7 +194,7 @@ impl Side {
         Ok(())
     }
 
-    /// Entries of its list that are left.
+    /// Entries of the list that are left.
     fn entries(&self) -> u64 {
         match self.bytes {
             Bytes::Memory { left, .. } => left,
@@ -210,7 +211,7 @@ impl Side {
         Ok(self.known_length() == 0)
     }
 
-    /// Bytes that are there in one piece, on one page: to send, or room for them.
+    /// Bytes in one piece on one page from the current address: to send, or of room.
     fn run(&self) -> u64 {
         match self.bytes {
             Bytes::Memory { address, length, .. } => length.min(PAGE_SIZE - address % PAGE_SIZE),
@@ -229,7 +230,7 @@ impl Side {
         }
     }
 
-    /// `n` bytes have been moved.
+    /// Takes `n` moved bytes off the description.
     fn advance(&mut self, n: u64) {
         match &mut self.bytes {
             Bytes::Memory { address, length, .. } => {
@@ -240,22 +241,22 @@ impl Side {
     }
 }
 
-/// How much a message can be.
+/// How large a message can be.
 #[derive(Clone, Copy)]
 enum Extent {
-    /// It goes in one piece, and so has few entries and bytes.
+    /// It is moved whole, and so has few entries and bytes.
     Whole,
-    /// Anything, from the first of these threads to the second; with pauses.
+    /// Of any size, from the first of these threads to the second, with pauses.
     Stream([Id; 2]),
 }
 
-/// What is done with each piece of both sides: where it is in the sender's and in the receiver's memory,
-/// and how long it is.
+/// What is done with a piece that both sides have: where it is in the sender's and in the receiver's memory, and its
+/// length in bytes.
 type Visit = fn(&mut System, (&Side, Option<Place>), (&mut Side, Option<Place>), u64);
 
 impl System {
-    /// Moves what the sender has into what room the receiver has. These are their threads, whose frames say where there
-    /// has been a pause.
+    /// Moves what the sender has into the room that the receiver has. `ends` are their threads, whose frames say
+    /// where the kernel has made a pause.
     pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, ends: [Id; 2]) -> Moved {
         match self.references(from, to, System::point) {
             Some(ended) => ended,
@@ -263,8 +264,8 @@ impl System {
         }
     }
 
-    /// The same for a message that goes in one piece: no byte and no reference is moved before all pages and all
-    /// references have been found, nor, but for `part`, if the receiver has no room for all of it.
+    /// The same for a message that is moved whole. No byte and no reference is moved before all pages and all
+    /// references have been found, nor if the receiver has no room for all of it, unless `part` allows that.
     pub(crate) fn transfer_whole(&mut self, from: &mut Side, to: &mut Side, part: bool) -> Moved {
         let ended = match self.references(&mut { *from }, &mut { *to }, |_, _, _| {}) {
             Some(Moved::Full) if part => Moved::Full,
@@ -352,14 +353,14 @@ impl System {
         }
     }
 
-    /// Whether a message that can have any length makes a pause after this many entries of both lists: it has to, or
-    /// it has.
+    /// Whether a message of any length makes a pause after this many entries of both lists, because it has to or
+    /// because the kernel did.
     fn pauses(&self, entries: u64, from: &Side, to: &Side, ends: [Id; 2]) -> bool {
         entries >= ENTRIES_PER_TURN || self.has_paused(from, to, ends)
     }
 
-    /// Whether the message has made a pause here, as the frames of both show: they are in the same stages as now. A
-    /// call that sends to one and then receives from another may have made its pause in the second.
+    /// Whether the kernel has made its pause here, as both frames show: they are in the same stages as now. (A call
+    /// that sends to one thread and then receives from another may have made its pause in the second transfer.)
     fn has_paused(&self, from: &Side, to: &Side, ends: [Id; 2]) -> bool {
         let same_stage = |&end: &Id, frame: &abi::Registers| {
             frame.call() as u8 == self.thread(end).registers.call() as u8
@@ -375,7 +376,7 @@ impl System {
         (sends, receives) == (*sent, *received)
     }
 
-    /// Copies byte by byte, from the lowest up: the two may overlap.
+    /// Copies byte by byte upwards, because the two pieces may overlap.
     fn copy(&mut self, from: (&Side, Option<Place>), to: (&mut Side, Option<Place>), n: u64) {
         for i in 0..n {
             let byte = match (from.1, &from.0.bytes) {
@@ -391,7 +392,7 @@ impl System {
         }
     }
 
-    /// Goes along the references of both sides. What ended it, unless it came to their end.
+    /// Visits the references of both sides in step. Returns what ended that, unless the references came to their end.
     fn references(
         &mut self,
         from: &mut Side,
@@ -413,7 +414,7 @@ impl System {
                 Ok(place) => visit(self, place, target),
                 Err(stop) => return Some(Moved::Receiver(stop)),
             }
-            // One further, and one less.
+            // The address moves one reference on, and the count in its low bits goes down by one.
             from.refs = from.refs.wrapping_add(OBJECT_SIZE - 1);
             to.refs = to.refs.wrapping_add(OBJECT_SIZE - 1);
         }
@@ -423,7 +424,7 @@ impl System {
     /// Reads a message that must have exactly this length.
     pub(crate) fn read_exactly(&self, mut from: Side, length: u64) -> Result<Vec<u8>, Stop> {
         let wrong = Stop::Code(Code::Invalid);
-        // Of one with many more entries, all empty, nobody reads the rest.
+        // A message whose empty entries take more than a turn is not read further: it is wrong.
         let few = |stop| if stop == Stop::Again { wrong } else { stop };
         if let Bytes::Held { bytes, end, .. } = from.bytes {
             let fits = end as u64 == length && from.refs & MAX_LIST_REFS == 0;

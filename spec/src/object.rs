@@ -1,10 +1,11 @@
 //! Objects: identities, bodies, references, and who pays.
 //!
 //! An object is an *identity*, which references and other objects name, and a *body*, its state. It lives at a
-//! [`Place`] in memory, and its handle is any address that leads there. `destroy` may leave the identity to a reference
-//! that keeps it; it is then *vacant*: calls that use it wait until `create` has given it a new body and `set_state`
-//! has opened that, calls that manage it say so ([`abi::Syscall::manages`]). When nobody keeps it, or its manager
-//! destroys it once more, it ends: nothing that names it finds it any more.
+//! [`Place`] in memory, and its handle is any address that leads there. `destroy` may leave the identity to a
+//! reference that keeps it; the identity is then *vacant*. Calls that use a vacant identity wait until `create` has
+//! given it a new body and `set_state` has opened that body; calls that manage it return a code instead
+//! ([`abi::Syscall::manages`]). When no reference keeps the identity, or its manager destroys it once more, it ends:
+//! nothing that names it finds it any more.
 
 use crate::ipc::answered;
 use crate::wait::{Asked, Meets, Status, Waiting};
@@ -17,12 +18,12 @@ use std::sync::Arc;
 /// The life of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has a body.
+    /// The identity has a body.
     Active,
-    /// It has none.
+    /// It has no body.
     Vacant,
-    /// It has a new one that `set_state` has not opened yet: to all but the calls that manage an
-    /// object by its handle it is vacant.
+    /// It has a new body that `set_state` has not opened yet: to all calls but those that manage an object by its
+    /// handle it is vacant.
     Fresh,
 }
 
@@ -33,7 +34,7 @@ pub struct Object {
     pub place: Place,
     /// Whether it has a body.
     pub phase: Phase,
-    /// Whose account pays for it, in [`System::accounts`].
+    /// The account that pays for it, as an index in [`System::accounts`].
     pub payer: usize,
     /// Its state.
     pub body: Body,
@@ -46,7 +47,8 @@ pub struct Target {
     pub kind: RefKind,
     /// The identity, dead or alive; 0 for `Null` and `Authority`.
     pub id: Id,
-    /// For a client end: as the state of its server shows it, good only for what that server has of it.
+    /// For a client end that the state of a server showed: the reference is good only for what that server has of the
+    /// client.
     pub of_server: bool,
 }
 
@@ -62,7 +64,7 @@ pub struct Mutex {
     pub locked: bool,
 }
 
-/// Imports a part of a region into a space. It is in the space's way even while it is vacant.
+/// Imports a part of a region into a space. Its range stays taken in the space even while it is vacant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // As in `abi::state::MappingState`.
 pub struct Mapping {
@@ -101,13 +103,13 @@ pub struct Region {
 /// Where clients connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
-    /// A word for whoever receives from it.
+    /// A word for the server that receives from the port.
     pub alias: u64,
-    /// Nobody connects to it.
+    /// Clients can only call it, not connect to it.
     pub calls_only: bool,
-    /// A server is to hear when nothing names it.
+    /// The server is to be told when nothing names the port.
     pub notify: bool,
-    /// Its clients wait, whoever waits for clients.
+    /// Its clients wait even if a server waits for clients.
     pub holds: bool,
     /// Where its clients are received.
     pub portset: Option<Id>,
@@ -116,13 +118,13 @@ pub struct Port {
 /// An address space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// The `syscall` instruction goes to the keeper.
+    /// The `syscall` instruction is an exception for the keeper.
     pub foreign: bool,
-    /// What its clock adds to the machine's.
+    /// The difference of its clock to the machine's, in nanoseconds.
     pub clock_offset: u64,
     /// The highest priority that threads in it can be given.
     pub max_priority: u64,
-    /// Who hears of its threads' exceptions.
+    /// The port to which its threads' exceptions are sent.
     pub keeper: Option<Id>,
     /// Its account, in [`System::accounts`].
     pub account: usize,
@@ -135,7 +137,7 @@ pub struct Space {
 /// One end of a connection. The connection exists while both ends name each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// Where in the protocol it is.
+    /// The end's stage in the protocol.
     pub stage: Stage,
     /// The thread at the other end.
     pub peer: Option<Id>,
@@ -146,7 +148,7 @@ pub struct End {
 pub struct Thread {
     /// Its registers; those that a call loses are void while `in_call`.
     pub registers: Registers,
-    /// It has made a call since its registers were last all set, which loses some of them.
+    /// It has made a call, which loses some registers, since its registers were last all set.
     pub in_call: bool,
     /// The state of its FPU.
     pub fpu: [u8; FPU_BYTES],
@@ -166,31 +168,32 @@ pub struct Thread {
     pub server: End,
     /// A keeper has its exception and owes the answer.
     pub exception_delivered: bool,
-    /// That keeper: nobody else answers.
+    /// That keeper: no other thread may answer.
     pub keeper: Option<Id>,
-    /// It has no body, and its keeper has answered: with these of its registers, which the identity keeps.
+    /// If its keeper has answered while it has no body: with which registers. The identity keeps them.
     pub answer: Option<Answer>,
     /// The last exception, and its address.
     pub exception: (u8, u64),
     /// Whether it can run.
     pub status: Status,
-    /// What it waited for when it was stopped, as [`Thread::waits_for`]: for people.
+    /// What it waited for when it was stopped, as [`Thread::waits_for`]: for display only.
     pub waited: (Waiting, u64),
     /// The mutex, cond, port or portset at which it waits, or the vacant identity.
     pub at: Option<Id>,
-    /// Until when it waits, on the machine's clock.
+    /// Until when it waits, on the machine's clock, in nanoseconds.
     pub deadline: Option<u64>,
     /// The question whose answer it waits for.
     pub asked: Option<Asked>,
-    /// It waits at a port for a server that is to hear of its fault or exception, and not to do its call.
+    /// It waits at a port for a server that is to receive the kernel's message about its fault or exception, not to
+    /// do its call.
     pub tells: bool,
-    /// The handle of the cond at which it waits, which its frame does not say any more: for people.
+    /// The handle of the cond at which it waits, which its frame no longer has: for display only.
     pub cond: u64,
     /// What happens to it before it does what its frame says.
     pub meets: Option<Meets>,
 }
 
-/// Which registers a keeper's answer to an exception has.
+/// The registers that a keeper's answer to an exception sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// All.
@@ -286,7 +289,7 @@ impl Default for Thread {
 }
 
 impl Thread {
-    /// The registers as a state or a message has them: those that a call loses as it leaves them.
+    /// The registers as a state or a message shows them; those that a call loses, as the call leaves them.
     #[must_use]
     pub fn registers(&self) -> Registers {
         let mut r = self.registers;
@@ -310,20 +313,20 @@ impl Thread {
     }
 }
 
-/// Registers with those flags that a program can change by itself, and those that are always set.
+/// The registers with only those flags that a program can change by itself, and those that are always set.
 fn sanitised(mut registers: Registers) -> Registers {
     registers.set_flags(registers.flags() & ROLES.user_flags | ROLES.fixed_flags);
     registers
 }
 
-/// Kernel memory that the objects made from one space may use. It is taken from the creator's.
+/// Kernel memory that the objects made from one space may use. It is taken from the creator's account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The creator's.
+    /// The creator's account.
     pub parent: Option<usize>,
-    /// All of it, in bytes.
+    /// The most that it may use, in bytes.
     pub quota: u64,
-    /// What is in use, by the accounts of spaces made from this one too, or lent to them.
+    /// Bytes in use, including what the accounts of spaces made from this one use or were lent.
     pub used: u64,
     /// The space has ended.
     pub closed: bool,
@@ -337,8 +340,8 @@ impl System {
         Ok(())
     }
 
-    /// What is given back to a space that has ended goes on to its creator, and when nothing is in use any more
-    /// what the account itself has cost.
+    /// Gives bytes back. If the account's space has ended they go on to its creator, and, once nothing is in use any
+    /// more, so does the account's own cost.
     pub(crate) fn discharge(&mut self, account: usize, bytes: u64) {
         let a = &mut self.accounts[account];
         a.used -= bytes;
@@ -413,8 +416,8 @@ impl System {
         }
     }
 
-    /// The object at a handle, in whatever phase, for its manager: that there is none is a result, since it
-    /// may be somebody else's.
+    /// The object at a handle, in whatever phase, for its manager. That there is none is a result and not an
+    /// exception, since the memory may belong to another.
     pub(crate) fn look_up_managed(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
         match self.look_up(space, handle, ty) {
             Err(Stop::Exception(Exception::NoObject | Exception::WrongType, _)) => {
@@ -479,7 +482,7 @@ impl System {
         (target.kind as u8 == ty as u8 && self.alive(target)).then_some(target.id)
     }
 
-    /// Whether the target names something that lives, or need not live.
+    /// Whether the target names something that lives, or that need not live.
     pub(crate) fn alive(&self, target: Target) -> bool {
         target.kind == RefKind::Authority || self.objects.contains_key(&target.id)
     }
@@ -495,7 +498,7 @@ impl System {
         Target { kind, id, of_server: false }
     }
 
-    /// Where an object can be made: nothing is there, or only the identity `same`.
+    /// A place where an object can be made: nothing is there, or only the identity `same`.
     pub(crate) fn find_place(&self, space: Id, at: u64, same: Option<Id>) -> Result<Place, Stop> {
         aligned(at)?;
         let mapping = self.mapping_at(space, at);
@@ -542,7 +545,7 @@ impl System {
         self.machine.costs[ty as usize - 1]
     }
 
-    /// A new body for a vacant identity: as a new object, but for what belongs to the identity.
+    /// A new body for a vacant identity: as for a new object, but for what belongs to the identity.
     pub(crate) fn embody(&mut self, id: Id, place: Place) {
         self.relocate(id, place);
         let mapped = match &self.objects[&id].body {
@@ -558,11 +561,11 @@ impl System {
             Body::Port(p) => *p = Port::default(),
             Body::Region(r) => *r = Region::default(),
             Body::Reference(r) => (r.target, r.keeps) = (Target::NULL, false),
-            // Others' view of the space, and what was lent to it.
+            // What others rely on: the space's ceiling, its account and what was lent to it.
             Body::Space(s) => {
                 (s.foreign, s.clock_offset, s.keeper) = (false, 0, None);
             }
-            // Interrupts that have come meanwhile, its connections, and who has its exception.
+            // Interrupts that have come meanwhile, the connections, and the keeper that has its exception.
             Body::Thread(t) => {
                 let old = std::mem::take(&mut **t);
                 (t.interrupt, t.client, t.server) = (old.interrupt, old.client, old.server);
@@ -571,20 +574,20 @@ impl System {
                     t.set_registers(answered(t.registers(), old.registers(), answer));
                 }
             }
-            // Its place in a space, where accesses wait.
+            // Its range in a space, where accesses wait.
             Body::Mapping(_) if mapped => {}
             Body::Mapping(m) => *m = Mapping { region: m.region, ..Mapping::default() },
             Body::Cond | Body::Portset => {}
         }
     }
 
-    /// It lives at another place from now on.
+    /// Gives the object another place.
     pub(crate) fn relocate(&mut self, id: Id, place: Place) {
         self.clear_word(id);
         self.objects.entry(id).and_modify(|o| Arc::make_mut(o).place = place);
     }
 
-    /// The bytes at a handle are the kernel's while the object is there. It leaves a word of zero.
+    /// The word at a handle is the kernel's while the object is there. The object leaves it as zero.
     fn clear_word(&mut self, id: Id) {
         let (frame, offset) = self.objects[&id].place;
         self.poke(frame, offset, &[0; 8]);
@@ -618,7 +621,7 @@ impl System {
         }
     }
 
-    /// An identity without a body ends. Whatever belonged to the identity goes with it.
+    /// Ends an identity without a body, and whatever belonged to the identity.
     fn end(&mut self, id: Id) {
         match self.objects[&id].body.ty() {
             Type::Thread => {
@@ -642,7 +645,7 @@ impl System {
                         (r.space, r.source) = (None, Source::Space);
                     }
                 }
-                // What is not in use goes back at once, the rest as its objects end.
+                // The unused part goes back at once, the rest when the objects that it pays for end.
                 let account = self.space(id).account;
                 let a = &mut self.accounts[account];
                 let unused = a.quota - a.used;
@@ -657,7 +660,7 @@ impl System {
         }
     }
 
-    /// Points a reference at something else. An identity that only it kept ends.
+    /// Points a reference at something else. If it kept an identity, that identity ends.
     pub(crate) fn point(&mut self, id: Id, target: Target) {
         let reference = self.reference_mut(id);
         let old = std::mem::replace(&mut reference.target, target);
@@ -684,7 +687,7 @@ impl System {
         }
     }
 
-    /// The thread's space has lost its body or its identity: it cannot go on for now.
+    /// The thread's space has lost its body or its identity: the thread cannot go on for now.
     fn suspend(&mut self, t: Id) {
         if self.thread(t).status != Status::Stopped {
             self.wake(t);

@@ -1,6 +1,6 @@
 //! `get_state` and `set_state` of every type: all there is to know about an object (rule A6).
 //!
-//! Getting never changes the object. Setting doubts every field and every reference.
+//! Getting never changes the object. Setting checks every field and every reference.
 
 use crate::calls::Caller;
 use crate::ipc::answered;
@@ -17,7 +17,7 @@ use abi::{
 const INVALID: Stop = Stop::Code(Code::Invalid);
 
 impl System {
-    /// A reference object of the caller's that is to receive a reference, or none.
+    /// The reference object of the caller's that is to receive a reference, or none for the handle 0.
     fn receiver(&self, c: Caller, handle: u64) -> Result<Option<Id>, Stop> {
         match handle {
             0 => Ok(None),
@@ -25,7 +25,7 @@ impl System {
         }
     }
 
-    /// Gives a reference; what is dead is nothing.
+    /// Points the receiver at the target; at nothing if the target is dead.
     fn give(&mut self, receiver: Option<Id>, target: Target) {
         if let Some(receiver) = receiver {
             let target = if self.alive(target) { target } else { Target::NULL };
@@ -97,7 +97,7 @@ impl System {
                 (words, [keeper, none, none])
             }
             Body::Thread(t) => {
-                // Who has ended the connection is a peer no more.
+                // A peer that has ended the connection is not shown as a peer.
                 let end = |end: &End, kind| match end.peer {
                     Some(id) if end.stage != Stage::Finished => {
                         Target { kind, id, of_server: kind == RefKind::ClientEnd }
@@ -168,7 +168,7 @@ impl System {
         rights(protection)?;
         page_range(start, size, USER_END)?;
         page_range(offset, size, !(PAGE_SIZE - 1))?;
-        // Without a region or a space, or empty, it is in nobody's way.
+        // A mapping without a region or a space, or of size 0, takes no addresses.
         let inert = size == 0 || region.is_none() || space.is_none();
         let (region, space) = if inert { (None, None) } else { (region, space) };
         if let Some(space) = space {
@@ -223,7 +223,7 @@ impl System {
         Ok(())
     }
 
-    /// The difference moves from or to the creator's account. Only who is above gives more.
+    /// The difference moves from or to the creator's account. Only a caller whose account is above gives more.
     fn set_quota(&mut self, c: Caller, account: usize, quota: u64) -> Result<(), Stop> {
         let Account { parent, quota: old, used, .. } = self.accounts[account];
         if quota < used || (parent.is_none() && quota != old) {
@@ -253,7 +253,7 @@ impl System {
         let space = self.given_space(c, c.c)?;
         let client_peer = self.given_end(c, c.d, RefKind::ServerEnd)?;
         let server_peer = self.given_end(c, c.e, RefKind::ClientEnd)?;
-        // The right to be its server, which is more than what a state showed of a connection.
+        // The reference gives the right to be its server, unless it came from a state, which only shows a connection.
         let is_keeper = server_peer.is_some() && !self.target_at(c.space, c.e)?.of_server;
 
         let mut registers = [0; REGISTER_WORDS];
@@ -292,10 +292,10 @@ impl System {
             return Err(Stop::Code(Code::NoMemory));
         }
 
-        // What came while there was no body has not been lost.
+        // Interrupts that came while there was no body have not been lost.
         let fresh = !self.is_open(id);
         let t = self.thread_mut(id);
-        // An answer that came while there was no body is for who waits for one.
+        // An answer that came while there was no body counts if the new state waits for an answer.
         let (registers, delivered) = match t.answer.take() {
             Some(answer) if delivered => (answered(registers, t.registers(), answer), false),
             _ => (registers, delivered),
@@ -314,7 +314,7 @@ impl System {
         if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer) {
             let client = self.thread_mut(client);
             let delivered = client.exception_delivered;
-            // Who has answered it already has the last word.
+            // An answer that has been given already has the last word.
             if client.answer.is_none() && (delivered || client.stops > 0) {
                 (client.keeper, client.meets) = (Some(id), None);
                 if !delivered {
@@ -326,7 +326,7 @@ impl System {
         Ok(())
     }
 
-    /// `thread_answer`: who has the thread answers the exception that was received from it.
+    /// `thread_answer`: the thread's manager answers the exception that was received from the thread.
     pub(crate) fn thread_answer(&mut self, c: Caller) -> Handled {
         let id = self.find_open(c.space, c.a, Type::Thread)?;
         if !self.thread(id).exception_delivered {
@@ -351,16 +351,17 @@ impl System {
         self.done(c)
     }
 
-    /// Sets one end of a connection. If it names another peer than before, the old one is told.
+    /// Sets one end of a connection. If it names another peer than before, the old peer is told that the connection
+    /// has ended.
     fn set_end(&mut self, t: Id, client: bool, new: End) {
         let old = if client { self.thread(t).client } else { self.thread(t).server };
         let same = old.peer == new.peer;
-        // The server has ended the connection in order since the state was taken.
+        // The server has ended the connection in order after the state was taken.
         let was_on = matches!(new.stage, Stage::Receiving | Stage::Over);
         if old.stage == Stage::Finished && was_on && same {
             return;
         }
-        // A request is another thing than a connection, even with the same peer.
+        // A request is not a connection, even with the same peer.
         let kind = |s: Stage| if reliable(s) { Stage::Sending } else { s };
         let goes_on = same && kind(old.stage) == kind(new.stage);
         match (old.stage, client) {
@@ -374,7 +375,7 @@ impl System {
     }
 }
 
-/// Words of the whole state of a thread: what is made of words, and the FPU's.
+/// Words of the whole state of a thread: the fields that are words, and the FPU's state.
 const STATE_WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
 
 fn thread_words(t: &Thread) -> Vec<u64> {
@@ -419,16 +420,17 @@ fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
     }
 }
 
-/// Registers that a program could have: the program counter is its own, and bases are canonical.
+/// Whether a program could have these registers: the program counter is below the kernel's half, and bases are
+/// canonical.
 pub(crate) fn sound(r: &Registers) -> bool {
     let canonical = |address: u64| ((address << 16) as i64 >> 16) as u64 == address;
     r.pc() < 1 << 47 && ROLES.bases.iter().all(|&base| canonical(r.get(base)))
 }
 
-/// The bits of the FPU's word of control that the processor has.
+/// The bits of the FPU's control word that the processor has.
 const FPU_MASK: u32 = 0xffff;
 
-/// The FPU's state without what the layout reserves and the processor would refuse.
+/// The FPU's state without the parts that the layout reserves and the bits that the processor would refuse.
 pub(crate) fn clean(bytes: &[u8]) -> [u8; FPU_BYTES] {
     let mut fpu = [0; FPU_BYTES];
     fpu.copy_from_slice(bytes);

@@ -23,31 +23,31 @@ pub enum Status {
     Stopped,
 }
 
-/// A question of a thread's that has reached a server. It lasts as long as the wait for the answer.
+/// A thread's question that has reached a server. It lasts as long as the wait for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who owes the answer: what else anybody answers is too late.
+    /// The server that owes the answer: an answer from any other comes too late.
     pub server: Id,
-    /// The page that is missing, if it has asked for one; else it has made an idempotent call.
+    /// The missing page, if the thread asks for one; otherwise the question is an idempotent call.
     pub missing: Option<Missing>,
 }
 
-/// What happens to a thread first when it goes on, before it does what its frame says: a fault belongs to the
-/// thread whose memory it is, whoever came upon it (rule A2).
+/// What a thread does first when it goes on, before it does what its frame says: a fault belongs to the thread whose
+/// memory it is, whichever thread came upon it (rule A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meets {
-    /// Another thread, which did the work of both, needed this address with this right, and could not use it.
+    /// Another thread, which did the work of both, could not use this address with this right.
     Page(u64, u64),
     /// Another thread, which did the work of both, came upon this wrong use.
     Wrong(Exception, u64),
-    /// Its keeper was asked for this page and has answered without supplying it. If it is still missing it is an
-    /// exception now. With the right that was needed, if a call needed it: an exchange that begins again looks for it
-    /// first.
+    /// The thread's keeper was asked for this page and has answered without supplying it. If the page is still
+    /// missing it is an exception now. If a call needed the page, the right that it needed: an exchange that begins
+    /// again looks for the page first.
     Refused(u64, Option<u64>),
 }
 
 impl System {
-    /// Writes a result into the frame and goes on behind the call.
+    /// Writes a result into the frame and moves the program counter behind the call.
     pub(crate) fn finish(&mut self, t: Id, code: Code) {
         self.finish_with(t, code as u64);
     }
@@ -64,7 +64,7 @@ impl System {
         self.thread_mut(t).registers.set_call(call as u64);
     }
 
-    /// Begins a wait, at an object if at one.
+    /// Begins a wait, at an object if one is given.
     pub(crate) fn wait(&mut self, t: Id, why: Waiting, at: Option<Id>) {
         self.leave(t);
         let t = self.thread_mut(t);
@@ -83,7 +83,7 @@ impl System {
         self.go_on(t);
     }
 
-    /// The thread waits no more, and of the wait nothing is left but what its frame says.
+    /// Ends the wait: nothing is left of it but what the frame says.
     pub(crate) fn leave(&mut self, t: Id) {
         let t = self.thread_mut(t);
         (t.deadline, t.at, t.asked, t.tells, t.cond) = (None, None, None, false, 0);
@@ -92,7 +92,7 @@ impl System {
         }
     }
 
-    /// A thread goes on if it can; else it is seen why not.
+    /// Makes the thread ready if nothing keeps it from running; otherwise it is stopped, or waits.
     pub(crate) fn go_on(&mut self, id: Id) {
         let t = self.thread(id);
         let space = t.space;
@@ -109,14 +109,14 @@ impl System {
         }
     }
 
-    /// Nobody can help the thread: it stops with the exception in its state.
+    /// No keeper can help the thread: it stops with the exception in its state.
     pub(crate) fn halt(&mut self, t: Id, code: Exception, address: u64) {
         self.stop(t);
         let t = self.thread_mut(t);
         (t.exception, t.waited) = ((code as u8, address), (Waiting::Nothing, 0));
     }
 
-    /// One stop more. The frame is complete, and nothing will be completed in it.
+    /// Stops the thread once more. Its frame is complete, and no call is completed in it while it is stopped.
     pub(crate) fn stop(&mut self, t: Id) {
         self.thread_mut(t).waited = self.thread(t).waits_for();
         self.leave(t);
@@ -140,8 +140,8 @@ impl System {
         self.thread(t).status == Status::Waiting(why)
     }
 
-    /// Who goes on of those who wait for this at an object: one of the highest priority. Of several,
-    /// the first in the given order.
+    /// Which of the threads that wait for this at an object goes on: one of the highest priority. Of several, the
+    /// first in the given order.
     #[must_use]
     pub fn first(&self, at: Id, why: Waiting) -> Option<Id> {
         let all = || {
@@ -161,7 +161,7 @@ impl System {
         }
     }
 
-    /// Whether a thread that waits has a reason to: else a wake-up was forgotten.
+    /// Whether a thread that waits has a reason to: if not, a wake-up was lost.
     #[must_use]
     pub fn may_wait(&self, id: Id) -> bool {
         let t = self.thread(id);
@@ -171,10 +171,10 @@ impl System {
         let open = t.at.is_some_and(|at| self.is_open(at));
         match why {
             Waiting::Nothing => false,
-            // For others to leave the kernel: a model of execution's affair, no call's.
+            // Until other threads leave the kernel: a matter of the execution model, not of any call.
             Waiting::Kernel => true,
             Waiting::Mutex => open && t.at.is_some_and(|m| self.mutex(m).locked),
-            // Until somebody signals, or any shorter time.
+            // Until a signal, or for any shorter time.
             Waiting::Cond => open,
             Waiting::Deadline => true,
             Waiting::Interrupt => !t.interrupt,
@@ -197,8 +197,7 @@ impl System {
         }
     }
 
-    /// Whether the other end of the connection is there, and is not ready for what this end is
-    /// about to do.
+    /// Whether the other end of the connection exists, and is not ready for what this end is about to do.
     fn may_wait_for_peer(&self, t: Id) -> bool {
         let Some(stages) = self.stages(t) else {
             return false;
@@ -222,8 +221,7 @@ impl System {
 }
 
 impl Thread {
-    /// What it waits for, or waited for when it was stopped, and that in a word: a handle, an
-    /// address, a time.
+    /// What the thread waits for, or waited for when it was stopped, and a word with a handle, an address or a time.
     #[must_use]
     pub fn waits_for(&self) -> (Waiting, u64) {
         let why = match self.status {
@@ -246,7 +244,7 @@ impl Thread {
         (why, what)
     }
 
-    /// Who owes it a reply, and to what.
+    /// The thread that owes it a reply, and the stage that says to what.
     #[must_use]
     pub fn served_by(&self) -> Option<(Id, Stage)> {
         let stage = |missing| if missing { Stage::Fault } else { Stage::Call };

@@ -1,4 +1,4 @@
-//! The exploration: every move in every state, by the model checker.
+//! The exploration: the model checker makes every move in every state.
 
 use crate::key::key;
 use crate::moves::{self, Move};
@@ -13,14 +13,14 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
-/// A state: a system, and what a judge must remember of how it came about.
+/// A state: a system, and what the properties must remember of how it came about.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The system.
     pub system: System,
-    /// Who was given which thread's exception.
+    /// The thread that each exception was delivered to: pairs of the thread that met it and the thread that has it.
     pub holders: Vec<(Id, Id)>,
-    /// The property, of [`PROPERTIES`], that the last step broke. Nothing follows.
+    /// The property, of [`PROPERTIES`], that the last step broke. No move is made from such a state.
     pub broken: Option<usize>,
     /// Moves that led here.
     pub moves: usize,
@@ -39,7 +39,7 @@ impl PartialEq for State {
     }
 }
 
-/// A scene that is explored, perhaps with a rule broken on purpose.
+/// A scene that is explored, perhaps with a planted broken rule.
 #[derive(Clone, Debug)]
 pub struct Exploration {
     /// The scene.
@@ -48,12 +48,12 @@ pub struct Exploration {
     pub plant: Option<Plant>,
     /// What the hostile threads may reach.
     pub reach: Reach,
-    /// Most moves that lead to a state.
+    /// The most moves that may lead to a state.
     pub depth: usize,
 }
 
 impl Exploration {
-    /// Of the scene up to so many moves, with a broken rule or none.
+    /// An exploration of the scene up to so many moves, with a broken rule or none.
     #[must_use]
     pub fn new(scene: Scene, plant: Option<Plant>, depth: usize) -> Exploration {
         let reach = Reach::closure(&scene.system, scene.theirs);
@@ -76,7 +76,8 @@ impl Exploration {
         State { system, holders, broken, moves, key: words }
     }
 
-    /// What an event leads to for the running thread, by the specification or by the broken rule.
+    /// What an event leads to for the running thread, by the specification or, if the planted rule changes this step,
+    /// by that rule.
     pub(crate) fn advance(&self, system: &mut System, event: Event, seen: Seen) {
         let (now, who) = (system.now, system.running);
         match self.plant.filter(|plant| plant.changes(system, event, who)) {
@@ -98,7 +99,7 @@ impl Exploration {
             }
             let seen = Seen { order, ..Seen::default() };
             self.advance(&mut system, event, seen);
-            // Who does wrong and has no keeper stops: its manager might have stopped it as well.
+            // A hostile thread that does wrong and has no keeper stops: its manager might have stopped it as well.
             let halted = system.objects.contains_key(&who)
                 && state.system.thread(who).stops < system.thread(who).stops
                 && system.thread(who).exception.0 != state.system.thread(who).exception.0;
@@ -115,7 +116,7 @@ impl Exploration {
         Some(self.state(system, holders, broken, state.moves + 1))
     }
 
-    /// Prepares the frame of who moves, and says what happens to it.
+    /// Prepares the frame of the thread that moves, and returns the event that happens to it.
     #[allow(clippy::type_complexity)]
     fn begin(&self, system: &mut System, next: &Move) -> Option<Option<(Event, Id, bool)>> {
         match *next {
@@ -179,9 +180,8 @@ impl Exploration {
         system.poke(frame, at % PAGE_SIZE, &bytes);
     }
 
-    /// Forgets what nobody will look at again, so that what differs in nothing else is one state: the
-    /// registers of free programs, results of scripts that are not kept, scratch memory, what a
-    /// stopped thread waited for.
+    /// Clears what nobody reads any more, so that systems that differ in nothing else are one state: the registers of
+    /// free programs, results of scripts that are not kept, scratch memory, what a stopped thread waited for.
     fn forget(&self, system: &mut System) {
         let threads: Vec<Id> = system.threads().map(|(id, _)| id).collect();
         for id in threads {
@@ -222,7 +222,7 @@ impl Exploration {
                 t.in_call &= !finished;
             }
         }
-        // What is saved stays until it is restored; nobody else has it.
+        // A saved state stays until it is restored; no thread but the manager has it.
         let offset = (SAVED - OUR_DATA) as usize;
         let saved = system
             .memory
@@ -242,7 +242,7 @@ impl Exploration {
         }
     }
 
-    /// Goes to the next line of a script at which something happens. What an answer needs is kept.
+    /// Goes to the next line of a script at which something happens. Keeps the registers that an answer needs.
     fn resolve(&self, script: usize, registers: &mut Registers, code: Option<u64>) {
         let lines = self.scene.scripts[script].lines;
         let Some(Role::Script(_, mut at)) = role(registers) else { return };
@@ -269,12 +269,12 @@ fn at_pc(pc: u64) -> Registers {
     Registers::starting(pc, 0, 0)
 }
 
-/// What the thread runs that has just finished a call.
+/// The program of a thread that has just finished a call.
 fn at_finished(registers: &Registers) -> Option<Role> {
     role(&at_pc(registers.pc().wrapping_sub(CALL_BYTES)))
 }
 
-/// Whoever has no reason to wait any more begins again.
+/// Restarts every thread that waits without a reason.
 pub fn settle(system: &mut System) {
     loop {
         let idle = system.threads().map(|(id, _)| id).find(|&id| !system.may_wait(id));
@@ -285,7 +285,7 @@ pub fn settle(system: &mut System) {
     }
 }
 
-/// Who has whose exception after a step.
+/// Which thread has which thread's exception after a step.
 fn holders(state: &State, system: &System) -> Vec<(Id, Id)> {
     let mut holders = Vec::new();
     for (id, t) in system.threads().filter(|(_, t)| t.exception_delivered) {
@@ -325,7 +325,7 @@ impl Model for Exploration {
     }
 }
 
-/// What an exploration came to.
+/// The result of an exploration.
 #[derive(Debug)]
 pub struct Report {
     /// Transitions.
@@ -334,7 +334,7 @@ pub struct Report {
     pub states: usize,
     /// Moves from the beginning to the farthest.
     pub depth: usize,
-    /// Whether all states that there are have been seen.
+    /// Whether all states that can be reached have been seen.
     pub all: bool,
     /// How long it took.
     pub time: Duration,
@@ -370,7 +370,7 @@ pub fn explore(exploration: Exploration) -> Report {
     }
 }
 
-/// A path in words: who makes which call with what, and what comes of it.
+/// A path in words: which thread makes which call with which parameters, and the result.
 fn trace(model: &Exploration, path: Vec<(State, Option<Move>)>) -> String {
     let mut text = String::new();
     for (n, (state, next)) in path.iter().enumerate() {
@@ -381,7 +381,7 @@ fn trace(model: &Exploration, path: Vec<(State, Option<Move>)>) -> String {
     text
 }
 
-/// What parameter `n` of a call is called.
+/// The name of parameter `n` of a call.
 fn parameter(call: abi::Call, n: usize) -> &'static str {
     let row = call.row();
     match n {
@@ -464,7 +464,7 @@ fn describe(model: &Exploration, state: &State, next: &Move, after: Option<&Stat
 }
 
 impl Exploration {
-    /// What the call came to: read off a step that forgets nothing.
+    /// The result of the call, read off a step that forgets nothing.
     fn result(&self, state: &State, next: &Move, who: Id, _after: &State) -> String {
         let mut system = state.system.clone();
         let Some(Some((event, _, late))) = self.begin(&mut system, next) else {

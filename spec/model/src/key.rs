@@ -1,12 +1,11 @@
 //! When two systems are the same: the words that a `State` is hashed and compared by.
 //!
-//! Serial numbers of identities say only in which order they were made. Every identity that lives has a
-//! place of its own, and its rank among the places is its name here. What is dead is told apart from what
-//! lives, and no more. So systems that differ in names alone are one state, however they came about; that is
-//! the first symmetry.
+//! Serial numbers of identities say only in which order they were made. Every identity that lives has a place of its
+//! own, and its rank among the places is its name here. What is dead is told apart from what lives, and no more. So
+//! systems that differ in names alone are one state, however they came about: the first symmetry.
 //!
-//! The second is between the spare references of a party: which of two empty shelves holds what, is no
-//! difference. They are sorted by what they hold, and frames that name them follow.
+//! The second symmetry is between the spare references of a party: it makes no difference which of two of them holds
+//! what. They are sorted by what they hold, and the frames that name them are changed accordingly.
 
 use abi::{Registers, Type};
 use spec::object::{Answer, Body, End, Target, Thread};
@@ -26,7 +25,7 @@ struct Key<'a> {
     system: &'a System,
     rank: BTreeMap<Id, u64>,
     accounts: Vec<usize>,
-    /// Addresses that are called otherwise, because shelves were sorted.
+    /// Old and new addresses of references whose shelf was sorted.
     renamed: Vec<(u64, u64)>,
     words: Vec<u64>,
 }
@@ -57,7 +56,7 @@ pub fn key(system: &System, shelves: &[Vec<(Place, u64)>]) -> Vec<u64> {
     key.words
 }
 
-/// How exchangeable references are sorted: new places of those that change theirs, and their addresses.
+/// Sorts exchangeable references: notes the new places of those that change theirs, and their addresses.
 fn sort(
     system: &System,
     shelf: &Shelf,
@@ -75,8 +74,8 @@ fn sort(
             _ => None,
         }
     };
-    // Only references that name nothing of the shelf itself, so that sorting does not change what it
-    // sorts by.
+    // Only references that name nothing of the shelf itself are sorted, so that sorting does not change what it sorts
+    // by.
     let own = |place: Option<Place>| place.is_some_and(|p| shelf.iter().any(|s| s.0 == p));
     let mut all: Vec<_> =
         shelf.iter().map(|&(place, address)| (held(place), place, address)).collect();
@@ -97,7 +96,7 @@ impl Key<'_> {
         self.rank.get(&id).copied().unwrap_or(DEAD)
     }
 
-    /// What holds the name of something dead holds nothing.
+    /// A link to something dead is the same as no link.
     fn link(&mut self, id: Option<Id>) {
         let word = id.and_then(|id| self.rank.get(&id).copied()).unwrap_or(NONE);
         self.words.push(word);
@@ -123,7 +122,7 @@ impl Key<'_> {
     fn registers(&mut self, r: &Registers, in_call: bool) {
         let mut r = *r;
         if in_call {
-            // What the call has lost follows from the others.
+            // The registers that the call has lost follow from the others.
             abi::ROLES.lost.iter().for_each(|&(register, _)| r.set(register, 0));
         }
         let words = r.to_words().map(|word| self.address(word));

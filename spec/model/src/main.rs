@@ -1,4 +1,4 @@
-//! `./fermata prove --model [SIZE]`: explores every scene and prints what it came to.
+//! `./fermata prove --model [SIZE]`: explores every scene and prints the results.
 
 use model::explore::{explore, Exploration};
 use model::scenes;

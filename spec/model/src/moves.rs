@@ -1,10 +1,10 @@
 //! What can happen next: the moves of each thread, from the table of calls.
 //!
-//! A free hostile thread makes every call of the table (that its scene allows) with every combination of
-//! a small alphabet: the handles that its space has, for objects each of the right type; rooms for new
-//! objects; references whose kinds fit; a few states of each type; messages of nothing, of some bytes, and
-//! with a reference. What the kernel refuses by its type alone is left out. A manager does what its tasks
-//! say. Honest threads, and whoever waited, do what their frames say.
+//! A free hostile thread makes every call of the table (that its scene allows) with every combination of a small
+//! alphabet: the handles that its space has, for objects each of the right type; rooms for new objects; references
+//! whose kinds fit; a few states of each type; messages of nothing, of some bytes, and with a reference. Calls that
+//! the kernel refuses for a type alone are left out. A manager does what its tasks say. Honest threads, and threads
+//! that waited, do what their frames say.
 
 use crate::scene::{role, Line, Role, Scene, Task};
 use crate::scene::{HOLE, HOSTILE, OURS, SAVED, SCRATCH, THEIRS, THEIR_DATA};
@@ -22,22 +22,22 @@ use spec::{Id, System};
 /// Something that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
-    /// A free thread makes a call with these registers, and has stored words before.
+    /// A free thread makes a call with these registers, after words were stored in its memory.
     Call {
-        /// Who.
+        /// The thread.
         who: Id,
-        /// With what.
+        /// Its registers.
         registers: Box<Registers>,
-        /// Where which of [`CONTENTS`] stands.
+        /// The address, and which of [`CONTENTS`] is stored there.
         store: Option<(u64, usize)>,
-        /// Of those that wait alike, the later one goes first.
+        /// Of threads that wait alike, the later one goes first.
         late: bool,
     },
     /// A thread does what its script or its frame says.
     Go {
-        /// Who.
+        /// The thread.
         who: Id,
-        /// Of those that wait alike, the later one goes first.
+        /// Of threads that wait alike, the later one goes first.
         late: bool,
     },
     /// A free thread meets a breakpoint.
@@ -48,7 +48,7 @@ pub enum Move {
     Timer,
 }
 
-/// What `set_state` is given. One for each kind of reference comes first.
+/// The states that `set_state` is given. Those of a reference come first, one for each kind.
 pub const CONTENTS: &[(Type, &[u64])] = {
     use Type::*;
     const ALL: u64 = access::ALL;
@@ -116,7 +116,7 @@ pub fn content(number: usize) -> Vec<u64> {
     words
 }
 
-/// Everything that can happen next.
+/// Collects every move that can be made next.
 pub fn all(scene: &Scene, system: &System, moves: &mut Vec<Move>) {
     for (id, thread) in system.threads() {
         match (thread.status, role(&thread.registers)) {
@@ -145,7 +145,7 @@ pub fn all(scene: &Scene, system: &System, moves: &mut Vec<Move>) {
                 }
             }
             (Status::Waiting(_), _) if scene.restarts => moves.push(Move::Restart(id)),
-            // Vacancy ends without the specification saying whom to wake.
+            // Vacancy ends without the specification saying which thread to wake.
             (Status::Waiting(spec::wait::Waiting::Vacant), _) => moves.push(Move::Restart(id)),
             _ => {}
         }
@@ -155,7 +155,7 @@ pub fn all(scene: &Scene, system: &System, moves: &mut Vec<Move>) {
     }
 }
 
-/// Whether two threads wait for the same.
+/// Whether two threads wait for the same thing.
 fn may_choose(system: &System) -> bool {
     let mut waits: Vec<_> = system
         .threads()
@@ -191,7 +191,7 @@ fn hostile(scene: &Scene, system: &System, who: Id, moves: &mut Vec<Move>) {
     }
 }
 
-/// Gives the parameter `n`, and the rest, every value.
+/// Gives the parameter `n`, and those after it, every value.
 fn complete(
     system: &System,
     slots: &[(u64, Option<Id>)],
@@ -295,8 +295,8 @@ fn states(row: &'static Syscall) -> impl Iterator<Item = Option<(u64, usize)>> {
     none.into_iter().chain(all.map(|n| Some((THEIR_DATA, n))))
 }
 
-/// Whether a call with these parameters can do anything: those are left out that are refused for the
-/// kind of a reference alone.
+/// Whether a call with these parameters can do anything: calls that the kernel refuses for the kind of a reference
+/// alone are left out.
 fn sensible(
     system: &System,
     slots: &[(u64, Option<Id>)],
@@ -326,13 +326,13 @@ fn sensible(
     };
     let plain = RefKind::from_raw(ty as u64).unwrap_or(RefKind::Null);
     match (row.number - 1) % 6 {
-        // A new object in a room, or an identity where it was.
+        // A new object in an empty room, or a vacant identity at the place where it was.
         0 => match kind(1) {
             None => slots.iter().any(|s| s.0 == draft.registers.parameter(0) && s.1.is_none()),
             Some(kept) => kept == (plain, true),
         },
         2 => slots.iter().any(|s| s.0 == draft.registers.parameter(1) && s.1.is_none()),
-        // At most one thing at once is looked for.
+        // At most one reference is asked for at a time.
         4 => (2..5).filter(|&n| n < row.params.len() && given(n)).count() <= 1,
         5 => match (ty, draft.store.map(|s| s.1)) {
             (Type::Thread, Some(n)) => {
@@ -413,9 +413,9 @@ fn manager(scene: &Scene, system: &System, who: Id, moves: &mut Vec<Move>) {
                         continue;
                     }
                     match row.params {
-                        // In place: nothing changes, but it must return.
+                        // The move to the same place: nothing changes, but it must return.
                         [_, (_, Param::Fresh)] => call(row.call, &[handle, handle], None),
-                        // Its identity is kept in our own reference, or ends.
+                        // The identity is kept in the manager's own reference, or ends.
                         [_, ("identity", _)] => {
                             call(row.call, &[handle, 0], None);
                             if keeps.is_none() && !vacant {

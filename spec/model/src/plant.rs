@@ -1,5 +1,5 @@
-//! Rules broken on purpose, so that tests see that the exploration finds what it looks for. Each is a small
-//! change of what one step of the specification does.
+//! Rules broken on purpose, so that tests show that the exploration finds what it looks for. Each is a small change
+//! of one step of the specification.
 
 use crate::moves::manages;
 use crate::scene::{role, Role, CALL_BYTES, THEIRS};
@@ -13,25 +13,25 @@ use spec::{Event, Id, Seen, System};
 /// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// Calls that manage an object wait for its body, as those do that use it.
+    /// Calls that manage an object wait for its body, as calls that use it do.
     ManagerWaits,
-    /// Who has a reference to a client's end can say that he has its exception, and is believed.
+    /// A thread with a reference to a client's end can claim to have that client's exception, and is believed.
     TakesOver,
-    /// Whoever has no reason to wait any more, and was given nothing, is not woken.
+    /// A thread that has no reason to wait any more, and was given nothing, is not woken.
     ForgetsToWake,
     /// An interrupt for a thread that does not wait for one is dropped.
     DropsInterrupt,
-    /// A new body has not what the old state said of the pending interrupt.
+    /// A new body loses the pending interrupt that the old state had.
     ForgetsPending,
-    /// What is connected to a port hands out the port's own place: the space of its server.
+    /// `port_get_state` gives the caller a reference to our space, that of the port's server.
     Leaks,
-    /// A reply is given to whoever waits for one, whoever owes it.
+    /// A reply is given to a client that waits for one, even if another thread owes it.
     RepliesForAnother,
-    /// A thread gets the priority that is asked for, whatever its space may have.
+    /// A thread gets the priority that is asked for, whatever the ceiling of its space.
     IgnoresCeiling,
-    /// Who disconnects makes all threads begin again that wait.
+    /// A thread that disconnects makes all waiting threads begin their calls again.
     WakesEverybody,
-    /// Who holds a space gives it a higher quota, of what its creator has.
+    /// A holder of a space can raise its quota, at the cost of the space's creator.
     AnybodyGives,
 }
 
@@ -46,7 +46,7 @@ fn at(system: &System, address: u64) -> Option<Id> {
 }
 
 impl Plant {
-    /// Whether this step is one that it changes.
+    /// Whether the broken rule changes this step.
     #[must_use]
     pub fn changes(self, system: &System, event: Event, who: Id) -> bool {
         if event != Event::Syscall {
@@ -79,7 +79,7 @@ impl Plant {
         }
     }
 
-    /// The step, changed.
+    /// Does the step with the rule broken.
     pub fn step(self, system: &mut System, event: Event, now: u64, seen: Seen) {
         let who = system.running;
         let before = system.clone();
@@ -93,7 +93,7 @@ impl Plant {
             }
             Plant::RepliesForAnother => {
                 let Some(server) = owes_another(system, who) else { return };
-                // The reply of who owes it, with the words of who does not.
+                // The reply of the thread that owes it, with the words of the one that does not.
                 let own = system.thread(server).registers;
                 system.thread_mut(server).registers = registers;
                 system.running = server;
@@ -202,7 +202,7 @@ impl Plant {
     }
 }
 
-/// Another thread that owes a reply to one that waits.
+/// Another thread that owes a reply to a waiting one.
 fn owes_another(system: &System, who: Id) -> Option<Id> {
     let mut waiting = system.threads().filter(|(_, t)| t.status == Status::Waiting(Waiting::Reply));
     waiting.find_map(|(_, t)| t.served_by().map(|(server, _)| server).filter(|s| *s != who))

@@ -1,5 +1,5 @@
-//! What must hold, in every state that can be reached: one function per property, from the rules of the
-//! design. [docs/model.md](../../../docs/model.md) says each in a sentence or two.
+//! The properties that must hold in every state that can be reached: one function per property, from the rules of the
+//! design. [docs/model.md](../../../docs/model.md) states each in a sentence or two.
 
 use crate::explore::{settle, Exploration, State};
 use crate::key::key;
@@ -13,7 +13,7 @@ use stateright::Property as Checked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Something that must hold.
+/// A property that must hold.
 pub struct Property {
     /// Its name.
     pub name: &'static str,
@@ -23,9 +23,9 @@ pub struct Property {
 }
 
 enum Judge {
-    /// Of each step: the exploration, the state before, what happened, the system after.
+    /// Judges a step: the exploration, the state before, the move, the system after.
     Step(fn(&Exploration, &State, &Move, &System) -> bool),
-    /// Of each state.
+    /// Judges a state.
     State(fn(&Exploration, &State) -> bool),
 }
 
@@ -84,7 +84,7 @@ pub const PROPERTIES: [Property; 10] = [
 ];
 
 impl Property {
-    /// Whether a step keeps it. One of states is judged with the state.
+    /// Whether a step keeps the property. A property of states is judged with the state.
     pub(crate) fn judge_step(
         &self,
         model: &Exploration,
@@ -106,7 +106,7 @@ fn holds<const N: usize>(model: &Exploration, state: &State) -> bool {
     }
 }
 
-/// As the model checker wants them.
+/// The properties in the form that the model checker takes.
 pub(crate) fn for_checker() -> Vec<Checked<Exploration>> {
     let all: [fn(&Exploration, &State) -> bool; PROPERTIES.len()] = [
         holds::<0>, holds::<1>, holds::<2>, holds::<3>, holds::<4>, holds::<5>, holds::<6>,
@@ -117,7 +117,7 @@ pub(crate) fn for_checker() -> Vec<Checked<Exploration>> {
     PROPERTIES.iter().zip(all).map(checked).collect()
 }
 
-/// Who acts in a move, and the call that is made.
+/// The thread that acts in a move, and the call that it makes.
 fn call_of(system: &System, next: &Move) -> Option<(Id, Call)> {
     let (who, word) = match next {
         Move::Call { who, registers, .. } => (*who, registers.call()),
@@ -152,9 +152,9 @@ fn a_managers_call_returns(_: &Exploration, before: &State, next: &Move, after: 
     !managing || !matches!(after.thread(who).status, Status::Waiting(_))
 }
 
-/// **Nobody reaches what was not given.** Hostile threads have only handles, references and pages that a
-/// chain of references led to from what they had at the beginning ([`Reach::closure`]), or that were made
-/// from their own quota since.
+/// **Nobody reaches what was not given.** Hostile threads have only handles, references and pages to which a chain of
+/// references led from what they had at the beginning ([`Reach::closure`]), or that were made from their own quota
+/// since.
 fn nobody_reaches_what_was_not_given(model: &Exploration, state: &State) -> bool {
     let now = Reach::held(&state.system, model.scene.theirs);
     let given = &model.reach;
@@ -193,7 +193,7 @@ fn an_exception_is_answered_by_its_keeper(
     })
 }
 
-/// What the first parameter of a call is the handle of.
+/// The object whose handle is the first parameter of the call.
 fn object_named(model: &Exploration, system: &System, who: Id, next: &Move) -> Option<Id> {
     let registers = match next {
         Move::Call { registers, .. } => **registers,
@@ -202,9 +202,9 @@ fn object_named(model: &Exploration, system: &System, who: Id, next: &Move) -> O
     model.scene.at(system, registers.parameter(0))
 }
 
-/// **A frame is written by whom it calls.** What a hostile thread does changes an honest thread's registers
-/// only if that one waits for just this thread: to be served at its port, or as the other end of its
-/// connection, or with its exception.
+/// **A frame is written by whom it calls.** A hostile thread's step changes an honest thread's registers only if the
+/// honest thread waits for this very thread: as a client at its port, as the other end of its connection, or for its
+/// answer to an exception.
 fn a_frame_is_written_by_whom_it_calls(
     _: &Exploration,
     before: &State,
@@ -232,7 +232,7 @@ fn a_frame_is_written_by_whom_it_calls(
                 before.system.objects.contains_key(&port)
                     && before.system.port(port).portset.is_some_and(theirs)
             }),
-            // As a server it takes whoever calls.
+            // A waiting server takes any client that calls.
             Status::Waiting(Waiting::Portset) => true,
             Status::Waiting(Waiting::Exception) => before.holders.contains(&(id, who)),
             _ => false,
@@ -242,8 +242,8 @@ fn a_frame_is_written_by_whom_it_calls(
     })
 }
 
-/// **No wake-up is lost.** A thread that waits has to: if it did its call again now, it would not get any
-/// further. (Whose names have been changed meanwhile, by its own side, waits for what they led to before.)
+/// **No wake-up is lost.** A thread that waits has to: if it did its call again now, it would not get any further. (A
+/// thread whose names its own side has changed meanwhile waits for what they led to before.)
 fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
     state.system.threads().all(|(id, t)| {
         let Status::Waiting(why) = t.status else {
@@ -252,7 +252,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
         let leads_to = named(model, &state.system, t);
         let elsewhere = match t.at {
             Some(at) => leads_to != Some(at),
-            // Who owes the reply was found by the port.
+            // The server that owes the reply was found by the port.
             None => {
                 why == Waiting::Reply && leads_to.is_none_or(|id| id >> 24 != Type::Port as u32)
             }
@@ -261,7 +261,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
             return true;
         }
         match why {
-            // For something else than its frame's call.
+            // These wait for something else than their frame's call.
             Waiting::Cond | Waiting::Vacant | Waiting::Exception | Waiting::Kernel => true,
             _ if t.asked.is_some_and(|asked| asked.missing.is_some()) => true,
             Waiting::Port if t.tells => {
@@ -278,7 +278,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
                     again.running = id;
                     model.advance(&mut again, Event::Syscall, Seen::default());
                 }
-                // Whose handle leads to something else by now does wrong when it begins again.
+                // A thread whose handle leads to something else by now gets an exception when it begins again.
                 let new = again.thread(id);
                 let waits = matches!(new.status, Status::Waiting(_));
                 waits || new.stops > t.stops
@@ -287,7 +287,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
     })
 }
 
-/// What the first parameter in a frame leads to by now: the object there, or what the reference there names.
+/// What the first parameter in a frame leads to now: the object there, or the target of the reference there.
 fn named(model: &Exploration, system: &System, t: &spec::object::Thread) -> Option<Id> {
     let id = model.scene.at(system, t.registers.parameter(0))?;
     match &system.objects[&id].body {
@@ -320,9 +320,9 @@ fn no_interrupt_is_lost(model: &Exploration, before: &State, next: &Move, after:
     !returned || new.interrupt || took
 }
 
-/// **A stopped thread's state is complete.** Stop a thread, save its state, destroy it and keep the
-/// identity, create it anew, restore its state, let it go on: all is as if it had only been stopped and had
-/// gone on. (What the kernel remembers of how its last wait ended may be forgotten.)
+/// **A stopped thread's state is complete.** Stop a thread, save its state, destroy it and keep the identity, create
+/// it anew, restore its state, let it go on: the result is as if it had only been stopped and resumed. (What the
+/// kernel remembers of how its last wait ended may be lost.)
 fn a_stopped_threads_state_is_complete(model: &Exploration, state: &State) -> bool {
     let (scene, system) = (&model.scene, &state.system);
     let Some(manager) = scene.manager(system) else { return true };
@@ -375,11 +375,13 @@ fn nobody_is_more_important_than_was_allowed(_: &Exploration, state: &State) -> 
     state.system.threads().all(|(_, t)| !hostile(t) || t.priority <= CEILING)
 }
 
-/// How many things of others a step of a hostile thread touches at most: the one thread that it waits for, or that waits for it.
+/// The most objects of others that a step of a hostile thread touches: the one thread that it waits for, or that
+/// waits for it.
 const TOUCHED: usize = 1;
 
-/// **Work on what is others' is bounded.** In one step a hostile thread makes the kernel write, make or end at most so many objects that it
-/// does not pay for, however many there are: what grows with a number of somebody's grows with that of who pays for it.
+/// **Work on what is others' is bounded.** In one step a hostile thread makes the kernel write, make or end at most
+/// so many objects that it does not pay for, however many there are: work that grows with a number of objects grows
+/// with a number that the hostile thread itself pays for.
 fn work_on_what_is_others_is_bounded(
     _: &Exploration,
     before: &State,
@@ -391,7 +393,7 @@ fn work_on_what_is_others_is_bounded(
         return true;
     }
     let (old, new) = (&before.system.objects, &after.objects);
-    // Some hostile threads are paid for by us, so that nobody has their handles.
+    // Some hostile threads are paid for by us, so that no hostile thread has their handles.
     let is_others = |id: Id| {
         let object = old.get(&id).or_else(|| new.get(&id));
         let hostile = runs(&before.system, id) == Some(Role::Hostile);
@@ -407,7 +409,7 @@ fn work_on_what_is_others_is_bounded(
 }
 
 /// **Nobody pays for what others do.** What a hostile thread does is charged to the account of its space, or to one
-/// below that: ours has no less afterwards.
+/// below that: our account has no less afterwards.
 fn nobody_pays_for_what_others_do(
     _: &Exploration,
     before: &State,
@@ -432,8 +434,8 @@ fn same(scene: &Scene, one: &mut System, two: &mut System) -> bool {
         for id in threads {
             let t = system.thread_mut(id);
             (t.waited, t.in_call) = ((Waiting::Nothing, 0), false);
-            // A wait may begin again, and what a thread meets first it meets again. Who had an exception that has
-            // been answered, is nobody's affair.
+            // A wait may begin again, and what a thread meets first it meets again. Which thread had an exception
+            // that has been answered makes no difference.
             (t.asked, t.tells, t.cond, t.meets) = (None, false, 0, None);
             if !t.exception_delivered {
                 t.keeper = None;
@@ -459,8 +461,8 @@ pub struct Reach {
     pub last: u32,
 }
 
-/// The frame behind an address of a space, and the rights to it: down the hierarchy of mappings and
-/// regions, each of which takes rights away.
+/// The frame behind an address of a space, and the rights to it, found by walking the mappings and regions, each of
+/// which can take rights away.
 fn page_behind(system: &System, space: Id, address: u64) -> Option<(u64, u64)> {
     let (mut space, mut address, mut rights) = (space, address, access::ALL);
     for _ in 0..8 {
@@ -491,8 +493,8 @@ fn plain(id: Id) -> u8 {
 }
 
 impl Reach {
-    /// What is at hand now, without another step: pages, the objects in them, what references in them
-    /// name.
+    /// What the space has now, without another step: pages, the objects in them, and the targets of the references in
+    /// them.
     #[must_use]
     pub fn held(system: &System, space: Id) -> Reach {
         let mut reach = Reach::default();
@@ -535,10 +537,9 @@ impl Reach {
         }
     }
 
-    /// All that a chain of references leads to. A handle gives what the object's state names; a reference
-    /// gives its use: of a space, all that its threads reach; of a region, the pages behind it; of a port,
-    /// the other end of a connection to whoever serves it; who calls at a port of theirs gives them its
-    /// client end.
+    /// All that a chain of references leads to. A handle gives what the object's state names. A reference gives its
+    /// use: of a space, all that its threads reach; of a region, the pages behind it; of a port, the other end of a
+    /// connection to its server. A client that calls at a port of theirs gives them its client end.
     #[must_use]
     pub fn closure(system: &System, space: Id) -> Reach {
         let mut reach = Reach { last: system.last, ..Reach::default() };
@@ -578,7 +579,7 @@ impl Reach {
             }
             Body::Port(p) => name(p.portset),
             Body::Portset => {
-                // Who serves it can be the other end, and so can who calls there.
+                // A server of the port can be the other end, and so can a client that calls there.
                 let ports = system.all(Type::Port).map(|(id, _)| id);
                 let ports: Vec<Id> =
                     ports.filter(|&p| system.port(p).portset == Some(id)).collect();

@@ -1,12 +1,12 @@
 //! Small systems: two spaces, a few threads and objects, and what each thread runs.
 //!
-//! Space *ours* has the manager and the honest threads, space *theirs* has the hostile ones. Our manager has
-//! a page of objects of its own and the page of their objects, so that it has the handles of all; they have
-//! the handles in their page. What holds this together (root region, mappings, spaces) lives in a page that
-//! nobody maps, but for what a scene puts elsewhere.
+//! Space *ours* has the manager and the honest threads, space *theirs* has the hostile ones. Our manager has a page
+//! of its own objects and the page of their objects, so that it has the handles of all; they have the handles in
+//! their page. The objects that hold this together (root region, mappings, spaces) are in a page that nobody maps,
+//! unless a scene puts them elsewhere.
 //!
-//! What a thread runs is told by its program counter. A *free* program is always at its beginning and makes
-//! any call; a *script* does line after line.
+//! A thread's program counter tells what it runs. A *free* program is always at its beginning and makes any call; a
+//! *script* does line after line.
 
 use abi::{access, Call, Code, RefKind, Registers, OBJECT_SIZE, PAGE_SIZE, ROLES};
 use spec::object::{
@@ -25,10 +25,10 @@ pub const THEIRS: u64 = 0x20_0000;
 pub const OUR_DATA: u64 = 0x30_0000;
 /// Their data, in theirs.
 pub const THEIR_DATA: u64 = 0x40_0000;
-/// Where nothing is mapped, for what they map.
+/// Where nothing is mapped, for mappings that they make.
 pub const HOLE: u64 = 0x50_0000;
 
-/// The frames of these pages, of what nobody maps, and of a page that is ours alone.
+/// The frames of these pages, and of the page that nobody maps.
 const INSIDE: u64 = 1;
 const OUR_OBJECTS: u64 = 2;
 const THEIR_OBJECTS: u64 = 3;
@@ -37,7 +37,7 @@ pub const OUR_DATA_FRAME: u64 = 4;
 const THEIR_DATA_FRAME: u64 = 5;
 const FRAMES: std::ops::Range<u64> = 1..7;
 
-/// Where states are saved, in [`OUR_DATA`], and what calls read and write otherwise.
+/// Where states are saved, in [`OUR_DATA`]; [`SCRATCH`] is what calls read and write otherwise.
 pub const SAVED: u64 = OUR_DATA + 0x400;
 /// See [`SAVED`].
 pub const SCRATCH: u64 = OUR_DATA;
@@ -65,7 +65,7 @@ pub enum Role {
     Script(usize, usize),
 }
 
-/// What the thread with these registers runs; nothing, if it was sent astray.
+/// What the thread with these registers runs; `None` if its program counter is nowhere in a program.
 #[must_use]
 pub fn role(registers: &Registers) -> Option<Role> {
     match registers.pc() {
@@ -91,15 +91,15 @@ pub fn line(script: usize, line: usize) -> u64 {
 pub enum Line {
     /// A call with these parameters.
     Call(Call, &'static [(usize, u64)]),
-    /// An instruction that the processor refuses; its keeper lets it go on behind it.
+    /// An instruction that the processor refuses; the keeper lets the thread go on behind it.
     Bad,
-    /// Answers the exception that has just been received in registers: the thread goes on behind it.
+    /// Answers the exception that has just been received in registers: the thread that met it goes on behind it.
     Answer,
     /// After the last call ended with this code, go to that line.
     On(Code, usize),
     /// Go to that line.
     Jump(usize),
-    /// Nothing more.
+    /// The script ends.
     End,
 }
 
@@ -108,18 +108,18 @@ pub enum Line {
 pub struct Script {
     /// Its lines.
     pub lines: &'static [Line],
-    /// The results of its calls are kept, in its stack pointer.
+    /// Whether the results of its calls are kept, in its stack pointer.
     pub logs: bool,
 }
 
 /// What a manager does to its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Every managing call on the object, none of which it needs the result of.
+    /// Every managing call on the object; it needs the result of none of them.
     Everything,
     /// Stop, save, destroy (and keep the identity), create anew, restore, resume a thread.
     Cut,
-    /// Destroy it.
+    /// Destroy the object.
     Destroy,
     /// Stop and resume.
     Stop,
@@ -140,19 +140,19 @@ pub struct Scene {
     pub scripts: Vec<Script>,
     /// The calls that hostile threads make.
     pub calls: fn(Call) -> bool,
-    /// What the manager does, to what is at these handles.
+    /// What the manager does to the objects at these handles.
     pub tasks: Vec<(u64, Task)>,
     /// The space of the hostile threads.
     pub theirs: Id,
     /// References of theirs that are exchangeable.
     pub shelves: Vec<Vec<(Place, u64)>>,
-    /// References of the manager's for a saved thread's space and ends, and for an identity.
+    /// References of the manager's that receive a saved thread's space and ends, and an identity.
     pub shelf: [u64; 4],
     /// The manager's reference to their space.
     pub their_space: u64,
-    /// Waiting threads begin their calls again at any time.
+    /// Whether waiting threads may begin their calls again at any time.
     pub restarts: bool,
-    /// Moves to look ahead: in the tests, and by `prove` for each size above.
+    /// How many moves are explored: in the tests, and by `prove` in addition for each size.
     pub depth: usize,
 }
 
@@ -279,7 +279,7 @@ impl Builder {
         self.object(THEIR_OBJECTS, THEIRS, name, body)
     }
 
-    /// A space that we have made, and pay for, in their page: they hold it.
+    /// A space in their page that we have made and pay for: they hold its handle.
     pub fn held(&mut self, name: &'static str) -> Id {
         let account = self.scene.system.accounts.len();
         self.scene.system.accounts.push(Account { parent: Some(0), ..Account::default() });
@@ -316,7 +316,7 @@ impl Builder {
         self.reference_of_ours(name, Target { kind, id, of_server: false })
     }
 
-    /// The address of an object, as those name it who can.
+    /// The address of an object in the space that can name it.
     #[must_use]
     pub fn handle(&self, id: Id) -> u64 {
         let (frame, offset) = self.scene.system.objects[&id].place;
@@ -334,7 +334,7 @@ impl Builder {
         self.their(name, Body::Thread(Box::new(thread)))
     }
 
-    /// The same, but none of them has its handle.
+    /// As [`Builder::hostile`], but no hostile thread has its handle.
     pub fn hostile_inside(&mut self) -> Id {
         let registers = Registers::starting(HOSTILE, 0, 0);
         let thread = Thread { registers, ..self.started(self.scene.theirs) };
@@ -349,26 +349,26 @@ impl Builder {
         self.our(name, Body::Thread(Box::new(thread)))
     }
 
-    /// The port hears of our threads' exceptions.
+    /// Makes the port the keeper of our threads' exceptions.
     pub fn keep_ours(&mut self, port: Id) {
         let ours = self.ours;
         self.scene.system.space_mut(ours).keeper = Some(port);
     }
 
-    /// The manager does this to the object.
+    /// Has the manager do this to the object.
     pub fn task(&mut self, id: Id, task: Task) {
         let handle = self.handle(id);
         self.scene.tasks.push((handle, task));
     }
 
-    /// These references of theirs are exchangeable.
+    /// Makes these references of theirs exchangeable.
     pub fn shelf(&mut self, ids: &[Id]) {
         let slot = |&id: &Id| (self.scene.system.objects[&id].place, self.handle(id));
         let shelf = ids.iter().map(slot).collect();
         self.scene.shelves.push(shelf);
     }
 
-    /// The scene. The settings are those that a scene may have otherwise.
+    /// Builds the scene. `settings` may change what scenes have by default.
     #[must_use]
     pub fn build(mut self, settings: impl FnOnce(&mut Scene)) -> Scene {
         settings(&mut self.scene);
@@ -377,7 +377,7 @@ impl Builder {
 }
 
 impl Scene {
-    /// What a place is called.
+    /// The name of a place.
     #[must_use]
     pub fn name_of(&self, place: Place) -> String {
         let address = match place.0 {
@@ -388,7 +388,8 @@ impl Scene {
         self.names.get(&address).map_or(format!("{address:#x}"), |name| (*name).into())
     }
 
-    /// Handles in their page, and what is there: an object in whatever phase, or room for one.
+    /// The slots in their page: the handle, and the object there in whatever phase, or `None` where there is room for
+    /// one.
     pub fn their_slots<'a>(
         &'a self,
         system: &'a System,

@@ -13,10 +13,10 @@ const KEEPER: &[Line] = &[
     Line::Jump(0),
 ];
 
-/// A program that calls a server once, does wrong once, and calls again.
+/// A program that calls a server once, causes an exception once, and ends.
 const VICTIM: &[Line] = &[Line::Call(Call::CallShort, &[(0, SERVICE)]), Line::Bad, Line::End];
 
-/// Handles that scripts name: the first things that a scene makes of ours, after the manager's own.
+/// Handles that scripts name: the first objects of ours that a scene makes, after the manager's own.
 const OUR_SET: u64 = OURS + 0x70;
 const SERVICE: u64 = OURS + 0x80;
 
@@ -46,7 +46,7 @@ pub fn manager() -> Scene {
     b.build(|s| s.depth = 3)
 }
 
-/// A hostile thread that holds a space which the manager has made, as whoever has the control port of a process does.
+/// A hostile thread that holds a space which the manager has made, as a holder of a process's control port does.
 #[must_use]
 pub fn held() -> Scene {
     let mut b = Builder::new("held", "a hostile thread that holds what a manager has made");
@@ -61,7 +61,7 @@ pub fn held() -> Scene {
     b.build(|s| s.depth = 3)
 }
 
-/// A victim that calls a hostile server, and then meets an exception that its keeper has.
+/// A victim that calls a hostile server, and then meets an exception that its keeper receives.
 #[must_use]
 pub fn exception() -> Scene {
     let mut b =
@@ -87,7 +87,7 @@ pub fn exception() -> Scene {
     b.build(|s| {
         s.depth = 11;
         s.calls = |call| {
-            // What concerns connections and threads, in its narrowest forms, so that many moves fit.
+            // The calls on connections and threads in their simplest forms, so that many moves can be explored.
             matches!(
                 call,
                 Call::ServerWaitReceiveShort

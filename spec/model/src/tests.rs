@@ -1,11 +1,11 @@
-//! Nothing is found in the specification as it is; with a rule broken, the exploration finds that.
+//! The specification as it is breaks no property; with a rule broken, the exploration finds the violation.
 
 use crate::explore::{explore, Exploration, Report};
 use crate::plant::Plant;
 use crate::scene::Scene;
 use crate::scenes;
 
-/// Explores as far as a test run does.
+/// Explores a scene as deep as a test run does.
 fn holds(scene: Scene, states: usize) {
     let (name, depth) = (scene.name, scene.depth);
     let report = explore(Exploration::new(scene, None, depth));
@@ -27,7 +27,7 @@ fn print(name: &str, report: &Report) {
     );
 }
 
-/// With the rule broken, the property is among what is found first, after so many moves.
+/// With the rule broken, the property is among the first that are found broken, within so many moves.
 fn finds(scene: Scene, plant: Plant, property: &str, moves: usize) {
     let name = scene.name;
     let report = explore(Exploration::new(scene, Some(plant), moves));
