@@ -1,4 +1,5 @@
-/* Lines of C's formats: the log and the end of a driver. Calls with a variable number of arguments cannot be received in Rust.
+/* C's format strings, for the log and the end of a driver: Rust cannot receive calls with a variable number of
+ * arguments.
  *
  * SPDX-License-Identifier: MIT */
 #include <stdarg.h>
@@ -177,7 +178,7 @@ int osenv_vformat(char *to, oskit_size_t size, const char *format, va_list list)
             format--;
             break;
         default:
-            /* Its value is not known to be there. */
+            /* A conversion that is not known: the list may have no value for it. */
             put(&out, '%');
             put(&out, *format);
         }
@@ -187,7 +188,7 @@ int osenv_vformat(char *to, oskit_size_t size, const char *format, va_list list)
     return (int)out.length;
 }
 
-/* Bytes of a line; what is longer is cut. */
+/* Bytes of a line; a longer line is cut. */
 #define LINE 256
 
 static oskit_size_t line(char *to, const char *format, va_list list)

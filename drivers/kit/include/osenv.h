@@ -1,5 +1,5 @@
-/* osenv: what a driver needs of its system, as the appendix of K. Van Maren, The Fluke Device Driver Framework, defines it.
- * What each function does stands beside it in ../src; README.md says what is missing.
+/* osenv: what a driver needs of the system that it runs in, as the appendix of K. Van Maren, The Fluke Device
+ * Driver Framework, defines it. The comments in ../src describe each function; README.md says what is missing.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef OSENV_H
@@ -12,7 +12,7 @@ typedef int oskit_bool_t;
 
 /* A.1 Interrupts: of one line (irq), and of all (intr). */
 #define OSENV_IRQ_SHAREABLE 1
-/* Not in the appendix: the line is tried, and nothing is said if it cannot be had. */
+/* Not in the appendix: the line is tried, and no message is written if the driver cannot have it. */
 #define OSENV_IRQ_PROBE 2
 /* Not in the appendix: the handler says whether its device had anything to do. A line that rings for nothing is not served all the time. */
 int osenv_irq_alloc(int irq, int (*handler)(void *), void *data, int flags);
@@ -44,15 +44,16 @@ int osenv_mem_map_phys(oskit_addr_t physical, oskit_size_t size, void **address,
 oskit_addr_t osenv_mem_get_phys(oskit_addr_t address);
 oskit_addr_t osenv_mem_get_virt(oskit_addr_t physical);
 oskit_addr_t osenv_mem_phys_max(void);
-/* Not in the appendix: bytes of a block; 0 of what is none. */
+/* Not in the appendix: the bytes of a block; 0 if it is no block. */
 oskit_size_t osenv_mem_size(const void *block);
 
 /* A.4 I/O space */
 oskit_bool_t osenv_io_avail(oskit_addr_t port, oskit_size_t size);
 oskit_error_t osenv_io_alloc(oskit_addr_t port, oskit_size_t size);
 void osenv_io_free(oskit_addr_t port, oskit_size_t size);
-/* Not in the appendix: whether the program has the ports, of which the first is below 64 Ki. It is asked before each access, most of which are in the
- * range that was looked up last: its first port, and the one behind its last in the upper half; 0 if that was given back. */
+/* Not in the appendix: whether the program has the ports, of which the first is below 64 Ki. Glue asks before each
+ * access. Most accesses are in the range that was looked up last; osenv_io_last has its first port and, in the
+ * upper half, the port behind its last, or 0 if the range was given back. */
 extern unsigned long osenv_io_last __attribute__((visibility("hidden")));
 oskit_bool_t osenv_io_look(oskit_addr_t port, oskit_size_t size);
 static inline oskit_bool_t osenv_io_granted(oskit_addr_t port, oskit_size_t size)
@@ -78,7 +79,8 @@ int osenv_pci_config_write(char bus, char device, char function, char port, unsi
 /* A.7.2 ISA DMA */
 int osenv_isadma_alloc(int channel);
 void osenv_isadma_free(int channel);
-/* Not in the appendix, by which drivers program the controller: from the device to memory, and not the other way; round and round. */
+/* Not in the appendix, where drivers program the controller themselves. The flags: from the device to memory
+ * instead of to the device; start again at the beginning when the end is reached. */
 #define OSENV_ISADMA_TO_MEMORY 1
 #define OSENV_ISADMA_AGAIN 2
 int osenv_isadma_start(int channel, oskit_addr_t physical, oskit_size_t size, int flags);
@@ -97,8 +99,8 @@ void osenv_log(int priority, const char *format, ...);
 _Noreturn void osenv_vpanic(const char *format, void *list);
 _Noreturn void osenv_panic(const char *format, ...);
 
-/* What the log is made with: as the C library's, with %d %i %u %x %X %o %c %s %p %%, their flags, widths and lengths, and %pM, an
- * Ethernet address. */
+/* The formats of the log: as the C library's, with %d %i %u %x %X %o %c %s %p %%, their flags, widths and lengths,
+ * and %pM, an Ethernet address. */
 int osenv_vformat(char *to, oskit_size_t size, const char *format, __builtin_va_list list);
 
 #endif

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 /// The smallest block, as a power of two.
 const SMALLEST: u32 = 6;
-/// Most sizes.
+/// The number of block sizes.
 const SIZES: usize = 24;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// What a place of [`SMALLEST`] bytes is: the first one of a block, or none.
+/// A place of [`SMALLEST`] bytes where no block begins.
 const INNER: u8 = 0xff;
 /// The block is free.
 const FREE: u8 = 0x80;
@@ -17,9 +17,10 @@ const FREE: u8 = 0x80;
 /// Blocks of an arena, by their offsets.
 #[derive(Debug)]
 pub struct Buddy {
-    /// For each place of the smallest size: [`INNER`], or the block's size as a power of two over the smallest, and [`FREE`].
+    /// For each place of the smallest size: [`INNER`], or the block's size as a power of two over the smallest, with
+    /// [`FREE`] if the block is free.
     places: Vec<u8>,
-    /// Free blocks of each size, a list: the first one, and for each place the next and the one before.
+    /// A list of the free blocks of each size: the first block, and for each place the next block and the one before.
     first: [u32; SIZES],
     links: Vec<[u32; 2]>,
 }
@@ -49,7 +50,7 @@ impl Buddy {
         buddy
     }
 
-    /// Takes a block of at least so many bytes, aligned to `align` (a power of two): its offset.
+    /// Takes a block of at least so many bytes, aligned to `align` (a power of two). Returns its offset.
     pub fn take(&mut self, size: usize, align: usize) -> Option<usize> {
         let bytes = size
             .max(align)
@@ -66,7 +67,7 @@ impl Buddy {
         Some(at << SMALLEST)
     }
 
-    /// Gives a block back. Whether it was one that is taken.
+    /// Gives a block back. Returns whether a block was taken there.
     pub fn give(&mut self, offset: usize) -> bool {
         let Some(mut order) = self.order(offset) else {
             return false;

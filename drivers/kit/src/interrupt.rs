@@ -1,4 +1,4 @@
-//! Interrupts: a thread for each line that a driver has asked for (section 4.5).
+//! Interrupts: a thread for each line that a driver has asked for (section 4.5 of Van Maren).
 use crate::set::{acknowledge, ask, interrupt, outside, Gate, Set, LOCK, THREADS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -9,34 +9,34 @@ use rt::thread;
 use services::device::Function;
 use virtio::{Idle, IDLE_PAUSE};
 
-/// Lines that there can be.
+/// The most lines.
 const LINES: usize = 16;
-/// `OSENV_IRQ_PROBE`: nothing is said if the line cannot be had.
+/// `OSENV_IRQ_PROBE`: no message is written if the driver cannot have the line.
 const PROBE: c_int = 2;
-/// Above the process-level thread.
+/// How far the priority of interrupt threads is above that of the process-level thread.
 const ABOVE: u64 = 1;
 
-/// Says whether its device had anything to do.
+/// Returns whether its device had anything to do.
 type Handler = extern "C" fn(*mut c_void) -> c_int;
 
-/// What came of an interrupt.
+/// The result of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rang {
     /// Its thread is to wait at the gate.
     Waits,
-    /// The handler was called, and says whether there was anything to do.
+    /// The handler was called, and has returned whether its device had anything to do.
     Served(bool),
 }
 
 /// A line.
 struct Line {
-    /// Its handler, 0 for none, and what that is called with.
+    /// Its handler, 0 for none, and the argument that the handler is called with.
     handler: AtomicUsize,
     data: AtomicPtr<c_void>,
-    /// It is this driver's.
+    /// The line is attached for this driver.
     attached: AtomicBool,
     disabled: AtomicBool,
-    /// An interrupt has come meanwhile, and its thread waits at the gate.
+    /// An interrupt has come that the handler could not take, and its thread waits at the gate.
     pending: AtomicBool,
     gate: Gate,
 }
@@ -52,7 +52,7 @@ static LINE: [Line; LINES] = [const {
     }
 }; LINES];
 
-/// A thread that serves a line, and another one when that is given back.
+/// A thread that serves a line, and another line when that has been given back.
 struct Server {
     /// The number of its line, or [`NONE`].
     line: AtomicUsize,
@@ -70,7 +70,7 @@ static SERVERS: [Server; LINES] = [const {
 }; LINES];
 
 impl Server {
-    /// The line is masked from when it rings until the thread waits again.
+    /// Serves interrupts. The line is masked from when it rings until the thread waits again.
     fn serve(&self) {
         let mut idle = Idle::new();
         loop {
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Its thread, made when there is a first line for it.
+    /// Its thread, made when it is first given a line.
     fn thread(&'static self) -> Result<&'static Ref, Error> {
         let priority = rt::start::priority() + ABOVE;
         let make = || thread::spawn_at(priority, move || self.serve())?.reference();
@@ -105,12 +105,12 @@ fn line(irq: c_int) -> Option<&'static Line> {
 }
 
 impl Line {
-    /// One interrupt.
+    /// Serves one interrupt.
     fn rings(&self) -> Rang {
         let mut rang = Rang::Served(true);
         interrupt(|| {
             if !self.attached.load(Ordering::Acquire) {
-                // It came before the line went.
+                // The interrupt came before the line was given back.
                 return;
             }
             let handler = self.handler.load(Ordering::Acquire);
@@ -126,7 +126,7 @@ impl Line {
         rang
     }
 
-    /// Lets an interrupt through that has come while the line was disabled or had no handler.
+    /// Lets the thread go on whose interrupt came while the line was disabled or had no handler.
     fn let_through(&self) {
         if self.pending.swap(false, Ordering::AcqRel) {
             self.gate.open();
@@ -137,8 +137,8 @@ impl Line {
 /// Offset of the pin by which a PCI function interrupts: 0 for none.
 const PIN: u64 = 0x3d;
 
-/// This driver's function, if that has a pin: one that has none, as a controller of disks at the ports of old, pulls a
-/// line that is the driver's by the manifest.
+/// This driver's function, if it has an interrupt pin. A function without one, such as a disk controller at the
+/// legacy ports, raises a line that the manifest gives the driver.
 fn function(set: &mut Set) -> Result<Option<Function>, Error> {
     let Some(&function) = set.functions.first() else {
         return Ok(None);
@@ -147,8 +147,8 @@ fn function(set: &mut Set) -> Result<Option<Function>, Error> {
     Ok((pin != 0).then_some(function))
 }
 
-/// Gives a thread to the line: it gets the interrupts of this driver's function, whatever number that has noted, or of
-/// the line if there is no function that has one.
+/// Attaches a thread to the line. The thread gets the interrupts of this driver's function, whatever line number the
+/// function has noted, or of the line itself if no function has a pin.
 fn attach(irq: c_int) -> Result<(), Error> {
     let number = usize::try_from(irq).map_err(|_| Error::Invalid)?;
     let line = LINE.get(number).ok_or(Error::Invalid)?;
@@ -174,7 +174,8 @@ fn attach(irq: c_int) -> Result<(), Error> {
     attached
 }
 
-/// Gives a line back, if it is not that of a function: others may share that one, which stays as long as this driver has the function.
+/// Gives a line back, unless it is a function's: other drivers may share that line, which stays attached as long as
+/// this driver has the function.
 fn detach(irq: c_int, line: &Line) {
     let detached = ask(|set| match function(set)? {
         Some(_) => Err(Error::Unsupported),
@@ -192,7 +193,8 @@ fn detach(irq: c_int, line: &Line) {
     }
 }
 
-/// A.1.1: the handler is called when the line rings. 0, or an error: the line is none, or taken, or not this driver's.
+/// A.1.1: the handler is called when the line rings. Returns 0, or an error: there is no such line, it is taken, or
+/// it is not this driver's.
 #[no_mangle]
 extern "C" fn osenv_irq_alloc(
     irq: c_int,
@@ -225,7 +227,8 @@ extern "C" fn osenv_irq_alloc(
     }
 }
 
-/// A.1.2: the handler is not called any more, and when this returns the line is nobody's. That of a PCI function stays this driver's.
+/// A.1.2: the handler is not called any more, and the line is free when this returns. The line of a PCI function
+/// stays this driver's.
 #[no_mangle]
 extern "C" fn osenv_irq_free(irq: c_int, _handler: Option<Handler>, _data: *mut c_void) {
     if let Some(line) = line(irq) {
@@ -236,7 +239,7 @@ extern "C" fn osenv_irq_free(irq: c_int, _handler: Option<Handler>, _data: *mut 
     }
 }
 
-/// A.1.3: the line's handler is not called until it is enabled again.
+/// A.1.3: the handler is not called until the line is enabled again.
 #[no_mangle]
 extern "C" fn osenv_irq_disable(irq: c_int) {
     if let Some(line) = line(irq) {
@@ -265,7 +268,7 @@ extern "C" fn osenv_intr_disable() {
     LOCK.disable();
 }
 
-/// A.1.7: handlers run again, those first for which there was an interrupt meanwhile. In a handler: nothing.
+/// A.1.7: handlers run again; pending interrupts are served first. Does nothing in a handler.
 #[no_mangle]
 extern "C" fn osenv_intr_enable() {
     LOCK.enable(&THREADS);
@@ -318,7 +321,7 @@ mod tests {
             (1, 1)
         );
         assert_eq!(osenv_irq_pending(IRQ - 1), 0, "another line");
-        // Nobody waits at the gate here: it is let through by hand.
+        // No thread waits at the gate here: the test lets it through itself.
         line.pending.store(false, Ordering::Release);
         osenv_irq_enable(IRQ);
         assert_eq!(line.rings(), Rang::Served(true));

@@ -6,20 +6,20 @@ use interface::Error;
 use rt::start::space;
 use services::device::{Function, Place};
 
-/// Most ranges of a driver.
+/// Most ranges of ports that a driver can have.
 const MOST: usize = 16;
-/// I/O ports that there are.
+/// The number of I/O ports of the machine.
 const PORTS: u64 = 1 << 16;
 
-/// What was granted.
+/// The ranges that were granted.
 static GRANTED: Ranges = Ranges::new();
 
-/// The range in which the ports lay that were looked up last, or 0: glue asks before every access, and looks here first
-/// (`osenv_io_granted` in `include/osenv.h`).
+/// The range that contained the ports that were looked up last, or 0. Glue asks before every access, and reads this
+/// first (`osenv_io_granted` in `include/osenv.h`).
 #[export_name = "osenv_io_last"]
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Ranges of ports: the first port of each, and the one behind its last in the upper half; 0 for none.
+/// Ranges of ports: in the lower half the first port, in the upper half the port behind the last; 0 for none.
 struct Ranges([AtomicU64; MOST]);
 
 impl Ranges {
@@ -27,14 +27,14 @@ impl Ranges {
         Ranges([const { AtomicU64::new(0) }; MOST])
     }
 
-    /// Whether all of these ports lie in one of them, which is the last one then.
+    /// Whether all of these ports lie in one range. If so, that range is noted in `last`.
     fn have(&self, first: u64, count: u64, last: &AtomicU64) -> bool {
         let end = first.saturating_add(count);
         for range in &self.0 {
             let word = range.load(Ordering::SeqCst);
             if word & 0xffff_ffff <= first && end <= word >> 32 {
                 last.store(word, Ordering::SeqCst);
-                // If another thread has given it back in between, it has cleared the last one before that was stored.
+                // If another thread has given the range back in between, it cleared `last` before the store above.
                 if range.load(Ordering::SeqCst) != word {
                     last.store(0, Ordering::SeqCst);
                 }
@@ -44,12 +44,12 @@ impl Ranges {
         false
     }
 
-    /// Keeps a range where `free` is none.
+    /// Stores a range in the empty place `free`.
     fn keep(free: &AtomicU64, start: u64, end: u64) {
         free.store(start | end << 32, Ordering::SeqCst);
     }
 
-    /// Forgets the ranges that are exactly this one, if they can be given back.
+    /// Removes the ranges that are exactly this one, if `revoke` succeeds.
     fn give_back(
         &self,
         first: u64,
@@ -71,7 +71,7 @@ fn granted(first: u64, count: u64) -> bool {
     GRANTED.have(first, count, &LAST)
 }
 
-/// The base address that leads to these ports, among others.
+/// The base address of a function whose ports include these.
 fn base(set: &mut Set, first: u64, count: u64) -> Option<(Function, u64, u64, u64)> {
     for &function in &set.functions {
         for index in 0..6 {
@@ -108,13 +108,14 @@ fn alloc(first: u64, count: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A.4.1: whether the ports can be had. As section 4.7.1 says, that is found out by having them.
+/// A.4.1: whether the driver can have the ports. Section 4.7.1 says that asking for them is how to find out.
 #[no_mangle]
 extern "C" fn osenv_io_avail(port: u64, size: usize) -> c_int {
     alloc(port, size as u64).is_ok().into()
 }
 
-/// A.4.2: has the ports: those of a whole base address, if they are among them. 0, or an error: they are somebody else's.
+/// A.4.2: gets the ports for this driver: all those of a base address, if they are among them. Returns 0, or an
+/// error: they belong to another program.
 #[no_mangle]
 extern "C" fn osenv_io_alloc(port: u64, size: usize) -> c_int {
     match alloc(port, size as u64) {
@@ -126,7 +127,8 @@ extern "C" fn osenv_io_alloc(port: u64, size: usize) -> c_int {
     }
 }
 
-/// A.4.3: gives ports back, a range as it was had. Those of a base address stay until the function goes.
+/// A.4.3: gives ports back, in the same range in which they were allocated. Ports of a base address stay until the
+/// function goes.
 #[no_mangle]
 extern "C" fn osenv_io_free(port: u64, size: usize) {
     GRANTED.give_back(port, size as u64, &LAST, || {
@@ -134,8 +136,9 @@ extern "C" fn osenv_io_free(port: u64, size: usize) {
     });
 }
 
-/// Whether this program may use the ports, for `osenv_io_granted`, which is not in the appendix: glue asks before each access, so that it
-/// can name who touches what was not granted; the processor refuses that as well.
+/// Whether this program may use the ports, for `osenv_io_granted`, which is not in the appendix. Glue asks before
+/// each access, so that it can name the driver's function that touches a port which was not granted; the processor
+/// refuses the access as well.
 #[no_mangle]
 extern "C" fn osenv_io_look(port: u64, size: usize) -> c_int {
     granted(port, size as u64).into()
@@ -172,7 +175,7 @@ mod tests {
             assert_eq!(ranges.have(port, size, &last), may, "{port:#x} {size}");
             assert_eq!(is_last(&last, port, size), may, "{port:#x} {size}");
         }
-        // Not had in this way, not known, or not to be given back: all stays.
+        // A range that was not allocated in this way, or at all, or that cannot be revoked: all ranges stay.
         ranges.give_back(0xc000, 0x20, &last, || panic!("it was not had so"));
         ranges.give_back(0x3f8, 8, &last, || panic!("it was not had"));
         ranges.give_back(0xc000, 0x40, &last, || false);

@@ -1,14 +1,15 @@
-//! The process and interrupt locks (K. Van Maren, section 4.3), without a kernel: tested on the host.
+//! The process and interrupt locks (K. Van Maren, section 4.3), without a kernel and tested on the host.
 //!
-//! One thread works *in the driver*, the process-level thread; interrupt threads run handlers, which are atomic to it.
-//! While it is outside a handler just runs, and it cannot come in meanwhile: nobody is stopped (the uncontested case).
-//! While it is inside it is stopped for as long as the handler takes, unless it has disabled interrupts: then the
-//! interrupt is pending, and its thread waits until they are enabled again. To disable interrupts is to set a bit in
-//! memory (Stodolsky, Chen and Bershad, *Fast interrupt priority management in operating system kernels*).
+//! One thread works *in the driver*, the process-level thread; interrupt threads run handlers, which are atomic to
+//! it. While the process-level thread is outside, a handler just runs, and the thread cannot come in meanwhile: no
+//! thread is stopped (the uncontested case). While it is inside, it is stopped for as long as the handler takes,
+//! unless it has disabled interrupts: then the interrupt is pending, and its thread waits until they are enabled
+//! again. Disabling interrupts is setting a bit in memory (Stodolsky, Chen and Bershad, *Fast interrupt priority
+//! management in operating system kernels*).
 //!
-//! Whether interrupts are disabled is asked when the thread is stopped, so that it cannot change its mind: nothing
-//! relies on priorities or on the number of processors. All orders of its steps are tried, with what processors may see of
-//! each other's writes, by a model checker (`model.rs`), for which `atomic` is another one.
+//! The interrupt thread reads whether interrupts are disabled while the process-level thread is stopped, so that this
+//! cannot change meanwhile: nothing relies on priorities or on the number of processors. A model checker (`model.rs`,
+//! with its own `atomic`) tries all orders of the steps, and what processors may see of each other's writes.
 use super::atomic::{AtomicU32, Ordering};
 
 /// The process-level thread is in the driver.
@@ -20,17 +21,17 @@ const PENDING: u32 = 4;
 /// A handler runs.
 const HANDLER: u32 = 8;
 
-/// What the protocol does with threads.
+/// What the protocol needs of threads.
 pub trait Threads {
     /// Stops the process-level thread: it executes nothing more when this returns.
     fn stop(&self);
     /// Lets it go on.
     fn resume(&self);
-    /// An interrupt thread waits for one [`Threads::enabled`], which may have been before.
+    /// Makes an interrupt thread wait for one [`Threads::enabled`], which may have come before.
     fn wait_enabled(&self);
-    /// Lets an interrupt thread go on that waits so, now or soon.
+    /// Lets the interrupt thread that waits for it go on, now or soon.
     fn enabled(&self);
-    /// Takes the interrupt lock: interrupt threads follow each other.
+    /// Takes the interrupt lock, so that interrupt threads run one after the other.
     fn lock(&self);
     /// Gives it back.
     fn unlock(&self);
@@ -41,7 +42,7 @@ pub trait Threads {
 pub struct Lock(AtomicU32);
 
 impl Lock {
-    /// Nobody is in the driver. The word is 0.
+    /// The locks when no thread is in the driver: `word` must be 0.
     #[must_use]
     pub const fn of(word: AtomicU32) -> Self {
         Lock(word)
@@ -54,13 +55,13 @@ impl Lock {
             .compare_exchange(0, INSIDE, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
         {
-            // Whoever has the interrupt lock is about to end a handler.
+            // The thread that has the interrupt lock is about to end a handler.
             threads.lock();
             threads.unlock();
         }
     }
 
-    /// It leaves; interrupts are enabled thereby.
+    /// The process-level thread leaves, which enables interrupts.
     pub fn leave(&self, threads: &impl Threads) {
         if self
             .0
@@ -72,7 +73,7 @@ impl Lock {
         }
     }
 
-    /// Disables interrupts: whether they were enabled. In a handler they are not.
+    /// Disables interrupts. Returns whether they were enabled; in a handler they are not.
     pub fn disable(&self) -> bool {
         if self.in_handler() {
             return false;
@@ -93,7 +94,7 @@ impl Lock {
         self.0.load(Ordering::Relaxed) & (OFF | HANDLER) == 0
     }
 
-    /// Whether a handler runs: whoever is in the driver and asks this is it.
+    /// Whether a handler runs. If a thread in the driver asks, it is the one that runs it.
     pub fn in_handler(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HANDLER != 0
     }

@@ -1,10 +1,10 @@
-//! Lines for people, and the end. `c/format.c` makes lines of C's formats.
+//! Lines of the log, and the end of the program. `c/format.c` formats the lines of C code.
 use crate::set::outside;
 use core::ffi::{c_char, c_int};
 
 /// `OSENV_LOG_ERR`.
 pub(crate) const ERR: c_int = 3;
-/// What is as important as this is written to the console; the rest is left out.
+/// Lines at least as important as this go to the console; others are left out.
 const SHOWN: c_int = 4;
 
 /// Writes a line with the name of the driver.
@@ -28,7 +28,7 @@ pub(crate) fn panic(why: &str) -> ! {
 }
 
 /// # Safety
-/// So many bytes are there.
+/// `length` bytes are readable at `text`.
 unsafe fn text<'a>(text: *const c_char, length: usize) -> &'a str {
     // SAFETY: as the caller says.
     let bytes = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), length) };
@@ -36,14 +36,14 @@ unsafe fn text<'a>(text: *const c_char, length: usize) -> &'a str {
     valid.unwrap_or("(no text)").trim_end()
 }
 
-/// A line for people: what `osenv_vlog` (A.8.1) has made of its format.
+/// Writes a line that `osenv_vlog` (A.8.1) has formatted.
 #[no_mangle]
 extern "C" fn osenv_log_text(priority: c_int, line: *const c_char, length: usize) {
     // SAFETY: `format.c` calls it with its own buffer.
     say(priority, unsafe { text(line, length) });
 }
 
-/// The end of the driver: what `osenv_vpanic` (A.9.1) has made of its format.
+/// Ends the driver with a line that `osenv_vpanic` (A.9.1) has formatted.
 #[no_mangle]
 extern "C" fn osenv_panic_text(line: *const c_char, length: usize) -> ! {
     // SAFETY: as above.

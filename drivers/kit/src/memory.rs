@@ -1,5 +1,5 @@
-//! Memory. All that a driver allocates lies in one arena that devices reach: contiguous, wired, with one distance between virtual and
-//! physical addresses. Allocation disables interrupts (section 4.6).
+//! Memory. All blocks that a driver allocates are in one arena that devices reach: contiguous, never paged out, with
+//! one distance between virtual and physical addresses. Allocation disables interrupts (section 4.6).
 use crate::buddy::Buddy;
 use crate::set::{ask, outside};
 use abi::access::{READ, WRITE};
@@ -10,27 +10,27 @@ use rt::sync::Mutex;
 use rt::window::Window;
 use services::device::Place;
 
-/// `size` need not be said when the block is freed. (It is never asked for.)
+/// The caller need not pass `size` when it frees the block. (This allocator never reads it.)
 pub const AUTO_SIZE: c_uint = 1;
-/// Never paged out: all memory is so.
+/// Never paged out; this holds for all memory.
 pub const PHYS_WIRED: c_uint = 2;
-/// At its physical address: never to be had.
+/// At its physical address; such memory is never available.
 pub const VIRT_EQ_PHYS: c_uint = 4;
-/// Contiguous for devices: all memory is so.
+/// Contiguous for devices; this holds for all memory.
 pub const PHYS_CONTIG: c_uint = 8;
-/// Do not wait for memory: nothing ever does.
+/// Do not wait for memory; this allocator never waits.
 pub const NONBLOCKING: c_uint = 16;
 /// Where the controller of ISA DMA reaches: below 16 MB, within 64 KB.
 pub const ISADMA_MEM: c_uint = 32;
 
-/// What a controller of ISA DMA reaches, and the boundary that a transfer must not cross.
+/// The end of the memory that a controller of ISA DMA reaches, and the boundary that a transfer must not cross.
 const ISA_END: u64 = 16 << 20;
 const ISA_BOUNDARY: usize = 64 << 10;
 
 struct Arena {
-    /// What keeps it mapped.
+    /// Keeps the arena mapped.
     _window: Option<Window>,
-    /// Where it begins, and its bytes.
+    /// Its first address, and its size in bytes.
     address: u64,
     size: u64,
     physical: u64,
@@ -74,7 +74,7 @@ fn with<T>(f: impl FnOnce(&mut Arena) -> Option<T>) -> Option<T> {
     })
 }
 
-/// A.3.1: a block, or null: there is no memory of this kind.
+/// A.3.1: allocates a block. Null: there is no memory of this kind.
 #[no_mangle]
 extern "C" fn osenv_mem_alloc(size: usize, flags: c_uint, align: c_uint) -> *mut c_void {
     let isa = flags & ISADMA_MEM != 0;
@@ -97,7 +97,7 @@ extern "C" fn osenv_mem_alloc(size: usize, flags: c_uint, align: c_uint) -> *mut
     found.unwrap_or(0) as *mut c_void
 }
 
-/// A.3.2: gives a block back. What is none ends the program.
+/// A.3.2: frees a block. Ends the program if this is no block.
 #[no_mangle]
 extern "C" fn osenv_mem_free(block: *mut c_void, _flags: c_uint, _size: usize) {
     let freed = with(|arena| {
@@ -109,7 +109,7 @@ extern "C" fn osenv_mem_free(block: *mut c_void, _flags: c_uint, _size: usize) {
     }
 }
 
-/// Bytes of the block that was allocated at this address; 0 if none was. Not in the appendix.
+/// The size in bytes of the block that was allocated at this address; 0 if none was. Not in the appendix.
 #[no_mangle]
 extern "C" fn osenv_mem_size(block: *const c_void) -> usize {
     let size = with(|arena| {
@@ -119,7 +119,8 @@ extern "C" fn osenv_mem_size(block: *const c_void) -> usize {
     size.unwrap_or(0)
 }
 
-/// A.3.3: memory of a device, uncached: what a base address of this driver's functions leads to. 0, or an error.
+/// A.3.3: maps memory of a device, uncached, in the range of a base address of this driver's functions. Returns 0, or
+/// an error.
 #[no_mangle]
 extern "C" fn osenv_mem_map_phys(
     physical: u64,
@@ -165,7 +166,7 @@ extern "C" fn osenv_mem_map_phys(
     }
 }
 
-/// A.3.4: the physical address of a place in a block; all ones elsewhere.
+/// A.3.4: the physical address of an address in a block; all ones elsewhere.
 #[no_mangle]
 extern "C" fn osenv_mem_get_phys(address: usize) -> u64 {
     let found = with(|arena| {
@@ -175,7 +176,7 @@ extern "C" fn osenv_mem_get_phys(address: usize) -> u64 {
     found.unwrap_or(u64::MAX)
 }
 
-/// A.3.5: the place in a block at a physical address; 0 elsewhere.
+/// A.3.5: the address in a block of a physical address; 0 elsewhere.
 #[no_mangle]
 extern "C" fn osenv_mem_get_virt(physical: u64) -> usize {
     let found = with(|arena| {
@@ -185,7 +186,7 @@ extern "C" fn osenv_mem_get_virt(physical: u64) -> usize {
     found.unwrap_or(0)
 }
 
-/// A.3.6: where physical memory ends, as far as this driver is concerned: no block lies behind.
+/// A.3.6: the end of physical memory as far as this driver is concerned: no block lies behind it.
 #[no_mangle]
 extern "C" fn osenv_mem_phys_max() -> u64 {
     with(|arena| Some(arena.physical + arena.size)).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! The locks under a model checker: loom tries the orders of the steps of their threads, and what each may see of the others'
-//! writes by the orderings that they ask for, on any number of processors.
+//! The locks under a model checker: loom tries the orders of the steps of their threads, and, by the memory orderings
+//! that they use, what each may see of the others' writes, on any number of processors.
 //!
-//! `lock.rs` itself is checked, with atomic words of loom's. The process-level thread may be stopped before each of its steps:
-//! it has a token while it takes one, and to stop it is to take that away.
+//! `lock.rs` itself is checked, with loom's atomic words. The process-level thread may be stopped before each of its
+//! steps: it holds a token while it takes a step, and stopping it means taking the token.
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -11,7 +11,7 @@ use loom::model::Builder;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Words, before each access to which the process-level thread may be stopped.
+/// Atomic words; the process-level thread may be stopped before each access to them.
 #[allow(unreachable_pub, reason = "`lock` names it as it names core's")]
 mod atomic {
     use super::step;
@@ -63,7 +63,7 @@ mod lock;
 
 use lock::{Lock, Threads};
 
-/// Something that one thread has at a time.
+/// Something that one thread holds at a time.
 struct Token {
     is_free: Mutex<bool>,
     change: Condvar,
@@ -85,7 +85,7 @@ impl Token {
         *is_free = false;
     }
 
-    /// Whether nobody had it.
+    /// Gives the token back. Returns whether no thread held it.
     fn give(&self) -> bool {
         let was_free = core::mem::replace(&mut *self.is_free.lock().unwrap(), true);
         self.change.notify_one();
@@ -94,14 +94,14 @@ impl Token {
 }
 
 struct Host {
-    /// Who has it may take a step as the process-level thread, or keep that from taking one.
+    /// Its holder may take a step as the process-level thread, or keep that thread from taking one.
     runs: Token,
     interrupts: Token,
     enabled: Token,
 }
 
 loom::thread_local! {
-    /// Of the process-level thread.
+    /// The host, in the process-level thread only.
     static PROCESS: RefCell<Option<Arc<Host>>> = RefCell::new(None);
 }
 
@@ -109,7 +109,7 @@ fn process() -> Option<Arc<Host>> {
     PROCESS.with(|process| process.borrow().clone())
 }
 
-/// Between two steps.
+/// A point between two steps, where the thread may be stopped.
 fn step() {
     if let Some(host) = process() {
         host.runs.give();
@@ -131,7 +131,7 @@ impl Threads for Host {
         assert!(!self.enabled.give(), "once for each wait");
     }
     fn lock(&self) {
-        // Who waits can be stopped.
+        // A thread that waits can be stopped.
         let is_process = process().is_some();
         if is_process {
             self.runs.give();
@@ -146,14 +146,14 @@ impl Threads for Host {
     }
 }
 
-/// All that a set has: the locks, its threads, and two numbers that handlers change, one after the other.
+/// All that a set has: the locks, its threads, and two numbers that handlers change one after the other.
 struct System {
     lock: Lock,
     host: Arc<Host>,
     numbers: [UnsafeCell<u32>; 2],
 }
 
-// SAFETY: as for `Shared` in `threads.rs`; loom looks at each access.
+// SAFETY: as for `Shared` in `threads.rs`; loom checks each access.
 unsafe impl Sync for System {}
 
 impl System {
@@ -187,7 +187,7 @@ impl System {
     }
 }
 
-/// Has so many interrupt threads take an interrupt each, beside the process-level thread that does `work`.
+/// Makes so many interrupt threads take an interrupt each, beside the process-level thread, which does `work`.
 fn check(interrupts: u32, preemptions: usize, work: fn(&System)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -211,7 +211,7 @@ fn check(interrupts: u32, preemptions: usize, work: fn(&System)) {
             .collect();
         PROCESS.with(|process| *process.borrow_mut() = Some(Arc::clone(&host)));
         work(&system);
-        // It is somewhere else from here on.
+        // The process-level thread is away from here on.
         PROCESS.with(|process| *process.borrow_mut() = None);
         host.runs.give();
         for thread in threads {

@@ -1,10 +1,10 @@
-//! Configuration of PCI functions. Those of the driver's line in the manifest are its own; all others read as if there were nothing.
+//! Configuration of PCI functions. A driver has the functions of its line in the manifest; all others read as absent.
 use crate::set::ask;
 use core::ffi::{c_int, c_uint};
 use interface::Error;
 use services::device::Function;
 
-/// Offset of command, and the bit by which a function reaches memory.
+/// Offset of the command register, and its bit by which a function reaches memory (bus master).
 const COMMAND: u8 = 4;
 const MASTER: c_uint = 4;
 
@@ -12,7 +12,7 @@ fn function(bus: u8, device: u8, function: u8) -> Function {
     Function::from(bus) << 8 | Function::from(device & 31) << 3 | Function::from(function & 7)
 }
 
-/// A.7.1.1: claims the first function that this driver may have. 0, or an error: there is none.
+/// A.7.1.1: claims the first function that this driver may have. Returns 0, or an error: there is none.
 #[no_mangle]
 extern "C" fn osenv_pci_config_init() -> c_int {
     let claimed = ask(|set| {
@@ -26,7 +26,7 @@ extern "C" fn osenv_pci_config_init() -> c_int {
     claimed.map_or(-1, |()| 0)
 }
 
-/// A.7.1.2: reads the word at this offset, a multiple of 4. 0, or an error: there is no such offset.
+/// A.7.1.2: reads the word at this offset, a multiple of 4. Returns 0, or an error: there is no such offset.
 #[no_mangle]
 extern "C" fn osenv_pci_config_read(
     bus: u8,
@@ -49,8 +49,9 @@ extern "C" fn osenv_pci_config_read(
     }
 }
 
-/// A.7.1.3: writes the word at this offset. The bit of command by which the function reaches memory may be set by who has reset it; other
-/// writes of what is the device server's are left out, with an error.
+/// A.7.1.3: writes the word at this offset. A driver that has reset its function may set the bit of the command
+/// register by which the function reaches memory. Other writes to what the device server controls have no effect, and
+/// return an error.
 #[no_mangle]
 extern "C" fn osenv_pci_config_write(bus: u8, device: u8, of: u8, port: u8, data: c_uint) -> c_int {
     let function = function(bus, device, of);

@@ -10,7 +10,7 @@ use services::device::{DevicesClient, Function, Reach};
 
 /// The locks of this program's driver set.
 pub(crate) static LOCK: Lock = Lock::of(AtomicU32::new(0));
-/// What they do with threads.
+/// Operations of the locks on threads.
 pub(crate) static THREADS: Kernel = Kernel {
     process: AtomicU64::new(0),
     gate: Gate::new(),
@@ -46,7 +46,7 @@ impl Threads for Kernel {
     }
 }
 
-/// Something that one thread waits for and another one does, once for each wait: a kernel mutex that is locked in between.
+/// A thread waits here, once for each time that another thread opens it: a kernel mutex that is locked in between.
 pub(crate) struct Gate(AtomicU64);
 
 impl Gate {
@@ -54,7 +54,7 @@ impl Gate {
         Gate(AtomicU64::new(0))
     }
 
-    /// Makes it, unless it was made before. Before anybody uses it.
+    /// Makes the mutex, unless it was made before. Must be called before any other use.
     pub(crate) fn make(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Acquire) != 0 {
             return Ok(());
@@ -72,20 +72,20 @@ impl Gate {
         sys::mutex_lock(self.0.load(Ordering::Acquire));
     }
 
-    /// Lets one through.
+    /// Lets one waiting thread through.
     pub(crate) fn open(&self) {
         sys::mutex_unlock(self.0.load(Ordering::Acquire));
     }
 }
 
-/// What the set has of the machine.
+/// What the set has of the device server.
 pub struct Set {
     pub(crate) devices: DevicesClient,
-    /// Bytes of memory that it wants.
+    /// Bytes of memory that the driver wants.
     pub(crate) arena: u64,
     /// Where that memory has to be.
     pub(crate) reach: Reach,
-    /// The functions that are its own.
+    /// The functions that this driver has claimed.
     pub(crate) functions: alloc::vec::Vec<Function>,
     /// The line of the first of them, when that is attached.
     pub(crate) line: Option<virtio::Line>,
@@ -103,17 +103,17 @@ impl core::fmt::Debug for Set {
 
 static SET: Mutex<Option<Set>> = Mutex::new(None);
 
-/// Held by tests of what is one for a program: [`LOCK`], and what stands beside it.
+/// Held by tests of what a program has only once: [`LOCK`] and its threads.
 #[cfg(test)]
 pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Asks the device server for something.
+/// Makes a request of the device server.
 pub(crate) fn ask<T>(f: impl FnOnce(&mut Set) -> Result<T, Error>) -> Result<T, Error> {
     outside(|| f(SET.lock().as_mut().ok_or(Error::Broken)?))
 }
 
-/// The driver's function has been taken care of: the device server is told, if others share its line. For threads that
-/// are not in the driver and do not hold up any of it.
+/// Tells the device server that the interrupt of the driver's function has been handled, if other drivers share its
+/// line. For threads that are not in the driver and do not hold up any thread that is.
 pub(crate) fn acknowledge() {
     let mut set = SET.lock();
     let Some(set) = &mut *set else {
@@ -121,18 +121,18 @@ pub(crate) fn acknowledge() {
     };
     let shared = set.line.as_ref().is_some_and(virtio::Line::is_shared);
     if let (true, Some(function)) = (shared, set.functions.first()) {
-        // If there is no device server any more there are no interrupts either.
+        // If the device server is gone there are no interrupts either.
         let _ = set.devices.acknowledge(*function);
     }
 }
 
-/// Says why the device server has refused the last request. The words are made and given back outside the driver: a
+/// Writes why the device server has refused the last request. The text is allocated and freed outside the driver: a
 /// handler that came meanwhile could wait for the heap for ever.
 pub(crate) fn complain(error: Error) {
     outside(|| crate::log::say(crate::log::ERR, &why(error)));
 }
 
-/// The sentence with which the device server refused the last request; what `error` means if it did not.
+/// The sentence with which the device server refused the last request, or the meaning of `error` if it has none.
 fn why(error: Error) -> String {
     let mut room = [0; 160];
     let said = ask(|set| set.devices.why(&mut room)).unwrap_or(0);
@@ -142,7 +142,8 @@ fn why(error: Error) -> String {
     }
 }
 
-/// Runs `f` in the driver: handlers are atomic to it. Only the process-level thread may come in, and is not in already.
+/// Runs `f` in the driver: handlers are atomic to it. Only the process-level thread may call this, and not from in
+/// the driver.
 pub fn inside<T>(f: impl FnOnce() -> T) -> T {
     LOCK.enter(&THREADS);
     let value = f();
@@ -150,7 +151,7 @@ pub fn inside<T>(f: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs something that takes locks of the runtime, from in the driver: no handler runs meanwhile.
+/// Runs `f`, which takes locks of the runtime, from in the driver: no handler runs meanwhile.
 pub fn outside<T>(f: impl FnOnce() -> T) -> T {
     let enabled = LOCK.disable();
     let value = f();
@@ -160,14 +161,14 @@ pub fn outside<T>(f: impl FnOnce() -> T) -> T {
     value
 }
 
-/// What handlers want done when the process-level thread goes on: functions.
+/// The functions that handlers have asked [`later`] to run.
 static LATER: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// The thread that does it.
+/// The thread that runs them.
 static LATER_THREAD: Lazy<Ref> = Lazy::new();
 
-/// Runs `f`, which may wait for the process-level thread: soon, on a thread of its own, if a handler asks for it, and
-/// now if that thread does. There are at most four such functions.
+/// Runs `f`, which may wait for the process-level thread: if a handler asks for it, soon and on a thread of its own;
+/// otherwise at once. There are at most four such functions.
 pub fn later(f: fn()) {
     if !LOCK.in_handler() {
         return outside(f);
@@ -182,8 +183,8 @@ pub fn later(f: fn()) {
     crate::log::panic("handlers want too much done later");
 }
 
-/// Runs a handler, and has done what it wants later: not here, since that may wait for the process-level thread, which
-/// may sleep until the next interrupt.
+/// Runs a handler, and wakes the thread that does what the handler wants done later. That is not done here, since it
+/// may wait for the process-level thread, which may sleep until the next interrupt.
 pub(crate) fn interrupt(handler: impl FnOnce()) {
     LOCK.interrupt(&THREADS, handler);
     if LATER.iter().any(|place| place.load(Ordering::Acquire) != 0) {
@@ -207,13 +208,13 @@ fn serve_later() {
     }
 }
 
-/// Runs `main` on the process-level thread, with an arena of `arena` bytes that devices with this `reach` reach (less,
-/// down to an eighth, where there is not so much), which is asked for when a driver first allocates: by then it has
-/// reset a device that may still know memory of its predecessor's, which counts until then. Ends the program with the
-/// status that `main` returns.
+/// Runs `main` on the process-level thread. Its arena has `arena` bytes that devices with this `reach` can access
+/// (fewer, down to an eighth, if there are not so many). The arena is requested when the driver first allocates: by
+/// then the driver has reset a device that may still access its predecessor's memory, which stays charged until then.
+/// Ends the program with the status that `main` returns.
 ///
 /// # Errors
-/// What the device server says.
+/// The device server's error.
 pub fn run(arena: u64, reach: Reach, main: fn() -> u8) -> Result<core::convert::Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
     let devices = virtio::session(&door)?;
@@ -234,7 +235,7 @@ pub fn run(arena: u64, reach: Reach, main: fn() -> u8) -> Result<core::convert::
     handle.make()?;
     let handle: &'static Gate = alloc::boxed::Box::leak(alloc::boxed::Box::new(handle));
     let process = thread::spawn(move || {
-        // Not before its handle is known.
+        // The thread waits until its handle is known.
         handle.wait();
         rt::process::exit(main());
     });

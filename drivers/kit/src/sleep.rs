@@ -1,4 +1,4 @@
-//! Sleep and wakeup (section 4.4): the process-level thread waits, out of the driver, for what a handler does.
+//! Sleep and wakeup (section 4.4): the process-level thread waits, out of the driver, until a handler wakes it.
 use crate::set::{Gate, LOCK, THREADS};
 use core::ptr::addr_of_mut;
 use interface::Error;
@@ -23,7 +23,7 @@ pub struct SleepRecord {
 /// A.2.1: makes a sleep record.
 #[no_mangle]
 extern "C" fn osenv_sleep_init(record: *mut SleepRecord) {
-    // SAFETY: the caller's, who says that it is one.
+    // SAFETY: the caller says that this is a sleep record of its own.
     unsafe {
         record.write_volatile(SleepRecord {
             woken: 0,
@@ -32,8 +32,9 @@ extern "C" fn osenv_sleep_init(record: *mut SleepRecord) {
     }
 }
 
-/// A.2.2: waits until the record is woken; not at all if it has been. Only the process-level thread sleeps: in a
-/// handler that is a mistake, which ends the program. Handlers run meanwhile, whether interrupts were disabled or not.
+/// A.2.2: waits until the record is woken; not at all if it has been. Only the process-level thread may sleep: in a
+/// handler this is a mistake, which ends the program. Handlers run meanwhile, whether interrupts were disabled or
+/// not.
 #[no_mangle]
 extern "C" fn osenv_sleep(record: *mut SleepRecord) {
     if LOCK.in_handler() {
@@ -63,7 +64,7 @@ extern "C" fn osenv_sleep(record: *mut SleepRecord) {
     }
 }
 
-/// A.2.3: wakes who sleeps there, or will.
+/// A.2.3: wakes the thread that sleeps there, or the next one that will.
 #[no_mangle]
 extern "C" fn osenv_wakeup(record: *mut SleepRecord) {
     let enabled = LOCK.disable();

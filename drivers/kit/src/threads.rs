@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex};
 use std::thread::scope;
 
-/// Threads of the host. The process-level thread looks whether it is to stop at every step that it takes.
+/// Threads of the host. At every step the process-level thread checks whether it is to stop.
 #[derive(Default)]
 struct Host {
     state: Mutex<State>,
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Host {
-    /// Waits until `f` has something, and tells everybody.
+    /// Waits until `f` returns a value, and notifies all waiting threads.
     fn until<T>(&self, mut f: impl FnMut(&mut State) -> Option<T>) -> T {
         let mut state = self.state.lock().expect("no panic");
         loop {
@@ -44,7 +44,7 @@ impl Host {
 
     /// A point between two instructions of the process-level thread.
     fn step(&self) {
-        // Who stops it hears of it, and then it waits.
+        // The thread that stops this one learns of it, and then this one waits.
         while self.until(|state| {
             state.stopped = state.stop;
             Some(state.stop)
@@ -55,7 +55,7 @@ impl Host {
 
     fn away(&self, away: bool) {
         self.until(|state| {
-            // Who is stopped does not come back.
+            // A stopped thread does not come back.
             let may = away || !state.stop;
             state.away = away || !may;
             may.then_some(())
@@ -89,7 +89,7 @@ impl Threads for Host {
     }
 }
 
-/// Two numbers that only a handler changes, one after the other, and that the other side may find equal only.
+/// Two numbers that only a handler changes, one after the other, and that the other side must always find equal.
 struct Shared(UnsafeCell<[u32; 2]>);
 
 // SAFETY: the protocol under test is what keeps the two sides apart.

@@ -1,4 +1,4 @@
-//! Timers: functions that are called again and again, like handlers of interrupts, and waiting without sleeping.
+//! Timers: functions that are called periodically, like handlers of interrupts; and waiting without sleeping.
 use crate::set::{interrupt, outside};
 use alloc::vec::Vec;
 use core::ffi::{c_int, c_long};
@@ -11,7 +11,8 @@ type Function = extern "C" fn();
 /// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// A function, how often it is called, and when next, in nanoseconds. Times are multiples of the period, so that they do not drift.
+/// A function, its period, and the time of its next call, in nanoseconds. Times are multiples of the period, so that
+/// they do not drift.
 #[derive(Clone, Copy)]
 struct Timer {
     function: Function,
@@ -22,7 +23,7 @@ struct Timer {
 static TIMERS: Mutex<Vec<Timer>> = Mutex::new(Vec::new());
 static THREAD: Lazy<Ref> = Lazy::new();
 
-/// The functions that are due, each once however late it is; and when the next one is.
+/// The functions that are due, each once however late it is, and when the next one is due.
 fn due(now: u64) -> (Vec<Function>, u64) {
     let mut due = Vec::new();
     let mut next = u64::MAX;
@@ -46,7 +47,7 @@ fn serve() {
     }
 }
 
-/// A.6.1: makes the thread on which timers run. Before any of the others.
+/// A.6.1: makes the thread on which timers run. To be called before the other functions of this section.
 #[no_mangle]
 extern "C" fn osenv_timer_init() {
     let made =
@@ -56,7 +57,7 @@ extern "C" fn osenv_timer_init() {
     }
 }
 
-/// A.6.2: returns after so many nanoseconds. What waits for the processor of lower priority does not run meanwhile.
+/// A.6.2: returns after so many nanoseconds. Threads of lower priority do not run meanwhile.
 #[no_mangle]
 extern "C" fn osenv_timer_spin(nanoseconds: c_long) {
     let end = time::now().saturating_add(nanoseconds.max(0) as u64);
@@ -65,7 +66,7 @@ extern "C" fn osenv_timer_spin(nanoseconds: c_long) {
     }
 }
 
-/// A.6.3: calls the function `frequency` times a second, as a handler. A call that comes too late is left out.
+/// A.6.3: calls the function `frequency` times a second, as a handler. A call that would come too late is left out.
 #[no_mangle]
 extern "C" fn osenv_timer_register(function: Option<Function>, frequency: c_int) {
     let Some(function) = function.filter(|_| (1..=1_000_000).contains(&frequency)) else {
@@ -84,7 +85,7 @@ extern "C" fn osenv_timer_register(function: Option<Function>, frequency: c_int)
     });
 }
 
-/// A.6.4: does not any more.
+/// A.6.4: stops calling the function at this frequency.
 #[no_mangle]
 extern "C" fn osenv_timer_unregister(function: Option<Function>, frequency: c_int) {
     let Some(function) = function.filter(|_| frequency > 0) else {
@@ -101,7 +102,7 @@ extern "C" fn osenv_timer_unregister(function: Option<Function>, frequency: c_in
     });
 }
 
-/// The time since the machine began, in nanoseconds (`oskit_rtc_get` is the date, and missing).
+/// The time since the machine began, in nanoseconds. (`oskit_rtc_get`, the date, is missing.)
 #[no_mangle]
 extern "C" fn osenv_timer_now() -> u64 {
     time::now()
@@ -140,13 +141,13 @@ mod tests {
             (ones.count(), due.len(), next)
         };
         assert_eq!(called(SECOND), (3, 4, SECOND + SECOND / 100));
-        // What was never registered, by its function, its frequency or at all.
+        // Timers that were never registered: another function, another frequency, or no valid frequency.
         osenv_timer_unregister(Some(other), 50);
         osenv_timer_unregister(Some(one), 0);
         osenv_timer_unregister(Some(one), -100);
         osenv_timer_unregister(None, 100);
         assert_eq!(called(2 * SECOND).1, 4, "all are still called");
-        // One of two that are the same.
+        // One of two equal timers.
         osenv_timer_unregister(Some(one), 100);
         assert_eq!(called(3 * SECOND).0, 2);
         osenv_timer_unregister(Some(one), 100);
