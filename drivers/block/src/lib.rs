@@ -1,9 +1,9 @@
 //! A client of disks that outlives their drivers.
 //!
-//! [`Disk`] keeps every request until it is done. When the driver dies, so does the session; the client opens one with the driver
-//! that follows, and submits again what was not done, in the order in which it was asked for. Its caller sees a slow call.
+//! [`Disk`] keeps every request until it is done. When the driver dies, its session ends; the client opens a session
+//! with the next driver and submits the unfinished requests again, in their order. The caller only sees a slow call.
 //!
-//! Nothing is lost and nothing stale wins, because
+//! No request is lost and no stale data overwrites newer data, because
 //! * requests whose sectors overlap, one of them a write, are never with the driver at the same time: the later one is submitted when
 //!   the earlier one is done;
 //! * a flush is submitted when all writes before it are done;
@@ -25,7 +25,7 @@ pub use system::SystemDisk;
 
 /// A session with a driver: the methods of [`services::block::Block`].
 pub trait Session {
-    /// How many sectors there are, and whether they can be written.
+    /// The number of sectors, and whether they can be written.
     fn geometry(&mut self) -> Result<(u64, bool), Error>;
     /// Submits a read.
     fn read(&mut self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error>;
@@ -33,9 +33,9 @@ pub trait Session {
     fn write(&mut self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error>;
     /// Submits a flush.
     fn flush(&mut self, tag: u64) -> Result<(), Error>;
-    /// Waits until requests are done: a bit for each tag, and for each that failed.
+    /// Waits until requests are done. Returns a bit for each tag that is done, and a bit for each that failed.
     fn done(&mut self) -> Result<(u64, u64), Error>;
-    /// What a read has read: how many bytes.
+    /// Copies the data of a finished read. Returns how many bytes.
     fn data(&mut self, tag: u64, into: &mut [u8]) -> Result<usize, Error>;
     /// Releases the tag of a read.
     fn release(&mut self, tag: u64) -> Result<(), Error>;
@@ -43,15 +43,15 @@ pub trait Session {
     fn room(&mut self) -> Result<(), Error>;
 }
 
-/// Where sessions come from, one driver after the other.
+/// Opens sessions, with one driver after the other.
 pub trait Drivers {
     /// A session.
     type Session: Session;
-    /// Opens a session with the driver that there is now; waits for one for as long as it makes sense.
+    /// Opens a session with the present driver; waits for a driver for as long as it makes sense.
     fn open(&mut self) -> Result<Self::Session, Error>;
 }
 
-/// What is asked of a disk.
+/// A request to a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Reads so many sectors from this one on.
@@ -82,7 +82,7 @@ impl Request {
         }
     }
 
-    /// Whether a disk could have it.
+    /// Whether some disk could do it.
     fn is_sound(&self) -> bool {
         match self {
             Request::Read { sectors, .. } => (1..=MOST / SECTOR).contains(sectors),
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// Whether this one must wait until an earlier one is done.
+    /// Whether this request must wait until the earlier one is done.
     fn waits_for(&self, earlier: &Request) -> bool {
         match (earlier, self) {
             (Request::Write { .. }, Request::Flush) => true,
@@ -110,8 +110,8 @@ impl Request {
 /// Tells a request from the others of its disk.
 pub type Ticket = u64;
 
-/// What became of a request: what a read has read, nothing for others. Errors: `Invalid` for what the disk does not have, `Denied` for a
-/// write to one that is read only, `Broken` for what the device could not do.
+/// The result of a request: the data of a read, nothing for others. Errors: `Invalid` for sectors that the disk does
+/// not have, `Denied` for a write to a read-only disk, `Broken` for a failure of the device.
 pub type Outcome = Result<Vec<u8>, Error>;
 
 #[derive(Debug)]
@@ -131,16 +131,16 @@ struct Pending {
     state: State,
 }
 
-/// Losses of a session, and words of room that there was none, one after the other without any request being done in
-/// between, after which a disk is given up.
+/// The disk is given up after so many losses of a session, or announcements of room where there was none, without any
+/// request being done in between.
 const LOSSES: u32 = 1000;
 
-/// A disk, whoever drives it at the moment.
+/// A disk, independent of which driver serves it.
 #[derive(Debug)]
 pub struct Disk<D: Drivers> {
     drivers: D,
     session: Option<D::Session>,
-    /// In the order in which they were asked for.
+    /// In the order in which they were submitted.
     requests: VecDeque<Pending>,
     next: Ticket,
     losses: u32,
@@ -158,7 +158,8 @@ impl<D: Drivers> Disk<D> {
         }
     }
 
-    /// Asks in the session, and in another one if that is lost. Errors: what the driver refuses; `Broken` when the disk is given up.
+    /// Calls `ask` with the session, and with another session if that one is lost. Errors: those of the driver;
+    /// `Broken` when the disk is given up.
     fn ask<T>(
         &mut self,
         mut ask: impl FnMut(&mut D::Session) -> Result<T, Error>,
@@ -179,7 +180,7 @@ impl<D: Drivers> Disk<D> {
         self.session.as_mut().ok_or(Error::Broken)
     }
 
-    /// The session is lost: what was submitted in it is to be submitted again.
+    /// The session is lost: the requests that were submitted in it have to be submitted again.
     fn lose(&mut self) -> Result<(), Error> {
         self.session = None;
         for pending in &mut self.requests {
@@ -190,7 +191,7 @@ impl<D: Drivers> Disk<D> {
         self.count_loss()
     }
 
-    /// Something was in vain.
+    /// Counts a loss of a session, or a vain announcement of room.
     fn count_loss(&mut self) -> Result<(), Error> {
         self.losses += 1;
         match self.losses > LOSSES {
@@ -199,7 +200,7 @@ impl<D: Drivers> Disk<D> {
         }
     }
 
-    /// How many sectors there are, and whether they can be written.
+    /// The number of sectors, and whether they can be written.
     ///
     /// # Errors
     /// `Broken` or `NotFound` if there is no driver.
@@ -207,10 +208,11 @@ impl<D: Drivers> Disk<D> {
         self.ask(D::Session::geometry)
     }
 
-    /// Asks for something. It is with the driver at once, if there is room and nothing stands in its way.
+    /// Submits a request. The driver gets it at once, if it has room and no earlier request stands in the way.
     ///
     /// # Errors
-    /// `Broken` or `NotFound` if there is no driver: it is asked for all the same, and [`Disk::wait`] tries again.
+    /// `Broken` or `NotFound` if there is no driver: the request is kept all the same, and [`Disk::wait`] tries
+    /// again.
     pub fn submit(&mut self, request: Request) -> Result<Ticket, Error> {
         let ticket = self.next;
         self.next += 1;
@@ -225,7 +227,7 @@ impl<D: Drivers> Disk<D> {
         self.pass_on().map(|()| ticket)
     }
 
-    /// Passes on to the driver what can be.
+    /// Passes on to the driver the requests that can be passed on.
     fn pass_on(&mut self) -> Result<(), Error> {
         let mut index = 0;
         while index < self.requests.len() {
@@ -251,7 +253,7 @@ impl<D: Drivers> Disk<D> {
                 Err(Error::WouldBlock) => return Ok(()),
                 Err(Error::Broken) => {
                     self.lose()?;
-                    // In the order in which they were asked for.
+                    // Requests are passed on in the order in which they were submitted.
                     index = 0;
                     continue;
                 }
@@ -262,7 +264,7 @@ impl<D: Drivers> Disk<D> {
         Ok(())
     }
 
-    /// Whether a request can be passed on: nobody has it, and nothing before it stands in its way.
+    /// Whether a request can be passed on: no driver has it, and no request before it stands in its way.
     fn is_ready(&self, index: usize) -> bool {
         let pending = &self.requests[index];
         let is_open = |earlier: &&Pending| !matches!(earlier.state, State::Done(_));
@@ -271,13 +273,13 @@ impl<D: Drivers> Disk<D> {
             && !earlier.any(|earlier| pending.request.waits_for(&earlier.request))
     }
 
-    /// A tag that nothing has, if the driver takes one more request.
+    /// A tag that is not in use, if the driver takes one more request.
     fn free_tag(&self) -> Option<u64> {
         let tag = self.submitted().trailing_ones();
         (tag < OUTSTANDING as u32).then_some(u64::from(tag))
     }
 
-    /// The tags of what the driver has, as bits.
+    /// The tags of the requests that the driver has, as bits.
     fn submitted(&self) -> u64 {
         let tags = self
             .requests
@@ -292,7 +294,7 @@ impl<D: Drivers> Disk<D> {
     /// Waits until one of the requests is done.
     ///
     /// # Errors
-    /// `Invalid` if nothing was asked for; `Broken` or `NotFound` if there is no driver.
+    /// `Invalid` if no request is open; `Broken` or `NotFound` if there is no driver.
     pub fn wait(&mut self) -> Result<(Ticket, Outcome), Error> {
         loop {
             let is_done = |pending: &Pending| matches!(pending.state, State::Done(_));
@@ -321,21 +323,21 @@ impl<D: Drivers> Disk<D> {
         let submitted = self.submitted();
         let session = self.session()?;
         if submitted == 0 {
-            // Others have all the room.
+            // Other clients have all the room.
             return match session.room() {
-                // One that says so again and again, and takes nothing, is no better than one that ends.
+                // A driver that announces room again and again, and takes nothing, is no better than one that ends.
                 Ok(()) => self.count_loss(),
                 Err(_) => self.lose(),
             };
         }
         match session.done() {
             Ok((done, failures)) if done & submitted != 0 => self.take(done, failures),
-            // A driver that does not know what it was given has lost it.
+            // A driver that does not know a request that it was given has lost it.
             _ => self.lose(),
         }
     }
 
-    /// Takes what the driver says is done.
+    /// Takes the requests that the driver says are done.
     fn take(&mut self, done: u64, failures: u64) -> Result<(), Error> {
         for pending in &mut self.requests {
             let State::Submitted(tag) = pending.state else {
@@ -423,8 +425,8 @@ impl<D: Drivers> Disk<D> {
         })
     }
 
-    /// Does what consists of several requests. If that fails for want of a driver nobody waits for those that are left:
-    /// what is answered next is what is asked for next.
+    /// Does an operation that consists of several requests. If it fails for want of a driver, its other requests are
+    /// dropped, so that the next answer belongs to the next request.
     fn whole(&mut self, f: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let result = f(self);
         if !self.requests.is_empty() {
@@ -434,7 +436,7 @@ impl<D: Drivers> Disk<D> {
         result
     }
 
-    /// Waits for so many requests; the first error of them.
+    /// Waits for so many requests. Returns the first error among them.
     fn finish(&mut self, count: usize, mut done: impl FnMut(Ticket, Vec<u8>)) -> Result<(), Error> {
         let mut result = Ok(());
         for _ in 0..count {
@@ -447,7 +449,7 @@ impl<D: Drivers> Disk<D> {
     }
 }
 
-/// Whether so many bytes are whole sectors of some disk.
+/// Checks that so many bytes are whole sectors of some disk.
 fn check(sector: u64, bytes: usize) -> Result<(), Error> {
     let sectors = bytes as u64 / SECTOR;
     let sound = (bytes as u64).is_multiple_of(SECTOR) && sector.checked_add(sectors).is_some();

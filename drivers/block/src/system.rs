@@ -1,16 +1,16 @@
-//! The machine's disk, for programs that have the system port, and for servers of which the boot manifest says that they use it.
+//! The machine's disk, for programs with the system port, and for servers that may use the disk by the boot manifest.
 use crate::{Disk, Drivers, Session};
 use proto::Error;
 use rt::obj::Ref;
 use rt::time;
 use services::block::BlockClient;
 
-/// How long there may be no driver, in nanoseconds.
+/// How long to wait for a driver, in nanoseconds.
 const PATIENCE: u64 = 10_000_000_000;
-/// How often one is looked for.
+/// How long to pause between two attempts, in nanoseconds.
 const PAUSE: u64 = 200_000;
 
-/// Drivers of the disk, as this gives their control ports.
+/// Drivers of the disk; the function returns their control ports by name.
 #[derive(Debug)]
 pub struct System(fn(&str) -> Result<Ref, Error>);
 
@@ -27,7 +27,7 @@ impl SystemDisk {
         Ok(Disk::new(System(rt::system::control)))
     }
 
-    /// By the boot manifest. That it gives the disk is seen at the first request.
+    /// By the boot manifest. Whether the manifest allows it shows at the first request.
     #[must_use]
     pub fn by_manifest() -> Self {
         Disk::new(System(rt::names::control))
@@ -40,13 +40,13 @@ impl Drivers for System {
     fn open(&mut self) -> Result<BlockClient, Error> {
         let deadline = time::now() + PATIENCE;
         loop {
-            // Between two drivers there is no such name, or one that leads to a port that is gone.
+            // Between two drivers the name is missing, or leads to a port that is gone.
             let session = (self.0)("disk").and_then(|door| BlockClient::open_known(&door));
             match session {
                 Err(Error::NotFound | Error::Broken) if time::now() < deadline => {
                     time::sleep(PAUSE);
                 }
-                // There is a disk, and nobody drives it.
+                // There is a disk, but no driver for it.
                 Err(Error::NotFound) => return Err(Error::Broken),
                 session => return session,
             }

@@ -1,4 +1,4 @@
-//! A disk whose drivers die at seeded instants, against what a disk is.
+//! A disk whose drivers die at seeded instants, compared with what a disk must do.
 
 use super::{Disk, Drivers, Error, Outcome, Request, Session, OUTSTANDING, SECTOR};
 use alloc::rc::Rc;
@@ -11,18 +11,18 @@ extern crate std;
 
 const SECTORS: u64 = 24;
 
-/// The device: what is on it, and what it was told.
+/// The device: its content, and how its drivers behave.
 struct Device {
     content: Vec<u8>,
     random: fastrand::Rng,
-    /// Of a thousand calls so many end with the driver's death.
+    /// Of a thousand calls, so many end with the driver's death.
     deaths: u32,
     died: u32,
     /// Most requests at a time.
     most: usize,
 }
 
-/// A driver's session. What it has been given is done in any order, some of it when the driver has died.
+/// A driver's session. Its requests are done in any order, some of them as the driver dies.
 struct Fake {
     device: Rc<RefCell<Device>>,
     given: Vec<(u64, Request)>,
@@ -52,7 +52,7 @@ impl Device {
 }
 
 impl Fake {
-    /// Does one of the requests that it has.
+    /// Does one of the requests that it was given.
     fn do_one(&mut self) {
         let mut device = self.device.borrow_mut();
         let index = device.random.usize(..self.given.len());
@@ -71,7 +71,7 @@ impl Fake {
         self.told.push(tag);
     }
 
-    /// Whether the driver dies now. Some of what it has is done as it does.
+    /// Whether the driver dies now. If so, some of its requests are done first.
     fn dies(&mut self) -> Result<(), Error> {
         let dies = {
             let mut device = self.device.borrow_mut();
@@ -96,7 +96,7 @@ impl Fake {
         assert!(open < OUTSTANDING, "more than a session has");
         for (other, earlier) in &self.given {
             assert_ne!(*other, tag, "a tag that is in use");
-            // A later write may be with the driver beside a flush.
+            // A later write may be with the driver at the same time as a flush.
             let clash = request != Request::Flush && request.waits_for(earlier);
             assert!(!clash, "{:?} beside {:?}", request.range(), earlier.range());
         }
@@ -105,7 +105,7 @@ impl Fake {
         let mut device = self.device.borrow_mut();
         device.most = device.most.max(self.given.len());
         drop(device);
-        // The driver has it, and its reply does not arrive.
+        // The driver has the request, but its reply may not arrive.
         self.dies()
     }
 }
@@ -160,8 +160,8 @@ fn device(seed: u64, deaths: u32) -> Rc<RefCell<Device>> {
     }))
 }
 
-/// Random requests, up to 60 open at a time: each read has what was written before it, and in the end the disk has what was
-/// written last. How many drivers died, and how many requests were with one at most.
+/// Random requests, up to 60 open at a time. Each read must return what was written before it, and in the end the
+/// disk must have what was written last. Returns how many drivers died, and the most requests that one had at a time.
 fn play(seed: u64, deaths: u32) -> (u32, usize) {
     let device = device(seed, deaths);
     let mut disk = Disk::new(Fakes(Rc::clone(&device)));
@@ -222,7 +222,7 @@ fn a_disk_is_a_disk_whoever_dies() {
     assert!(most > 8, "{most} requests at a time");
 }
 
-/// What was written before a flush is with no driver any more when the flush is.
+/// No driver has a write any more when it gets the flush after that write.
 #[test]
 fn a_flush_waits_for_the_writes_before_it() {
     let device = device(3, 0);
@@ -248,7 +248,7 @@ fn a_flush_waits_for_the_writes_before_it() {
     assert!(flushed);
 }
 
-/// A driver that answers nothing ends the wait with an error.
+/// A driver that never answers ends the wait with an error.
 #[test]
 fn a_disk_whose_drivers_all_die_is_given_up() {
     let mut disk = Disk::new(Fakes(device(1, 1000)));
@@ -257,7 +257,7 @@ fn a_disk_whose_drivers_all_die_is_given_up() {
     assert_eq!(disk.wait().err(), Some(Error::Broken));
 }
 
-/// A driver that says of everything that it is done: what it was not given. Or that has room, and takes nothing.
+/// A driver that reports everything as done, also what it was not given; or that announces room, and takes nothing.
 struct Liar {
     takes: bool,
     asked: Rc<RefCell<u32>>,
@@ -343,7 +343,7 @@ fn what_is_larger_than_a_request_goes_in_pieces() {
     assert_eq!(disk.read(u64::MAX, &mut read), Err(Error::Invalid));
 }
 
-/// A driver that is there again.
+/// A driver that is back after a while.
 struct Late(Fakes, u32);
 
 impl Drivers for Late {
@@ -359,8 +359,8 @@ impl Drivers for Late {
     }
 }
 
-/// What failed for want of a driver left its requests behind, whose answers were taken for those of the next call: a flush was
-/// confirmed that was not done, and then a read counted from the wrong one.
+/// An operation that failed for want of a driver left its requests behind, whose answers were taken for those of the
+/// next one: a flush was confirmed that was not done, and then a read took the answer of another request.
 #[test]
 fn what_failed_leaves_no_request_behind() {
     let device = device(5, 0);

@@ -1,4 +1,4 @@
-//! `disk`: what is on the machine's disk, sector by sector, for who has the system port (`trust disk ...`).
+//! `disk`: reads and writes the machine's disk by sectors, for programs with the system port (`trust disk ...`).
 #![no_std]
 #![no_main]
 
@@ -53,7 +53,7 @@ fn read(sector: u64, count: u64) -> Result<(), Failure> {
         let piece = &mut buffer[..(sectors * SECTOR) as usize];
         disk.read(sector, piece)?;
         io::write(piece)?;
-        // It was read, so it is inside the disk.
+        // The sectors were read, so they are inside the disk.
         sector += sectors;
         count -= sectors;
     }

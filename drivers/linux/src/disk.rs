@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A disk on a SCSI bus, as `services::block`. Which request stands where is told by the bookkeeping of `virtio-blk`;
-//! data is copied once, between the client and memory that the device reaches. What is done is looked for when a client
-//! wants to know: the driver gives notice, and until then handlers only note it.
+//! A disk on a SCSI bus, as `services::block`. The bookkeeping of `virtio-blk` says which slot each request has. Data
+//! is copied once, between the client and memory that the device reaches. Finished requests are collected when a
+//! client asks for them; until the driver announces some, handlers only note that they are done.
 
 use crate::{failed, CAME, CONTROL};
 use alloc::rc::Rc;
@@ -14,9 +14,10 @@ use interface::Error;
 use requests::{fits, Kind, Requests, Session, Slot};
 use services::block::{Block, BlockClient, BlockStub, SECTOR};
 
-// `glue/scsi.c`. All are called in the driver, by the process-level thread.
+// `glue/scsi.c`. All are called in the driver (`kit::inside`), by the process-level thread.
 extern "C" {
-    /// Starts Linux's driver and finds its disk, its sectors and whether they can be written: how many commands it takes, or less than 0.
+    /// Starts Linux's driver and finds its disk, the number of its sectors and whether they can be written. Returns
+    /// how many commands it takes, or a negative error.
     fn lx_scsi_start(sectors: *mut c_ulong, writable: *mut c_int) -> c_int;
     fn lx_scsi_data(number: c_int) -> *mut c_void;
     fn lx_scsi_transfer(number: c_int, write: c_int, sector: c_ulong, bytes: c_uint);
@@ -24,7 +25,7 @@ extern "C" {
     fn lx_scsi_ended(failed: *mut c_int) -> c_int;
 }
 
-/// The disk, and its requests: one for each command that there can be.
+/// The disk, and its requests: one slot for each command that the driver can have.
 struct Disk {
     sectors: u64,
     writable: bool,
@@ -32,7 +33,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Notes what is done.
+    /// Collects the commands that are done.
     fn look(&self) -> Result<(), Error> {
         loop {
             let mut failed = 0;
@@ -47,7 +48,7 @@ impl Disk {
         }
     }
 
-    /// Where the data of a request stands.
+    /// The address of a request's data.
     fn place(slot: Slot) -> *mut u8 {
         // SAFETY: as said above; there is a command for each slot.
         kit::inside(|| unsafe { lx_scsi_data(slot as c_int) }).cast()
@@ -101,7 +102,7 @@ impl Block for Client {
         }
         let mut requests = self.disk.requests.borrow_mut();
         let slot = requests.submit(self.session, tag, Kind::Write)?;
-        // SAFETY: there is room for `services::block::MOST` bytes, and the device does not have this slot.
+        // SAFETY: there is room for `services::block::MOST` bytes, and the driver does not have this slot.
         unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), Disk::place(slot), data.len()) };
         Disk::transfer(slot, true, sector, data.len());
         Ok(())
@@ -131,7 +132,8 @@ impl Block for Client {
         if bytes > room {
             return Err(Error::Invalid);
         }
-        // SAFETY: so many bytes were read, no more than there is room for, and the device does not have this slot until it is released.
+        // SAFETY: so many bytes were read, no more than there is room for, and the driver does not have this slot
+        // until it is released.
         Ok(unsafe { core::slice::from_raw_parts(Disk::place(slot), bytes) })
     }
 
@@ -179,7 +181,7 @@ fn serve() -> Result<Infallible, Error> {
     })
 }
 
-/// Offers the disk, and ends when it cannot any more.
+/// Offers the disk, and ends the program when it cannot any more.
 #[no_mangle]
 extern "C" fn lx_serve_disk() {
     crate::ended(serve());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Linux's drivers as servers: README.md of the room. What is below is C, in `glue/`.
+//! Linux's drivers as servers; see README.md of the room. The C part is in `glue/`.
 //!
-//! The server's thread is the process-level thread of the driver set. The build names the service of a program; the
-//! other service's functions are not in it.
+//! The server's thread is the process-level thread of the driver set. The build chooses the service of a program; the
+//! functions of the other services are not linked.
 #![no_std]
 
 extern crate alloc;
@@ -18,7 +18,7 @@ use services::device::Reach;
 
 rt::entry!(main);
 
-/// The door that leads to the device. Door 0, which everybody finds by name, leads nowhere.
+/// The door that leads to the device. Door 0, which every program finds by name, leads nowhere.
 const CONTROL: u64 = 1;
 
 // Made by the build.
@@ -27,16 +27,16 @@ extern "C" {
     fn lx_serve();
     /// Bytes of memory that the device and its driver share.
     static lx_memory: u64;
-    /// A channel of ISA DMA has to reach it.
+    /// Whether a channel of ISA DMA has to reach that memory.
     static lx_isa: bool;
 }
 
-/// Something has come, or is done, or there is work to do.
+/// Something has arrived, is done, or there is work to do.
 static CAME: Event = Event::new();
-/// Whose threads are interrupted then.
+/// The watchers whose threads are interrupted then.
 static WATCHERS: Watchers = Watchers::new();
 
-/// The process-level thread is to look after the driver. From handlers, and from in the driver.
+/// The process-level thread is to look after the driver. Called from handlers, and from in the driver.
 #[no_mangle]
 extern "C" fn lx_came() {
     kit::later(|| {
@@ -45,7 +45,7 @@ extern "C" fn lx_came() {
     });
 }
 
-/// A driver that cannot be started.
+/// Reports a driver that cannot be started.
 fn failed(error: i32) -> Error {
     rt::log!("{}: error {error}", name());
     Error::Unsupported
@@ -64,7 +64,7 @@ fn name() -> &'static str {
         .map_or("driver", |name| name.as_str())
 }
 
-/// On the process-level thread.
+/// Runs on the process-level thread.
 fn drive() -> u8 {
     // SAFETY: one of the three functions, each of which is called nowhere else.
     unsafe { lx_serve() };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A network card, as `services::link`. Frames come in when a client takes them: only then is the driver polled (NAPI), so that what
-//! comes faster stays in the card, which drops it, and interrupts stay off meanwhile.
+//! A network card, as `services::link`. Frames are received when a client takes them: only then is the driver polled
+//! (NAPI). So frames that come faster stay in the card, which drops them, and interrupts stay off meanwhile.
 
 use crate::{failed, CONTROL, WATCHERS};
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ extern "C" {
     fn lx_net_receive(batch: *mut c_void, most: c_uint) -> usize;
 }
 
-/// There is room again.
+/// The card has room to send again.
 #[no_mangle]
 extern "C" fn lx_room() {
     kit::later(|| WATCHERS.happened());
@@ -33,7 +33,7 @@ extern "C" fn lx_room() {
 
 /// A client's session.
 struct Client {
-    /// Of its thread, if it has told of one.
+    /// The number of its thread, if it has told us of one.
     number: Cell<Option<u64>>,
 }
 
@@ -70,7 +70,7 @@ impl Link for Client {
             if sent == 0 {
                 // SAFETY: as above.
                 if kit::inside(|| unsafe { lx_net_has_room() }) != 0 {
-                    // There was no memory, or there is room since: nothing says so later.
+                    // Memory was short, or there is room by now: no later event will say so.
                     WATCHERS.happened();
                 }
                 break;
@@ -89,10 +89,10 @@ impl Link for Client {
         // SAFETY: as above; so many frames of the greatest size fit.
         let length =
             kit::inside(|| unsafe { lx_net_receive(batch.as_mut_ptr().cast(), most as c_uint) });
-        // SAFETY: they were written, and are no more than fit.
+        // SAFETY: the function has written `length` bytes, no more than fit.
         unsafe { batch.set_len(length) };
         if are_pending() {
-            // There is more, of which no interrupt says so.
+            // There are more frames, which no interrupt announces.
             WATCHERS.happened();
         }
         Ok(batch)
@@ -127,7 +127,7 @@ fn serve() -> Result<Infallible, Error> {
     })
 }
 
-/// Offers the card, and ends when it cannot any more.
+/// Offers the card, and ends the program when it cannot any more.
 #[no_mangle]
 extern "C" fn lx_serve_link() {
     crate::ended(serve());

@@ -25,7 +25,7 @@ extern "C" {
 
 const NO_MEMORY: c_int = -12;
 
-/// Who has the card, and bytes of a frame.
+/// The session that has the card, and the bytes of a frame.
 type Owner = Rc<Cell<Option<(u64, usize)>>>;
 
 /// A client's session.
@@ -59,12 +59,12 @@ impl Sound for Client {
         if self.owner.get().is_some() && self.frame().is_err() {
             return Err(Error::Exists);
         }
-        // No card does what is none.
+        // A number that does not fit becomes 0, which no card supports.
         let number = |value: u64| u16::try_from(value).map_or(0, c_uint::from);
         let (rate, channels) = (number(rate), number(channels));
         let bits = 8 * format.bytes() as c_uint;
         self.owner.set(None);
-        // SAFETY: as above; the card says what it cannot do.
+        // SAFETY: as above; the driver reports what the card cannot do.
         match kit::inside(|| unsafe { lx_sound_begin(rate, channels, bits) }) {
             0 => {
                 let frame = channels as usize * format.bytes() as usize;
@@ -140,7 +140,7 @@ fn serve() -> Result<Infallible, Error> {
     })
 }
 
-/// Offers the card, and ends when it cannot any more.
+/// Offers the card, and ends the program when it cannot any more.
 #[no_mangle]
 extern "C" fn lx_serve_sound() {
     crate::ended(serve());

@@ -1,8 +1,9 @@
 //! A client of sound cards that outlives their drivers.
 //!
-//! [`Player`] keeps every sample until it was played. When the driver dies, so does the session; the client opens one with the driver
-//! that follows, and gives it what was not played yet. Its caller sees a slow call. What is heard has a gap, or once more what was played
-//! just before: nothing is left out. What it keeps is bounded by what a driver keeps.
+//! [`Player`] keeps every sample until it was played. When the driver dies, its session ends; the client opens a
+//! session with the next driver and gives it what was not played yet. The caller only sees a slow call. The listener
+//! hears a gap, or what was played just before once more: no sample is left out. How much is kept is bounded by what
+//! a driver keeps.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -18,14 +19,14 @@ use proto::Error;
 use services::sound::{Format, MOST};
 pub use system::{why, System};
 
-/// What samples are: frames a second, channels, and what one of them is.
+/// The kind of samples: frames a second, channels, and the format of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Frames a second.
     pub rate: u64,
     /// Channels.
     pub channels: u64,
-    /// What a sample is.
+    /// The format of a sample.
     pub format: Format,
 }
 
@@ -41,7 +42,7 @@ impl Kind {
 pub trait Session {
     /// Takes the card.
     fn begin(&mut self, kind: Kind) -> Result<(), Error>;
-    /// Gives it frames: how many bytes it has taken.
+    /// Gives the card frames. Returns how many bytes it has taken.
     fn write(&mut self, samples: &[u8]) -> Result<u64, Error>;
     /// Bytes that were played.
     fn played(&mut self) -> Result<u64, Error>;
@@ -51,32 +52,32 @@ pub trait Session {
     fn drain(&mut self) -> Result<(), Error>;
 }
 
-/// Where sessions come from, one driver after the other.
+/// Opens sessions, with one driver after the other.
 pub trait Cards {
     /// A session.
     type Session: Session;
-    /// Opens a session with the driver that there is now; waits for one for as long as it makes sense.
+    /// Opens a session with the present driver; waits for a driver for as long as it makes sense.
     fn open(&mut self) -> Result<Self::Session, Error>;
 }
 
-/// Losses of a session, one after the other without a sample being played in between, after which a card is given up. So
-/// it is when it had room and took nothing so often.
+/// The card is given up after so many losses of a session without a sample being played in between, or when it has
+/// announced room and taken nothing as often.
 const LOSSES: u32 = 1000;
 
-/// Somebody who plays, whoever drives the card at the moment.
+/// A client that plays, independent of which driver serves the card.
 #[derive(Debug)]
 pub struct Player<C: Cards> {
     cards: C,
     kind: Kind,
     session: Option<C::Session>,
-    /// What may not have been played.
+    /// Samples that may not have been played.
     kept: VecDeque<u8>,
-    /// How much of that the driver has.
+    /// How many of these bytes the driver has.
     given: usize,
-    /// What the session has played and is not kept any more.
+    /// Bytes that the session has played and that are not kept any more.
     forgotten: u64,
     losses: u32,
-    /// How often the card had room and took nothing, one after the other, without a sample being played in between.
+    /// How often the card announced room and took nothing without a sample being played in between.
     refusals: u32,
 }
 
@@ -84,7 +85,8 @@ impl<C: Cards> Player<C> {
     /// Takes the card.
     ///
     /// # Errors
-    /// `NotFound` if there is no card, `Exists` if somebody else plays, `Unsupported` if the card cannot do this.
+    /// `NotFound` if there is no card, `Exists` if another client plays, `Unsupported` if the card cannot play this
+    /// kind.
     pub fn begin(cards: C, kind: Kind) -> Result<Self, Error> {
         let mut player = Player {
             cards,
@@ -100,7 +102,7 @@ impl<C: Cards> Player<C> {
         Ok(player)
     }
 
-    /// Asks in the session, and in another one if that is lost.
+    /// Calls `ask` with the session, and with another session if that one is lost.
     fn ask<T>(
         &mut self,
         mut ask: impl FnMut(&mut C::Session) -> Result<T, Error>,
@@ -109,7 +111,7 @@ impl<C: Cards> Player<C> {
             let answer = match &mut self.session {
                 Some(session) => ask(session),
                 None => {
-                    // Whoever opens has waited already.
+                    // `open` has waited for a driver already.
                     let mut session = self.cards.open()?;
                     match session.begin(self.kind) {
                         Ok(()) => {
@@ -127,7 +129,7 @@ impl<C: Cards> Player<C> {
         }
     }
 
-    /// The session is lost: what is kept is to be given again.
+    /// The session is lost: the next one must be given everything that is kept.
     fn lose(&mut self) -> Result<(), Error> {
         self.session = None;
         self.given = 0;
@@ -139,7 +141,7 @@ impl<C: Cards> Player<C> {
         }
     }
 
-    /// The card had room, and took nothing.
+    /// Counts that the card announced room and took nothing.
     fn refuse(&mut self) -> Result<(), Error> {
         self.refusals += 1;
         match self.refusals > LOSSES {
@@ -148,11 +150,11 @@ impl<C: Cards> Player<C> {
         }
     }
 
-    /// Forgets what was played.
+    /// Drops the samples that were played.
     fn forget(&mut self) -> Result<(), Error> {
         let played = self.ask(Session::played)?;
         let more = played.saturating_sub(self.forgotten);
-        // What a driver says that was not given is nonsense, and nothing that was played.
+        // A driver that reports more played than it was given is wrong; only what it was given can count as played.
         let more = usize::try_from(more).map_or(self.given, |more| more.min(self.given));
         if more > 0 {
             self.losses = 0;
@@ -164,7 +166,7 @@ impl<C: Cards> Player<C> {
         Ok(())
     }
 
-    /// Gives the driver one piece of what it does not have: whether it has all.
+    /// Gives the driver one piece of what it does not have. Returns whether it has all.
     fn give(&mut self) -> Result<bool, Error> {
         if self.given == self.kept.len() {
             return Ok(true);
@@ -173,11 +175,12 @@ impl<C: Cards> Player<C> {
         let piece: Vec<u8> = self.kept.range(self.given..).take(most).copied().collect();
         let session = self.session.as_mut().ok_or(Error::Broken);
         match session.and_then(|session| session.write(&piece)) {
-            // A session that is lost meanwhile has room: for all of it.
+            // If the session is lost meanwhile, the next one has room for everything.
             Ok(0) => match self.session.as_mut().map(Session::room) {
                 Some(Err(Error::Broken)) => self.lose()?,
                 Some(Err(error)) => return Err(error),
-                // One that says so again and again, and takes nothing, is no better than one that ends.
+                // A card that announces room again and again, and takes nothing, is no better than one whose driver
+                // ends.
                 Some(Ok(())) | None => self.refuse()?,
             },
             Ok(taken) => {
@@ -188,15 +191,17 @@ impl<C: Cards> Player<C> {
             Err(Error::Broken) => self.lose()?,
             Err(error) => return Err(error),
         }
-        // Opens another one, if that is needed.
+        // Opens another session, if one is needed.
         self.forget()?;
         Ok(self.given == self.kept.len())
     }
 
-    /// Plays samples after those before: returns when the driver has them. What does not fill a frame is kept until the rest comes.
+    /// Plays samples after the earlier ones; returns when the driver has them. The bytes of an incomplete frame are
+    /// kept until the rest comes.
     ///
     /// # Errors
-    /// `Broken` when the card is given up, `NotFound` if it is gone, `Exists` if somebody else has taken it when its driver died.
+    /// `Broken` when the card is given up, `NotFound` if it is gone, `Exists` if another client took it when its
+    /// driver died.
     pub fn write(&mut self, samples: &[u8]) -> Result<(), Error> {
         for piece in samples.chunks(MOST) {
             self.kept.extend(piece);
@@ -231,7 +236,7 @@ impl<C: Cards> Player<C> {
                 return Ok(());
             }
             match self.session.as_mut().map(Session::drain) {
-                // It may be another session that is asked what was played: that one has not played anything.
+                // The session may be a new one, which has not played anything yet.
                 Some(Ok(())) => {
                     let before = self.kept.len();
                     self.forget()?;

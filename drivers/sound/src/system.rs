@@ -4,12 +4,12 @@ use proto::Error;
 use rt::{names, time};
 use services::sound::SoundClient;
 
-/// How long there may be no driver, in nanoseconds.
+/// How long to wait for a driver, in nanoseconds.
 const PATIENCE: u64 = 10_000_000_000;
-/// How often one is looked for.
+/// How long to pause between two attempts, in nanoseconds.
 const PAUSE: u64 = 200_000;
 
-/// Drivers of the card, by its name.
+/// Opens sessions with the drivers of the card, by its name.
 #[derive(Debug)]
 pub struct System;
 
@@ -22,7 +22,7 @@ impl Player<System> {
         names::lookup("sound")
             .map(drop)
             .or_else(|error| match error {
-                // It is being started.
+                // The driver is being started.
                 Error::Broken => Ok(()),
                 error => Err(error),
             })?;
@@ -30,7 +30,7 @@ impl Player<System> {
     }
 }
 
-/// Why nothing can be played.
+/// A sentence for the user that says why nothing can be played.
 #[must_use]
 pub fn why(error: Error) -> &'static str {
     match error {
@@ -47,7 +47,8 @@ impl Cards for System {
     fn open(&mut self) -> Result<SoundClient, Error> {
         let deadline = time::now() + PATIENCE;
         loop {
-            // Between two drivers the name is known, and leads nowhere or to a port that is gone; when none comes any more it is not known.
+            // Between two drivers the name is known, and leads nowhere or to a port that is gone. When no driver is
+            // to come any more, the name is unknown.
             let session = names::lookup("sound").and_then(|door| SoundClient::open_known(&door));
             match session {
                 Err(Error::Broken) if time::now() < deadline => {

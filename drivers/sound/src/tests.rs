@@ -127,7 +127,7 @@ fn card(seed: u64, deaths: u32) -> All {
     })))
 }
 
-/// Plays so many numbers, in pieces, some of which end in the middle of one: what was heard.
+/// Plays so many numbers, in pieces, some of which end in the middle of a number. Returns what was heard.
 fn heard(seed: u64, deaths: u32, count: u16) -> Vec<u16> {
     let card = card(seed, deaths);
     let bytes: Vec<u8> = (0..count).flat_map(u16::to_le_bytes).collect();
@@ -157,7 +157,8 @@ fn all_is_heard_once_if_nobody_dies() {
     }
 }
 
-/// Whatever dies when: no number is left out. After a death some of those just before may be heard again, which is all.
+/// No number is left out, whenever a driver dies. After a death, only some of the numbers just before may be heard
+/// again.
 #[test]
 fn nothing_is_left_out_whoever_dies() {
     for seed in 0..200 {
@@ -187,12 +188,12 @@ fn a_card_whose_drivers_all_die_is_given_up() {
         let samples = [0; 8192];
         (0..10).try_for_each(|_| player.write(&samples).and_then(|()| player.drain()))
     });
-    // It makes progress now and then, or is given up: never an error of another kind, and never no end.
+    // The driver makes progress now and then, or the card is given up: the client must not see another error, nor
+    // wait for ever.
     assert!(matches!(done, Ok(()) | Err(Error::Broken)));
 }
 
-/// A driver that always says that it has room, and takes so much of what it is given, of which it says that so much was
-/// played.
+/// A driver that always announces room, takes so much of what it is given, and reports so much as played.
 #[derive(Clone)]
 struct Liar {
     takes: u64,
@@ -250,7 +251,7 @@ fn a_card_whose_driver_has_room_and_takes_nothing_is_given_up() {
     }
 }
 
-/// One that takes a little each time, after it has said often that it has room.
+/// A card that takes a little each time, after it has announced room often.
 #[test]
 fn a_card_that_takes_little_is_waited_for() {
     struct Slow(u32);
@@ -298,7 +299,7 @@ fn a_tone_is_a_sine() {
             "{phase:#x}: {found} {expected}"
         );
     }
-    // As many turns as asked for.
+    // As many periods as asked for.
     let ups = (1..44_100)
         .filter(|n| tone::sample(440, 44_100, n - 1) < 0 && tone::sample(440, 44_100, *n) >= 0);
     assert_eq!(ups.count(), 439);

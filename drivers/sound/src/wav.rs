@@ -1,17 +1,17 @@
-//! Files of sound: WAV, of samples as they are (PCM), of 8 or 16 bits. Files are hostile.
+//! Sound files: WAV with uncompressed samples (PCM) of 8 or 16 bits. The content of a file is not trusted.
 use crate::Kind;
 use services::sound::Format;
 
 /// Why a file cannot be played.
 pub type Why = &'static str;
 
-/// Most bytes before the samples that are looked at.
+/// Most bytes before the samples that are read.
 pub const HEAD: usize = 4096;
 
-/// What is before the samples: what they are, where they begin, and how many bytes they have, as the file says.
+/// Reads the header. Returns the kind of the samples, where they begin, and how many bytes of them the file claims.
 ///
 /// # Errors
-/// It is no such file.
+/// A sentence that says why the file cannot be played.
 pub fn head(file: &[u8]) -> Result<(Kind, usize, u64), Why> {
     let word = |at: usize| {
         let bytes = file.get(at..at.checked_add(4)?)?;
@@ -68,7 +68,7 @@ fn read_kind(
     (is_pcm && channels > 0 && kind.rate > 0).then_some(kind)
 }
 
-/// Samples of 8 bits as such of 16.
+/// Converts samples of 8 bits to 16 bits.
 pub fn widen(samples: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let wide = |sample: &u8| ((i16::from(*sample) - 128) << 8).to_le_bytes();
     samples.iter().flat_map(wide)

@@ -3,7 +3,8 @@
 //! The registers are those of the National Semiconductor PC16550D data sheet. The driver never
 //! waits for the device: it sends as much as fits, and asks for an interrupt when more does.
 //!
-//! The servers of serial lines use it: the console, and the debugger's. [`Ports`] is a trait so that a simulated device serves tests.
+//! The servers of serial lines use it: the console, and the debugger's. [`Ports`] is a trait so that tests can use a
+//! simulated device.
 #![no_std]
 
 /// Access to the device's eight ports.
@@ -64,13 +65,14 @@ const DIVISOR_LATCH: u8 = 0x80;
 const DTR_RTS_OUT2: u8 = 0x0b;
 const DATA_READY: u8 = 0x01;
 const TRANSMIT_EMPTY: u8 = 0x20;
-/// What is read where there is no device. No device says that: it has an error in its FIFO, a break and all else at once.
+/// The line status that is read where there is no device. No device reports that: an error in the FIFO, a break and
+/// all other conditions at once.
 const NO_DEVICE: u8 = 0xff;
 const TRANSMITTER_IDLE: u8 = 0x40;
 
 /// Bytes that the transmit FIFO takes when it is empty.
 const FIFO: usize = 16;
-/// Most bytes sent in one go, so that input is looked after in between.
+/// Most bytes sent in one go, so that input is handled in between.
 const BURST: usize = 4096;
 
 /// The device.
@@ -109,7 +111,7 @@ impl<P: Ports> Uart<P> {
         }
     }
 
-    /// Sends what `next` gives for as long as the device takes it.
+    /// Sends the bytes that `next` returns, for as long as the device takes them.
     pub fn send(&mut self, mut next: impl FnMut() -> Option<u8>) {
         for _ in 0..BURST / FIFO {
             if self.ports.read(LINE_STATUS) & TRANSMIT_EMPTY == 0 {
@@ -122,7 +124,7 @@ impl<P: Ports> Uart<P> {
         }
     }
 
-    /// Says which interrupts are wanted: bytes received, room to send.
+    /// Sets which interrupts are wanted: bytes received, room to send.
     pub fn enable(&mut self, receive: bool, transmit: bool) {
         let wanted =
             if receive { ENABLE_RECEIVE } else { 0 } | if transmit { ENABLE_TRANSMIT } else { 0 };
@@ -132,7 +134,7 @@ impl<P: Ports> Uart<P> {
         }
     }
 
-    /// Whether the last bit of the last byte has left.
+    /// Whether the last bit of the last byte has been sent.
     pub fn is_idle(&mut self) -> bool {
         self.ports.read(LINE_STATUS) & TRANSMITTER_IDLE != 0
     }

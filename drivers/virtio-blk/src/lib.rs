@@ -1,4 +1,4 @@
-//! Which request stands where: the driver's bookkeeping, without a device, tested on the host.
+//! Which request has which slot: the driver's bookkeeping, without a device and tested on the host.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use proto::Error;
 use services::block::{OUTSTANDING, TAGS};
 
-/// Names a client's session; the driver numbers them.
+/// A client's session, by the number that the driver gave it.
 pub type Session = u64;
-/// The number of a place for a request, with its header, its status and its data.
+/// The number of a slot for a request: its header, its status and its data.
 pub type Slot = usize;
 
 /// What a request does.
@@ -28,29 +28,29 @@ pub enum Kind {
 enum State {
     /// The device has it.
     Submitted,
-    /// It is done, and the client was not told.
+    /// It is done, and the client has not been told.
     Done { failed: bool },
-    /// The client knows. A read keeps its data until it is released.
+    /// The client has been told. A read keeps its data until it is released.
     Told,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// Whose; `None` if the session has ended. The device has it all the same.
+    /// Its session; `None` if that has ended, while the device still has the request.
     session: Option<Session>,
     tag: u64,
     kind: Kind,
     state: State,
 }
 
-/// What a session has, so that nothing is looked for in all slots: a bit for each tag.
+/// The requests of a session, as a bit for each tag, so that no search through all slots is needed.
 #[derive(Debug)]
 struct Client {
     session: Session,
-    /// Those in use, and the slot of each.
+    /// Tags in use, and the slot of each.
     tags: u64,
     slots: [u8; TAGS as usize],
-    /// Those of them that the device has, and those that are done and were not told.
+    /// Of these, the requests that the device has, and those that are done and not yet told.
     submitted: u64,
     fresh: u64,
 }
@@ -71,7 +71,7 @@ impl Requests {
     /// Most slots.
     const MOST: usize = 64;
 
-    /// No requests, and room for so many, at most 64.
+    /// No requests, and room for at most `slots`, up to 64.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let slots = slots.min(Self::MOST);
@@ -94,7 +94,7 @@ impl Requests {
         clients.find(|client| client.session == session)
     }
 
-    /// The slot is nobody's any more.
+    /// Frees the slot.
     fn free(&mut self, slot: Slot) {
         let request = self.slots.get_mut(slot).and_then(Option::take);
         let Some(Request { session, tag, .. }) = request else {
@@ -108,8 +108,9 @@ impl Requests {
         }
     }
 
-    /// Whether a session may submit one more request now. Not while the device has some of a session that has ended: a
-    /// file server that takes another's place would write, and the device could do what that one wrote there behind it.
+    /// Whether a session may submit one more request now. It may not while the device has requests of a session that
+    /// has ended: a file server that takes another's place would write, and the device could do a write of the
+    /// earlier server after that.
     #[must_use]
     pub fn has_room(&self, session: Session) -> bool {
         let own = self
@@ -118,8 +119,8 @@ impl Requests {
         own < OUTSTANDING as u32 && self.free != 0 && self.orphans == 0
     }
 
-    /// Takes a request of a session, under a tag that the session chose: the slot for it. Errors: `Invalid` if the tag is too large or
-    /// in use, `WouldBlock` if there is no room.
+    /// Takes a request of a session, under a tag that the session chose. Returns the slot for it. Errors: `Invalid`
+    /// if the tag is too large or in use, `WouldBlock` if there is no room.
     pub fn submit(&mut self, session: Session, tag: u64, kind: Kind) -> Result<Slot, Error> {
         let in_use = |client: &Client| client.tags & 1 << tag != 0;
         if tag >= TAGS || self.client(session).is_some_and(in_use) {
@@ -158,9 +159,9 @@ impl Requests {
         self.free(slot);
     }
 
-    /// Whether a device that says that it has done the request in this slot, and has written so many bytes for it, has
-    /// written all of them: what was read, and the byte that says how it ended. Else a read would return what stood in
-    /// the slot before, which may be another session's.
+    /// Whether a device that reports the request in this slot as done, with so many bytes written, has written all of
+    /// them: the data that was read, and the status byte. If not, a read would return what was in the slot before,
+    /// which may be another session's data.
     #[must_use]
     pub fn is_whole(&self, slot: Slot, written: u32) -> bool {
         let read = match self.slots.get(slot) {
@@ -173,8 +174,8 @@ impl Requests {
         written as usize == read + 1
     }
 
-    /// Notes that the device has done the request in this slot. Returns false if it does not have one there: then the device
-    /// is broken.
+    /// Notes that the device has done the request in this slot. Returns false if the device does not have one there:
+    /// then the device is broken.
     pub fn complete(&mut self, slot: Slot, failed: bool) -> bool {
         let Some(Some(request)) = self.slots.get_mut(slot) else {
             return false;
@@ -197,8 +198,8 @@ impl Requests {
         true
     }
 
-    /// What is done that the session was not told: a bit for each tag, and for each that failed. `None`: nothing yet. Writes,
-    /// flushes and what failed are over with this.
+    /// The requests that are done and that the session was not told of: a bit for each tag, and for each that failed.
+    /// `None`: none yet. Writes, flushes and failed requests are over with this.
     pub fn tell(&mut self, session: Session) -> Result<Option<(u64, u64)>, Error> {
         let Some(client) = self.client_mut(session) else {
             return Err(Error::Invalid);
@@ -228,7 +229,7 @@ impl Requests {
         }
     }
 
-    /// Where the data of a read that is done stands, and how many bytes.
+    /// The slot of the data of a finished read, and how many bytes.
     pub fn data(&self, session: Session, tag: u64) -> Result<(Slot, usize), Error> {
         let client = self.client(session).ok_or(Error::Invalid)?;
         if tag >= TAGS || client.tags & 1 << tag == 0 {
@@ -245,14 +246,14 @@ impl Requests {
         }
     }
 
-    /// A read's place is free again.
+    /// Frees the slot of a read.
     pub fn release(&mut self, session: Session, tag: u64) -> Result<(), Error> {
         let (slot, _) = self.data(session, tag)?;
         self.free(slot);
         Ok(())
     }
 
-    /// A session ends. What the device has of it keeps its place until it is done.
+    /// Ends a session. Requests that the device has keep their slots until they are done.
     pub fn end(&mut self, session: Session) {
         self.clients.retain(|client| client.session != session);
         for (slot, place) in self.slots.iter_mut().enumerate() {
@@ -273,7 +274,7 @@ impl Requests {
     }
 }
 
-/// Whether so many bytes from a sector on are sectors that the disk has.
+/// Whether so many bytes from a sector on are whole sectors that the disk has.
 #[must_use]
 pub fn fits(sector: u64, bytes: u64, sectors: u64) -> bool {
     use services::block::{MOST, SECTOR};

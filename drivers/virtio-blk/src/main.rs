@@ -1,4 +1,4 @@
-//! The driver of virtio disks: README.md.
+//! The driver of virtio disks; see README.md.
 #![no_std]
 #![no_main]
 
@@ -27,26 +27,27 @@ const SLOTS: usize = 40;
 const _: () = assert!(3 * SLOTS <= QUEUE && SLOTS >= OUTSTANDING);
 /// Priority of the thread that waits for the device.
 const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 1;
-/// The door that leads to the disk. Door 0, which everybody finds by name, leads nowhere.
+/// The door that leads to the disk. Door 0, which every program finds by name, leads nowhere.
 const CONTROL: u64 = 1;
 
-/// Bits of what the device offers.
+/// Feature bits of the device.
 mod feature {
     pub(crate) const READ_ONLY: u64 = 1 << 5;
     pub(crate) const FLUSH: u64 = 1 << 9;
 }
 
-/// Kinds of requests, as the device knows them.
+/// Types of requests (virtio 1.2, section 5.2.6).
 const IN: u32 = 0;
 const OUT: u32 = 1;
 const FLUSH: u32 = 4;
-/// What the status of a request is before the device has set it.
+/// The status of a request before the device has set it.
 const NO_STATUS: u8 = 0xff;
 
-/// What lies where in the memory that the device reaches: pages of the queue, then a header for each slot, then the data of each.
+/// The layout of the memory that the device reaches: pages of the queue, then a header for each slot, then the data
+/// of each slot.
 const HEADERS: usize = 8 * PAGE_SIZE as usize;
 const DATA: usize = HEADERS + PAGE_SIZE as usize;
-/// How far headers are apart, and where the status of a request stands behind its header.
+/// The distance between headers, and the offset of a request's status behind its header.
 const HEADER: usize = 32;
 const STATUS: usize = 16;
 const _: () = assert!(SLOTS * HEADER <= PAGE_SIZE as usize);
@@ -58,20 +59,20 @@ struct Disk {
     requests: Requests,
     /// The slot of each descriptor chain.
     slots: [Option<Slot>; QUEUE],
-    /// Bytes of data of each slot that the device has, and which way they go.
+    /// Bytes of data of each slot that the device has, and the type of its request.
     lengths: [(usize, u32); SLOTS],
     sectors: u64,
     features: u64,
-    /// The device has said something that cannot be.
+    /// The device has reported something impossible.
     broken: bool,
 }
 
 static DISK: Mutex<Option<Disk>> = Mutex::new(None);
-/// Wakes requests that wait until something is done.
+/// Wakes tasks that wait until a request is done.
 static DONE: Event = Event::new();
 
-/// Asks something of the disk. If what the device says makes no sense the driver ends, and answers nobody meanwhile: the
-/// next one resets the device, which is the only remedy, and is asked again.
+/// Does something with the disk. If the device reports something impossible the driver ends, and answers no client
+/// meanwhile: the next driver resets the device, which is the only remedy, and gets the requests again.
 fn with<T>(f: impl FnOnce(&mut Disk) -> Result<T, Error>) -> Result<T, Error> {
     let mut disk = DISK.lock();
     let disk = disk.as_mut().ok_or(Error::Broken)?;
@@ -83,7 +84,7 @@ fn with<T>(f: impl FnOnce(&mut Disk) -> Result<T, Error>) -> Result<T, Error> {
     result
 }
 
-/// What the device reads and what it writes of the request in a slot, as slices of the arena.
+/// The buffers that the device reads and those that it writes for the request in a slot, as slices of the arena.
 macro_rules! with_buffers {
     ($disk:expr, $slot:expr, |$inputs:ident, $outputs:ident| $body:expr) => {{
         let (bytes, kind) = $disk.lengths[$slot];
@@ -112,7 +113,7 @@ macro_rules! with_buffers {
 }
 
 impl Disk {
-    /// Gives the device the request in a slot, whose data stands there.
+    /// Gives the device the request in a slot, whose data is there.
     fn issue(&mut self, slot: Slot, kind: u32, sector: u64, bytes: usize) -> Result<(), Error> {
         let header = HEADERS + slot * HEADER;
         self.arena.write(header, &kind.to_le_bytes());
@@ -120,7 +121,7 @@ impl Disk {
         self.arena.write(header + 8, &sector.to_le_bytes());
         self.arena.write(header + STATUS, &[NO_STATUS]);
         self.lengths[slot] = (bytes, kind);
-        // SAFETY: they stand in the arena, which stays; nobody touches those of a slot that the device has.
+        // SAFETY: they are in the arena, which stays; no thread accesses those of a slot that the device has.
         let added = with_buffers!(self, slot, |inputs, outputs| unsafe {
             self.queue.add(inputs, outputs)
         });
@@ -139,7 +140,7 @@ impl Disk {
         }
     }
 
-    /// Takes what the device has done: whether there was something.
+    /// Takes what the device has done. Returns whether there was anything.
     fn drain(&mut self) -> bool {
         let mut some = false;
         while let Some(token) = self.queue.peek_used() {
@@ -148,16 +149,16 @@ impl Disk {
                 .get_mut(usize::from(token))
                 .and_then(Option::take);
             let Some(slot) = slot else {
-                // Something that it was not given.
+                // The device returns a token that it was not given.
                 self.broken = true;
                 return true;
             };
-            // SAFETY: the buffers that were added for this slot, and no other request has it.
+            // SAFETY: the buffers that were added for this slot, which no other request has.
             let popped = with_buffers!(self, slot, |inputs, outputs| unsafe {
                 self.queue.pop_used(token, inputs, outputs)
             });
             let Ok(written) = popped else {
-                // It has said something else in between: the buffers may be the device's still.
+                // The device has changed its report in between: it may still be using the buffers.
                 self.broken = true;
                 return true;
             };
@@ -170,7 +171,7 @@ impl Disk {
     }
 }
 
-/// The device has interrupted: takes what is done. Whether there was something.
+/// Serves an interrupt of the device: takes what is done. Returns whether there was anything.
 fn serve_interrupt() -> bool {
     let some = with(|disk| {
         // The line stays up until this has been read.
@@ -233,7 +234,7 @@ impl Block for Client {
         with(|disk| {
             let slot = disk.requests.submit(self.session, tag, Kind::Flush)?;
             if disk.features & feature::FLUSH == 0 {
-                // A device without a cache: what it has done is where it stays.
+                // A device without a cache: a write that is done is permanent.
                 disk.requests.complete(slot, false);
                 return Ok(());
             }
@@ -274,7 +275,7 @@ impl Block for Client {
 /// Starts the device.
 fn start(device: &Device) -> Result<Disk, Error> {
     let mut transport = device.transport()?;
-    // Of a small machine, or one with many drivers, few.
+    // A small machine, or one with many drivers, has memory for few slots.
     let (arena, slots) = device.arena_of_slots(DATA, MOST as usize, SLOTS)?;
     let wanted = feature::READ_ONLY | feature::FLUSH | VERSION_1;
     let features = virtio::negotiate(&mut transport, wanted, 0)?;
@@ -300,7 +301,7 @@ fn start(device: &Device) -> Result<Disk, Error> {
 
 fn serve() -> Result<Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
-    // For as long as the driver runs.
+    // Until the driver ends.
     let device = Device::find(door)?;
     let disk = start(&device)?;
     *DISK.lock() = Some(disk);

@@ -1,4 +1,4 @@
-//! Which frame stands where: the driver's bookkeeping, without a device, tested on the host.
+//! Which frame has which slot: the driver's bookkeeping, without a device and tested on the host.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -6,19 +6,19 @@ extern crate alloc;
 
 use alloc::vec::Vec;
 
-/// A place for a frame.
+/// The number of a slot for a frame.
 pub type Slot = usize;
 
 /// The slots of one queue: each is free, or the device has it.
 #[derive(Debug)]
 pub struct Slots {
     free: Vec<Slot>,
-    /// By the token that the queue gave.
+    /// The slot of each token that the queue gave.
     with_device: Vec<Option<Slot>>,
 }
 
 impl Slots {
-    /// These slots, all of them free, of a queue with so many tokens.
+    /// The slots of a range, all of them free, for a queue with so many tokens.
     #[must_use]
     pub fn new(slots: core::ops::Range<Slot>, tokens: usize) -> Self {
         Slots {
@@ -38,19 +38,20 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// The device has the slot, by this token.
+    /// Notes that the device has the slot, under this token.
     pub fn give(&mut self, slot: Slot, token: u16) {
         if let Some(place) = self.with_device.get_mut(usize::from(token)) {
             *place = Some(slot);
         }
     }
 
-    /// The device is done with what it has by this token: which slot. `None`: it has nothing by it.
+    /// Notes that the device is done with the slot under this token. Returns the slot; `None` if the device has none
+    /// under it.
     pub fn done(&mut self, token: u16) -> Option<Slot> {
         self.with_device.get_mut(usize::from(token))?.take()
     }
 
-    /// The slot is free again.
+    /// Makes the slot free again.
     pub fn put(&mut self, slot: Slot) {
         self.free.push(slot);
     }

@@ -1,9 +1,9 @@
 //! The driver of virtio network cards: README.md of the room.
 //!
-//! Frames stay in the memory that the device reaches until the client takes them, and only then is their place given to
-//! the device again: what comes faster than it is taken is dropped by the device. Between its first frame and the
-//! client's next request the device does not interrupt. The thread that its interrupts wake does nothing but interrupt
-//! the client's: frames are looked for by the client's request, so each of them wakes the driver once.
+//! Frames stay in the memory that the device reaches until the client takes them, and only then does the device get
+//! their slots back: it drops frames that come faster than the client takes them. Between its first frame and the
+//! client's next request the device does not interrupt. The thread that its interrupts wake only interrupts the
+//! client's thread: the client's request looks for frames, so each batch of frames wakes the driver once.
 #![no_std]
 #![no_main]
 
@@ -34,15 +34,15 @@ const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
 /// Priority of the thread that waits for the device.
 const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 1;
-/// The door that leads to the frames. Door 0, which everybody finds by name, leads nowhere.
+/// The door that leads to the frames. Door 0, which every program finds by name, leads nowhere.
 const CONTROL: u64 = 1;
 
-/// The feature of cards that know their address.
+/// The feature of cards that know their own address.
 const ADDRESS: u64 = 1 << 5;
 
-/// Bytes before each frame, which say nothing without features that are not asked for.
+/// Bytes before each frame; they have no meaning without features that this driver does not request.
 const HEADER: usize = 12;
-/// What lies where in the memory that the device reaches: pages of the queues, then the slots.
+/// The layout of the memory that the device reaches: pages of the queues, then the slots.
 const SLOTS: usize = 8 * PAGE_SIZE as usize;
 /// Bytes of a slot.
 const SLOT: usize = 2048;
@@ -56,20 +56,21 @@ struct Card {
     /// Slots of the queues.
     into: Slots,
     out: Slots,
-    /// Bytes of what is being sent from each slot.
+    /// Bytes of the frame that is being sent from each slot.
     lengths: Vec<usize>,
     address: u64,
-    /// The client has asked since the device interrupted last, so that it may do so again.
+    /// The client has asked since the device last interrupted, so that the device may interrupt again.
     is_to_interrupt: bool,
 }
 
 static CARD: Mutex<Option<Card>> = Mutex::new(None);
-/// Whose threads are interrupted when frames have come, or there is room to send.
+/// The watchers whose threads are interrupted when frames have come, or when there is room to send.
 static WATCHERS: Watchers = Watchers::new();
 /// The batch that is on its way to a client.
 static BATCH: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// Asks something of the card. If that makes no sense the driver ends: the next one resets it, which is the only remedy.
+/// Does something with the card. If the device reports something impossible the driver ends: the next driver resets
+/// the device, which is the only remedy.
 fn ask<T>(f: impl FnOnce(&mut Card) -> Result<T, Error>) -> Result<T, Error> {
     let mut card = CARD.lock();
     let card = card.as_mut().ok_or(Error::Broken)?;
@@ -91,7 +92,7 @@ impl Card {
     fn refill(&mut self) {
         while let Some(slot) = self.into.take() {
             let place = self.arena.slice_mut(SLOTS + slot * SLOT, SLOT);
-            // SAFETY: it stands in the arena, which stays; nobody touches a slot that the device has.
+            // SAFETY: it is in the arena, which stays; no thread accesses a slot that the device has.
             match unsafe { self.receive.add(&[], &mut [place]) } {
                 Ok(token) => self.into.give(slot, token),
                 Err(_) => {
@@ -105,7 +106,7 @@ impl Card {
         }
     }
 
-    /// Takes frames that have come, at most so many. Whether there may be more.
+    /// Takes frames that have come, at most so many. Returns whether there may be more.
     fn take(&mut self, most: usize, batch: &mut Vec<u8>) -> Result<bool, Error> {
         let mut left = most;
         while left > 0 {
@@ -122,7 +123,7 @@ impl Card {
             if !(HEADER..=SLOT).contains(&length) {
                 return Err(Error::Broken);
             }
-            // What is longer than a frame can be nobody has asked for.
+            // No client wants anything that is longer than a frame can be.
             if (HEADER + 1..=HEADER + FRAME).contains(&length) {
                 push(batch, &self.slot(slot, length)[HEADER..]);
             }
@@ -135,14 +136,14 @@ impl Card {
         Ok(self.wait_for_more())
     }
 
-    /// The device interrupts when a frame comes. Whether there is one already.
+    /// Makes the device interrupt when a frame comes. Returns whether one is there already.
     fn wait_for_more(&mut self) -> bool {
         self.is_to_interrupt = true;
         virtio::interrupts(&mut self.receive, true);
         self.receive.can_pop()
     }
 
-    /// Takes back the slots from which everything was sent.
+    /// Takes back the slots whose frames were sent.
     fn reclaim(&mut self) -> Result<(), Error> {
         while let Some(token) = self.transmit.peek_used() {
             let Some(slot) = self.out.done(token) else {
@@ -159,8 +160,8 @@ impl Card {
         Ok(())
     }
 
-    /// Sends a batch: how many of its frames there was room for, and whether frames have come. If there was too little
-    /// room the device interrupts when there is some.
+    /// Sends a batch. Returns how many of its frames there was room for, and whether frames have come. If there was
+    /// too little room, the device interrupts when there is some.
     fn send(&mut self, batch: &[u8]) -> Result<(u64, bool), Error> {
         self.reclaim()?;
         let mut taken = 0;
@@ -181,7 +182,7 @@ impl Card {
             self.arena.write(at + HEADER, frame);
             self.lengths[slot] = HEADER + frame.len();
             let place = self.slot(slot, self.lengths[slot]);
-            // SAFETY: it stands in the arena, which stays; nobody touches a slot that the device has.
+            // SAFETY: it is in the arena, which stays; no thread accesses a slot that the device has.
             match unsafe { self.transmit.add(&[place], &mut []) } {
                 Ok(token) => self.out.give(slot, token),
                 Err(_) => {
@@ -213,7 +214,7 @@ impl Card {
     }
 }
 
-/// The device has interrupted: wakes who waits. Whether it was to do so, since it did last.
+/// Serves an interrupt of the device: wakes the waiting clients. Returns whether the device was to interrupt again.
 fn serve_interrupt() -> bool {
     let was_to = ask(|card| {
         // The line stays up until this has been read.
@@ -228,11 +229,11 @@ fn serve_interrupt() -> bool {
 
 /// A client's session.
 struct Client {
-    /// Of its thread, if it has told of one.
+    /// The number of its thread, if it has told us of one.
     number: Cell<Option<u64>>,
 }
 
-/// A batch, while the kernel copies it to the client.
+/// A batch, held while the kernel copies it to the client.
 struct Taken(Guard<'static, Vec<u8>>);
 
 impl Deref for Taken {
@@ -267,7 +268,7 @@ impl Link for Client {
         let mut batch = BATCH.lock();
         batch.clear();
         if ask(|card| card.take(most, &mut batch))? {
-            // No interrupt says so.
+            // No interrupt announces them.
             WATCHERS.happened();
         }
         Ok(Taken(batch))
@@ -289,7 +290,7 @@ impl Drop for Client {
 /// Starts the device.
 fn start(device: &Device) -> Result<Card, Error> {
     let mut transport = device.transport()?;
-    // Of a small machine few.
+    // A small machine has memory for few slots.
     let (arena, slots) = device.arena_of_slots(SLOTS, SLOT, 2 * QUEUE)?;
     if slots < 2 {
         return Err(Error::NoMemory);
@@ -323,7 +324,7 @@ fn start(device: &Device) -> Result<Card, Error> {
 
 fn serve() -> Result<Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
-    // For as long as the driver runs.
+    // Until the driver ends.
     let device = Device::find(door)?;
     let card = start(&device)?;
     *CARD.lock() = Some(card);

@@ -1,17 +1,18 @@
-//! What the device has, and what it may say of that: the driver's bookkeeping, without a device, tested on the host.
+//! What the device has, and what it may report of that: the driver's bookkeeping, without a device and tested on the
+//! host.
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub use services::entropy::MOST;
 
-/// What the device says makes no sense: it is to be reset.
+/// The device has reported something impossible: it has to be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonsense;
 
 /// The one place for random bytes, of [`MOST`] bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// Nobody has asked for bytes.
+    /// No client has asked for bytes.
     #[default]
     Free,
     /// The device has it, by this token.
@@ -21,15 +22,15 @@ pub enum Place {
 }
 
 impl Place {
-    /// The device has it from here on, by this token.
+    /// Notes that the device has the place, under this token.
     pub fn give(&mut self, token: u16) {
         *self = Place::Given(token);
     }
 
-    /// Whether the device can be done with what it was given by this token.
+    /// Checks that the device can be done with what it was given under this token.
     ///
     /// # Errors
-    /// [`Nonsense`]: it has nothing by it.
+    /// [`Nonsense`]: it was given nothing under it.
     pub fn expects(&self, token: u16) -> Result<(), Nonsense> {
         match *self == Place::Given(token) {
             true => Ok(()),
@@ -37,10 +38,11 @@ impl Place {
         }
     }
 
-    /// The device is done, and has written so many bytes.
+    /// Notes that the device is done, and has written so many bytes.
     ///
     /// # Errors
-    /// [`Nonsense`]: the device did not have it, or says that it has written nothing, or more than there is room for.
+    /// [`Nonsense`]: the device did not have the place, or reports that it has written nothing, or more than there is
+    /// room for.
     pub fn done(&mut self, length: u32) -> Result<(), Nonsense> {
         let length = usize::try_from(length).map_err(|_| Nonsense)?;
         match *self {
@@ -52,7 +54,7 @@ impl Place {
         }
     }
 
-    /// How many bytes have come, which are taken now: the place is free again.
+    /// Takes the bytes that have come. Returns how many; the place is free again.
     pub fn take(&mut self) -> Option<usize> {
         match *self {
             Place::Came(length) => {
@@ -88,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Lengths go past the place only if somebody believes the device.
+    /// A length beyond the place would do harm only if the driver trusted the device.
     #[test]
     fn a_device_that_says_nonsense_is_not_believed() {
         let most = MOST as u32;

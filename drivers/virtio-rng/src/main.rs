@@ -1,8 +1,8 @@
 //! The driver of virtio devices of random numbers: README.md of the room.
 //!
-//! The device is asked when the client asks, for [`MOST`] bytes at a time. They stand in the memory that the device
-//! reaches until the client takes them, and are cleared then: what a device says that it has written, and has not, is
-//! zeros and never what came before.
+//! The device is asked when the client asks, for [`MOST`] bytes at a time. The bytes stay in the memory that the
+//! device reaches until the client takes them, and are cleared then: if a device reports bytes that it has not
+//! written, the client gets zeros and never earlier bytes.
 #![no_std]
 #![no_main]
 
@@ -28,13 +28,13 @@ rt::entry!(main);
 const QUEUE: usize = 8;
 /// The queue.
 const REQUESTS: u16 = 0;
-/// Priority of the thread that waits for the device: nobody is in a hurry, and a device that interrupts all the time
-/// takes its turn among programs.
+/// Priority of the thread that waits for the device: no client is in a hurry, and a device that interrupts all the
+/// time takes its turn among programs.
 const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM;
-/// The door that leads to the bytes. Door 0, which everybody finds by name, leads nowhere.
+/// The door that leads to the bytes. Door 0, which every program finds by name, leads nowhere.
 const CONTROL: u64 = 1;
 
-/// What lies where in the memory that the device reaches: pages of the queue, then the place for bytes.
+/// The layout of the memory that the device reaches: pages of the queue, then the place for bytes.
 const PLACE: usize = 4 * PAGE_SIZE as usize;
 
 struct Source {
@@ -45,10 +45,11 @@ struct Source {
 }
 
 static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
-/// Bytes may have come.
+/// Bytes may have arrived.
 static CAME: Event = Event::new();
 
-/// Asks something of the device. If what it says makes no sense the driver ends: the next one resets it, which is the only remedy.
+/// Does something with the device. If it reports something impossible the driver ends: the next driver resets it,
+/// which is the only remedy.
 fn ask<T>(f: impl FnOnce(&mut Source) -> Result<T, Nonsense>) -> Result<T, Error> {
     let mut source = SOURCE.lock();
     let source = source.as_mut().ok_or(Error::Broken)?;
@@ -59,7 +60,8 @@ fn ask<T>(f: impl FnOnce(&mut Source) -> Result<T, Nonsense>) -> Result<T, Error
 }
 
 impl Source {
-    /// Bytes that have come. `None`: the device has been asked for some, and interrupts when they are there.
+    /// Takes the bytes that have come. `None`: the device has been asked for some, and interrupts when they are
+    /// there.
     fn take(&mut self) -> Result<Option<Vec<u8>>, Nonsense> {
         self.drain()?;
         if let Some(length) = self.place.take() {
@@ -69,7 +71,7 @@ impl Source {
         }
         if self.place == Place::Free {
             let room = self.arena.slice_mut(PLACE, MOST);
-            // SAFETY: it stands in the arena, which stays; nobody touches it while the device has it.
+            // SAFETY: it is in the arena, which stays; no thread accesses it while the device has it.
             let token = unsafe { self.queue.add(&[], &mut [room]) };
             self.place.give(token.map_err(|_| Nonsense)?);
             if virtio::must_notify(&self.queue) {
@@ -79,14 +81,14 @@ impl Source {
         Ok(None)
     }
 
-    /// Looks whether the device is done. Whether it was, since this was asked last.
+    /// Checks whether the device is done. Returns whether it has become done since the last check.
     fn drain(&mut self) -> Result<bool, Nonsense> {
         let mut some = false;
-        // It has one thing at most, so that there is at most one that it can be done with.
+        // The device has one buffer at most, so it can be done with one at most.
         while let Some(token) = self.queue.peek_used() {
             self.place.expects(token)?;
             let room = self.arena.slice_mut(PLACE, MOST);
-            // SAFETY: what was added with this token.
+            // SAFETY: the buffer that was added with this token.
             let length = unsafe { self.queue.pop_used(token, &[], &mut [room]) };
             self.place.done(length.map_err(|_| Nonsense)?)?;
             some = true;
@@ -95,7 +97,7 @@ impl Source {
     }
 }
 
-/// The device has interrupted: wakes who waits. Whether bytes have come.
+/// Serves an interrupt of the device: wakes the waiting task. Returns whether bytes have come.
 fn serve_interrupt() -> bool {
     let some = ask(|source| {
         // The line stays up until this has been read.
@@ -143,7 +145,7 @@ fn start(device: &Device) -> Result<Source, Error> {
 
 fn serve() -> Result<Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
-    // For as long as the driver runs.
+    // Until the driver ends.
     let device = Device::find(door)?;
     let source = start(&device)?;
     *SOURCE.lock() = Some(source);

@@ -1,17 +1,18 @@
-//! The configuration of a function, of which so much is read and no more.
+//! The configuration of a function, with a limit on how much of it is read.
 //!
-//! `virtio-drivers` follows the list of a device's capabilities wherever it leads. One that goes in a circle, or leads on
-//! and on because the device says something else each time, would keep the driver there for ever, above all programs, and
-//! nobody starts a driver anew that does not end. So what is read after so many words is zero, which ends any list.
+//! `virtio-drivers` follows a device's list of capabilities wherever it leads. A list that is a circle, or that goes
+//! on and on because the device answers differently each time, would keep the driver there for ever, above all
+//! programs; and a driver that does not end is not restarted. So after a number of words all reads return zero, which
+//! ends any list.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
-/// Words that are read of a configuration while a transport is made. There is room for 48 capabilities, each of which is
-/// read by up to five; base addresses are some 20 more.
+/// Words that are read of a configuration while a transport is made. There is room for 48 capabilities, each of which
+/// takes up to five reads; base addresses take some 20 more.
 const MOST: u32 = 512;
 
-/// A configuration, of which [`MOST`] words are read, and zeros behind them.
+/// A configuration of which [`MOST`] words can be read; later reads return zero.
 pub(crate) struct Bounded<C> {
     inner: C,
     /// Words that may still be read.
@@ -19,7 +20,7 @@ pub(crate) struct Bounded<C> {
 }
 
 impl<C> Bounded<C> {
-    /// This one.
+    /// Limits reads of `inner`.
     pub(crate) const fn new(inner: C) -> Self {
         Bounded {
             inner,
@@ -74,7 +75,7 @@ mod tests {
 
     static PAGE: Page = Page([0; 4096]);
 
-    // SAFETY: a transport is made, and not used: nothing is read or written.
+    // SAFETY: the transport is made but not used: nothing is read or written.
     unsafe impl Hal for Registers {
         fn dma_alloc(_: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
             (0, NonNull::dangling())
@@ -91,7 +92,7 @@ mod tests {
         unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
     }
 
-    /// A disk of virtio's, whose capabilities are what `word` says: of the n-th read, and the offset.
+    /// A virtio disk whose capabilities `word` returns, given the number of the read and the offset.
     struct Fake<F> {
         word: F,
         reads: AtomicU32,
@@ -104,7 +105,7 @@ mod tests {
             assert!(read < 10 * MOST, "{rule}");
             match offset {
                 0 => 0x1042_1af4,
-                // It has a list, and decodes nothing.
+                // A list of capabilities, and no decoding.
                 4 => 1 << 20,
                 // Memory of 4 KB, in 32 bits.
                 0x10..=0x24 => 0xffff_f000,
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Whether there is a transport by these capabilities, and how many words were read.
+    /// Makes a transport from these capabilities. Returns whether that succeeded, and how many words were read.
     fn made(word: impl Fn(u32, u8) -> u32) -> (bool, u32) {
         let fake = Fake {
             word,
@@ -127,29 +128,29 @@ mod tests {
         let mut root = PciRoot::new(Bounded::new(&fake));
         let transport = PciTransport::new::<Registers, _>(&mut root, PLACE);
         let is_made = transport.is_ok();
-        // It would reset a device when it goes.
+        // Its drop would reset a device.
         core::mem::forget(transport);
         (is_made, fake.reads.load(Ordering::Relaxed))
     }
 
-    /// The header of a capability of virtio's, and the one behind it.
+    /// The header of a virtio capability; `next` is the offset of the next one.
     const fn header(kind: u32, next: u32) -> u32 {
         kind << 24 | 20 << 16 | next << 8 | 9
     }
 
     #[test]
     fn a_list_of_capabilities_ends() {
-        // To itself, and from one to another and back.
+        // A capability that leads to itself, and two that lead to each other.
         for kind in [1, 5, 200] {
             let (is_made, reads) = made(|_, _| header(kind, 0x40));
             assert!(!is_made && reads <= MOST, "{kind}: {reads}");
         }
         let (is_made, reads) = made(|_, offset| header(2, u32::from(offset) ^ 0x54));
         assert!(!is_made && reads <= MOST, "{reads}");
-        // One that says something else each time: all is there sometimes, and the list leads on.
+        // A device that answers differently each time: all capabilities are there sometimes, and the list goes on.
         let (_, reads) = made(|read, _| header(read % 6, 0x40 + 4 * (read * 7 % 40)));
         assert!(reads <= MOST, "{reads}");
-        // Another capability, as long as it is looked at, and then one that is right.
+        // Another capability for as long as the driver would read, and then the right one.
         let (is_made, _) = made(|read, _| match read < 2 * MOST {
             true => 0x4005,
             false => header(1, 0),
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_longest_list_is_read() {
-        // 40 capabilities of one word, which are not virtio's, and four of 20 bytes behind them.
+        // 40 capabilities of one word that are not virtio's, and four of 20 bytes behind them.
         let (is_made, reads) = made(|_, offset| match offset {
             0x40..0xa0 if offset < 0x9c => (u32::from(offset) + 4) << 8 | 5,
             0x9c => 0xa0 << 8 | 5,
@@ -167,7 +168,7 @@ mod tests {
             0xb4 => header(2, 0xc8),
             0xc8 => header(3, 0xdc),
             0xdc => header(4, 0),
-            // The length of what it describes.
+            // The length of the area that the capability describes.
             0xac | 0xc0 | 0xd4 | 0xe8 => 0x100,
             _ => 0,
         });

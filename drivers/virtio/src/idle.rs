@@ -1,28 +1,27 @@
-//! Interrupts that bring nothing.
+//! Interrupts for which the device has done nothing.
 //!
-//! The line of a device is masked from when it rings until the driver's thread waits again. Alone on its line, a device
-//! that holds it up would be served again and again, above all programs. So, after so many interrupts in a row of which
-//! there was nothing to take, the driver leaves the line masked for a while first, as the device server does with lines
-//! that are shared.
+//! A device's line is masked from when it rings until the driver's thread waits again. A device that keeps raising a
+//! line of its own would be served again and again, above all programs. So after a number of interrupts in a row with
+//! nothing to take, the driver leaves the line masked for a while, as the device server does with shared lines.
 
-/// Interrupts in a row that bring nothing, until the device is served only now and then. One or two are no fault: what
-/// they were for was taken with the last one, or when a client asked.
+/// After so many interrupts in a row with nothing to take, the device is served only now and then. One or two are no
+/// fault: their work was taken with the previous interrupt, or when a client asked.
 const MOST: u32 = 16;
-/// How often it is served then, in nanoseconds.
+/// How long the line then stays masked, in nanoseconds.
 pub const IDLE_PAUSE: u64 = 1_000_000;
 
-/// How many interrupts in a row have brought nothing.
+/// How many interrupts in a row had nothing to take.
 #[derive(Debug, Default)]
 pub struct Idle(u32);
 
 impl Idle {
-    /// None.
+    /// No such interrupts yet.
     #[must_use]
     pub const fn new() -> Self {
         Idle(0)
     }
 
-    /// One has been served. Whether the line is to stay masked for [`IDLE_PAUSE`].
+    /// Counts a served interrupt. Returns whether the line is to stay masked for [`IDLE_PAUSE`].
     #[must_use]
     pub fn served(&mut self, brought_something: bool) -> bool {
         self.0 = match brought_something {

@@ -1,5 +1,6 @@
-//! What drivers of virtio devices share: what `virtio-drivers` needs of the machine, from the device server
-//! (configuration, registers, memory that the device reaches), the device's reset, and how its interrupts are served.
+//! What drivers of virtio devices share: what `virtio-drivers` needs of the machine, which the device server provides
+//! (configuration, registers, memory that the device reaches), the reset of the device, and the handling of its
+//! interrupts.
 #![no_std]
 
 extern crate alloc;
@@ -29,15 +30,16 @@ use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::{DeviceStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// Whether the device is to be told that there is more in a queue. What was put there is to be seen before it is looked
-/// at whether the device sleeps: a load is done before the store in front of it is seen (virtio 1.2, section
-/// 2.7.13.4.1).
+/// Whether the device must be notified of new buffers in a queue. The buffers must be visible before the driver reads
+/// whether the device wants notifications; without the fence that load could be done before the store in front of it
+/// is visible (virtio 1.2, section 2.7.13.4.1).
 pub fn must_notify<H: Hal, const SIZE: usize>(queue: &VirtQueue<H, SIZE>) -> bool {
     fence(Ordering::SeqCst);
     queue.should_notify()
 }
 
-/// Says whether the device is to interrupt, before it is looked at what it has done; for the same reason as in [`must_notify`].
+/// Sets whether the device is to interrupt, before the driver checks what it has done; the fence is for the same
+/// reason as in [`must_notify`].
 pub fn interrupts<H: Hal, const SIZE: usize>(queue: &mut VirtQueue<H, SIZE>, wanted: bool) {
     queue.set_dev_notify(wanted);
     fence(Ordering::SeqCst);
@@ -48,9 +50,9 @@ pub fn interrupts<H: Hal, const SIZE: usize>(queue: &mut VirtQueue<H, SIZE>, wan
 pub struct Arena {
     physical: u64,
     window: Window,
-    /// Pages for the queue are taken from its beginning.
+    /// Offset of the next page for a queue, from the beginning of the arena.
     next: AtomicUsize,
-    /// Where those end.
+    /// Where the pages for queues end.
     end: usize,
 }
 
@@ -87,10 +89,10 @@ impl Arena {
 
 /// The arena, when there is one.
 static ARENA: Mutex<Option<&'static Arena>> = Mutex::new(None);
-/// Registers: physical address, and where they are mapped.
+/// Mapped registers: physical address, and window.
 static REGISTERS: Mutex<Vec<(u64, Window)>> = Mutex::new(Vec::new());
 
-/// What `virtio-drivers` calls.
+/// The functions that `virtio-drivers` calls.
 #[derive(Debug)]
 pub struct Glue;
 
@@ -111,7 +113,7 @@ unsafe impl Hal for Glue {
         });
         match taken {
             Some((physical, Some(address))) => (physical, address),
-            // An address of 0 is how the crate hears that there is none.
+            // An address of 0 tells the crate that there is no memory.
             _ => (0, NonNull::dangling()),
         }
     }
@@ -167,7 +169,7 @@ impl ConfigurationAccess for Configuration {
         let function =
             u64::from(place.bus) << 8 | u64::from(place.device) << 3 | u64::from(place.function);
         let mut devices = self.0.devices.lock();
-        // What is refused, the device does not need: it answers at its base addresses.
+        // The device does not need what the server refuses: it answers at its base addresses.
         let _ = devices.config_write(function, u64::from(offset), 4, u64::from(value));
     }
 
@@ -176,25 +178,25 @@ impl ConfigurationAccess for Configuration {
     }
 }
 
-/// How long the session of the driver before this one may take to end, in nanoseconds.
+/// How long the session of the previous driver may take to end, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
-/// How often that is looked at.
+/// The pause between two checks for that, in nanoseconds.
 const PAUSE: u64 = 100_000;
-/// How often the device is looked at while it resets, in nanoseconds: at first, and in the end.
+/// The pause between two checks of the device while it resets, in nanoseconds: at first, and later.
 const RESET_PAUSES: [u64; 2] = [10_000, 1_000_000];
 
-/// The registers of a device, which are left as they are in the end: it is the next driver that resets the device,
-/// before it lets that reach memory. (That of the crate does so when it is dropped, and asks the device for ever
-/// whether it has: one that never says so would have its driver spin above all programs, where an error was to end
-/// it.)
+/// The registers of a device. They are left as they are when the driver ends: the next driver resets the device
+/// before it lets the device reach memory. (Dropping the crate's type would reset the device, and ask it for ever
+/// whether that is done: with a device that never says so, the driver would spin above all programs, where an error
+/// was to end it.)
 pub type Registers = ManuallyDrop<PciTransport>;
 
 const _: () = assert!(!core::mem::needs_drop::<Registers>());
 
-/// The session at the device server, when that of the driver before this one has ended.
+/// Opens a session at the device server, once the session of the previous driver has ended.
 ///
 /// # Errors
-/// `Exists` if that does not end; what the device server says.
+/// `Exists` if that session does not end; errors of the device server.
 pub fn session(door: &RefAt) -> Result<DevicesClient, Error> {
     let deadline = time::now() + PATIENCE;
     loop {
@@ -212,7 +214,7 @@ impl Device {
     /// Claims the first function that the manifest lets this driver have, and maps its registers.
     ///
     /// # Errors
-    /// `NotFound` if there is none; what the device server says.
+    /// `NotFound` if there is none; errors of the device server.
     pub fn find(door: RefAt) -> Result<Self, Error> {
         let mut devices = session(&door)?;
         let (function, _, _) = devices.function(0)?;
@@ -233,11 +235,11 @@ impl Device {
         })))
     }
 
-    /// Its registers, as `virtio-drivers` knows them. The device has been reset: it knows no address of an earlier
-    /// driver's, and reaches memory from here on.
+    /// Its registers, for `virtio-drivers`. The device has been reset: it knows no address of an earlier driver's,
+    /// and reaches memory from here on.
     ///
     /// # Errors
-    /// `Unsupported` if that is no virtio device; what the device server says.
+    /// `Unsupported` if this is no virtio device; errors of the device server.
     pub fn transport(&self) -> Result<Registers, Error> {
         let mut root = PciRoot::new(Bounded::new(Configuration(Arc::clone(&self.0))));
         let place = DeviceFunction {
@@ -258,11 +260,11 @@ impl Device {
         Ok(transport)
     }
 
-    /// Memory that it reaches, where `begin` bytes at the beginning are for its queues, and behind them stand up to
-    /// `most` slots of `slot` bytes: as many as there is memory for. How many.
+    /// Memory that the device reaches: `begin` bytes for its queues, and behind them up to `most` slots of `slot`
+    /// bytes, as many as there is memory for. Returns the arena and the number of slots.
     ///
     /// # Errors
-    /// `NoMemory` or `Limit` if there is too little for one.
+    /// `NoMemory` or `Limit` if there is too little for one slot.
     pub fn arena_of_slots(
         &self,
         begin: usize,
@@ -278,7 +280,7 @@ impl Device {
         }
     }
 
-    /// Memory that it reaches; pages for its queues are taken from its beginning, up to `pages` bytes.
+    /// Memory that the device reaches; up to `pages` bytes at its beginning are for pages of its queues.
     fn arena(&self, size: u64, pages: usize) -> Result<&'static Arena, Error> {
         let mut devices = self.0.devices.lock();
         let (physical, region) = devices.dma(size, PAGE_SIZE, Reach::All)?;
@@ -292,16 +294,16 @@ impl Device {
         Ok(arena)
     }
 
-    /// Its interrupts go to a thread of this priority, which calls `serve` after each of them: whether there was
-    /// something for which the device had to interrupt. One that does so for nothing is served now and then only.
+    /// Sends its interrupts to a thread of this priority, which calls `serve` after each; `serve` returns whether the
+    /// device had a reason to interrupt. A device that interrupts without a reason is served only now and then.
     ///
     /// # Errors
-    /// `NoMemory` for the thread, and what the device server says.
+    /// `NoMemory` for the thread, and errors of the device server.
     pub fn interrupts(&self, priority: u64, serve: fn() -> bool) -> Result<(), Error> {
         let thread = thread::spawn_at(priority, move || serve_interrupts(serve));
         let thread = thread.and_then(|thread| thread.reference());
         let thread = thread.map_err(rt::error_of)?;
-        // Held, so that the thread cannot miss it after its first interrupt.
+        // Held, so that the thread finds the line at its first interrupt.
         let mut attached = ATTACHED.lock();
         let mut devices = self.0.devices.lock();
         let line = Line::attach(&mut devices, self.0.function, &thread)?;
@@ -311,13 +313,13 @@ impl Device {
     }
 }
 
-/// The feature of devices that keep to version 1 of the standard.
+/// The feature of devices that conform to version 1 of the standard.
 pub const VERSION_1: u64 = 1 << 32;
 
-/// Agrees with the device on what both can: which of the features that are `wanted` it has.
+/// Negotiates features with the device. Returns which of the `wanted` ones both have.
 ///
 /// # Errors
-/// `Unsupported` if one that is `needed` is not among them, or the device does not want what it offered.
+/// `Unsupported` if a `needed` one is not among them, or if the device rejects the choice.
 pub fn negotiate(transport: &mut Registers, wanted: u64, needed: u64) -> Result<u64, Error> {
     let status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(status);
@@ -333,7 +335,7 @@ pub fn negotiate(transport: &mut Registers, wanted: u64, needed: u64) -> Result<
     }
 }
 
-/// The device, with which all was agreed and whose queues are made, may begin.
+/// Lets the device begin, once features are negotiated and its queues are made.
 pub fn begin(transport: &mut Registers) {
     let agreed = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK;
     transport.set_status(agreed | DeviceStatus::DRIVER_OK);
@@ -350,7 +352,7 @@ impl Line {
     /// Attaches a function to a thread.
     ///
     /// # Errors
-    /// What the device server says.
+    /// Errors of the device server.
     pub fn attach(
         devices: &mut DevicesClient,
         function: Function,
@@ -364,7 +366,8 @@ impl Line {
         }
     }
 
-    /// Whether others have it, too: then the driver acknowledges each interrupt. To be asked after it has taken care of the device.
+    /// Whether other drivers have the line, too: then this driver acknowledges each interrupt. To be called after the
+    /// device was served.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let word = (self.page.address() + 8 * self.number) as *const AtomicU64;
@@ -384,18 +387,17 @@ fn serve_interrupts(serve: fn() -> bool) {
         let pauses = idle.served(serve());
         acknowledge();
         if pauses {
-            // The line is masked until this waits again.
+            // The line is masked until this thread waits again.
             time::sleep(IDLE_PAUSE);
         }
     }
 }
 
-/// The thread that was attached has taken care of what the device interrupted for: the device server is told, if others
-/// share its line.
+/// Tells the device server that the interrupt has been handled, if other drivers share the line.
 fn acknowledge() {
     if let Some((line, session)) = &*ATTACHED.lock() {
         if line.is_shared() {
-            // If there is no device server any more there are no interrupts either.
+            // If the device server is gone there are no interrupts either.
             let _ = session.devices.lock().acknowledge(session.function);
         }
     }

@@ -1,4 +1,4 @@
-//! `play`: a file.
+//! `play`: plays a file.
 #![no_std]
 #![no_main]
 
@@ -18,7 +18,8 @@ const USAGE: &str = "usage: play FILE.wav";
 /// Bytes that are read at a time.
 const PIECE: usize = 16 * 1024;
 
-/// Takes the card: as the samples are, or as it can. Whether they are to be widened.
+/// Takes the card, with the samples as they are or, if the card cannot play those, widened. Returns whether they are
+/// to be widened.
 fn begin(kind: Kind) -> Result<(Player<System>, bool), rt::Error> {
     match Player::system(kind) {
         Err(rt::Error::Unsupported) if kind.format == Format::U8 => {
@@ -40,7 +41,7 @@ fn play(path: &str) -> Result<(), String> {
     let (mut at, end) = (start as u64, (start as u64).saturating_add(size));
     while at < end {
         let most = (end - at).min(PIECE as u64) as usize;
-        // A file may be shorter than it says.
+        // A file may be shorter than its header says.
         let length = match file.read(at, &mut buffer[..most]).map_err(text)? {
             0 => break,
             length => length,

@@ -1,4 +1,4 @@
-//! `tone`: a tone, on all channels that there are.
+//! `tone`: plays a tone on two channels.
 #![no_std]
 #![no_main]
 
@@ -11,7 +11,7 @@ use sound::{tone, Kind, Player};
 rt::entry!(main);
 
 const USAGE: &str = "usage: tone HZ MS";
-/// Of the highest quality that every card has.
+/// The best quality that every card has.
 const KIND: Kind = Kind {
     rate: 44_100,
     channels: 2,
