@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What every driver needs: interrupts, memory, time, work, text, lines for people. */
+/* What every driver needs: interrupts, memory, time, work, text, lines of the log. */
 #include <linux/completion.h>
 #include <linux/crc32.h>
 #include <linux/delay.h>
@@ -20,12 +20,12 @@
 
 #include "lx.h"
 
-/* Counts what the thread has mapped (kmap_atomic), and has errors of a host in hand (libata). */
+/* The process-level thread: counts what it has mapped (kmap_atomic), and handles a host's errors (libata). */
 static struct task_struct task;
 struct thread_info lx_thread_info = { .task = &task };
 enum system_states system_state = SYSTEM_RUNNING;
 
-/* Interrupts. UML keeps whether they are enabled in a word, which headers read. */
+/* Interrupts. User-Mode Linux keeps whether they are enabled in a variable, which headers read. */
 
 int signals_enabled = 1;
 
@@ -52,7 +52,7 @@ int um_set_signals(int enable)
 	return was;
 }
 
-/* A handler begins, in this context (HARDIRQ_OFFSET or SOFTIRQ_OFFSET): what signals_enabled was. */
+/* Begins a handler in this context (HARDIRQ_OFFSET or SOFTIRQ_OFFSET). Returns the old signals_enabled. */
 static int handler_begins(int context)
 {
 	int was = signals_enabled;
@@ -86,7 +86,7 @@ static int interrupt(void *data)
 	return found != IRQ_NONE;
 }
 
-/* Without thread_fn, and one handler for a line. */
+/* No thread_fn is supported, and only one handler for each line. */
 int request_threaded_irq(unsigned int irq, irq_handler_t handler, irq_handler_t thread_fn,
 			 unsigned long flags, const char *name, void *data)
 {
@@ -104,7 +104,7 @@ int request_threaded_irq(unsigned int irq, irq_handler_t handler, irq_handler_t 
 	return 0;
 }
 
-/* Until the program ends. */
+/* The handler stays until the program ends. */
 int devm_request_threaded_irq(struct device *dev, unsigned int irq, irq_handler_t handler,
 			      irq_handler_t thread_fn, unsigned long flags, const char *name, void *data)
 {
@@ -118,7 +118,7 @@ const void *free_irq(unsigned int irq, void *data)
 	return NULL;
 }
 
-/* No handler runs when this is called: as disable_irq_nosync(). */
+/* As disable_irq_nosync(): no handler runs when this is called. */
 void disable_irq(unsigned int irq)
 {
 	osenv_irq_disable(irq);
@@ -134,14 +134,14 @@ void enable_irq(unsigned int irq)
 	osenv_irq_enable(irq);
 }
 
-/* A handler is atomic to process context: none is in its middle when this is called. */
+/* A handler is atomic to process context: none is running when this is called. */
 void synchronize_irq(unsigned int irq) { }
 
 /* Time. */
 
 unsigned long volatile jiffies = INITIAL_JIFFIES;
 static HLIST_HEAD(timers);
-/* A timer was due while softirqs were disabled. */
+/* A timer became due while softirqs were disabled. */
 static bool timers_wait;
 
 static void run_timers(void)
@@ -246,7 +246,7 @@ void __udelay(unsigned long usecs)
 	osenv_timer_spin(usecs * 1000);
 }
 
-/* Waits. A sleeper is woken by whoever does what it waits for, or by its timer. */
+/* Waiting. A sleeper is woken by the function that does what it waits for, or by its timer. */
 struct sleeper {
 	osenv_sleeprec_t record;
 	struct timer_list timer;
@@ -261,7 +261,7 @@ static void sleep_is_over(struct timer_list *timer)
 	osenv_wakeup(&s->record);
 }
 
-/* Sleeps until woken, or so many jiffies: those that were left. */
+/* Sleeps until woken, or for so many jiffies. Returns the jiffies that were left. */
 static unsigned long sleep(struct sleeper *s, unsigned long timeout)
 {
 	unsigned long end = jiffies + timeout;
@@ -274,7 +274,7 @@ static unsigned long sleep(struct sleeper *s, unsigned long timeout)
 	return s->timed_out || time_after_eq(jiffies, end) ? 0 : end - jiffies;
 }
 
-/* Nobody wakes the thread by its state: it sleeps to the end. */
+/* No function wakes the thread by its state: it sleeps to the end. */
 signed long schedule_timeout_uninterruptible(signed long timeout)
 {
 	struct sleeper s = {};
@@ -290,7 +290,7 @@ void msleep(unsigned int msecs)
 	schedule_timeout_uninterruptible(msecs_to_jiffies(msecs) + 1);
 }
 
-/* Longer, as it may be: to a tick. */
+/* Sleeps longer, to the next tick, as the interface allows. */
 void usleep_range_state(unsigned long least, unsigned long most, unsigned int state)
 {
 	msleep(DIV_ROUND_UP(least, USEC_PER_MSEC));
@@ -302,13 +302,14 @@ unsigned long msleep_interruptible(unsigned int msecs)
 	return 0;
 }
 
-/* There is one thread in process context, which nothing preempts: a mutex is free, and nobody waits for the processor. */
+/* There is one thread in process context, which nothing preempts: a mutex is always free, and no thread waits for
+ * it. */
 void mutex_lock(struct mutex *mutex) { }
 
-/* It has nothing. */
+/* The mutex has no state. */
 void __mutex_init(struct mutex *mutex, const char *name, struct lock_class_key *key) { }
 
-/* Nobody waits for it. */
+/* No thread waits for the mutex. */
 void mutex_unlock(struct mutex *mutex) { }
 
 /* Nothing else runs in process context. */
@@ -325,7 +326,7 @@ static struct sleeper *waiting;
 void __init_swait_queue_head(struct swait_queue_head *queue, const char *name,
 			     struct lock_class_key *key) { }
 
-/* Who waits looks again. Interrupts are disabled. */
+/* Makes the waiting thread check its condition again. Interrupts are disabled. */
 static void wake(void)
 {
 	if (waiting)
@@ -341,7 +342,7 @@ void complete(struct completion *completion)
 	um_set_signals(was);
 }
 
-/* Work is done meanwhile, and may wait itself. */
+/* Runs work while it waits, and that work may wait as well. */
 unsigned long wait_for_completion_timeout(struct completion *completion, unsigned long timeout)
 {
 	struct sleeper s = {};
@@ -366,7 +367,8 @@ unsigned long wait_for_completion_timeout(struct completion *completion, unsigne
 	return timeout ? timeout : 1;
 }
 
-/* Who waits in another way is the process-level thread: it does what there is to do, and looks again at the next tick. */
+/* A thread that waits in another way is the process-level thread: it runs the work that there is, and checks again
+ * at the next tick. */
 void schedule(void)
 {
 	if (!lx_has_works())
@@ -374,17 +376,17 @@ void schedule(void)
 	lx_run_works();
 }
 
-/* Queues of who waits: nobody is in them, because nobody is woken (schedule). */
+/* Wait queues stay empty: no thread is woken by them (see schedule). */
 void __init_waitqueue_head(struct wait_queue_head *queue, const char *name,
 			   struct lock_class_key *key) { }
 
-/* As that. */
+/* As __init_waitqueue_head(). */
 void prepare_to_wait(struct wait_queue_head *queue, struct wait_queue_entry *entry, int state) { }
 
-/* As that. */
+/* As __init_waitqueue_head(). */
 void finish_wait(struct wait_queue_head *queue, struct wait_queue_entry *entry) { }
 
-/* As that. */
+/* As __init_waitqueue_head(). */
 int __wake_up(struct wait_queue_head *queue, unsigned int mode, int count, void *key)
 {
 	return 0;
@@ -420,7 +422,7 @@ bool queue_work_on(int cpu, struct workqueue_struct *queue, struct work_struct *
 	return fresh;
 }
 
-/* Work that is queued later, by its timer. */
+/* Queues delayed work when its timer is due. */
 void delayed_work_timer_fn(struct timer_list *timer)
 {
 	struct delayed_work *work = from_timer(work, timer, timer);
@@ -479,7 +481,7 @@ void lx_run_works(void)
 	}
 }
 
-/* Memory: one arena, of which no address is anything else's. */
+/* Memory: one arena; no address of it is used for anything else. */
 
 unsigned long uml_physmem;
 struct page *mem_map;
@@ -489,7 +491,7 @@ static void memory_begins(void)
 {
 	char *block = kmalloc(PAGE_SIZE, GFP_KERNEL);
 
-	/* Pages are numbers. Of what is in them libata reads one bit, which is zero. */
+	/* Pages are only numbers. Of a page's contents libata reads one bit, which is zero. */
 	mem_map = pages + ARRAY_SIZE(pages) - (osenv_mem_phys_max() >> PAGE_SHIFT);
 	uml_physmem = (unsigned long)block - osenv_mem_get_phys((unsigned long)block);
 	kfree(block);
@@ -569,7 +571,7 @@ u32 crc32_le(u32 crc, const unsigned char *bytes, size_t size)
 	return crc;
 }
 
-/* Lines for people. A format begins with its level (KERN_SOH and a digit), or has none. */
+/* Lines of the log. A format begins with its level (KERN_SOH and a digit), or has no level. */
 
 void lx_print(int level, const char *prefix, const char *format, va_list list)
 {
@@ -591,7 +593,7 @@ int _printk(const char *format, ...)
 	return 0;
 }
 
-/* Lines are never held back here. */
+/* Messages are never suppressed here. */
 int __printk_ratelimit(const char *function)
 {
 	return 1;
@@ -620,7 +622,7 @@ void warn_slowpath_fmt(const char *file, int line, unsigned int taint, const cha
 	osenv_log(OSENV_LOG_WARNING, "warning at %s:%d", file, line);
 }
 
-/* A function that the glue does not have: the build makes a stub that calls this. */
+/* Called for a function that the glue does not have: the build makes a stub for it. */
 void lx_missing(const char *name);
 void lx_missing(const char *name)
 {
@@ -629,7 +631,7 @@ void lx_missing(const char *name)
 
 /* Start. */
 
-/* Where the driver has none there are neither of these. */
+/* A driver without parameters has neither symbol. */
 extern const struct kernel_param __start___param[] __weak, __stop___param[] __weak;
 
 /* Sets the parameter that lx_parameter names, as "driver.name=value". */
@@ -644,7 +646,7 @@ static void set_parameter(void)
 	}
 }
 
-/* The linker's: module_init functions, whose section the build has renamed. */
+/* Symbols of the linker: the module_init functions, whose section the build has renamed. */
 extern initcall_t __start_lx_initcalls[], __stop_lx_initcalls[];
 
 int lx_initcalls(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Devices that do not tell where they are: a driver tries ports, and lines. What it may try it was granted. */
+/* Devices that cannot be enumerated: a driver tries ports and lines. It was granted those that it may try. */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
 #include <linux/ioport.h>
@@ -9,7 +9,7 @@
 
 #include "lx.h"
 
-/* Ports. Those that the driver has are a list, in no order. */
+/* Ports. Those that the driver has are in a list without order. */
 
 struct resource ioport_resource = { .end = LX_PORTS - 1, .flags = IORESOURCE_IO };
 
@@ -23,7 +23,8 @@ struct resource *__request_region(struct resource *parent, resource_size_t start
 	for (r = parent->child; r; r = r->sibling)
 		if (resource_overlaps(r, &wanted))
 			return NULL;
-	/* Not osenv_io_alloc(): a driver that looks for its device asks for what is not its own, about which there is nothing to say. */
+	/* Not osenv_io_alloc(): a driver that looks for its device asks for ports that are not its own, and no message
+	 * is to be written for them. */
 	if (!osenv_io_avail(start, size))
 		return NULL;
 	r = kmalloc(sizeof(*r), GFP_KERNEL);
@@ -48,7 +49,8 @@ void __release_region(struct resource *parent, resource_size_t start, resource_s
 		}
 }
 
-/* Lines: all that the driver may have are had until it is known which of them its device pulls (kernel/irq/autoprobe.c). */
+/* Lines: all lines that the driver may have are allocated until it is known which of them its device raises
+ * (kernel/irq/autoprobe.c). */
 
 static unsigned long rang;
 
@@ -67,7 +69,7 @@ static void stop_trying(unsigned long lines)
 		osenv_irq_free(irq, rings, (void *)(unsigned long)irq);
 }
 
-/* The lines that are quiet. A mask of all of them, not of the lower ones as Linux's. */
+/* Returns the lines that are quiet. The mask has all of them, not only the lower ones as Linux's. */
 unsigned long probe_irq_on(void)
 {
 	unsigned long lines = 0, loud;
@@ -75,7 +77,7 @@ unsigned long probe_irq_on(void)
 	for (unsigned long irq = 1; irq < LX_LINES; irq++)
 		if (!osenv_irq_alloc(irq, rings, (void *)irq, OSENV_IRQ_PROBE))
 			lines |= BIT(irq);
-	/* What was pending rings now. */
+	/* Pending interrupts ring now. */
 	msleep(20);
 	loud = xchg(&rang, 0) & lines;
 	stop_trying(loud);
@@ -92,7 +94,8 @@ int probe_irq_off(unsigned long lines)
 	return found & (found - 1) ? -(int)__ffs(found) : (int)__ffs(found);
 }
 
-/* Platform devices: a name and a number, which drivers/net/Space.c and a driver make for what they are going to look for. */
+/* Platform devices: a name and a number, which drivers/net/Space.c or a driver makes for a device that it will look
+ * for. */
 
 #define MOST_DEVICES 8
 
@@ -121,7 +124,7 @@ void platform_device_unregister(struct platform_device *device)
 		}
 }
 
-/* The first one that is there is the driver's, and no other is looked for. */
+/* The driver gets the first device that is present; no other is looked for. */
 int __platform_driver_probe(struct platform_driver *driver, int (*probe)(struct platform_device *),
 			    struct module *module)
 {
@@ -133,7 +136,7 @@ int __platform_driver_probe(struct platform_driver *driver, int (*probe)(struct 
 	return error;
 }
 
-/* None was said to be anywhere. */
+/* No device has known resources. */
 struct resource *platform_get_resource(struct platform_device *device, unsigned int type,
 				       unsigned int index)
 {

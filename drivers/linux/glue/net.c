@@ -13,9 +13,9 @@
 
 #include "lx.h"
 
-/* Frames: a header, and behind the data what Linux keeps there. */
+/* Frames: a header, and behind the data the information that Linux keeps there. */
 
-/* A header for a block that has so many bytes. */
+/* Makes a header for a block of so many bytes. */
 struct sk_buff *napi_build_skb(void *data, unsigned int size)
 {
 	struct sk_buff *skb = kzalloc(sizeof(*skb), GFP_ATOMIC);
@@ -51,7 +51,8 @@ static struct sk_buff *allocate(unsigned int size, unsigned int headroom)
 	return skb;
 }
 
-/* Room for a frame to come: a page, so that its beginning is known when it is given back by an address in it. */
+/* Allocates room for an incoming frame: a page, so that its beginning is known when it is freed by an address
+ * inside it. */
 void *__netdev_alloc_frag_align(unsigned int size, unsigned int mask)
 {
 	if (size > PAGE_SIZE)
@@ -78,7 +79,7 @@ struct sk_buff *__napi_alloc_skb(struct napi_struct *napi, unsigned int size, gf
 	return __netdev_alloc_skb(napi->dev, size + NET_IP_ALIGN, flags);
 }
 
-/* A frame is one piece, and nobody shares it. */
+/* A frame is one piece, and is not shared. */
 void kfree_skb_reason(struct sk_buff *skb, enum skb_drop_reason reason)
 {
 	if (!skb)
@@ -135,7 +136,7 @@ int __skb_pad(struct sk_buff *skb, int size, bool free_on_error)
 	return 0;
 }
 
-/* Nobody asks when a frame was sent. */
+/* No program asks when a frame was sent. */
 void skb_tstamp_tx(struct sk_buff *skb, struct skb_shared_hwtstamps *stamps) { }
 
 __be16 eth_type_trans(struct sk_buff *skb, struct net_device *dev)
@@ -228,7 +229,7 @@ int register_netdev(struct net_device *dev)
 	return 0;
 }
 
-/* No card is registered when this is asked (drivers/net/Space.c). */
+/* Asked by drivers/net/Space.c, before any card is registered. */
 struct net init_net;
 
 struct net_device *__dev_get_by_name(struct net *net, const char *name)
@@ -246,7 +247,7 @@ int eth_validate_addr(struct net_device *dev)
 	return is_valid_ether_addr(dev->dev_addr) ? 0 : -EADDRNOTAVAIL;
 }
 
-/* As long as there is no wire frames wait: Linux drops them. */
+/* Frames wait as long as there is no link; Linux drops them. */
 void netif_carrier_on(struct net_device *dev)
 {
 	if (test_and_clear_bit(__LINK_STATE_NOCARRIER, &dev->state))
@@ -274,7 +275,7 @@ void netif_tx_wake_queue(struct netdev_queue *queue)
 		lx_room();
 }
 
-/* Whether more is sent at once (netdev_xmit_more): never. */
+/* Whether more frames follow at once (netdev_xmit_more): never. */
 DEFINE_PER_CPU_ALIGNED(struct softnet_data, softnet_data);
 
 unsigned long dev_trans_start(struct net_device *dev)
@@ -282,14 +283,14 @@ unsigned long dev_trans_start(struct net_device *dev)
 	return READ_ONCE(netdev_get_tx_queue(dev, 0)->trans_start);
 }
 
-/* There is one process-level thread: it has what it locks. */
+/* There is one process-level thread, so it always has the lock. */
 void rtnl_lock(void) { }
 
-/* Nobody waits for it. */
+/* No thread waits for the lock. */
 void rtnl_unlock(void) { }
 
-/* Frames that have come and nobody has taken yet, in order. What a poll brings is at most what it was asked for; what a handler
- * brings (netif_rx) is dropped when there are so many. */
+/* Frames that have arrived and that no client has taken yet, in order. A poll brings at most as many as it was
+ * asked for; frames that a handler brings (netif_rx) are dropped when there are so many. */
 
 #define MOST_FRAMES 64
 
@@ -346,7 +347,7 @@ int netif_rx(struct sk_buff *skb)
 	return result;
 }
 
-/* NAPI: what is scheduled is polled by the process-level thread, when somebody wants frames. */
+/* NAPI: the process-level thread polls what is scheduled, when a client wants frames. */
 
 static LIST_HEAD(polls);
 
@@ -405,7 +406,7 @@ bool napi_complete_done(struct napi_struct *napi, int work)
 	return true;
 }
 
-/* Polls whoever is first, for at most so many frames. Whether there was somebody. */
+/* Polls the first that is scheduled, for at most so many frames. Returns whether there was one. */
 static bool poll(int budget)
 {
 	int was = um_set_signals(0);
@@ -420,7 +421,8 @@ static bool poll(int budget)
 	return true;
 }
 
-/* The watchdog of Linux's scheduler (net/sched/sch_generic.c): the driver is told when nothing has been sent for too long. */
+/* The watchdog of Linux's scheduler (net/sched/sch_generic.c): tells the driver when nothing has been sent for too
+ * long. */
 
 static struct timer_list watchdog;
 
@@ -437,7 +439,7 @@ static void watch(struct timer_list *timer)
 	mod_timer(timer, jiffies + card->watchdog_timeo);
 }
 
-/* What the server calls. */
+/* The functions that the server calls. */
 
 int lx_net_start(void);
 int lx_net_start(void)
@@ -458,7 +460,7 @@ int lx_net_start(void)
 		error = ops->ndo_open(card);
 	if (error)
 		return error;
-	/* IPv6 finds its neighbours by multicast addresses, which the server has, and the card is not told. */
+	/* IPv6 finds neighbours by multicast addresses, which the server knows and the card is not told. */
 	card->flags |= IFF_ALLMULTI;
 	if (ops->ndo_set_rx_mode) {
 		local_bh_disable();
@@ -472,7 +474,7 @@ int lx_net_start(void)
 	return 0;
 }
 
-/* The card's address, the first byte on top. */
+/* The card's address, the first byte at the top. */
 u64 lx_net_address(void);
 u64 lx_net_address(void)
 {
@@ -482,15 +484,15 @@ u64 lx_net_address(void)
 int lx_net_has_room(void);
 int lx_net_has_room(void)
 {
-	/* Whether there is a wire may be for work to find. */
+	/* Work may have to find out whether there is a link. */
 	lx_run_works();
-	/* What was sent may be for a poll to find, and its frames are kept. */
+	/* A poll may have to find out what was sent; the frames that it receives are kept. */
 	if (netif_xmit_stopped(netdev_get_tx_queue(card, 0)) && frames < MOST_FRAMES)
 		poll(MOST_FRAMES - frames);
 	return netif_carrier_ok(card) && !netif_xmit_stopped(netdev_get_tx_queue(card, 0));
 }
 
-/* Sends a frame: 1, or 0 if there is no room. */
+/* Sends a frame. Returns 1, or 0 if there is no room. */
 int lx_net_send(const void *frame, unsigned int size);
 int lx_net_send(const void *frame, unsigned int size)
 {
@@ -524,14 +526,14 @@ int lx_net_is_pending(void)
 	return first_frame || !list_empty(&polls) || lx_has_works();
 }
 
-/* Takes at most so many frames, as services::link has them in a batch: bytes of it. */
+/* Takes at most so many frames, in the form of a batch of services::link. Returns the bytes of the batch. */
 unsigned long lx_net_receive(u8 *batch, unsigned int most);
 unsigned long lx_net_receive(u8 *batch, unsigned int most)
 {
 	u8 *end = batch;
 
 	lx_run_works();
-	/* A driver that always has more to do, and brings nothing, has its turn again later. */
+	/* A driver that always has more to do, and brings no frames, goes on at the next call. */
 	for (int turns = MOST_FRAMES; most && turns; turns--) {
 		struct sk_buff *skb = take();
 		unsigned int size;
@@ -541,8 +543,8 @@ unsigned long lx_net_receive(u8 *batch, unsigned int most)
 				break;
 			continue;
 		}
-		/* eth_type_trans() has taken the header off, unless there was none: what stands behind a frame that is
-		 * shorter than that came with another one. */
+		/* eth_type_trans() has taken the header off, if there was one: behind a frame that is shorter than a header
+		 * are bytes of another frame. */
 		size = skb->len + ETH_HLEN;
 		if (size <= ETH_FRAME_LEN && skb->data >= skb_mac_header(skb) + ETH_HLEN) {
 			end[0] = size;

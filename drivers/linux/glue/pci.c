@@ -29,7 +29,7 @@ static int config_write(struct pci_dev *dev, int where, int size, u32 value)
 
 	config_read(dev, where & ~3, 4, &word);
 	word = (word & ~(mask << shift)) | (value & mask) << shift;
-	/* What is refused is the device server's, and as it has to be. */
+	/* A write that is refused concerns bits that the device server controls and has set as needed. */
 	osenv_pci_config_write(dev->bus->number, PCI_SLOT(dev->devfn), PCI_FUNC(dev->devfn),
 			       where & ~3, word);
 	return PCIBIOS_SUCCESSFUL;
@@ -73,12 +73,12 @@ int pci_write_config_dword(const struct pci_dev *dev, int where, u32 value)
 	return config_write((struct pci_dev *)dev, where, 4, value);
 }
 
-/* The functions that are this driver's. There is one. */
+/* The functions that this driver has. There is one. */
 
 static struct pci_bus bus;
 static struct pci_dev *own;
 
-/* What a base address leads to. The kit answers the question for its size. */
+/* Fills in the range of a base address. The kit answers the query for its size. */
 static void read_base(struct pci_dev *dev, int index)
 {
 	int where = PCI_BASE_ADDRESS_0 + 4 * index;
@@ -120,13 +120,13 @@ static struct pci_dev *read_function(int devfn)
 	pci_read_config_dword(dev, PCI_SUBSYSTEM_VENDOR_ID, &word);
 	dev->subsystem_vendor = word;
 	dev->subsystem_device = word >> 16;
-	/* The kit knows the function's line; the number is a name for it. */
+	/* The kit knows the function's line; the number only names it. */
 	pci_read_config_byte(dev, PCI_INTERRUPT_LINE, &byte);
 	dev->irq = byte >= 3 && byte < 16 ? byte : 11;
 	INIT_LIST_HEAD(&dev->dev.devres_head);
 	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
 		read_base(dev, i);
-	/* A controller of disks where the first ones had their ports: it does not say so. The second channel is not looked at. */
+	/* A disk controller at the legacy ports, which its base addresses do not show. The second channel is not used. */
 	if (dev->class >> 8 == PCI_CLASS_STORAGE_IDE && !(dev->class & 1)) {
 		dev->resource[0] = (struct resource)DEFINE_RES_IO(0x1f0, 8);
 		dev->resource[1] = (struct resource)DEFINE_RES_IO(0x3f6, 1);
@@ -139,8 +139,9 @@ static struct pci_dev *read_function(int devfn)
 	return dev;
 }
 
-/* What resets a device that may still know addresses of a driver that has died: drivers do that too, but later than they have memory, and some
- * later than they master the bus. Which register of which base address, and what is read or written there. */
+/* How to reset a device that may still know addresses of a driver that has died. Drivers reset it too, but only
+ * after they have allocated memory, and some only after they have become bus master. Each row is an access to a
+ * register of a base address. */
 static const struct reset {
 	u16 vendor, device, where;
 	u8 base, size, write;
@@ -178,7 +179,7 @@ static unsigned int config_word(int devfn, int where)
 	return word;
 }
 
-/* Whether the device could be reached. */
+/* Resets the device. Returns whether its registers could be reached. */
 static bool reset(int devfn, const struct reset *r)
 {
 	unsigned int base = config_word(devfn, PCI_BASE_ADDRESS_0 + 4 * r->base);
@@ -203,7 +204,8 @@ static bool reset(int devfn, const struct reset *r)
 	return true;
 }
 
-/* Resets the device of this driver, if that is known, and says so: memory that an earlier driver had is free only then. */
+/* Resets the device of this driver, if it is in the table, and tells the device server: only then is an earlier
+ * driver's memory free. */
 static void reset_device(int devfn, unsigned int id)
 {
 	bool known = false, done = true;
@@ -221,7 +223,8 @@ static void reset_device(int devfn, unsigned int id)
 /* Where the function of this driver is. */
 static int own_devfn;
 
-/* Whether it has one. Drivers of devices on ISA reset them before they have lines, and those know no addresses. */
+/* Whether the driver has a function. Drivers of ISA devices reset them before they have lines; such devices know no
+ * addresses. */
 static bool find(void)
 {
 	if (osenv_pci_config_init())
@@ -250,7 +253,7 @@ int lx_start(void)
 	return lx_initcalls();
 }
 
-/* Calls the driver's probe function for our function, if it is one of its list. */
+/* Calls the driver's probe function for the driver's PCI function, if the list has it. */
 int __pci_register_driver(struct pci_driver *driver, struct module *owner, const char *name)
 {
 	for (const struct pci_device_id *id = driver->id_table; own && id->vendor; id++)
@@ -271,7 +274,7 @@ struct pci_dev *pci_get_device(unsigned int vendor, unsigned int device, struct 
 	return NULL;
 }
 
-/* As that. */
+/* As pci_get_device(). */
 struct pci_dev *pci_get_slot(struct pci_bus *bus, unsigned int devfn)
 {
 	return NULL;
@@ -280,7 +283,7 @@ struct pci_dev *pci_get_slot(struct pci_bus *bus, unsigned int devfn)
 /* Functions are never freed: the driver's own one stays. */
 void pci_dev_put(struct pci_dev *dev) { }
 
-/* The bus has the processor's addresses. */
+/* Addresses of the bus are those of the processor. */
 void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
 			     struct resource *r)
 {
@@ -288,25 +291,25 @@ void pcibios_resource_to_bus(struct pci_bus *bus, struct pci_bus_region *region,
 	region->end = r->end;
 }
 
-/* No other function is looked at: of chipsets with faults that drivers ask for, QEMU has none. */
+/* No other function is looked at: drivers ask for chipsets with faults, and QEMU has none. */
 int pci_dev_present(const struct pci_device_id *ids)
 {
 	return 0;
 }
 
-/* Firmware has given it addresses, and the device server lets it answer at them. */
+/* Firmware has assigned the addresses, and the device server lets the function respond to them. */
 int pci_enable_device(struct pci_dev *dev)
 {
 	return 0;
 }
 
-/* As pci_enable_device(); nothing is undone by itself, since a driver is never unloaded. */
+/* As pci_enable_device(). Nothing is undone automatically, since a driver is never unloaded. */
 int pcim_enable_device(struct pci_dev *dev)
 {
 	return 0;
 }
 
-/* Called when a driver gives up: its program ends, and the device server takes the function away. */
+/* Called when a driver gives up: its program ends, and the device server takes the function back. */
 void pci_disable_device(struct pci_dev *dev) { }
 
 /* The device has been reset already. */
@@ -318,19 +321,19 @@ void pci_set_master(struct pci_dev *dev)
 	pci_write_config_word(dev, PCI_COMMAND, command | PCI_COMMAND_MASTER);
 }
 
-/* Nothing is suspended: there is nothing to come back to. */
+/* Nothing is ever suspended or resumed. */
 int pci_save_state(struct pci_dev *dev)
 {
 	return 0;
 }
 
-/* Memory write and invalidate is off: no emulated device is faster by it. */
+/* Memory write and invalidate stays off: it makes no emulated device faster. */
 int pci_set_mwi(struct pci_dev *dev)
 {
 	return 0;
 }
 
-/* It was never on. */
+/* Memory write and invalidate was never on. */
 void pci_clear_mwi(struct pci_dev *dev) { }
 
 /* The device has power, and keeps it. */
@@ -339,16 +342,16 @@ int pci_set_power_state(struct pci_dev *dev, pci_power_t state)
 	return 0;
 }
 
-/* No machine is woken. */
+/* No device wakes the machine. */
 int pci_enable_wake(struct pci_dev *dev, pci_power_t state, bool enable)
 {
 	return 0;
 }
 
-/* No machine is woken. */
+/* No device wakes the machine. */
 void pci_pme_active(struct pci_dev *dev, bool enable) { }
 
-/* The base addresses of such a kind, a bit for each. */
+/* The base addresses of such a kind, as a bit for each. */
 int pci_select_bars(struct pci_dev *dev, unsigned long flags)
 {
 	int bars = 0;
@@ -359,7 +362,7 @@ int pci_select_bars(struct pci_dev *dev, unsigned long flags)
 	return bars;
 }
 
-/* Ports are had here, memory when it is mapped. */
+/* Allocates the ports; memory is mapped later. */
 int pci_request_selected_regions(struct pci_dev *dev, int bars, const char *name)
 {
 	for (int i = 0; i < PCI_STD_NUM_BARS; i++)
@@ -391,7 +394,7 @@ void __iomem *ioremap(phys_addr_t start, size_t size)
 	return osenv_mem_map_phys(start, size, &address, 0) ? NULL : address;
 }
 
-/* What was mapped stays until the driver ends. */
+/* A mapping stays until the driver ends. */
 void iounmap(volatile void __iomem *address) { }
 
 void __iomem *pci_iomap(struct pci_dev *dev, int index, unsigned long most)
@@ -410,7 +413,7 @@ void __iomem *pci_ioremap_bar(struct pci_dev *dev, int index)
 	return pci_iomap(dev, index, 0);
 }
 
-/* Nor is this undone. */
+/* A mapping stays until the driver ends. */
 void pci_iounmap(struct pci_dev *dev, void __iomem *address) { }
 
 /* The driver's function that an address is in. */
@@ -424,8 +427,9 @@ static const char *function_at(unsigned long address)
 	return best ? best->name : "(unknown)";
 }
 
-/* The driver's function that an address is in has touched ports that it was not granted. The driver ends here, or
- * was told to go on (lx_ones): it reads ones, and what it writes is lost. The first time of each port is told. */
+/* The driver's function that contains an address has touched ports that it was not granted. The driver ends here;
+ * if it was told to go on (lx_ones), it reads ones, and its writes are lost. The first access to each port is
+ * reported. */
 static noinline bool touched(unsigned long port, int size, void *by)
 {
 	static const char touches[] = "%s touches port %#lx (%d bytes), which it was not granted%s";
@@ -439,15 +443,15 @@ static noinline bool touched(unsigned long port, int size, void *by)
 	return false;
 }
 
-/* Whether the driver was granted these ports. Part of the function that it has called: the address to return to is
- * the driver's. */
+/* Whether the driver was granted these ports. Inlined into the function that the driver has called, so that the
+ * return address is in the driver. */
 static __always_inline bool may(unsigned long port, int size)
 {
 	return likely(osenv_io_granted(port, size)) || touched(port, size, __builtin_return_address(0));
 }
 
-/* Reading and writing in each size, by both of the names that Linux has for it: by MMIO, in order with all other
- * memory as x86 does it, or by ports. */
+/* Reads and writes of each size, under both of Linux's names: by MMIO, in order with all other memory accesses as
+ * on x86, or by ports. */
 #define REGISTERS(suffix, bits, type, in, out)                                                    \
 	static __always_inline type read##suffix##_at(const volatile void __iomem *address)       \
 	{                                                                                         \
@@ -510,7 +514,7 @@ void memcpy_toio(volatile void __iomem *to, const void *from, size_t size)
 		__raw_writeb(((const u8 *)from)[i], to + i);
 }
 
-/* Memory that devices reach: all of it, and no cache comes in between. */
+/* Memory that devices reach: all of the arena, and no cache needs to be flushed. */
 
 void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t flags,
 		      unsigned long attrs)
@@ -549,7 +553,7 @@ unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int 
 	return count;
 }
 
-/* Nothing was mapped: devices see memory as it is. */
+/* Nothing was mapped: devices reach all memory directly. */
 void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count,
 			enum dma_data_direction direction, unsigned long attrs) { }
 
@@ -559,15 +563,15 @@ dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offs
 	return page_to_phys(page) + offset;
 }
 
-/* Nothing was mapped: devices see memory as it is. */
+/* Nothing was mapped: devices reach all memory directly. */
 void dma_unmap_page_attrs(struct device *dev, dma_addr_t handle, size_t size,
 			  enum dma_data_direction direction, unsigned long attrs) { }
 
-/* No cache comes in between. */
+/* No cache needs to be flushed. */
 void dma_sync_single_for_cpu(struct device *dev, dma_addr_t handle, size_t size,
 			     enum dma_data_direction direction) { }
 
-/* Nor the other way. */
+/* No cache needs to be flushed. */
 void dma_sync_single_for_device(struct device *dev, dma_addr_t handle, size_t size,
 				enum dma_data_direction direction) { }
 
@@ -618,7 +622,7 @@ void dma_pool_free(struct dma_pool *pool, void *block, dma_addr_t handle)
 	kfree(block);
 }
 
-/* There is one. */
+/* There is only one driver. */
 const char *dev_driver_string(const struct device *dev)
 {
 	return "driver";

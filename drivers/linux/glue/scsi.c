@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Disks on a SCSI bus: requests between the server (../src/disk.rs) and Linux's driver of one host adapter. Linux's block layer and its middle
- * layer of SCSI are not here: commands are made and their outcome is judged below. They are given to the driver in process context, or by the
- * timer. */
+/* Disks on a SCSI bus: requests between the server (../src/disk.rs) and Linux's driver of one host adapter. This
+ * replaces Linux's block layer and SCSI middle layer: commands are made, and their results judged, below. The
+ * driver gets commands in process context or from the timer. */
 #include <asm/unaligned.h>
 #include <linux/async.h>
 #include <linux/attribute_container.h>
@@ -25,7 +25,7 @@
 
 #include "lx.h"
 
-/* The adapter, the target and its unit 0. There is one of each. */
+/* The adapter, the target and its unit 0. There is only one of each. */
 static struct Scsi_Host *host;
 static struct scsi_target *target;
 static struct scsi_device *disk;
@@ -53,7 +53,7 @@ struct Scsi_Host *scsi_host_alloc(struct scsi_host_template *template, int priva
 	return made;
 }
 
-/* Adapters stay. */
+/* Adapters are never freed. */
 void scsi_host_put(struct Scsi_Host *gone) { }
 
 void scsi_remove_host(struct Scsi_Host *gone)
@@ -69,10 +69,10 @@ int scsi_add_host_with_dma(struct Scsi_Host *added, struct device *device, struc
 	return 0;
 }
 
-/* Later, by lx_scsi_start(). */
+/* Scanning is done later, by lx_scsi_start(). */
 void scsi_scan_host(struct Scsi_Host *added) { }
 
-/* As that: libata wants to have something until then. */
+/* Scanning is done later; until then libata only needs a result that is not null. */
 struct scsi_device *__scsi_add_device(struct Scsi_Host *added, uint channel, uint id, u64 lun,
 				      void *data)
 {
@@ -81,13 +81,14 @@ struct scsi_device *__scsi_add_device(struct Scsi_Host *added, uint channel, uin
 	return &later;
 }
 
-/* By this nothing faster is agreed on with a target than asynchronous and narrow transfers (spi_dv_device): emulated buses have no other speed. */
+/* With this result spi_dv_device negotiates nothing faster than asynchronous, narrow transfers with a target:
+ * emulated buses have no other speed. */
 int scsi_device_get(struct scsi_device *device)
 {
 	return -ENXIO;
 }
 
-/* Devices stay. */
+/* Devices are never freed. */
 void scsi_device_put(struct scsi_device *device) { }
 
 int scsi_is_host_device(const struct device *device)
@@ -104,14 +105,14 @@ void scmd_printk(const char *level, const struct scsi_cmnd *cmd, const char *for
 	va_end(list);
 }
 
-/* How many commands the unit can have. */
+/* Sets how many commands the unit can have at a time. */
 int scsi_change_queue_depth(struct scsi_device *device, int depth)
 {
 	device->queue_depth = clamp(depth, 1, host->can_queue);
 	return device->queue_depth;
 }
 
-/* The unit has said that it has no room for more than so many: those that it refused are given to it again. */
+/* The unit has reported that it has no room for more than so many: those that it refused are given to it again. */
 int scsi_track_queue_full(struct scsi_device *device, int depth)
 {
 	return scsi_change_queue_depth(device, depth);
@@ -131,57 +132,58 @@ void __starget_for_each_device(struct scsi_target *of, void *data,
 
 /* Commands. */
 
-/* Most that there are, and bytes of data of each. */
+/* The most commands, and bytes of data of each. */
 #define COMMANDS 40
 #define DATA 65536
-/* How often one is given to the device that has said "later" or "again" to it, or has not done all of it. */
+/* How often a command is given to a device that has answered "later" or "again", or has not done all of it. */
 #define TRIES 10
-/* Jiffies after which the device is reset that has not answered. It counts as so many tries. */
+/* Jiffies after which a device that has not answered is reset. A reset counts as so many tries. */
 #define PATIENCE (30 * HZ)
 #define LATE (TRIES / 2)
 
-/* As Linux has it: the driver finds one by the other (blk_mq_rq_from_pdu, scsi_cmd_priv). */
+/* Side by side, as Linux has them: drivers compute one from the other (blk_mq_rq_from_pdu, scsi_cmd_priv). */
 struct pair {
 	struct request request;
 	struct scsi_cmnd cmd;
 };
 
 static struct command {
-	/* In one of the lists below, if anybody wants it. */
+	/* In one of the lists below, if the command is in use. */
 	struct list_head link;
 	struct pair *pair;
 	void *data;
 	struct scatterlist piece;
 	unsigned long due;
 	int tries;
-	/* The driver has it. */
+	/* The driver has the command. */
 	bool given;
 	/* The driver has given it back. */
 	bool over;
-	/* The device has no other command beside it. */
+	/* The device must have no other command beside it. */
 	bool alone;
-	/* The device has less to read than it was asked for, and that is no error. */
+	/* The device may have less data than was asked for, which is no error. */
 	bool may_be_short;
 	bool failed;
 } commands[COMMANDS];
 
-/* Those that no driver has, those that the driver has, and those that it is done with. */
+/* Commands that wait for the driver, that the driver has, and that it is done with. */
 static LIST_HEAD(waiting);
 static LIST_HEAD(started);
 static LIST_HEAD(ended);
 static int in_driver;
-/* Numbers that these have, the lowest ones that are free: a driver can count on there being as many as it takes commands. */
+/* The numbers of these. Each command gets the lowest free number: a driver may rely on numbers below the count of
+ * commands that it takes. */
 static DECLARE_BITMAP(tags, COMMANDS);
-/* Jiffies until which the device is left alone: it has asked for it more than once. */
+/* The device gets no command until this time in jiffies: it has asked for a pause more than once. */
 static unsigned long pause;
-/* One that was not answered in time, which the process-level thread is to take care of. */
+/* A command that was not answered in time, which the process-level thread has to handle. */
 static struct command *late;
-/* Something has ended, or is late. */
+/* A command has ended, or is late. */
 static DECLARE_COMPLETION(came);
 
 static void start_waiting(void);
 
-/* Starts what the driver could not take before, and looks whether it still works. */
+/* Starts the commands that the driver could not take before, and checks whether the driver still works. */
 static void look(struct timer_list *timer)
 {
 	struct list_head *list = in_driver ? &started : &waiting;
@@ -197,7 +199,7 @@ static void look(struct timer_list *timer)
 
 static DEFINE_TIMER(looker, look);
 
-/* Whether the device has room for this one beside those that it has. */
+/* Whether the device has room for this command beside those that it has. */
 static bool has_room(const struct command *c)
 {
 	const struct command *first = list_first_entry_or_null(&started, struct command, link);
@@ -205,7 +207,7 @@ static bool has_room(const struct command *c)
 	return !first || (in_driver < disk->queue_depth && !c->alone && !first->alone);
 }
 
-/* Gives the driver what it takes, in order. Interrupts are disabled. */
+/* Gives the driver as many commands as it takes, in order. Interrupts are disabled. */
 static void start_waiting(void)
 {
 	struct command *c;
@@ -238,7 +240,7 @@ static struct command *command_of(struct scsi_cmnd *cmd)
 	return scsi_cmd_to_rq(cmd)->end_io_data;
 }
 
-/* From the driver, in any context. */
+/* Called by the driver, in any context. */
 void scsi_done(struct scsi_cmnd *cmd)
 {
 	struct command *c = command_of(cmd);
@@ -263,10 +265,10 @@ void *scsi_kmap_atomic_sg(struct scatterlist *piece, int pieces, size_t *offset,
 	return sg_virt(piece);
 }
 
-/* Nothing was mapped: all memory has an address always. */
+/* Nothing was mapped: all memory always has an address. */
 void scsi_kunmap_atomic_sg(void *address) { }
 
-/* Errors of a host that takes care of them itself, as libata does, which looks for its disks so too. */
+/* Error handling by the host itself, as by libata, which also detects its disks in this way. */
 
 static LIST_HEAD(unwell);
 
@@ -287,7 +289,7 @@ static void handle_errors(struct work_struct *work)
 
 static DECLARE_WORK(errors, handle_errors);
 
-/* In process context, soon. */
+/* The handler runs soon, in process context. */
 void scsi_schedule_eh(struct Scsi_Host *of)
 {
 	int was = um_set_signals(0);
@@ -299,7 +301,7 @@ void scsi_schedule_eh(struct Scsi_Host *of)
 	schedule_work(&errors);
 }
 
-/* One has failed, or is late: it is the handler's. */
+/* A command has failed or is late: the host's error handler takes it. */
 void blk_abort_request(struct request *request)
 {
 	struct scsi_cmnd *cmd = blk_mq_rq_to_pdu(request);
@@ -314,7 +316,8 @@ void scsi_eh_finish_cmd(struct scsi_cmnd *cmd, struct list_head *done)
 	list_move_tail(&cmd->eh_entry, done);
 }
 
-/* They are judged as all others. One that has ended since it was late, or that the driver never took, is not the driver's. */
+/* The commands are judged like all others. The driver does not have a command that has ended since it was late, nor
+ * one that it never took. */
 void scsi_eh_flush_done_q(struct list_head *done)
 {
 	struct scsi_cmnd *cmd, *next;
@@ -335,70 +338,70 @@ void scsi_build_sense(struct scsi_cmnd *cmd, int descriptors, u8 key, u8 code, u
 	cmd->result = SAM_STAT_CHECK_CONDITION;
 }
 
-/* Of a command that has failed only its numbers are told. */
+/* Only the number of a failed command is printed. */
 size_t __scsi_format_command(char *to, size_t size, const unsigned char *bytes, size_t count)
 {
 	return scnprintf(to, size, "command %#x", bytes[0]);
 }
 
-/* What libata asks of Linux beside it. */
+/* What libata needs of Linux in addition. */
 
-/* Now: nobody waits for it. */
+/* Runs the function at once: no thread waits for it. */
 async_cookie_t async_schedule_node(async_func_t function, void *data, int node)
 {
 	function(data, 0);
 	return 0;
 }
 
-/* All is done that was wanted. */
+/* All functions have run already. */
 void async_synchronize_cookie(async_cookie_t cookie) { }
 
-/* Commands have one piece, and are short enough for all. */
+/* A command's data is one piece, and short enough for every driver. */
 void blk_queue_max_hw_sectors(struct request_queue *queue, unsigned int most) { }
 
-/* As that. */
+/* As blk_queue_max_hw_sectors(). */
 void blk_queue_update_dma_alignment(struct request_queue *queue, int mask) { }
 
-/* There are no classes of devices, as sysfs shows them. */
+/* There are no device classes, which only sysfs would show. */
 int transport_class_register(struct transport_class *class)
 {
 	return 0;
 }
 
-/* As that. */
+/* As transport_class_register(). */
 int attribute_container_register(struct attribute_container *container)
 {
 	return 0;
 }
 
-/* As that. */
+/* As transport_class_register(). */
 void transport_setup_device(struct device *device) { }
 
-/* As that. */
+/* As transport_class_register(). */
 int transport_add_device(struct device *device)
 {
 	return 0;
 }
 
-/* As that. */
+/* As transport_class_register(). */
 void transport_configure_device(struct device *device) { }
 
-/* As that. */
+/* As transport_class_register(). */
 void device_initialize(struct device *device) { }
 
-/* As that. */
+/* As transport_class_register(). */
 int device_add(struct device *device)
 {
 	return 0;
 }
 
-/* As that. */
+/* As transport_class_register(). */
 int dev_set_name(struct device *device, const char *format, ...)
 {
 	return 0;
 }
 
-/* Nothing is suspended, and so nothing in an order. */
+/* Nothing is suspended, so there is no order of suspending. */
 struct device_link *device_link_add(struct device *user, struct device *of, u32 flags)
 {
 	static struct device_link link;
@@ -406,10 +409,10 @@ struct device_link *device_link_add(struct device *user, struct device *of, u32 
 	return &link;
 }
 
-/* As that. */
+/* As device_link_add(). */
 void device_link_remove(void *user, struct device *of) { }
 
-/* Before each try. */
+/* Prepares a command before each try. */
 static void prepare(struct command *c)
 {
 	struct scsi_cmnd *cmd = &c->pair->cmd;
@@ -421,7 +424,7 @@ static void prepare(struct command *c)
 	c->due = jiffies + PATIENCE;
 }
 
-/* Has the driver do a command. */
+/* Gives the driver a command. */
 static void give(struct command *c, const u8 *bytes, int size, enum dma_data_direction direction,
 		 unsigned int data)
 {
@@ -443,7 +446,7 @@ static void give(struct command *c, const u8 *bytes, int size, enum dma_data_dir
 	sg_set_buf(&c->piece, c->data, data);
 	c->tries = 0;
 	c->failed = false;
-	/* QEMU's 53c895a takes the end of a command that has no data, and takes its time, for that of another one. */
+	/* QEMU's 53c895a confuses the end of a slow command without data with that of another command. */
 	c->alone = !data;
 	c->may_be_short = false;
 
@@ -454,22 +457,22 @@ static void give(struct command *c, const u8 *bytes, int size, enum dma_data_dir
 	um_set_signals(was);
 }
 
-/* What has become of a command. */
+/* The result of a command. */
 enum outcome { GOOD, BAD, AGAIN };
 
-/* What the device says of a command that it could not do. */
+/* Judges the sense data of a command that the device could not do. */
 static enum outcome judge_sense(struct scsi_cmnd *cmd)
 {
 	const u8 *sense = cmd->sense_buffer;
 
-	/* It was not said. */
+	/* The device has sent no sense data. */
 	if (!sense[0])
 		return AGAIN;
 	/* Fixed format, or descriptors. */
 	switch ((sense[0] & 0x7f) < 0x72 ? sense[2] & 0xf : sense[1] & 0xf) {
 	case NO_SENSE:
 	case RECOVERED_ERROR:
-		/* If it is said of an earlier command (deferred), this one was not done. */
+		/* If the sense data is about an earlier command (deferred), this one was not done. */
 		return sense[0] & 1 ? AGAIN : GOOD;
 	/* After a reset, or in the middle of something. */
 	case NOT_READY:
@@ -477,7 +480,7 @@ static enum outcome judge_sense(struct scsi_cmnd *cmd)
 	case ABORTED_COMMAND:
 		return AGAIN;
 	case ILLEGAL_REQUEST:
-		/* It has no cache. */
+		/* The device has no cache. */
 		return cmd->cmnd[0] == SYNCHRONIZE_CACHE ? GOOD : BAD;
 	default:
 		return BAD;
@@ -515,7 +518,8 @@ static enum outcome judge(struct command *c)
 	}
 }
 
-/* Has the driver reset its device because of one that is late: it gives all back. The next driver resets the device of one that does not. */
+/* Has the driver reset its device because of a late command: the driver then gives all commands back. If it does
+ * not, the next driver resets the device. */
 static void recover(void)
 {
 	int (*reset)(struct scsi_cmnd *) = host->hostt->eh_host_reset_handler, was = um_set_signals(0);
@@ -526,13 +530,13 @@ static void recover(void)
 	if (c)
 		c->due = jiffies + PATIENCE;
 	um_set_signals(was);
-	/* It has ended meanwhile. */
+	/* The late command has ended meanwhile. */
 	if (!c)
 		return;
 	cmd = &c->pair->cmd;
 	osenv_log(OSENV_LOG_WARNING, "the disk has not answered for %d s, and is reset", PATIENCE / HZ);
 	c->tries += LATE;
-	/* What it says is not asked: sym53c8xx gives back, and then waits for what it has given back. */
+	/* The result is ignored: sym53c8xx gives the commands back, and then waits for one of them. */
 	if (host->transportt && host->transportt->eh_strategy_handler) {
 		blk_abort_request(&c->pair->request);
 		lx_run_works();
@@ -541,7 +545,7 @@ static void recover(void)
 	if (c->given)
 		osenv_panic("the disk does not answer");
 	um_set_signals(0);
-	/* One that the driver did not want to have. */
+	/* A command that the driver has refused to take. */
 	if (c->tries >= TRIES && !c->over) {
 		set_host_byte(cmd, DID_TIME_OUT);
 		list_move_tail(&c->link, &ended);
@@ -549,7 +553,7 @@ static void recover(void)
 	um_set_signals(was);
 }
 
-/* A command that is over: those that are to be done again are not. NULL: none. Starts others in its place. */
+/* The next command that is over; those to be tried again are not. NULL: none. Starts other commands in its place. */
 static struct command *next_ended(void)
 {
 	struct command *c;
@@ -578,7 +582,7 @@ static struct command *next_ended(void)
 	return c;
 }
 
-/* Memory for a command: false if there is none. */
+/* Allocates a command's memory. Returns false if there is none. */
 static bool make(struct command *c)
 {
 	size_t private = host->hostt->cmd_size;
@@ -601,7 +605,7 @@ static bool make(struct command *c)
 
 /* Finding the disk. */
 
-/* Does the command whose bytes these are, before there are others. Its data goes to the first one's. */
+/* Does one command, before there are others. Its data goes into the buffer of the first command. */
 static int ask(const u8 *bytes, int size, unsigned int data, bool may_be_short)
 {
 	struct command *c = &commands[0];
@@ -614,7 +618,7 @@ static int ask(const u8 *bytes, int size, unsigned int data, bool may_be_short)
 	return c->failed ? -EIO : 0;
 }
 
-/* The target with this number and its unit 0, for the driver. */
+/* Makes the target with this number and its unit 0, for the driver. */
 static int make_device(unsigned int id)
 {
 	size_t more = sizeof(struct spi_transport_attrs);
@@ -664,7 +668,7 @@ static bool is_disk(void)
 	return true;
 }
 
-/* Bytes of a sector, or 0, and how many sectors there are. */
+/* Returns the bytes of a sector, or 0, and stores how many sectors there are. */
 static u32 read_capacity(unsigned long *sectors)
 {
 	static const u8 capacity10[10] = { READ_CAPACITY };
@@ -683,13 +687,13 @@ static u32 read_capacity(unsigned long *sectors)
 	return get_unaligned_be32(said + 8);
 }
 
-/* The server's. */
+/* The functions that the server calls. */
 
-/* Most sectors of a disk: bytes can be counted. */
+/* Most sectors of a disk, so that its bytes can be counted in 64 bits. */
 #define MOST_SECTORS (1ULL << 54)
 
-/* Starts the driver, and finds the first disk of its bus: how many sectors it has, whether they can be written, and how many commands there
- * can be at a time; or an error. */
+/* Starts the driver, and finds the first disk of its bus. Stores how many sectors it has, and whether they can be
+ * written. Returns how many commands there can be at a time, or an error. */
 int lx_scsi_start(unsigned long *size, int *writable);
 int lx_scsi_start(unsigned long *size, int *writable)
 {
@@ -726,24 +730,24 @@ int lx_scsi_start(unsigned long *size, int *writable)
 		osenv_log(OSENV_LOG_ERR, "the disk has %lu sectors of %u bytes", *size, bytes);
 		return -EMEDIUMTYPE;
 	}
-	/* The bit for "write protected", if it has that. */
+	/* The bit for "write protected", if the device reports it. */
 	*writable = ask(mode, sizeof(mode), 4, true) || !(((u8 *)commands[0].data)[2] & 0x80);
 	for (count = 1; count < COMMANDS && make(&commands[count]); count++)
 		;
-	/* Some memory is the driver's. */
+	/* The driver needs some memory itself. */
 	for (int spare = 2; count < COMMANDS && count > 1 && spare; spare--)
 		kfree(commands[--count].data);
 	return count;
 }
 
-/* Where the data of a command stands. */
+/* The address of a command's data. */
 void *lx_scsi_data(int number);
 void *lx_scsi_data(int number)
 {
 	return commands[number].data;
 }
 
-/* Has a command read (0) or written (1). What the server asks for the disk has. */
+/* Starts a command that reads (0) or writes (1). The server asks only for sectors that the disk has. */
 void lx_scsi_transfer(int number, int write, unsigned long sector, unsigned int bytes);
 void lx_scsi_transfer(int number, int write, unsigned long sector, unsigned int bytes)
 {
@@ -764,7 +768,7 @@ void lx_scsi_transfer(int number, int write, unsigned long sector, unsigned int 
 	give(&commands[number], cdb, size, write ? DMA_TO_DEVICE : DMA_FROM_DEVICE, bytes);
 }
 
-/* Has the disk write what is in its cache. */
+/* Starts a command that makes the disk write its cache. */
 void lx_scsi_flush(int number);
 void lx_scsi_flush(int number)
 {
@@ -773,7 +777,7 @@ void lx_scsi_flush(int number)
 	give(&commands[number], cdb, sizeof(cdb), DMA_NONE, 0);
 }
 
-/* The number of a command that is over, and whether it has failed; -1: none. */
+/* The number of a command that is over, and whether it has failed; -1: none is over. */
 int lx_scsi_ended(int *failed);
 int lx_scsi_ended(int *failed)
 {

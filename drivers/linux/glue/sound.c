@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Sound: what a driver of a card on ISA uses of ALSA, and a ring of samples that plays. ALSA's core is not there: a card is a piece of memory, its
- * controls are a list of which those for loudness are set once, and the server takes the place of who opens /dev/snd. */
+/* Sound: the functions of ALSA that a driver of an ISA card uses, and a ring of samples that plays. ALSA's core is
+ * not there: a card is a piece of memory, its controls are a list whose volumes are set once, and the server takes
+ * the place of a program that opens /dev/snd. */
 #include <linux/interrupt.h>
 #include <linux/isa.h>
 #include <linux/isa-dma.h>
@@ -12,7 +13,7 @@
 
 #include "lx.h"
 
-/* Devices on ISA: the driver is asked for the first one, and looks for it itself. */
+/* ISA devices: the driver is asked for the first one, and detects it by itself. */
 
 static struct device isa_device = {
 	.init_name = "isa",
@@ -26,7 +27,7 @@ int isa_register_driver(struct isa_driver *driver, unsigned int most)
 	return driver->probe(&isa_device, 0);
 }
 
-/* As long as the device is the driver's: until that ends. */
+/* Allocated until the driver ends. */
 struct resource *__devm_request_region(struct device *dev, struct resource *parent,
 				       resource_size_t start, resource_size_t size,
 				       const char *name)
@@ -34,7 +35,7 @@ struct resource *__devm_request_region(struct device *dev, struct resource *pare
 	return __request_region(parent, start, size, name, 0);
 }
 
-/* Channels. The controller is the device server's, which is told what a channel is to move: of the driver's memory, or it refuses. */
+/* Channels of ISA DMA. The device server has the controller; it accepts transfers of the driver's own memory only. */
 
 int snd_devm_request_dma(struct device *dev, int channel, const char *name)
 {
@@ -83,19 +84,19 @@ int snd_devm_card_new(struct device *parent, int index, const char *id, struct m
 	return 0;
 }
 
-/* The server has the card by lx_sound_ functions when the driver has begun: nobody else looks for it. */
+/* The server gets the card by lx_sound_ functions once the driver has begun: no other program looks for it. */
 int snd_card_register(struct snd_card *registered)
 {
 	return 0;
 }
 
-/* Names of components are for programs that list cards. */
+/* Component names are for programs that list cards. */
 int snd_component_add(struct snd_card *of, const char *component)
 {
 	return 0;
 }
 
-/* Nobody here plays notes: what a card has for that is left alone. */
+/* No program here plays notes: the card's synthesizer is not used. */
 int snd_opl3_create(struct snd_card *of, unsigned long left, unsigned long right,
 		    unsigned short hardware, int integrated, struct snd_opl3 **made)
 {
@@ -103,7 +104,7 @@ int snd_opl3_create(struct snd_card *of, unsigned long left, unsigned long right
 	return 0;
 }
 
-/* As snd_opl3_create(): there are no notes. */
+/* As snd_opl3_create(): the synthesizer is not used. */
 int snd_opl3_hwdep_new(struct snd_opl3 *of, int device, int sequencer, struct snd_hwdep **made)
 {
 	return 0;
@@ -131,7 +132,7 @@ int snd_ctl_add(struct snd_card *to, struct snd_kcontrol *control)
 	return 0;
 }
 
-/* A card begins silent. Its samples are as loud as they are: whoever plays some has made them so. */
+/* A card begins muted. Volumes are set to the maximum: the client decides how loud its samples are. */
 static void set_loud(const char *name)
 {
 	static struct snd_ctl_elem_info info;
@@ -146,7 +147,7 @@ static void set_loud(const char *name)
 		}
 }
 
-/* Streams: one to play, and one to record, which nobody opens. */
+/* Streams: one to play, and one to record, which is never opened. */
 int snd_pcm_new(struct snd_card *of, const char *id, int device, int plays, int records,
 		struct snd_pcm **made)
 {
@@ -168,27 +169,29 @@ void snd_pcm_set_ops(struct snd_pcm *pcm, int direction, const struct snd_pcm_op
 		playback->ops = ops;
 }
 
-/* Of the two formats that there are here. */
+/* There are only two formats here. */
 int snd_pcm_format_unsigned(snd_pcm_format_t format)
 {
 	return format == SNDRV_PCM_FORMAT_U8;
 }
 
-/* The ring is made when something plays. */
+/* The ring is allocated when something plays. */
 int snd_pcm_set_managed_buffer_all(struct snd_pcm *pcm, int type, struct device *dev, size_t size,
 				   size_t most)
 {
 	return 0;
 }
 
-/* The ring. What was played is silence again, so that a client that is late is heard as a gap, and never as what it said before. */
+/* The ring. Played parts are overwritten with silence, so that a late client is heard as a gap, and never as a
+ * repetition. */
 
 #define RING_LEAST 0x1000
 #define RING_MOST 0x10000
 #define PERIODS 8
 
 static struct snd_pcm_runtime runtime;
-/* Where the device is in the ring; bytes that were given to the ring since it was empty, and of those played; and those that were played before. */
+/* The device's position in the ring; bytes given to the ring since it was empty, and bytes of them that were
+ * played; and bytes that were played before that. */
 static unsigned int at;
 static unsigned long written, played, before;
 static bool is_open, runs;
@@ -202,7 +205,7 @@ static void silence(unsigned int from, unsigned int size)
 	memset(runtime.dma_area, none, size - first);
 }
 
-/* Takes note of where the device is. With interrupts disabled. */
+/* Records the device's position. Interrupts must be disabled. */
 static void advance(void)
 {
 	unsigned int now = frames_to_bytes(&runtime, playback->ops->pointer(playback));
@@ -219,7 +222,8 @@ static void stop(void)
 	runs = false;
 }
 
-/* From the driver's handler. The device stops when all was played, and a part of silence behind it: what it has in itself when it stops is lost. */
+/* Called by the driver's handler. The device stops when everything was played and a part of silence behind it:
+ * bytes that are still in the device when it stops are lost. */
 void snd_pcm_period_elapsed(struct snd_pcm_substream *substream)
 {
 	if (!runs)
@@ -230,7 +234,7 @@ void snd_pcm_period_elapsed(struct snd_pcm_substream *substream)
 	lx_came();
 }
 
-/* What the server calls. */
+/* The functions that the server calls. */
 
 int lx_sound_start(void)
 {
@@ -243,7 +247,7 @@ int lx_sound_start(void)
 	return 0;
 }
 
-/* Ends what plays, at once. */
+/* Stops playing at once. */
 void lx_sound_end(void)
 {
 	int was = um_set_signals(0);
@@ -254,7 +258,7 @@ void lx_sound_end(void)
 	if (is_open)
 		playback->ops->close(playback);
 	is_open = false;
-	/* The ring is not its memory any more. */
+	/* The channel must not use the ring's memory any more. */
 	if (used >= 0)
 		snd_dma_disable(used);
 	used = -1;
@@ -262,7 +266,7 @@ void lx_sound_end(void)
 	memset(&runtime, 0, sizeof(runtime));
 }
 
-/* Has the device begin with an empty ring: 0, or an error. */
+/* Prepares the device to begin with an empty ring. Returns 0, or an error. */
 static int prepare(void)
 {
 	at = 0;
@@ -272,7 +276,8 @@ static int prepare(void)
 	return playback->ops->prepare(playback);
 }
 
-/* Begins: samples of 8 bits without sign, or of 16 with one. 0, or an error: the card cannot, or there is no memory. */
+/* Begins: samples of 8 bits unsigned, or 16 bits signed. Returns 0, or an error: the card does not support this, or
+ * there is no memory. */
 int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits)
 {
 	const struct snd_pcm_hardware *hw = &runtime.hw;
@@ -290,7 +295,7 @@ int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits)
 	if (!(hw->formats & pcm_format_to_bits(runtime.format)) || rate < hw->rate_min ||
 	    rate > hw->rate_max || channels < hw->channels_min || channels > hw->channels_max)
 		return -EINVAL;
-	/* Half a second, or what the controller can do. */
+	/* Half a second, or as much as the controller supports. */
 	size = clamp_t(size_t, rounddown_pow_of_two(rate * frame / 2), RING_LEAST,
 		       min_t(size_t, RING_MOST, hw->buffer_bytes_max));
 	runtime.dma_area = osenv_mem_alloc(size, OSENV_AUTO_SIZE | OSENV_ISADMA_MEM, 1);
@@ -308,7 +313,8 @@ int lx_sound_begin(unsigned int rate, unsigned int channels, unsigned int bits)
 	return prepare();
 }
 
-/* Bytes that the ring has room for. None while the device comes close to the end of what it has: what came now could be behind it. It is about to stop. */
+/* Bytes that the ring has room for. None while the device is close to the end of its data and about to stop: data
+ * that is written now could come too late. */
 unsigned long lx_sound_room(void)
 {
 	unsigned long left = written - min(played, written);
@@ -316,7 +322,7 @@ unsigned long lx_sound_room(void)
 	return runs && left < runtime.dma_bytes / PERIODS ? 0 : runtime.dma_bytes - left;
 }
 
-/* Plays what the ring has: whether it plays, or an error. */
+/* Plays the contents of the ring. Returns whether it plays, or an error. */
 int lx_sound_play(void)
 {
 	int was = um_set_signals(0), error = 0;
@@ -329,13 +335,14 @@ int lx_sound_play(void)
 	return error ?: runs;
 }
 
-/* Gives the ring of these bytes as many as it has room for: how many, or an error. It begins to play when it is full. */
+/* Copies as many of these bytes as there is room for into the ring. Returns how many, or an error. The ring begins
+ * to play when it is full. */
 long lx_sound_write(const void *samples, unsigned int size)
 {
 	unsigned int to, first;
 	int was, error = 0;
 
-	/* It has stopped, for all was played: from the beginning. */
+	/* The device has stopped because everything was played: begin again. */
 	if (!runs && written && written <= played)
 		error = prepare();
 	was = um_set_signals(0);
@@ -353,7 +360,8 @@ long lx_sound_write(const void *samples, unsigned int size)
 	return error ?: (long)size;
 }
 
-/* Bytes that were played since it began, of those that it was given. What the card may have fetched and still hold is not among them. */
+/* Bytes that were played since the beginning, of those that were given. Bytes that the card may have fetched and
+ * still hold do not count. */
 unsigned long lx_sound_played(void)
 {
 	unsigned long held = runs ? runtime.dma_bytes / PERIODS : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Channels of ISA DMA: User-Mode Linux has none. What drivers of sound have them move is said by functions of ALSA's, in sound.c. */
+/* Channels of ISA DMA, which User-Mode Linux does not have. Drivers of sound start transfers by functions of ALSA,
+ * in sound.c. */
 #ifndef LX_ASM_DMA_H
 #define LX_ASM_DMA_H
 
@@ -9,7 +10,7 @@ extern unsigned long uml_physmem;
 
 #define MAX_DMA_ADDRESS (uml_physmem)
 
-/* As the controller's: which way, and round and round. */
+/* Modes, as the controller has them: the direction, and repetition. */
 #define DMA_MODE_READ 0x44
 #define DMA_MODE_WRITE 0x48
 #define DMA_AUTOINIT 0x10

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Stands for arch/um/include/asm/thread_info.h, which finds the thread by its stack. Here one thread at a time is in the driver. */
+/* Replaces arch/um/include/asm/thread_info.h, which finds the thread by its stack. Here one thread at a time is in
+ * the driver. */
 #ifndef LX_THREAD_INFO_H
 #define LX_THREAD_INFO_H
 
