@@ -1,5 +1,5 @@
-//! What is measured with programs of Linux, beside Debian's Linux or beside other placements of servers: a program for
-//! both systems, one machine for each, and what pages about that are made of.
+//! Measurements with Linux programs, beside Debian's Linux or beside other placements of servers: a program for both
+//! systems, one machine for each, and the parts of pages about the results.
 //!
 //! * [`said`] reads what the machines print.
 
@@ -31,20 +31,20 @@ pub(super) const MEMORY: u32 = 2048;
 /// The package of Debian's kernel.
 pub(super) const KERNEL: &str = "linux-image-amd64";
 
-/// What a machine printed, and what the plugin saw of the stretches that its programs marked.
+/// What a machine printed, and what the plugin measured in the stretches that its programs marked.
 #[derive(Default)]
 pub(super) struct Ran {
     pub(super) lines: Vec<String>,
-    /// Instructions, or nanoseconds of the host's thread if the host's time is looked at.
+    /// Instructions, or nanoseconds of the host's thread if host time is measured.
     pub(super) stretches: Vec<u64>,
-    /// Nothing if the host's time is looked at.
+    /// Empty if host time is measured.
     pub(super) switches: Vec<Switches>,
 }
 
-/// How often the page table was changed, and the kernel left by `iretq` and by `sysretq`.
+/// How often the page table was changed, and how often the kernel was left by `iretq` and by `sysretq`.
 pub(super) type Switches = [u64; 3];
 
-/// A program of Linux for both systems.
+/// Compiles a Linux program that runs on both systems.
 pub(super) fn program(project: &Project, source: &str) -> Result<Vec<u8>, Error> {
     let directory = temp_dir()?;
     let made = directory.path().join("program");
@@ -65,7 +65,7 @@ pub(super) fn program(project: &Project, source: &str) -> Result<Vec<u8>, Error>
     std::fs::read(&made).map_err(|error| Error::new(format!("{}: {error}", made.display())))
 }
 
-/// The busybox of Linux programs.
+/// The busybox of the Linux programs.
 pub(super) fn busybox(project: &Project) -> Result<Vec<u8>, Error> {
     let path = busybox::find(project)?;
     std::fs::read(&path).map_err(|error| Error::new(format!("{}: {error}", path.display())))
@@ -76,12 +76,12 @@ pub(super) fn source(project: &Project, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(project.root.join(path)).map_err(|error| Error::new(format!("{path}: {error}")))
 }
 
-/// A list for a shell.
+/// A line of words for a shell.
 pub(super) fn words(words: &[String]) -> Vec<u8> {
     format!("{}\n", words.join(" ")).into_bytes()
 }
 
-/// The plugin, whose files are in a directory.
+/// The plugin, with its output files in `directory`.
 fn plugin(library: &Path, directory: &Path, look: Look) -> Plugin {
     let is_time = look == Look::HostTime;
     let wanted = |is_wanted: bool, name: &str| is_wanted.then(|| directory.join(name));
@@ -96,7 +96,7 @@ fn plugin(library: &Path, directory: &Path, look: Look) -> Plugin {
 }
 
 impl Ran {
-    /// What the plugin has written beside these lines.
+    /// The lines, with what the plugin has written to its files.
     fn of(lines: Vec<String>, plugin: &Plugin) -> Self {
         fn all<const N: usize>(path: &Option<PathBuf>) -> Vec<[u64; N]> {
             let path = path.as_ref();
@@ -120,7 +120,7 @@ pub(super) struct Files {
     pub(super) archive: Archive,
 }
 
-/// The files of these packages that are wanted; modules of the kernel stand in `/modules`, where they are found by their names alone.
+/// The wanted files of these packages. Kernel modules go to `/modules`, where their names alone find them.
 pub(super) fn files(
     project: &Project,
     names: &[&str],
@@ -183,7 +183,7 @@ impl Operator for Listener {
     fn event(&mut self, _: &Event) {}
 }
 
-/// What a machine with Fermata is that runs a script of its shell.
+/// The options of a machine with Fermata that runs a script of its shell.
 pub(super) fn options(script: &str) -> Options {
     let mut options = Options::new(Config::DEFAULT);
     options.script = Some(script.into());
@@ -192,8 +192,7 @@ pub(super) fn options(script: &str) -> Options {
     options
 }
 
-/// Runs a machine with Fermata to its end, and looks at its instructions or, with [`Look::HostTime`], at the host's
-/// time.
+/// Runs a machine with Fermata to its end, and measures its instructions or, with [`Look::HostTime`], host time.
 pub(super) fn fermata(
     images: &Images,
     library: &Path,
@@ -222,7 +221,8 @@ pub(super) fn fermata(
     }
 }
 
-/// As [`write()`], unless something has failed: then the page is only shown, and the one before stays. The status of the call.
+/// As [`write()`], unless something has failed: then the page is only printed, and the old file stays. Returns the
+/// exit status of the command.
 pub(super) fn write_unless(
     failures: &[String],
     project: &Project,
@@ -242,7 +242,7 @@ pub(super) fn write_unless(
     write(project, page, plot, title, description).map(|()| 0)
 }
 
-/// Writes a page and its plot, which `title` and `description` tell to who does not see it.
+/// Writes a page and its plot; `title` and `description` are for readers who cannot see the plot.
 pub(super) fn write(
     project: &Project,
     page: (&str, String),
@@ -270,7 +270,7 @@ pub(super) fn ratio(ours: Option<u64>, theirs: Option<u64>) -> String {
     }
 }
 
-/// Millions, with as many digits as tell something.
+/// Millions, with enough digits to be meaningful.
 pub(super) fn millions(count: Option<u64>) -> String {
     match count {
         Some(count) if count >= 100_000_000 => {

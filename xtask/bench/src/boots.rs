@@ -17,10 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 /// The file that the Linux program works on.
 const INPUT: &str = "/bench/input";
 
-/// What is counted while a machine runs.
+/// What is measured while a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The host's clock; the machine's is the same.
+    /// Host time; the machine's clock is the host's.
     HostTime,
     /// The machine's clock, which is the number of its instructions.
     Instructions,
@@ -57,7 +57,7 @@ const fn boot(what: &'static str, programs: &'static [&'static str], look: Look)
         programs,
         look,
         memory: 512,
-        // To create many objects.
+        // So much because the programs create many objects.
         quota: 10,
         places: &[],
         collocated: false,
@@ -103,7 +103,7 @@ pub(super) const COLLOCATED: Boot = Boot {
     collocated: true,
     ..boot("collocated", &["collocated"], Look::Instructions)
 };
-/// Where the instructions of some operations are.
+/// Instructions by part of some operations.
 pub(super) const PARTS: Boot = boot("parts of an RPC", FLUKEPERF, Look::Profile);
 /// What the kernel does with threads that block, by the events of a counting kernel.
 pub(super) const BLOCKS: Boot = boot("blocked threads", ALL, Look::Events);
@@ -111,7 +111,7 @@ pub(super) const BLOCKS: Boot = boot("blocked threads", ALL, Look::Events);
 pub(super) const RESTARTS: Boot = boot("restarts", &["restart"], Look::Events);
 /// How late a thread of the highest priority runs.
 pub(super) const LATENCY: Boot = boot("latency", &["latency"], Look::Instructions);
-/// How long a thread takes to stop and to tell its state.
+/// How long it takes to stop a thread and to read its state.
 pub(super) const PROMPTNESS: Boot = boot("promptness", &["promptness"], Look::Instructions);
 /// The longest stretches without a look at interrupts.
 pub(super) const STRETCHES: Boot = Boot {
@@ -126,7 +126,7 @@ pub(super) const THREADS: Boot = Boot {
     ..boot("kernel memory of threads", &["threads"], Look::Instructions)
 };
 
-/// A line of a program of the guest about one benchmark.
+/// A line about one benchmark from a program of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// So many operations took so long.
@@ -137,14 +137,14 @@ pub(super) enum Line {
         ticks: u64,
         nanoseconds: u64,
     },
-    /// Something that has no duration.
+    /// A value that is no duration.
     Value {
         name: String,
         unit: String,
         value: u64,
         count: u64,
     },
-    /// The benchmark failed, and why.
+    /// The benchmark failed, for this reason.
     Failed { name: String, why: String },
 }
 
@@ -206,7 +206,7 @@ pub(super) struct Stretch {
     pub(super) profile: Vec<(u64, [u64; 3])>,
 }
 
-/// What a machine measured: each line, and what the plugin saw of its stretch.
+/// What a machine measured: each line, and what the plugin counted in its stretch.
 pub(super) type Session = Vec<(Line, Option<Stretch>)>;
 
 /// Collects the lines of a machine that measures.
@@ -237,7 +237,7 @@ impl Operator for Listener<'_> {
     }
 }
 
-/// The files that a plugin writes.
+/// The files that the plugin writes.
 struct Outputs {
     counts: PathBuf,
     events: PathBuf,
@@ -245,7 +245,7 @@ struct Outputs {
 }
 
 impl Boot {
-    /// The same, with servers in these places. Called once or twice in the life of the tool.
+    /// The same boot, with servers in these places. Called once or twice in the life of the tool.
     pub(super) fn placed(&self, places: &[Place]) -> Boot {
         Boot {
             places: places.to_vec().leak(),
@@ -253,7 +253,7 @@ impl Boot {
         }
     }
 
-    /// The same, where something else is looked at.
+    /// The same boot, where something else is measured.
     pub(super) fn looked_at(&self, look: Look) -> Boot {
         Boot {
             look,
@@ -261,8 +261,7 @@ impl Boot {
         }
     }
 
-    /// Runs the machine to its end. The filter is for the programs: parts of names, separated by
-    /// commas.
+    /// Runs the machine to its end. The filter goes to the programs: parts of names, separated by commas.
     pub(super) fn run(
         &self,
         images: &Images,
@@ -293,7 +292,7 @@ impl Boot {
     }
 }
 
-/// Runs a machine to its end, and looks at it with the plugin in `library`. For messages it has a name.
+/// Runs a machine to its end, measured by the plugin in `library`. `name` is for messages.
 pub(super) fn session(
     images: &Images,
     mut options: Options,
@@ -330,7 +329,7 @@ pub(super) fn session(
     };
     let end = machine::run(images, &options, &mut listener)?;
     let (lines, recent) = (listener.lines, listener.recent);
-    // The programs print nothing: that is the shell or a fault.
+    // The programs print nothing: any output is from the shell, or about a fault.
     let mut said = recent
         .lines()
         .filter(|line| !line.starts_with("instructions: "));

@@ -9,7 +9,7 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999",
 ];
 
-/// How a series is filled: those that come after the last colour begin again, paler.
+/// The fill of a series: after the last colour the colours begin again, paler.
 fn fill(series: usize) -> String {
     let opacity = if series < COLOURS.len() { 1.0 } else { 0.5 };
     let colour = COLOURS[series % COLOURS.len()];
@@ -22,7 +22,7 @@ pub(super) struct Bar {
     pub(super) series: usize,
     pub(super) value: f64,
     pub(super) label: String,
-    /// The least and the most.
+    /// The least and the greatest value.
     pub(super) spread: Option<(f64, f64)>,
 }
 
@@ -81,7 +81,7 @@ impl Chart<'_> {
         )
     }
 
-    /// The bars of a group: those of the same length are one.
+    /// Merges the bars of a group that have the same length.
     fn merge<'a>(bars: &'a [Bar], entries: &[Option<usize>]) -> Vec<Merged<'a>> {
         let mut merged: Vec<Merged> = Vec::new();
         for bar in bars {

@@ -1,10 +1,10 @@
 //! `./fermata bench --beside-linux`: what calls and whole programs of Linux cost in Fermata, beside Debian's Linux on
 //! the same emulator, as the page `docs/linux-costs.md`.
 //!
-//! `benches/linux/program.c` runs in both, by the same script of the same shell (`benches/linux/rows`). The plugin
-//! counts what stands between the program's marks.
+//! `benches/linux/program.c` runs on both systems, by the same script of the same shell (`benches/linux/rows`). The
+//! plugin counts the instructions between the program's marks.
 //!
-//! * [`page`] makes the page of it.
+//! * [`page`] writes the page.
 
 mod page;
 
@@ -23,30 +23,30 @@ use xtask_build::packages::Packages;
 use xtask_build::project::Project;
 use xtask_machine::Add;
 
-/// What is written.
+/// The files that are written.
 const PAGE: &str = "docs/linux-costs.md";
 const PLOT: &str = "docs/linux-costs.svg";
 /// Where the program, its script, and the first process of Linux are.
 const SOURCES: &str = "benches/linux";
-/// Packages with the programs that are run and are no busybox.
+/// Packages with the programs that are run and are not part of busybox.
 const PROGRAMS: [&str; 2] = ["gcc", "python3"];
 
-/// The most that something is to take.
+/// The most that a row is to take.
 #[derive(Clone, Copy)]
 enum Aim {
     /// So many instructions.
     Count(u64),
-    /// So many hundredths of what it takes in Linux.
+    /// So many hundredths of what Linux takes.
     OfLinux(u64),
     None,
 }
 
-/// A row without any call, which both machines must count alike.
+/// A row without any call, which must be the same on both machines.
 const USER: &str = "user";
 /// By how many hundredths of it they may differ: the clock of Linux ticks.
 const USER_TOLERANCE: u64 = 1;
 
-/// The calls, as `program.c` names them, and what is done once.
+/// The calls, by the names in `program.c`, and operations that are done once.
 const CALLS: [(&str, &str, Aim); 21] = [
     ("getppid", "`getppid`", Aim::Count(700)),
     ("clock", "`clock_gettime` by the C library", Aim::Count(78)),
@@ -115,7 +115,7 @@ const CALLS: [(&str, &str, Aim); 21] = [
     ),
 ];
 
-/// The whole programs, as `rows` names them.
+/// The whole programs, by the names in `rows`.
 const WHOLE: [(&str, &str, Aim); 7] = [
     (
         "tar",
@@ -150,7 +150,7 @@ const WHOLE: [(&str, &str, Aim); 7] = [
     ),
 ];
 
-/// What both machines get.
+/// The files that both machines get.
 struct Programs {
     program: Vec<u8>,
     rows: Vec<u8>,
@@ -221,7 +221,7 @@ pub(super) fn run(project: &Project) -> Result<u8, Error> {
 mod tests {
     use super::*;
 
-    /// What the page has rows for is what is measured, in the same order.
+    /// The page has a row for every measurement, in the same order.
     #[test]
     fn rows_are_those_of_the_program_and_of_its_script() {
         let program = include_str!("../../../benches/linux/program.c");

@@ -1,10 +1,10 @@
 //! `./fermata bench --beside-criu`: checkpoints beside CRIU in Debian's Linux on the same emulator, as the page `docs/criu.md`.
 //!
-//! `benches/criu/program.c` runs in both. In Linux `benches/criu/init` saves it, and prints what came of it; in Fermata
-//! scripts here have it print the same words. The plugin counts what stands between the program's marks.
+//! `benches/criu/program.c` runs on both systems. In Linux `benches/criu/init` saves it and prints the results; in
+//! Fermata the scripts below print the same words. The plugin counts the instructions between the program's marks.
 //!
 //! * [`said`] reads what the machines print.
-//! * [`page`] makes the page of it.
+//! * [`page`] writes the page.
 
 mod page;
 mod said;
@@ -24,7 +24,7 @@ use xtask_build::image::{self, Images};
 use xtask_build::project::Project;
 use xtask_machine::{Add, Options};
 
-/// What is written.
+/// The files that are written.
 const PAGE: &str = "docs/criu.md";
 const PLOT: &str = "docs/criu.svg";
 /// Where the program and the first process of Linux are.
@@ -48,9 +48,9 @@ const MODULES: [&str; 12] = [
 ];
 /// Megabytes that the program holds.
 const SIZES: [u64; 5] = [0, 2, 16, 64, 256];
-/// The two between which a byte's share is taken.
+/// The two sizes from which the share of a byte is computed.
 const SHARE: [u64; 2] = [16, 256];
-/// States that may be refused, as `program.c` calls them, and what they are.
+/// States that a checkpointer may refuse, by their names in `program.c`, and their descriptions.
 const STATES: [(&str, &str); 21] = [
     ("job", "a job of a shell, in the shell's session"),
     (
@@ -92,10 +92,11 @@ const STATES: [(&str, &str); 21] = [
     ("userfaultfd", "a descriptor of `userfaultfd`"),
     ("kernel-asynchronous", "a ring of `io_setup`"),
 ];
-/// The options with which a state is tried again that was refused: of Fermata's command and of CRIU's, in the names of their results.
+/// The options with which a refused state is tried again: Fermata's option, and the word for CRIU's, as the names of
+/// the results have them.
 const CUT: &str = "--cut";
 const ALL_OPTIONS: &str = "all-options";
-/// In how many ways the program with the calls is run.
+/// The ways in which the program with the calls is run.
 const WAYS: [&str; 3] = ["undisturbed", "goes-on", "restored"];
 
 /// Whether Linux's machine wants this file of the packages.
@@ -126,7 +127,7 @@ fn linux(project: &Project, program: &[u8], library: &Path) -> Result<Said, Erro
     understood(&ran.lines, &ran.stretches, "Linux")
 }
 
-/// What a machine's lines and the plugin's counts tell.
+/// Collects what a machine's lines and the plugin's counts say.
 fn understood(lines: &[String], stretches: &[u64], system: &str) -> Result<Said, Error> {
     let mut said = Said::default();
     for line in lines {
@@ -170,7 +171,7 @@ fn script() -> (String, Vec<(&'static str, String)>) {
         });
         let _ = writeln!(script, "sh /lines/calls {way}\nkill %1");
     }
-    // What is outside of the trees that are tried: the first two jobs.
+    // Objects outside the trees that are saved: the first two jobs.
     script.push_str(
         "/bin/program state serve /tmp/serves &\nbusybox mkfifo /tmp/outside\nsh -c \"exec sleep 1000000 <> /tmp/outside\" &\n",
     );
@@ -222,7 +223,7 @@ fn script() -> (String, Vec<(&'static str, String)>) {
     (script, files)
 }
 
-/// The machine with Fermata, in which the same program is saved by the command for that.
+/// The machine with Fermata, in which a command saves the same program.
 fn fermata(images: &Images, program: &[u8], library: &Path) -> Result<Said, Error> {
     let (script, files) = script();
     let files = files.into_iter();
@@ -236,7 +237,7 @@ fn fermata(images: &Images, program: &[u8], library: &Path) -> Result<Said, Erro
     understood(&tried(&ran.lines), &ran.stretches, "Fermata")
 }
 
-/// The lines that were printed, with what commands said about a state as [`Said`] wants it.
+/// The printed lines, with the messages of commands about a state in the form that [`Said`] reads.
 fn tried(printed: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut state: Option<(&str, String)> = None;
@@ -258,7 +259,7 @@ fn tried(printed: &[String]) -> Vec<String> {
             let lost = line
                 .strip_prefix("a process cannot be restored: ")
                 .or(line.strip_prefix("restore: "));
-            // The first reason is that of the others.
+            // The first reason is the cause of the others.
             if !came.is_empty() {
             } else if let Some((_, why)) = refused {
                 *came = format!("refused {why}");
@@ -277,7 +278,7 @@ fn tried(printed: &[String]) -> Vec<String> {
 /// The rows of checkpoints of native programs: instructions, by their names.
 fn native(images: &Images, library: &Path) -> Result<BTreeMap<String, u64>, Error> {
     let mut options = Options::new(Config::DEFAULT);
-    // A size that others do not ask for is asked for by its number.
+    // A size outside the default set is requested by its number.
     options.script = Some(b"trust /bench/save_restore checkpoint_,256\nexit 0\n".to_vec());
     options.memory = beside::MEMORY;
     options.words.push("program-quota=10".into());

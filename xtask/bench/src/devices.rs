@@ -1,7 +1,8 @@
-//! `./fermata bench devices`: what requests to devices cost, by each driver and in each placement.
+//! `./fermata bench devices`: the cost of requests to devices, by driver and placement.
 //!
-//! A disk's requests are made in a machine whose disk takes no time; datagrams and connections between two machines on
-//! one wire, and the instructions of both count. Only what is executed counts, not the time in which a machine idles.
+//! A disk's requests are made in a machine whose disk takes no time. Datagrams and connections are between two
+//! machines on one wire, and the instructions of both are added. Only executed instructions count, not the time in
+//! which a machine idles.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,14 +21,14 @@ use xtask_machine::net::{Net, Pair};
 use xtask_machine::place::Place;
 use xtask_machine::Options;
 
-/// The word that asks for all of these rows but those of the thesis, and the one that asks for those.
+/// The filter for all of these rows but those of the thesis, and the filter for the thesis's rows.
 const ALL: &str = "devices";
 const THESIS: &str = "thesis";
-/// The word for both drivers that are Fermata's own, and in what rows of theirs, and of none, the field is.
+/// The word for both of Fermata's own drivers, and the driver names in their rows and in rows without a driver.
 pub(super) const VIRTIO: &str = "virtio";
 const OWN: [&str; 3] = ["virtio-blk", "virtio-net", NO_DRIVER];
 const NO_DRIVER: &str = "none";
-/// Rows of a disk, and of files beside it; and of a network.
+/// Rows of a disk, and of files for comparison; and rows of a network.
 const DISK: &[&str] = &[
     "blk_read_4k",
     "blk_write_4k",
@@ -50,10 +51,10 @@ const DISK_OF_THESIS: &[&str] = &[
     "trace_request",
 ];
 const NET: &[&str] = &["udp_1", "udp_64", "udp_512", "udp_1400", "tcp_kb"];
-/// Bytes of the disk: too few for a file system, or one would be made there and be gone at once.
+/// Bytes of the disk: too few for a file system, since one would be made on a larger disk and be overwritten at once.
 const SIZE: u64 = 16 << 20;
 
-/// Where drivers and servers run: the word for it, and what it says to the machine.
+/// Where drivers and servers run: the word for it, and the machine's option.
 pub(super) const PLACEMENTS: [(&str, Option<&str>); 2] =
     [("process", None), ("kernel", Some("all=kernel"))];
 
@@ -69,7 +70,8 @@ pub(super) fn is_of_disk(name: &str) -> bool {
     !NET.contains(&name)
 }
 
-/// What the programs of a service are asked for; nothing if no row is wanted. Without a filter all rows but those of the thesis are.
+/// The rows that the programs of a service have to measure; none if no row is wanted. Without a filter these are all
+/// rows but those of the thesis.
 fn asked(filter: &str, service: &str) -> Option<String> {
     let (rows, of_thesis) = match service {
         "disk" => (DISK, DISK_OF_THESIS),
@@ -80,7 +82,7 @@ fn asked(filter: &str, service: &str) -> Option<String> {
         THESIS => of_thesis.to_vec(),
         _ => {
             let all = rows.iter().chain(of_thesis).copied();
-            // Those of a network are the thesis's too.
+            // The network's rows are the thesis's, too.
             let once: BTreeSet<&str> = all.filter(|name| wanted(filter, name)).collect();
             once.into_iter().collect()
         }
@@ -95,12 +97,12 @@ pub(super) fn are_wanted(filter: &str) -> bool {
         .any(|service| asked(filter, service).is_some())
 }
 
-/// Whether no other rows are.
+/// Whether only rows of devices are wanted.
 pub(super) fn alone(filter: &str) -> bool {
     [ALL, THESIS].contains(&filter)
 }
 
-/// The name under which a row is held.
+/// The name of a row in the thresholds.
 pub(super) fn key(row: &Row) -> String {
     match (&row.driver, row.placement) {
         (Some(driver), Some(placement)) => format!("{}/{driver}/{placement}", row.name),
@@ -108,13 +110,13 @@ pub(super) fn key(row: &Row) -> String {
     }
 }
 
-/// Whether the name is one under which such a row is held.
+/// Whether the name is that of such a row in the thresholds.
 pub(super) fn is_key(name: &str) -> bool {
     name.split_once('/').is_some_and(|(row, _)| is_row(row))
 }
 
-/// Whether `test` holds the row: Linux's drivers are not in every build, and the kernel's rings cost as much as a
-/// process, but for a hundred instructions.
+/// Whether `test` checks the row: Linux's drivers are not in every build, and the kernel's rings cost the same as a
+/// process but for a hundred instructions.
 pub(super) fn is_held(row: &Row) -> bool {
     row.group == Group::Devices
         && !DISK_OF_THESIS.contains(&&*row.name)
@@ -130,11 +132,11 @@ struct Driver {
     name: String,
     /// The service: `disk` or `link`.
     service: &'static str,
-    /// Linux's.
+    /// The program of a Linux driver.
     program: Option<Program>,
 }
 
-/// The drivers of these names: `virtio` is both of Fermata's own.
+/// The drivers with these names; `virtio` stands for both of Fermata's own.
 fn drivers(project: &Project, names: &[String]) -> Result<Vec<Driver>, Error> {
     let mut found = Vec::new();
     for name in names {
@@ -179,7 +181,7 @@ fn machine(
     Ok(options)
 }
 
-/// The rows of sessions that measured the same: of several machines the sum.
+/// The rows of sessions that measured the same benchmarks: the sums over several machines.
 fn rows(sessions: &[Session], driver: &Driver, placement: &'static str) -> Result<Vec<Row>, Error> {
     let mut rows: Vec<Row> = Vec::new();
     for (line, stretch) in sessions.iter().flatten() {
@@ -227,16 +229,16 @@ pub(super) struct Bench<'a> {
     pub(super) images: &'a Images,
     pub(super) config: Config,
     pub(super) plugin: &'a Path,
-    /// For progress.
+    /// For progress messages.
     pub(super) label: &'a str,
-    /// Of [`PLACEMENTS`], those that are wanted.
+    /// Those of [`PLACEMENTS`] that are wanted.
     pub(super) placements: &'a [(&'static str, Option<&'static str>)],
-    /// What is counted.
+    /// What is measured.
     pub(super) look: Look,
 }
 
 impl Bench<'_> {
-    /// All rows that are wanted, by these drivers, and what failed.
+    /// All wanted rows by these drivers, and what failed.
     pub(super) fn take(
         &self,
         project: &Project,
@@ -247,7 +249,7 @@ impl Bench<'_> {
         self.each(project, filter, names, |driver, placement, sessions| {
             failed.extend(sessions.iter().flat_map(failures));
             let mut rows = rows(&sessions, driver, placement)?;
-            // A file in memory has no driver: once is enough.
+            // A file in memory has no driver: it is measured once.
             rows.retain(|row| row.name != FILE || driver.program.is_none());
             for row in &mut rows {
                 if row.name == FILE {
@@ -262,7 +264,7 @@ impl Bench<'_> {
         Ok((all, failed))
     }
 
-    /// What each machine said, of all that is wanted.
+    /// What each machine measured, for all that is wanted.
     pub(super) fn sessions(
         &self,
         project: &Project,
@@ -301,7 +303,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What `test` holds, by its name, or why it was not measured.
+    /// The counts that `test` checks, by name, or why they were not measured.
     pub(super) fn held(&self, project: &Project) -> Result<Found, Error> {
         let (rows, failed) = self.take(project, ALL, &[VIRTIO.to_string()])?;
         if let Some(why) = failed.first() {
@@ -368,7 +370,7 @@ impl Bench<'_> {
 }
 
 impl Results {
-    /// The rows of a configuration, beside Linux's and what is wanted.
+    /// The rows of a configuration, beside Linux's counts and the goals.
     pub(super) fn devices(&self) -> Option<Table> {
         let head = [
             "row",
@@ -426,7 +428,8 @@ mod tests {
         assert!(is_key("tcp_kb/virtio-net/process") && !is_key("tcp_kb") && !is_key("a/b/c"));
     }
 
-    /// The rows of the page are `| row | driver | placement | instructions | ...`, and those that are held are as the thresholds have them.
+    /// The rows of the page are `| row | driver | placement | instructions | ...`; those with a threshold must agree
+    /// with it.
     #[test]
     fn the_page_has_what_is_held() {
         let page = include_str!("../../../docs/devices.md");

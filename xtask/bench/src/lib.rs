@@ -1,21 +1,20 @@
-//! `./fermata bench`: what the kernel's operations cost, in every configuration.
+//! `./fermata bench`: the costs of the kernel's operations, in every configuration.
 //!
-//! Every machine runs programs of `benches/`, which report over the control channel. Instructions are
-//! counted: the guest's clock is the number of retired instructions, so that every number is exactly
-//! repeatable; a plugin of the emulator (`tools/count`) counts loads and stores, and sees what a
-//! kernel tells that is built to count. Some further boots, of all configurations in turn, take the
-//! host's time, which no two runs agree on.
+//! Every machine runs programs of `benches/`, which report over the control channel. Instructions are counted: the
+//! guest's clock is the number of retired instructions, so that every number is exactly repeatable. A plugin of the
+//! emulator (`tools/count`) counts loads and stores, and records the events of a counting kernel. Some further boots,
+//! of all configurations in turn, measure host time, in which no two runs agree.
 //!
-//! * [`boots`] has the machines, and reads what they say.
-//! * [`devices`] has what requests to devices cost.
-//! * [`criu`] has what checkpoints cost, beside CRIU in Linux.
-//! * [`costs`] has what programs of Linux cost, beside Linux, and [`placed`] what loads cost with servers in the kernel;
-//!   [`beside`] is what these three have in common.
+//! * [`boots`] has the machines, and reads their reports.
+//! * [`devices`] has the costs of requests to devices.
+//! * [`criu`] has the costs of checkpoints, beside CRIU in Linux.
+//! * [`costs`] has the costs of Linux programs, beside Linux, and [`placed`] those of loads with servers in the
+//!   kernel; [`beside`] is what these three have in common.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
 //! * [`masks`] measures the ways to mask interrupts.
 //! * [`lines`] counts the lines that depend on the execution model.
-//! * [`references`] has what others measured, and what is wanted.
+//! * [`references`] has the measurements of others, and the goals.
 //! * [`papers`] makes the papers' tables, theirs and ours.
 //! * [`report`] prints tables, and writes one page with plots, of [`table`]s and [`chart`]s.
 //! * [`thresholds`] has the counts that must not get worse.
@@ -65,16 +64,16 @@ pub struct BenchOptions {
     /// Write the plots to DIR as well, as files of their own
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Runs that take the host's time; 0 for none
+    /// Runs that measure host time; 0 for none
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(..=1000))]
     rounds: u16,
-    /// Only count, and show which functions of the kernel the instructions are in
+    /// Only count instructions, and show them by function of the kernel
     #[arg(long)]
     profile: bool,
-    /// With --profile: the functions of this program of Fermata as well, as `linux` or `fs`
+    /// With --profile: also the functions of this program of Fermata, such as `linux` or `fs`
     #[arg(long, value_name = "NAME", requires = "profile")]
     program: Option<String>,
-    /// Make these counts the ones that `test` holds later ones against, and write docs/numbers.md
+    /// Make these counts the thresholds that `test` checks later counts against, and write docs/numbers.md
     #[arg(long, conflicts_with = "places")]
     pub update_thresholds: bool,
     /// Where servers run, as for `run`: for the rows linux_... and checkpoint_...
@@ -84,16 +83,16 @@ pub struct BenchOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
-    /// Of the rows of devices: by these drivers of Linux's, too (`e100`, `sym53c8xx`, ...), which are built
+    /// For the rows of devices: also measure with these Linux drivers (`e100`, `sym53c8xx`, ...), which are built
     #[arg(long = "driver", value_name = "NAME,...", value_delimiter = ',')]
     drivers: Vec<String>,
-    /// Only checkpoints, beside CRIU of Debian's packages in Linux on the same emulator: writes docs/criu.md
+    /// Only checkpoints, beside CRIU (Debian's package) in Linux on the same emulator: writes docs/criu.md
     #[arg(long, conflicts_with_all = ["config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
     beside_criu: bool,
     /// Only calls and programs of Linux, beside Debian's Linux on the same emulator: writes docs/linux-costs.md
     #[arg(long, conflicts_with_all = ["beside_criu", "config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
     beside_linux: bool,
-    /// Only loads with servers in processes and in the kernel, and what that changes: writes docs/collocation.md
+    /// Only loads with servers in processes and in the kernel, and the difference: writes docs/collocation.md
     #[arg(long, conflicts_with_all = ["beside_criu", "beside_linux", "config", "all", "irq", "json", "plots", "rounds", "profile", "update_thresholds", "places", "drivers", "filter"])]
     placed: bool,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas); `devices`: those of devices
@@ -111,7 +110,7 @@ impl BenchOptions {
     }
 }
 
-/// A filter travels on the kernel's command line, and so must be one word.
+/// Checks a filter. It goes onto the kernel's command line, and so must be one word.
 fn part_of_name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains(|c: char| !c.is_ascii_graphic()) {
         return Err("it is not a part of a benchmark's name");
@@ -119,25 +118,25 @@ fn part_of_name(text: &str) -> Result<String, &'static str> {
     Ok(text.into())
 }
 
-/// The sum of all that `flukeperf` does, which is a row of its own.
+/// The row with the sum of everything that `flukeperf` does.
 const FLUKEPERF: &str = "flukeperf";
 /// Whether the row is a part of that sum.
 fn is_of_flukeperf(name: &str) -> bool {
     ![FLUKEPERF, "memtest", "sort"].contains(&name) && !is_of_services(name)
 }
 
-/// Whether the row is what servers do for a program: a call of Linux, or a checkpoint.
+/// Whether the row is an operation that servers do for a program: a call of Linux, or a checkpoint.
 fn is_of_services(name: &str) -> bool {
     name.starts_with("linux_") || name.starts_with("checkpoint_")
 }
 
-/// What kind of row it is: which tables it stands in.
+/// The kind of a row, which decides the tables that show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Group {
     /// An operation, or a program.
     #[default]
     Operation,
-    /// How late a thread is.
+    /// The lateness of a thread.
     Latency,
     /// What the kernel keeps for threads that block.
     Blocks,
@@ -157,25 +156,25 @@ struct Row {
     name: String,
     unit: String,
     group: Group,
-    /// Per operation; or the value of something that has no duration.
+    /// Per operation; or a value that is no duration.
     instructions: Option<u64>,
     loads: Option<u64>,
     stores: Option<u64>,
-    /// Median of the runs, the least and the most.
+    /// The median, the least and the greatest of the runs.
     host: Option<[u64; 3]>,
     /// Operations of a run.
     repetitions: u64,
-    /// The driver that it is about, and where drivers and servers run.
+    /// The driver that was measured, and where drivers and servers ran.
     driver: Option<String>,
     placement: Option<&'static str>,
 }
 
-/// All that was measured, in the order of the configurations.
+/// All measurements, in the order of the configurations.
 struct Results {
     configs: Vec<Config>,
     rounds: usize,
     rows: Vec<Vec<Row>>,
-    /// The ways to mask interrupts, which no configuration changes.
+    /// The ways to mask interrupts, which do not depend on the configuration.
     masks: Vec<Row>,
     lines: Vec<lines::Room>,
     /// Remarks about the numbers, printed with them.
@@ -188,7 +187,7 @@ fn per(total: u64, operations: u64) -> u64 {
     (total + operations / 2) / operations.max(1)
 }
 
-/// Whether something of this name is wanted: the filter has parts of names, separated by commas.
+/// Whether this name is wanted: the filter has parts of names, separated by commas.
 fn wanted(filter: &str, name: &str) -> bool {
     filter.split(',').any(|part| name.contains(part))
 }
@@ -197,9 +196,9 @@ fn wanted(filter: &str, name: &str) -> bool {
 struct Extra {
     boot: &'static Boot,
     group: Group,
-    /// What the programs are asked for; without, what the user asked for.
+    /// The filter for the programs; without one, the user's filter.
     filter: Option<&'static str>,
-    /// Names of rows that it makes, or how they begin.
+    /// The names of the rows that it makes, or their beginnings.
     names: &'static [&'static str],
     rows: fn(&Taken) -> Result<Vec<Row>, Error>,
 }
@@ -210,7 +209,7 @@ struct Taken<'a> {
     kernel: &'a [u8],
 }
 
-/// All of them, in the order in which they are taken.
+/// All such sets, in the order in which they are measured.
 const EXTRAS: &[Extra] = &[
     Extra {
         boot: &boots::THREADS,
@@ -409,7 +408,7 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
                 |found, _| rows.extend(found),
             )?;
         }
-        // They hardly depend on the model: who asks for all rows gets them once.
+        // Devices hardly depend on the model: if all rows are wanted, they are measured once.
         if devices::are_wanted(filter) && (!filter.is_empty() || config.name() == papers::AIMED) {
             let bench = devices::Bench {
                 images: &images,
@@ -427,7 +426,7 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
             )?;
         }
         for row in &rows {
-            // What its programs printed has been shown already.
+            // The output of its programs has been shown already.
             if !matches!(
                 row.group,
                 Group::Operation | Group::Latency | Group::Devices
@@ -487,8 +486,8 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     })
 }
 
-/// Whether rows whose names begin like this may be wanted. Only where the name is not complete does
-/// part of a wanted name suffice.
+/// Whether rows whose names begin like this may be wanted. If the name ends in `_`, the filter may name the rest of
+/// it.
 fn could_want(filter: &str, name: &str) -> bool {
     let open = name.ends_with('_');
     filter
@@ -497,7 +496,7 @@ fn could_want(filter: &str, name: &str) -> bool {
 }
 
 impl Results {
-    /// Notes the configurations whose kernel does not build, and goes on without them.
+    /// Records the configurations whose kernel does not build, and continues without them.
     fn drop_failed(&mut self, failed: Vec<(Config, Error)>) -> Result<(), Error> {
         for (config, error) in failed {
             self.configs.retain(|other| *other != config);
@@ -510,7 +509,7 @@ impl Results {
         Ok(())
     }
 
-    /// Measures something. If that fails the rest goes on, unless the user has asked for the end.
+    /// Does a measurement. If it fails the others go on, unless the user has asked to stop.
     fn attempt<T>(
         &mut self,
         name: &str,
@@ -628,7 +627,7 @@ fn count(
                 let counted = stretch.map(|stretch| stretch.counts);
                 let mut instructions = ticks;
                 match counted {
-                    // Where the machine idled its clock jumped: what was executed counts.
+                    // The clock jumped where the machine idled: the executed instructions count.
                     Some([executed, ..]) if ticks.abs_diff(executed) > executed / 100 => {
                         notes.push(format!(
                             "{}: {name}: the machine idled, so that its clock went on by \
@@ -669,7 +668,7 @@ fn count(
 }
 
 impl Extra {
-    /// Boots the machine and makes the rows that are wanted, and says what failed.
+    /// Boots the machine and makes the rows that are wanted; records what failed.
     fn take(
         &self,
         images: &Images,
@@ -709,7 +708,7 @@ impl Extra {
     }
 }
 
-/// The values that programs found by themselves.
+/// The values that programs computed themselves.
 fn values(taken: &Taken) -> Result<Vec<Row>, Error> {
     Ok(taken
         .session
@@ -740,12 +739,12 @@ const KIND: u8 = 16;
 const KEPT: u8 = 0;
 /// Blocked without a stack.
 const COMPRESSED: u8 = 1;
-/// The same, and the next thread has taken the stack.
+/// Blocked without a stack, and the next thread took the stack over.
 const HANDED_OFF: u8 = 2;
 /// The thread that woke it completed its call (recognition).
 const RECOGNISED: u8 = 3;
-/// A call that met an absent page was abandoned, and begun again; and before that the kernel began to look
-/// for a page, and ended that.
+/// A call that met an absent page was abandoned, and begun again; and before that, the kernel began to look for a
+/// page, and ended the search.
 const RESTART: [u8; 4] = [4 * KIND, 4 * KIND + 1, 4 * KIND + 2, 4 * KIND + 3];
 
 /// Reasons to block: the names of `abi::state::Waiting`, in rows and for people.
@@ -764,8 +763,8 @@ const REASONS: [(&str, &str); 12] = [
     ("kernel", "the lock of the kernel"),
 ];
 
-/// Draves et al., Tables 1 and 2: how often threads block, for which reason, and what becomes of
-/// their stacks and their calls.
+/// Draves et al., Tables 1 and 2: how often threads block, for which reason, and what happens to their stacks and
+/// their calls.
 fn blocks(taken: &Taken) -> Result<Vec<Row>, Error> {
     let mut programs: Vec<(&str, BTreeMap<u8, u64>)> = [FLUKEPERF, "memtest", "sort"]
         .map(|name| (name, BTreeMap::new()))
@@ -817,10 +816,10 @@ fn blocks(taken: &Taken) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Ford et al., Table 3. The remedy is what is done from the moment in which a call is abandoned to
-/// that in which it is begun again (the keeper's work, and making the page table's entry), and before that
-/// the search that does not find the page; the rollback is what the call costs more than one that meets
-/// nothing, without the remedy. If no call was abandoned, the page was found in the middle of it.
+/// Ford et al., Table 3. The remedy is what happens from abandoning a call to beginning it again (the keeper's work,
+/// and making the page table's entry), and before that the unsuccessful search for the page. The rollback is the
+/// extra cost of the call over one that meets no fault, without the remedy. If no call was abandoned, the page was
+/// found in the middle of the call.
 fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
     let find = |name: &str| -> Result<(u64, &Stretch), Error> {
         taken
@@ -876,7 +875,7 @@ fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
 
 // ---- host time ------------------------------------------------------------------------------------
 
-/// The boots that take the host's time: all configurations in turn, several rounds.
+/// The boots that measure host time: all configurations in turn, for several rounds.
 fn host_times(
     boot: &Boot,
     images: &Images,
@@ -886,7 +885,7 @@ fn host_times(
 ) -> Result<(), Error> {
     let configs = results.configs.clone();
     let mut times: Vec<BTreeMap<String, Vec<u64>>> = vec![BTreeMap::new(); configs.len()];
-    // Nothing of what is wanted may have a duration.
+    // Perhaps no wanted row has a duration.
     let timed = |rows: &Vec<Row>| {
         let mut operations = rows.iter().filter(|row| row.group == Group::Operation);
         operations.any(|row| row.loads.is_some())
@@ -920,7 +919,7 @@ fn host_times(
             }
         }
     }
-    // On a busy host a round may fail at something. As long as there is another one, that is no failure.
+    // On a busy host a round may fail in part. As long as another round succeeds, that is no failure.
     if complete {
         results.notes.extend(troubles);
     } else {
@@ -929,7 +928,7 @@ fn host_times(
     Ok(())
 }
 
-/// Adds what a round has measured; `whole`, if that is all that it should.
+/// Adds the measurements of a round; `whole` if the round has measured everything that it should.
 fn add_times(times: &mut BTreeMap<String, Vec<u64>>, session: Session, whole: bool) {
     let mut sum = 0;
     for (line, _) in session {
@@ -952,7 +951,7 @@ fn add_times(times: &mut BTreeMap<String, Vec<u64>>, session: Session, whole: bo
     }
 }
 
-/// The median, the least and the most of some values.
+/// The median, the least and the greatest of some values.
 fn median(values: &mut [u64]) -> [u64; 3] {
     values.sort_unstable();
     let middle = values.len() / 2;

@@ -1,8 +1,8 @@
 //! How many lines depend on the execution model (Ford et al., section 5: two hundred of assembly
 //! language and fifty of C).
 //!
-//! What depends on the model lives in `kernel/src/exec`, in `kept.rs` beside it and in the entry code of `hal`, and nowhere
-//! else; `./fermata check` holds the kernel to that.
+//! Code that depends on the model is in `kernel/src/exec`, in `kept.rs` beside it and in the entry code of `hal`, and
+//! nowhere else; `./fermata check` enforces that.
 
 use std::path::Path;
 
@@ -22,13 +22,13 @@ pub(super) struct Lines {
 pub(super) struct Room {
     pub(super) path: String,
     pub(super) lines: Lines,
-    /// What it is there for.
+    /// The models that need it.
     pub(super) models: &'static str,
 }
 
-/// Files of the machine in which the models differ: the way in and out, and kernel stacks.
+/// Files of the machine that differ between the models: entry and exit, and kernel stacks.
 const MACHINE: [&str; 2] = ["hal/src/x86_64/trap.rs", "hal/src/x86_64/stack.rs"];
-/// The directory of the models, and what a thread keeps in each.
+/// The directory of the models, and the file with what a thread keeps in each.
 const EXEC: &str = "kernel/src/exec";
 const KEPT: &str = "kernel/src/kept.rs";
 
@@ -73,10 +73,10 @@ fn models(path: &str) -> &'static str {
 /// Counts the lines of a text.
 fn lines(text: &str) -> Lines {
     let mut lines = Lines::default();
-    // In the template of an assembly macro: from its name to the first line that is an operand or
-    // the end.
+    // Inside the template of an assembly macro: from the macro's name to the first line that is an operand or the
+    // end.
     let mut assembly = false;
-    // In a macro, whose text that is quoted is a piece of a template; and in such a text.
+    // Inside a macro whose quoted text is a piece of a template; and inside such a text.
     let (mut piece, mut quoted) = (false, false);
     for line in text.lines() {
         match line {

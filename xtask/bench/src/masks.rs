@@ -1,11 +1,11 @@
-//! What it costs to mask interrupts, by each of the ways that there are (Stodolsky et al., 1993).
+//! The costs of masking interrupts in each of the ways that the machine has (Stodolsky et al., 1993).
 //!
 //! A kernel of its own, `hal/examples/masks.rs`, measures pairs of masking and unmasking where they are
 //! used: in kernel mode, with interrupts on. It does not depend on the execution model. All ways take
 //! turns within one boot, so that their host times can be compared.
 //!
-//! And a null RPC with each: a kernel that is preemptible everywhere masks in the core of its scheduler. Two of
-//! the ways are configurations of the kernel; for the others one is built that is used for nothing else
+//! It also measures a null RPC with each way: a kernel that is preemptible everywhere masks in the core of its
+//! scheduler. Two of the ways are configurations of the kernel; for each of the others a special kernel is built
 //! (`--cfg fermata_mask`, `hal/src/mask.rs`). Their boots take turns.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use xtask_build::image::{self, Images};
 use xtask_build::project::{self, BuildTarget, Project};
 use xtask_machine::Options;
 
-/// The kernel in which the ways are measured: the one in which masking optimistically is one of them.
+/// The kernel that measures the ways: the one that can also mask optimistically.
 const CONFIG: Config = Config {
     model: Model::InterruptNp,
     irq: Irq::Optimistic,
@@ -83,9 +83,9 @@ const WAYS: &[Way] = &[
 
 /// The benchmark that every kernel runs.
 const RPC: &str = "rpc_0";
-/// Pairs of a turn, where the host's time is taken.
+/// Pairs in a turn, where host time is measured.
 const PAIRS: u64 = 64_000;
-/// Turns for each round of the other benchmarks: they are short.
+/// Turns for each round of the other benchmarks; the turns are short.
 const TURNS: usize = 3;
 
 /// The name of the configuration in which the row was measured, for the JSON file.
@@ -100,7 +100,7 @@ pub(super) fn config_of(row: &Row) -> Config {
     }
 }
 
-/// Measures those that are wanted: pairs, and RPCs.
+/// Measures the rows that are wanted: pairs, and RPCs.
 pub(super) fn rows(
     project: &Project,
     filter: &str,
@@ -163,7 +163,7 @@ fn rpcs(project: &Project, filter: &str, plugin: &Path, rounds: usize) -> Result
     Ok(rows)
 }
 
-/// The row of what was counted, with this name. It says so.
+/// The row of a counted line, under this name. Prints it.
 fn row_of(line: Line, stretch: Option<Stretch>, name: &str) -> Option<Row> {
     let Line::Sample {
         unit, operations, ..
@@ -254,7 +254,7 @@ impl Results {
         Some(table)
     }
 
-    /// A row for each way of which the row with this name was measured, if any was.
+    /// The table of the ways for which the row with this name was measured, if any was.
     fn ways(&self, what: &str, name: fn(&Way) -> &'static str) -> Option<Table> {
         let head = [
             what,

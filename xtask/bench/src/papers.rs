@@ -12,7 +12,7 @@ use super::table::{grouped, joined, number, ratio, Table};
 use super::{Results, Row, FLUKEPERF, REASONS};
 use xtask_build::config::{Config, Irq};
 
-/// The configuration that others are compared with.
+/// The configuration to which others are compared.
 const BASE: &str = "process-np";
 /// The configuration that the goals are for.
 pub(super) const AIMED: &str = "interrupt-np";
@@ -34,7 +34,7 @@ impl Results {
         self.find(config, name).and_then(|row| row.instructions)
     }
 
-    /// What the others are compared with: the process model if it was measured.
+    /// The configuration to which others are compared: the process model if it was measured.
     pub(super) fn base(&self) -> &'static str {
         let has_base = self.configs.iter().any(|config| config.name() == BASE);
         match self.configs.first() {
@@ -114,7 +114,7 @@ impl Results {
         }
         let base = self.base();
         let mut head = vec!["name".to_string(), base.to_string()];
-        // Those that are alike in every row share a column.
+        // Configurations with the same count in every row share a column.
         let names = self.names();
         let counts = |config: &str| -> Vec<Option<u64>> {
             names.iter().map(|name| self.count(config, name)).collect()
@@ -322,7 +322,7 @@ impl Results {
         some(table.merge_rows(0))
     }
 
-    /// How much depends on the execution model.
+    /// How many lines depend on the execution model.
     pub(super) fn lines_of_models(&self) -> Option<Table> {
         let mut table = Table::new(&["file", "for", "assembly", "Rust"], &[0, 1]);
         let mut sums = [0, 0];

@@ -1,9 +1,9 @@
 //! The parts of an RPC (Draves et al., Table 5), and of the way into the kernel and out of it (Ford
 //! et al., section 5.5): instructions, loads and stores.
 //!
-//! The plugin counts by the address of the instruction. The debugging information of the kernel says
-//! of which function each instruction is, even where that is inlined into others; [`RULES`] says
-//! which part of an RPC a function is.
+//! The plugin counts by the address of the instruction. The debugging information of the kernel says which function
+//! each instruction belongs to, even where that function is inlined; [`RULES`] says which part of an RPC a function
+//! is.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,7 +31,7 @@ pub(super) enum Part {
     User,
 }
 
-/// Each part: its name in rows, and what it is.
+/// Each part: its name in rows, and its description.
 pub(super) const PARTS: &[(Part, &str, &str)] = &[
     (Part::Entry, "entry", "entry: registers saved"),
     (Part::Dispatch, "dispatch", "which call it is"),
@@ -54,8 +54,8 @@ pub(super) const PARTS: &[(Part, &str, &str)] = &[
     (Part::User, "user", "user code of both sides"),
 ];
 
-/// The end of a file's path, functions in it (without any: all), and the part. The first rule that
-/// matches holds.
+/// The end of a file's path, functions in that file (none means all), and the part. The first rule that matches
+/// applies.
 type Rule = (&'static str, &'static [&'static str], Part);
 
 const RULES: &[Rule] = &[
@@ -177,7 +177,7 @@ pub(super) fn rows(taken: &Taken) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Which part the instruction at an address is.
+/// The part of each instruction, by address.
 struct Map(BTreeMap<u64, Part>);
 
 impl Map {
@@ -231,7 +231,7 @@ impl Map {
             if let Some(digits) = line.strip_prefix("0x") {
                 at = u64::from_str_radix(digits, 16).ok();
                 if let Some(address) = at {
-                    // Assembly code has no lines: its symbols tell.
+                    // Assembly code has no line information: its symbols decide.
                     let part = match symbols.find(address) {
                         "hal_resume" => Part::Exit,
                         "syscall_entry" | "hal_stubs" => Part::Entry,

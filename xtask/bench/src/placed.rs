@@ -1,11 +1,11 @@
-//! `./fermata bench --placed`: what loads cost with servers in processes and in the kernel, over files in memory, on a
-//! disk and from the network, as the page `docs/collocation.md`. It is section 7 of R. Draves and S. Cutshall,
-//! *Unifying the User and Kernel Environments*, again.
+//! `./fermata bench --placed`: the costs of loads with servers in processes and in the kernel, over files in memory,
+//! on a disk and from the network, as the page `docs/collocation.md`. It repeats section 7 of R. Draves and S.
+//! Cutshall, *Unifying the User and Kernel Environments*.
 //!
-//! The program of `benches/linux` runs commands by the script `benches/collocation/rows`, and the plugin looks at what
-//! is between its marks: instructions in one boot for each placement, the host's time in boots of their own.
+//! The program of `benches/linux` runs commands by the script `benches/collocation/rows`, and the plugin measures
+//! between its marks: instructions in one boot for each placement, host time in boots of their own.
 //!
-//! * [`page`] makes the page of it.
+//! * [`page`] writes the page.
 
 mod page;
 
@@ -28,21 +28,22 @@ use xtask_machine::control::Event;
 use xtask_machine::net::{Net, Pair};
 use xtask_machine::{self as machine, disk, Add, End, Operator, Options};
 
-/// What is written.
+/// The files that are written.
 const PAGE: &str = "docs/collocation.md";
 const PLOT: &str = "docs/collocation.svg";
-/// The program that marks, and the scripts.
+/// The program that sets the marks, and the scripts.
 const PROGRAM: &str = "benches/linux/program.c";
 const SOURCES: &str = "benches/collocation";
 const SCRIPTS: [&str; 3] = ["prepare", "rows", "services"];
-/// Packages with what compiles.
+/// Packages with the compiler.
 const PROGRAMS: [&str; 2] = ["gcc", "libc6-dev"];
 /// Bytes of the disk.
 const DISK: u64 = 64 << 20;
-/// How often the host's time is taken of each placement, by turns.
+/// How often host time is measured for each placement, in turns.
 const ROUNDS: usize = 3;
 
-/// Where servers run: the name, and what the machine is told. The first and the last one are compared in everything.
+/// Where servers run: the name, and the machine's option. The first and the last placement are compared in
+/// everything.
 const PLACEMENTS: [(&str, &str); 5] = [
     ("process", ""),
     ("file servers", "fs=kernel,ext4=kernel,disk=kernel"),
@@ -58,12 +59,12 @@ const ENDS: [usize; 2] = [0, PLACEMENTS.len() - 1];
 
 /// Where files are.
 const MEDIA: [&str; 3] = ["memory", "disk", "network"];
-/// Those of a machine that is alone, and where each is there.
+/// The media of a single machine, and the directory of each.
 const ALONE: [(&str, &str); 2] = [("memory", "/tmp"), ("disk", "/disk")];
-/// What the others are from.
+/// The medium that comes from a second machine.
 const NETWORK: &str = "network";
 
-/// The loads, as `rows` names them: with files here, and from the network.
+/// The loads, by the names in `rows`: with local files, and from the network.
 const LOADS: [(&str, &str, &str); 4] = [
     (
         "tar",
@@ -86,7 +87,7 @@ const LOADS: [(&str, &str, &str); 4] = [
         "`wget` of these into `gcc`",
     ),
 ];
-/// The one that is measured only with all servers in one kind of place.
+/// The load that is measured only with all servers in one kind of place.
 const COMPILATION: &str = "gcc";
 
 /// The operations of `benches/`, from a process and from the kernel.
@@ -111,7 +112,7 @@ fn rows(placement: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// What the machines get.
+/// The files that the machines get.
 struct Programs {
     files: Vec<Add>,
     packages: Archive,
@@ -135,13 +136,13 @@ impl Programs {
     }
 }
 
-/// What a machine of a placement has said: its rows, and what `ps` said behind them.
+/// What a machine of a placement has printed: its rows, and the output of `ps` after them.
 struct Placed {
     said: Said,
     memory: page::Memory,
 }
 
-/// Who looks at a machine that serves others: until those are done.
+/// Operates a machine that serves others until those are done.
 struct Serves<'a>(&'a AtomicBool);
 
 impl Operator for Serves<'_> {
@@ -177,7 +178,7 @@ impl Bench<'_> {
         Ok(options)
     }
 
-    /// What is typed of a medium.
+    /// What is typed for a medium.
     fn typed(placement: usize, medium: &str, at: &str) -> String {
         let compiles = if ENDS.contains(&placement) {
             COMPILATION
@@ -199,7 +200,7 @@ impl Bench<'_> {
         beside::fermata(self.images, self.library, look, options)
     }
 
-    /// Files from another machine, of which nothing is measured, and whose servers are in the same places.
+    /// Files from another machine, in which nothing is measured, and whose servers are in the same places.
     fn pair(&self, placement: usize, look: Look) -> Result<Ran, Error> {
         let directory = temp_dir()?;
         let of = |end: u8, script: &str| {
@@ -250,7 +251,7 @@ impl Bench<'_> {
         })
     }
 
-    /// What operations of [`CALLS`] took, by their names: instructions, or ticks of the host's counter.
+    /// What the operations of [`CALLS`] took, by name: instructions, or ticks of the host's counter.
     fn calls(&self, look: Look) -> Result<BTreeMap<String, u64>, Error> {
         let names = CALLS.map(|(process, _)| process).join(",");
         let mut taken = BTreeMap::new();
@@ -272,7 +273,7 @@ impl Bench<'_> {
                     ticks,
                     ..
                 } => Some((name, per(ticks, operations))),
-                // A program in the kernel divides itself.
+                // A program in the kernel computes the quotient itself.
                 Line::Value { name, value, .. } => Some((name, value)),
                 Line::Failed { .. } => None,
             }));
@@ -321,7 +322,7 @@ pub(super) fn run(project: &Project) -> Result<u8, Error> {
 mod tests {
     use super::*;
 
-    /// What the page has rows for is what the script measures, in both of its halves.
+    /// The page has a row for every measurement of the script, in both of its halves.
     #[test]
     fn rows_are_those_of_the_script() {
         let script = include_str!("../../../benches/collocation/rows");

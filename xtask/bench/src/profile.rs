@@ -1,8 +1,8 @@
-//! Which functions of the kernel the instructions of a benchmark are in, and of one program, if one is named.
+//! Instructions of a benchmark by function of the kernel and, if a program is named, of that program.
 //!
-//! The plugin counts how often each instruction is executed; the symbols of the kernel tell what
-//! function it belongs to. Everything below the kernel's addresses is user code, of all sides. Programs are loaded at the
-//! same addresses, so what the program that is named does, and what others do, is told apart by whoever reads the names.
+//! The plugin counts how often each instruction is executed; the symbols of the kernel tell which function it belongs
+//! to. Everything below the kernel's addresses is user code, of all sides. Programs are loaded at the same addresses,
+//! so the reader must tell by the names what the named program does and what others do.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use xtask_build::image::Images;
 
 /// Addresses of the kernel begin here.
 pub(super) const KERNEL: u64 = 0xffff_8000_0000_0000;
-/// Functions with less than this share, in thousandths, are summed up.
+/// Functions with a smaller share, in thousandths, are added up in one line.
 const LEAST: u64 = 5;
 /// Where programs are loaded: `proto::layout::PROGRAM_BASE`.
 const PROGRAM_BASE: u64 = 0x40_0000;
@@ -110,12 +110,12 @@ fn by_function<'a>(profile: &[(u64, [u64; 3])], symbols: &'a Symbols) -> BTreeMa
 pub(super) struct Symbols(BTreeMap<u64, String>);
 
 impl Symbols {
-    /// Those of a 64-bit little-endian file with a symbol table; none without.
+    /// The symbols of a 64-bit little-endian ELF file; none if it has no symbol table.
     pub(super) fn new(elf: &[u8]) -> Self {
         Self(Self::read(elf).unwrap_or_default())
     }
 
-    /// Adds those of a program, which is loaded where all are.
+    /// Adds the symbols of a program, at the address at which all programs are loaded.
     fn add_program(&mut self, elf: &[u8]) {
         let program = Self::read(elf).unwrap_or_default();
         self.0.extend(
@@ -174,7 +174,7 @@ mod tests {
             BTreeMap::from([("(user code)", 7), ("a", 3), ("b", 4)])
         );
         assert!(Symbols::new(b"\x7fELF").0.is_empty());
-        // A program's functions are told, too, and its last one does not reach into the kernel.
+        // A program's functions are found, too, and its last function does not extend into the kernel.
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let mut symbols = Symbols::default();
         symbols.add_program(&program);

@@ -3,14 +3,14 @@
 //! The systems on the emulator ran on the same QEMU, TCG, one processor, and the numbers are retired
 //! guest instructions of a round trip between two address spaces, both sides' user code included.
 
-/// Goal and measurements of others for a benchmark.
+/// The goal for a benchmark, and measurements of others.
 pub(super) struct Reference {
     pub(super) name: &'static str,
     /// The goal for `interrupt-np`.
     pub(super) goal: Option<u64>,
     /// seL4 16, fast path, no mitigations, threads without FPU.
     pub(super) sel4: Option<u64>,
-    /// Linux 6.1 as Debian ships it, and the way that it was done there.
+    /// Linux 6.1 as Debian ships it, and the mechanism that was measured there.
     pub(super) linux: Option<(u64, &'static str)>,
 }
 
@@ -28,7 +28,7 @@ const fn reference(
     }
 }
 
-/// What is known about requests to a device.
+/// What is known about a request to a device.
 pub(super) struct Device {
     pub(super) name: &'static str,
     pub(super) driver: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Device {
     /// instructions: a static program, disks with direct I/O on QEMU's `null-co`, two cards of one machine on one hub,
     /// both ends counted.
     pub(super) linux: Option<u64>,
-    /// The most that it is to take with the driver in a process.
+    /// The goal: the most that it is to take with the driver in a process.
     pub(super) aim: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ const fn device(name: &'static str, driver: &'static str, linux: u64, aim: Optio
     }
 }
 
-/// Linux's rows, and the aims.
+/// Linux's rows, and the goals.
 pub(super) const DEVICES: &[Device] = &[
     device("blk_read_4k", "virtio-blk", 14_659, Some(7_500)),
     device("blk_write_4k", "virtio-blk", 17_440, Some(7_500)),
@@ -202,7 +202,7 @@ pub(super) const MACH_TABLE_5: &[(&str, [[u64; 3]; 2])] = &[
     ("user", [[41, 7, 10], [41, 7, 10]]),
 ];
 
-/// A machine, and the instructions and cycles of a pair there: conventional, optimistic.
+/// A machine, and the instructions and cycles of a pair on it: conventional, optimistic.
 type Pair = (&'static str, [u64; 2], Option<[u64; 2]>);
 
 /// Stodolsky et al., Fast Interrupt Priority Management in Operating System Kernels, Tables 1 and 2:

@@ -1,5 +1,4 @@
-//! Shows results: tables on the terminal, and a page with plots that needs nothing else. [`sections`]
-//! is what stands in both.
+//! Shows results: tables on the terminal, and a self-contained page with plots. [`sections`] is the content of both.
 
 use std::fmt::Write;
 
@@ -29,7 +28,7 @@ enum Content {
 }
 
 impl Results {
-    /// What the columns of host time mean.
+    /// The meaning of the columns of host time.
     fn about_host_time(&self) -> String {
         match self.rounds {
             0 => "host time was not taken".into(),
@@ -38,8 +37,7 @@ impl Results {
         }
     }
 
-    /// Names of rows in the order in which they were measured, but those that have tables of their
-    /// own.
+    /// Names of rows in the order in which they were measured, without those that have tables of their own.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in self.rows.iter().flatten() {
@@ -50,7 +48,7 @@ impl Results {
         names
     }
 
-    /// All that was measured in a configuration.
+    /// All measurements of a configuration.
     fn table(&self, config: Config) -> Table {
         let mut table = Table::new(
             &[
@@ -99,7 +97,7 @@ impl Results {
         names.collect()
     }
 
-    /// Instructions beside what others need and what is wanted.
+    /// Instructions beside those of other systems and the goals.
     fn chart_of_references(&self) -> Option<String> {
         let mut series: Vec<String> = self.series();
         let others = series.len();
@@ -254,7 +252,7 @@ fn chart(
     .svg()
 }
 
-/// Whether the row stands in the table of its configuration; the others have tables of their own.
+/// Whether the row is in the table of its configuration; the others have tables of their own.
 fn plain(row: &Row) -> bool {
     matches!(row.group, Group::Operation | Group::Latency)
 }
@@ -502,7 +500,7 @@ pub(super) fn print(results: &Results) {
     println!();
 }
 
-/// A plot as a file of its own, which has no style sheet and nothing behind it.
+/// A plot as a file of its own, with the style and the background that the page would give it.
 pub(super) fn alone(svg: String, title: &str, description: &str) -> String {
     let begin = format!(
         "><title>{}</title><desc>{}</desc><style>text{{font:12px system-ui,sans-serif;fill:#222}}</style>\
@@ -541,7 +539,7 @@ pub(super) fn page(results: &Results) -> String {
          runs, without counting, and says what the emulator needs: an instruction count hides what a \
          change of the address space or of the privilege costs. All numbers are per operation.</p>",
     );
-    // The pictures first; the table of each configuration is for looking things up.
+    // The charts come first; the table of each configuration is for reference.
     let (tables, rest): (Vec<_>, Vec<_>) = sections(results)
         .into_iter()
         .partition(|section| results.configs.iter().any(|c| c.name() == section.title));

@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Makes rows one that differ in this column only, which then has all their names.
+    /// Merges rows that differ in this column only; the merged row has all their names there.
     pub(super) fn merge_rows(mut self, column: usize) -> Self {
         let mut merged: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for mut row in self.rows {
@@ -112,7 +112,7 @@ impl Table {
     }
 }
 
-/// Names of configurations as one: both maskings of a model are named together.
+/// Merges names of configurations: both maskings of a model are named together.
 pub(super) fn joined<S: AsRef<str>>(names: &[S]) -> String {
     const OPTIMISTIC: &str = ",irq=optimistic";
     let has = |name: &str| names.iter().any(|other| other.as_ref() == name);

@@ -14,28 +14,30 @@ use xtask_build::project::Project;
 
 /// The committed thresholds.
 pub(super) const THRESHOLDS: &str = "benches/thresholds.json";
-/// How much worse a count may get, in percent, where the file does not say.
+/// By how many percent a count may grow, if the file does not say.
 const TOLERANCE: u64 = 2;
-/// How much better a count may be than its threshold, in percent, before that has to follow: a threshold far above what
-/// is measured would let the count get worse again unseen. Requests to devices, in which the host has a say,
-/// are not held to it.
+/// By how many percent a count may be below its threshold before the threshold has to be lowered: a threshold far
+/// above the measured count would let the count get worse again unnoticed. This does not apply to requests to
+/// devices, which the host influences.
 const SLACK: u64 = 10;
-/// The same of what servers do for a program, which depends on where their memory lies, and of devices, whose answers
-/// come when the emulator's other threads get to them.
+/// The tolerance for what servers do for a program, which depends on where their memory lies, and for devices, whose
+/// answers come when the emulator's other threads run.
 const TOLERANCE_OF_SERVICES: u64 = 5;
-/// The same of requests to disks: while the machine waits for one its time flies, to the next thing that servers do by the clock.
-/// On a host with much else to do they are a third more.
+/// The tolerance for requests to disks: while the machine waits for one, its clock jumps to the next timed action of
+/// a server. On a busy host these counts are a third higher.
 const TOLERANCE_OF_DISKS: u64 = 100;
-/// The same, both ways, of a byte through a pipe and back: a call that waits is made again, and how often that is one more
-/// falls so or otherwise with each change of a program.
+/// The tolerance, up and down, for a byte through a pipe and back: a call that waits is made again, and every change
+/// of a program can make that happen once more or once less.
 const TOLERANCE_OF_TURNS: u64 = 15;
-/// The same of a connection between two machines: how many segments go at a time is a matter of which of them the host lets run.
+/// The tolerance for a connection between two machines: how many segments are sent at a time depends on which machine
+/// the host lets run.
 const TOLERANCE_OF_STREAMS: u64 = 15;
 
-/// The most instructions by which a thread of the highest priority runs late while a thousand threads, or the longest
-/// lists and messages, are what a program's calls have to do with (interrupts may be looked at meanwhile): without preemption in the kernel, with preemption
-/// points, and with full preemption, where it is also how long the kernel's lock is waited for. A published
-/// promise, which stands in `docs/proof.md` too (a test compares them), not a count that follows what there is.
+/// The most instructions by which a thread of the highest priority runs late while a program's calls handle a
+/// thousand threads, or the longest lists and messages (interrupts may be handled meanwhile): without preemption in
+/// the kernel, with preemption points, and with full preemption, where this is also how long a thread waits for the
+/// kernel's lock. This is a published promise, which is in `docs/proof.md` too (a test compares them), not a count
+/// that follows the measurements.
 pub(super) const BUDGETS: [(&str, [u64; 3]); 16] = [
     ("stretch_broadcast", [100_000, 10_000, 10_000]),
     ("stretch_port_end", [100_000, 10_000, 10_000]),
@@ -55,9 +57,9 @@ pub(super) const BUDGETS: [(&str, [u64; 3]); 16] = [
     ("stretch_call_longest", [20_000, 20_000, 20_000]),
 ];
 
-/// The most instructions that proxy and stub add to the RPC that a call of an interface is made of: the name under which
-/// that is held, the call, the RPC, and the most. A promise like [`BUDGETS`]; `docs/services.md` has it, and why bulk is
-/// not here.
+/// The most instructions that proxy and stub add to the RPC of which a call of an interface consists: the name of the
+/// threshold, the call, the RPC, and the most. A promise like [`BUDGETS`]; `docs/services.md` has it, and says why
+/// bulk data is not included.
 const ADDED: [(&str, &str, &str, u64); 3] = [
     ("added_interface_rpc_0", "interface_rpc_0", "rpc_0", 40),
     ("added_interface_rpc_32", "interface_rpc_32", "rpc_32", 40),
@@ -74,10 +76,10 @@ fn budget(model: Config, budgets: [u64; 3]) -> u64 {
     }
 }
 
-/// A benchmark that was held against its threshold, and why it failed if it did.
+/// A benchmark that was compared with its threshold, and why it failed if it did.
 type Verdict = (String, Result<(), String>);
 
-/// What was measured, by name; or why it was not.
+/// The measurements by name, or why there is none.
 pub(super) type Found = BTreeMap<String, Result<u64, String>>;
 
 /// Counts that must not get worse: those of the program `flukeperf`, and of what servers do for a program, per model and name.
@@ -87,7 +89,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Reads the committed file; none if there is no such file.
+    /// Reads the committed file; empty if there is no such file.
     pub fn read(project: &Project) -> Result<Self, Error> {
         let path = project.root.join(THRESHOLDS);
         let text = match std::fs::read_to_string(&path) {
@@ -132,7 +134,7 @@ impl Thresholds {
             true => TOLERANCE_OF_SERVICES,
             false => self.tolerance,
         };
-        // At least one more, because counts per operation are rounded.
+        // At least one instruction more, because counts per operation are rounded.
         let most = count + (count * percent / 100).max(1);
         let least = match devices::is_key(name) {
             true => 0,
@@ -141,7 +143,7 @@ impl Thresholds {
         Some((least, most))
     }
 
-    /// Puts what was measured into the file; what was not stays.
+    /// Puts the measurements into the file; counts that were not measured stay.
     pub(super) fn update(project: &Project, results: &Results) -> Result<(), Error> {
         let mut all = Self::read(project)?;
         for (model, rows) in results.configs.iter().zip(&results.rows) {
@@ -164,8 +166,8 @@ impl Thresholds {
             .map_err(|error| Error::new(format!("{THRESHOLDS}: {error}")))
     }
 
-    /// Measures the counts of a model, and compares: the name of each benchmark, and
-    /// why it fails if it does. The images are of this project.
+    /// Measures the counts of a model, and compares them: the name of each benchmark, and why it fails if it does.
+    /// The images must be of this project.
     pub fn check(
         &self,
         project: &Project,
@@ -180,7 +182,7 @@ impl Thresholds {
             &boots::PROMPTNESS,
             &boots::STRETCHES,
         ];
-        // They hardly depend on the model.
+        // Services hardly depend on the model.
         if self.names(model).iter().any(|name| is_of_services(name)) {
             boots.push(&boots::SERVICES);
         }
@@ -274,7 +276,7 @@ mod tests {
         };
         assert_eq!(verdict(505).and(verdict(450)), Ok(()));
         assert!(verdict(506).unwrap_err().contains("more than 505"));
-        // What has become much better is held from then on.
+        // A count that has become much better must get a lower threshold.
         assert!(verdict(449).unwrap_err().contains("less than 450"));
     }
 

@@ -1,32 +1,32 @@
-//! What the machines say: lines of words.
+//! Reads what the machines print: lines of words.
 
 use std::collections::BTreeMap;
 
 use super::{Ran, Switches};
 use xtask_build::error::Error;
 
-/// What a machine has said.
+/// What a machine has printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// Instructions of one operation, or nanoseconds if those were looked at, by the row; of several times the last.
+    /// Instructions of one operation by row, or nanoseconds if those were measured; of several runs the last.
     pub(crate) counted: BTreeMap<String, u64>,
-    /// How often the page table was changed and the kernel left in that time, of all operations.
+    /// How often the page table was changed and the kernel left meanwhile, in all operations together.
     pub(crate) switches: BTreeMap<String, Switches>,
     /// Checksum and length of what a program wrote.
     pub(crate) came: BTreeMap<String, String>,
-    /// The release of the kernel, and what its clock is read from.
+    /// The release of the kernel, and the source of its clock.
     pub(crate) kernel: String,
     pub(crate) clock: String,
-    /// What it does against Spectre, version 2, which is in every call and every change of processes.
+    /// Its mitigations against Spectre, version 2, which cost something in every call and every change of processes.
     pub(crate) mitigations: String,
     pub(crate) failures: Vec<String>,
 }
 
 impl Said {
-    /// What a machine's lines and the plugin's counts tell.
+    /// Collects what a machine's lines and the plugin's counts say.
     ///
     /// # Errors
-    /// The machine did not come to its end.
+    /// The machine did not finish its script.
     pub(crate) fn of(ran: &Ran, system: &str) -> Result<Self, Error> {
         let mut said = Self::default();
         let mut stretches = ran.stretches.iter();
@@ -65,7 +65,7 @@ impl Said {
         Ok(said)
     }
 
-    /// With what another machine has said of other rows.
+    /// Adds what another machine has printed of other rows.
     pub(crate) fn and(mut self, other: Said) -> Self {
         self.counted.extend(other.counted);
         self.switches.extend(other.switches);
@@ -74,7 +74,7 @@ impl Said {
         self
     }
 
-    /// `NAME REPETITIONS STATUS`, and what the plugin saw of the stretch.
+    /// A line `NAME REPETITIONS STATUS`, and what the plugin measured in the stretch.
     fn measured(&mut self, rest: &str, stretch: Option<&u64>, switches: Option<&Switches>) {
         let words: Vec<&str> = rest.split(' ').collect();
         let operations = words.get(1).and_then(|word| word.parse::<u64>().ok());

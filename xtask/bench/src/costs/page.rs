@@ -8,10 +8,10 @@ use super::super::chart::{Bar, Chart};
 use super::super::table::number;
 use super::{Aim, CALLS, USER, USER_TOLERANCE, WHOLE};
 
-/// How many rows are named that are furthest from Linux.
+/// How many of the rows furthest from Linux are named.
 const FURTHEST: usize = 8;
 
-/// What both systems said.
+/// The results of both systems.
 pub(super) struct Found {
     pub(super) linux: Said,
     pub(super) fermata: Said,
@@ -27,13 +27,13 @@ struct Row {
 }
 
 impl Row {
-    /// How many times Linux's.
+    /// The quotient of our count and Linux's.
     fn times(&self) -> Option<f64> {
         Some(self.ours? as f64 / self.theirs? as f64)
     }
 }
 
-/// Names with how many times Linux's each is, the largest first.
+/// Names of rows with their quotients to Linux, the largest first.
 fn named(rows: &[&Row]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_by(|a, b| f64::total_cmp(&b.times().unwrap_or(0.0), &a.times().unwrap_or(0.0)));
@@ -66,7 +66,7 @@ impl Found {
         rows.collect()
     }
 
-    /// What has failed, or is not the same on both systems, in words.
+    /// What has failed, or differs between both systems, in words.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for (system, said) in [("Fermata", &self.fermata), ("Linux", &self.linux)] {
@@ -160,7 +160,7 @@ impl Found {
         page
     }
 
-    /// Of instructions themselves, from a hundred to thousands of millions, no difference could be seen.
+    /// The plot shows quotients: counts from a hundred to thousands of millions would hide every difference.
     pub(super) fn plot(&self) -> Option<String> {
         let series = [
             "Fermata, in times of Linux's instructions: the line is Linux",
@@ -193,7 +193,7 @@ fn times(series: usize, count: u64, theirs: u64) -> Option<Bar> {
     })
 }
 
-/// What the tables tell.
+/// The summary of the tables.
 fn in_short(page: &mut String, calls: &[Row], whole: &[Row]) {
     page.push_str("## In short\n");
     let fewer: Vec<&Row> = calls
@@ -248,7 +248,7 @@ fn in_short(page: &mut String, calls: &[Row], whole: &[Row]) {
 mod tests {
     use super::*;
 
-    /// Both systems as they would be if every row cost so much in Linux and twice that here.
+    /// Both systems as if every row cost so much in Linux and twice that in Fermata.
     fn found_with(each: u64) -> Found {
         let said = |count: u64| {
             let all = CALLS.iter().chain(&WHOLE);
@@ -278,7 +278,8 @@ mod tests {
         found.fermata.counted.insert("getdents".into(), 8_000_000);
         let plot = found.plot().unwrap();
         assert!(plot.contains(">8.00</text>") && plot.contains(">python</text>"));
-        // The longest bar is as wide as the plot, one of twice Linux's a quarter of that, and the line is at an eighth.
+        // The longest bar is as wide as the plot, a bar for twice Linux's count is a quarter of that, and the line is
+        // at an eighth.
         assert!(plot.contains("width='560.0'") && plot.contains("width='140.0'"));
         assert!(plot.contains("<path d='M240.0 "), "{plot}");
     }
@@ -328,7 +329,8 @@ mod tests {
         assert!(unlike.failures().is_empty());
     }
 
-    /// What the page says of Fermata is what `test` holds, by a tenth and what a C library adds; otherwise it is to be made anew.
+    /// The page's numbers for Fermata must be near the thresholds that `test` checks: within a tenth, and what a C
+    /// library adds. Otherwise the page has to be made anew.
     #[test]
     fn the_page_is_not_stale() {
         const HELD: [&str; 9] = [

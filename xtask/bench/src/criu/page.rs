@@ -9,7 +9,7 @@ use super::super::table::number;
 use super::said::Said;
 use super::{ALL_OPTIONS, CUT, SHARE, SIZES, STATES, WAYS};
 
-/// What both systems said.
+/// The results of both systems.
 pub(super) struct Found {
     pub(super) linux: Said,
     pub(super) fermata: Said,
@@ -26,7 +26,7 @@ fn in_millions(series: usize, count: u64) -> Bar {
     }
 }
 
-/// What a call returned, for people: nothing is said of what is right.
+/// What a call returned, for readers; empty if it is right.
 pub(super) fn returned(came: Option<&String>) -> String {
     match came.map(|came| came.split_once(", ")) {
         Some(Some(("right", _))) => "right".into(),
@@ -51,7 +51,7 @@ impl Found {
             .copied()
     }
 
-    /// Instructions for each byte more.
+    /// Instructions for each additional byte.
     fn share(&self, of: impl Fn(u64) -> Option<u64>) -> String {
         let [less, more] = SHARE;
         match (of(less), of(more)) {
@@ -63,7 +63,7 @@ impl Found {
         }
     }
 
-    /// The table of something that is done by commands.
+    /// The table of an operation that commands do.
     fn of_commands(&self, page: &mut String, what: &str) {
         let ours = |size| self.fermata.count(what, size);
         let theirs = |size| self.linux.count(what, size);
@@ -181,7 +181,7 @@ impl Found {
         names
     }
 
-    /// What the tables tell.
+    /// The summary of the tables.
     fn in_short(&self, page: &mut String) {
         page.push_str("## In short\n");
         for (what, verb) in [("save", "To save"), ("restore", "To restore")] {
@@ -377,7 +377,8 @@ impl Found {
 mod tests {
     use serde_json::Value;
 
-    /// What the page says of native programs is what `test` holds, by a tenth; otherwise it is to be made anew.
+    /// The page's numbers for native programs must be within a tenth of the thresholds that `test` checks. Otherwise
+    /// the page has to be made anew.
     #[test]
     fn the_page_is_not_stale() {
         const HELD: [u64; 4] = [0, 2, 16, 64];

@@ -1,21 +1,21 @@
-//! What the machines say: lines of words, and CRIU's statistics.
+//! Reads what the machines print: lines of words, and CRIU's statistics.
 
 use std::collections::BTreeMap;
 
-/// What a machine has said.
+/// What a machine has printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Instructions, by what was done (`save`, `restore`, ...) and megabytes; of several times the last.
+    /// Instructions, by operation (`save`, `restore`, ...) and megabytes; of several runs the last.
     pub(super) counted: BTreeMap<(String, u64), u64>,
     /// Bytes of the image, by megabytes.
     pub(super) bytes: BTreeMap<u64, u64>,
-    /// Instructions for which the process stood still, by what was done and megabytes.
+    /// Instructions for which the process stood still, by operation and megabytes.
     pub(super) still: BTreeMap<(String, u64), u64>,
     /// What a call returned, by the way and its name: `right, 0 0`.
     pub(super) calls: BTreeMap<(String, String), String>,
     /// The calls' names in their order.
     pub(super) order: Vec<String>,
-    /// What came of a state: `saved`, or `refused` and why.
+    /// The result for a state: `saved`, or `refused` and why.
     pub(super) states: BTreeMap<String, String>,
     pub(super) version: String,
     pub(super) kernel: String,
@@ -55,7 +55,7 @@ impl Said {
             "statistics" => {
                 let frozen = words.get(2).and_then(|hex| frozen_time(hex));
                 match (megabytes(), frozen) {
-                    // The machine's clock goes on by one nanosecond with each instruction.
+                    // The machine's clock advances by one nanosecond with each instruction.
                     (Some(size), Some(time)) => {
                         self.still.insert((words[0].into(), size), time * 1000);
                     }
@@ -91,8 +91,8 @@ impl Said {
     }
 }
 
-/// Microseconds for which a tree was frozen, of CRIU's file `stats-dump` in hexadecimal: behind two magic numbers and a length a message of
-/// protobuf, whose field 1 is another one, whose field 2 that is.
+/// Microseconds for which a tree was frozen, from CRIU's file `stats-dump` in hexadecimal: behind two magic numbers
+/// and a length it has a protobuf message, whose field 1 is another message, whose field 2 is that time.
 fn frozen_time(hex: &str) -> Option<u64> {
     let digits = hex.as_bytes();
     let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).ok());
@@ -110,7 +110,7 @@ fn frozen_time(hex: &str) -> Option<u64> {
     })
 }
 
-/// The fields of a message of protobuf: its number and value.
+/// The fields of a protobuf message: number and value.
 struct Fields<'a>(&'a [u8]);
 
 enum Value<'a> {

@@ -11,7 +11,7 @@ use super::{
     row, rows, ALONE, CALLS, COMPILATION, ENDS, LOADS, MEDIA, NETWORK, PLACEMENTS, ROUNDS,
 };
 
-/// By how many hundredths all servers in the kernel are to take less of the host's time, and of memory.
+/// The goals: by how many hundredths host time, and memory, are to shrink with all servers in the kernel.
 const LESS_TIME: u64 = 50;
 const LESS_MEMORY: u64 = 15;
 
@@ -30,7 +30,7 @@ const TABLE_7_3: [(&str, &str, &str); 4] = [
     ("ring 0 to ring 0 and back", "44.1", "12.4"),
 ];
 
-/// What `ps` has said.
+/// The output of `ps`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// KB of each server, by its name.
@@ -48,12 +48,12 @@ impl Memory {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |at: usize| words.get(at)?.parse::<u64>().ok();
             if words.get(1..3) == Some(&["kernel", "objects;"]) {
-                // `N kernel objects; FREE KB of TOTAL KB free; ...`
+                // The last line is `N kernel objects; FREE KB of TOTAL KB free; ...`.
                 memory.free = number(3).unwrap_or_default();
                 memory.total = number(6).unwrap_or_default();
             } else if let (Some(_), Some(kilobytes), Some(_)) = (number(2), number(4), number(5)) {
                 let name = words.get(6).copied().unwrap_or_default();
-                // Of the personality's processes nobody runs any more but those that have not ended yet.
+                // The personality's own processes are only those that have not ended yet.
                 if words[1] != "linux" {
                     *memory.servers.entry(name.into()).or_default() += kilobytes;
                 }
@@ -70,12 +70,12 @@ impl Memory {
 /// All that was measured.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Instructions, and what `ps` said, by placement.
+    /// Instructions, and the output of `ps`, by placement.
     pub(super) counted: Vec<Said>,
     pub(super) memory: Vec<Memory>,
-    /// Nanoseconds of the host, of each round, of [`ENDS`].
+    /// Host time in nanoseconds, of each round, for [`ENDS`].
     pub(super) times: [Vec<Said>; 2],
-    /// Instructions of calls, and ticks of the host's counter, of each round.
+    /// Instructions of calls, and ticks of the host's counter in each round.
     pub(super) calls: BTreeMap<String, u64>,
     pub(super) call_times: Vec<BTreeMap<String, u64>>,
 }
@@ -112,7 +112,7 @@ fn milliseconds(time: Option<Time>) -> String {
     }
 }
 
-/// By how many percent more or less something is than `base`.
+/// The change from `base` in percent.
 fn percent(now: f64, base: f64) -> String {
     format!("{:+.1} %", (now / base - 1.0) * 100.0)
 }
@@ -124,7 +124,7 @@ fn change(now: Option<u64>, base: Option<u64>) -> String {
     }
 }
 
-/// Whether something is less by so many hundredths, in a word.
+/// Whether a value is less by so many hundredths, in a word.
 fn verdict(now: Option<u64>, base: Option<u64>, less: u64) -> &'static str {
     match (now, base) {
         (Some(now), Some(base)) if now * 100 <= base * (100 - less) => "reached",
@@ -133,7 +133,7 @@ fn verdict(now: Option<u64>, base: Option<u64>, less: u64) -> &'static str {
     }
 }
 
-/// The least and the most of changes, in words.
+/// The least and the greatest of some changes, in words.
 fn range(changes: impl Iterator<Item = (u64, u64)>) -> String {
     let mut all: Vec<f64> = changes
         .map(|(now, base)| now as f64 / base.max(1) as f64)
@@ -152,7 +152,7 @@ impl Found {
         self.counted.get(placement)?.counted.get(row).copied()
     }
 
-    /// Of servers in processes and of servers in the kernel.
+    /// The counts with servers in processes and with servers in the kernel.
     fn counts(&self, row: &str) -> [Option<u64>; 2] {
         ENDS.map(|placement| self.count(placement, row))
     }
@@ -185,12 +185,12 @@ impl Found {
         )
     }
 
-    /// KB that are in use behind the loads.
+    /// KB that are in use after the loads.
     fn used(&self) -> [Option<u64>; 2] {
         ENDS.map(|placement| self.memory.get(placement).map(Memory::used))
     }
 
-    /// What has failed, or is not the same in all placements, in words.
+    /// What has failed, or differs between the placements, in words.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let counted = self.counted.iter().enumerate();
@@ -259,7 +259,7 @@ impl Found {
         page
     }
 
-    /// What the tables tell.
+    /// The summary of the tables.
     fn in_short(&self, page: &mut String) {
         let pairs = |of: &dyn Fn(&str) -> [Option<u64>; 2]| -> Vec<(u64, u64)> {
             let all = rows(ENDS[1]).filter_map(|row| {
@@ -386,7 +386,7 @@ impl Found {
         page.push_str("*Apart*: whether the slowest of one placement was faster than the fastest of the other one. Processor time of Rialto is duration less idle time; ours has no idle time in it.\n\n");
     }
 
-    /// Which server it is.
+    /// Which servers make the difference.
     fn placements(&self, page: &mut String) {
         page.push_str("## Which servers\nInstructions with some servers in the kernel, beside all in processes:\n\n");
         let names = PLACEMENTS.iter().skip(1);
@@ -445,7 +445,7 @@ impl Found {
              has the same pages in either place. Kernel objects and page tables come out of memory that is set aside for them at boot, so that more or fewer of them leave no more to programs; how many there are is not measured.\n\n");
     }
 
-    /// Tables 7-3 and 7-4, and what stands for 7-5.
+    /// Tables 7-3 and 7-4, and what replaces table 7-5.
     fn transitions(&self, page: &mut String) {
         page.push_str("## Transitions: tables 7-3 and 7-4\nRialto's microseconds on a Pentium of 75 MHz, in a scenario and in a loop:\n\n");
         let theirs = TABLE_7_3
@@ -515,7 +515,7 @@ impl Found {
         table(page, &head, cells);
     }
 
-    /// Of time and instructions themselves, no difference could be seen.
+    /// The plot shows ratios: times and instructions themselves would hide every difference.
     pub(super) fn plot(&self) -> Option<String> {
         let series = [
             "instructions, in times of those with servers in processes: the line",
@@ -547,7 +547,7 @@ impl Found {
     }
 }
 
-/// Whether the spreads of two times have nothing in common.
+/// Whether the spreads of two times do not overlap.
 fn is_apart(times: [Option<Time>; 2]) -> bool {
     match times {
         [Some(one), Some(other)] => one.most < other.least || other.most < one.least,
@@ -555,7 +555,7 @@ fn is_apart(times: [Option<Time>; 2]) -> bool {
     }
 }
 
-/// What of the paper is here, and what is not.
+/// Which parts of the paper are repeated here, and which are not.
 fn repeated(page: &mut String) {
     page.push_str("## What of section 7 is repeated\n");
     let lines = [
@@ -598,8 +598,8 @@ fn repeated(page: &mut String) {
 mod tests {
     use super::*;
 
-    /// Every placement as it would be if each load cost so much in processes, and a tenth more in the kernel, with half of
-    /// the time.
+    /// Every placement as if each load cost so much in processes, and a tenth more in the kernel, in half of the
+    /// time.
     fn found() -> Found {
         let said = |placement: usize, count: u64| Said {
             counted: rows(placement).map(|row| (row, count)).collect(),
@@ -698,7 +698,8 @@ mod tests {
         }
     }
 
-    /// What the page says of calls is what `test` holds, by a tenth; otherwise it is to be made anew.
+    /// The page's numbers for calls must be within a tenth of the thresholds that `test` checks. Otherwise the page
+    /// has to be made anew.
     #[test]
     fn the_page_is_not_stale() {
         let page = include_str!("../../../../docs/collocation.md");
