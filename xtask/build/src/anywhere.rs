@@ -1,5 +1,5 @@
-//! Checks that a program can lie anywhere, in a process or at a place in the kernel: it has no absolute address but those that it
-//! relocates itself at its start (`user/rt`, `_start`).
+//! Checks that a program can lie anywhere, in a process or at a place in the kernel: it has no absolute addresses but
+//! those that it relocates itself at its start (`user/rt`, `_start`).
 
 use elf::abi::{
     DT_JMPREL, DT_NEEDED, DT_REL, DT_RELA, DT_RELASZ, DT_TEXTREL, ET_DYN, PT_LOAD,
@@ -8,7 +8,7 @@ use elf::abi::{
 use elf::endian::LittleEndian;
 use elf::ElfBytes;
 
-/// Relocations without a table of their own, which the crate has no name for.
+/// Relocations without a table of their own; the crate has no name for them.
 const DT_RELR: i64 = 36;
 /// Bytes of a relocation.
 const EACH: usize = 24;
@@ -46,7 +46,7 @@ pub(crate) fn check(program: &[u8]) -> Result<usize, String> {
         let (Some(address), Some(info)) = (word(0), word(8)) else {
             return Err("half a relocation".into());
         };
-        // The upper half is a symbol, which would be of another file.
+        // The upper half is a symbol's number, and the symbol would be in another file.
         if info != u64::from(R_X86_64_RELATIVE) {
             return Err(format!(
                 "the address at {address:#x} is not relative to where the program lies (relocation {info:#x})"
@@ -56,7 +56,7 @@ pub(crate) fn check(program: &[u8]) -> Result<usize, String> {
     Ok(bytes.len() / EACH)
 }
 
-/// Bytes of the file by the address at which they are loaded.
+/// The bytes of the file at the address at which they are loaded.
 fn at<'a>(
     elf: &ElfBytes<'_, LittleEndian>,
     file: &'a [u8],
@@ -80,7 +80,7 @@ fn at<'a>(
 mod tests {
     use super::*;
 
-    /// Where the dynamic section is in the file, and how far from there the memory lies.
+    /// The offset of the dynamic section in the file, and the distance from a file offset to its address in memory.
     const DYNAMIC: u64 = 64 + 2 * 56;
     const MEMORY: u64 = 0x1000;
 
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(check(&program(ET_DYN, &entries(2), &good)), Ok(2));
 
         refused(&program(elf::abi::ET_EXEC, &[], &[]), "for one address");
-        // R_X86_64_64, R_X86_64_IRELATIVE, a symbol; the second is looked at, too.
+        // R_X86_64_64, R_X86_64_IRELATIVE, a symbol; the second relocation is checked, too.
         for kind in [1, 37, 1 << 32 | 8] {
             let bad = [(0x2000, 8), (0x2008, kind)];
             refused(
@@ -143,7 +143,7 @@ mod tests {
         assert!(check(b"").is_err());
     }
 
-    /// A program of the host, which a loader brings its libraries.
+    /// A program of the host, for which a loader has to load libraries.
     #[test]
     fn a_program_of_linux_is_refused() {
         let host = std::fs::read(std::env::current_exe().expect("a path")).expect("this program");

@@ -1,6 +1,6 @@
 //! The boot archive: a ustar archive with the whole file system of the guest.
 //!
-//! Programs and libraries stand where Debian has them since `/bin` is `/usr/bin`: [`MERGED`].
+//! Programs and libraries are where Debian has them since it merged `/bin` into `/usr/bin`: [`MERGED`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use crate::signals;
 /// 2020-01-01, so that the archive depends on nothing but its content.
 const TIME: u64 = 1_577_836_800;
 
-/// Names of directories at the root, and what they are symbolic links to: a path that begins with the one means the other. Only `/sbin` is
-/// the directory itself, where init finds the servers.
+/// Names of directories at the root, and the targets of their symbolic links: a path that begins with a name is the
+/// path with the target. Only `/sbin`, where init finds the servers, is a directory itself.
 const MERGED: [(&str, &str); 4] = [
     ("bin", "usr/bin"),
     ("lib", "usr/lib"),
@@ -34,7 +34,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of what is made here.
+    /// The attributes of entries that are made here.
     pub const fn of_root(mode: u32) -> Self {
         Self {
             mode,
@@ -44,7 +44,7 @@ impl Attributes {
         }
     }
 
-    /// Those that something of the host has.
+    /// The attributes of a file of the host.
     fn of(metadata: &std::fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self {
@@ -56,7 +56,7 @@ impl Attributes {
     }
 }
 
-/// What stands at a path.
+/// The entry at a path.
 #[derive(Clone, Debug)]
 pub enum Content {
     Directory,
@@ -81,7 +81,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// One with the directories that every system has, and the links of [`MERGED`].
+    /// An archive with the directories that every system has, and the links of [`MERGED`].
     pub fn with_directories() -> Result<Self, Error> {
         let mut archive = Self::default();
         for directory in [
@@ -127,9 +127,9 @@ impl Archive {
         self.put(path, Content::Symlink(target.into()), attributes)
     }
 
-    /// Adds what is at `host` with its mode, owner and time: a file, or a directory with all in it. What `host` links
-    /// to is meant, if there is anything. A symbolic link in a directory stays one, unless it leads to a file
-    /// elsewhere, which would not be there.
+    /// Adds the file at `host`, or the directory with everything in it, with modes, owners and times. If `host` is a
+    /// link its target is added, if it has one. A symbolic link in the directory stays a link, unless it leads to a
+    /// file outside, which the guest would not have.
     pub fn host_path(&mut self, host: &Path, guest: &str) -> Result<(), Error> {
         match host.canonicalize() {
             Ok(real) => self.host_below(&real, host.file_name(), guest, &real),
@@ -137,7 +137,7 @@ impl Archive {
         }
     }
 
-    /// The same for what is in the tree of `root`, and is called `name`.
+    /// The same for a path below `root`, which becomes `name`.
     fn host_below(
         &mut self,
         host: &Path,
@@ -191,13 +191,13 @@ impl Archive {
         self.put(&guest, content, Attributes::of(&metadata))
     }
 
-    /// What stands at a path, if anything does.
+    /// The entry at a path, if there is one.
     pub fn find(&self, path: &str) -> Option<&Content> {
         let path = normal(path).ok()?;
         self.entries.get(&path).map(|entry| &entry.content)
     }
 
-    /// Adds something and the directories above it.
+    /// Adds an entry and the directories above it.
     pub fn put(
         &mut self,
         path: &str,
@@ -240,10 +240,10 @@ impl Archive {
         Ok(())
     }
 
-    /// Reads one that [`Archive::finish`] made.
+    /// Reads an archive that [`Archive::finish`] made.
     ///
     /// # Errors
-    /// It is something else.
+    /// The file is something else.
     pub fn read(file: &Path) -> Result<Self, Error> {
         let wrong = |why: &dyn std::fmt::Display| {
             Error::new(format!(
@@ -259,7 +259,7 @@ impl Archive {
             let mut entry = entry.map_err(|error| wrong(&error))?;
             let (path, content, attributes) = member(&mut entry).map_err(|why| wrong(&why))?;
             match content {
-                // The links of the root are in every machine.
+                // Every machine has the links of the root.
                 Some(Content::Symlink(_)) if MERGED.iter().any(|(from, _)| *from == path) => {}
                 Some(content) => archive.put(&path, content, attributes)?,
                 None => {}
@@ -268,7 +268,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Adds all of another one, but what would stand in the place of a file that is here: that is a program of ours.
+    /// Adds all entries of another archive, except where a file of this one is: that is a program of ours.
     pub fn merge(&mut self, other: Archive) -> Result<(), Error> {
         for (path, entry) in other.entries {
             let found = self.entries.get(&path).map(|entry| &entry.content);
@@ -290,7 +290,7 @@ impl Archive {
         sizes.sum()
     }
 
-    /// What is in it, by path without a slash at the beginning, sorted; hard links, which need what they name, last.
+    /// The entries by path without a leading slash, sorted; hard links come last, since they need their targets.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &Content, &Attributes)> {
         let is_link = |entry: &Entry| matches!(entry.content, Content::Link(_));
         let first = self.entries.iter().filter(move |(_, e)| !is_link(e));
@@ -299,9 +299,9 @@ impl Archive {
         entries.map(|(path, entry)| (path.as_str(), &entry.content, &entry.attributes))
     }
 
-    /// The path of the file that a hard link to `target` is another name of.
+    /// The path of the file to which a chain of hard links leads.
     fn linked<'a>(&'a self, mut target: &'a str) -> Option<&'a str> {
-        /// Most links that lead to one another: those of a broken archive may go in circles.
+        /// Most links in a chain: a damaged archive may have a circle.
         const CHAIN: usize = 40;
         for _ in 0..CHAIN {
             match &self.entries.get(target)?.content {
@@ -313,8 +313,8 @@ impl Archive {
         None
     }
 
-    /// Makes a directory of the host with all that is in it, but for owners, and times of what is no file. Its files
-    /// can be read and written.
+    /// Makes a directory of the host with everything in the archive, but without owners, and without times of
+    /// anything but files. The files are readable and writable.
     ///
     /// # Errors
     /// The directory is there already, something cannot be made, or a hard link names no file of the archive.
@@ -338,8 +338,8 @@ impl Archive {
                 }
                 Content::Symlink(target) => symlink(target, &host),
                 Content::Link(target) => {
-                    // Only what was made here is linked: through a symbolic link the host would find a file of its own,
-                    // which the next change of modes would reach.
+                    // Links only to what was made here: through a symbolic link the host would find a file of its
+                    // own, which the next change of modes would change.
                     let file = self.linked(target).ok_or_else(|| {
                         Error::new(format!(
                             "/{path} is a hard link to /{target}, which is no file of the archive"
@@ -353,10 +353,10 @@ impl Archive {
         Ok(())
     }
 
-    /// The archive as Linux wants its first root file system: in cpio's `newc` form, with a console.
+    /// The archive in the form of Linux's initial root file system: cpio's `newc` format, with a console.
     ///
     /// # Errors
-    /// A file has 4 GB.
+    /// A file has 4 GB or more.
     pub fn initrd(&self) -> Result<Vec<u8>, Error> {
         const DIRECTORY: u32 = 0o040_000;
         const FILE: u32 = 0o100_000;
@@ -390,7 +390,7 @@ impl Archive {
                 Content::Symlink(target) => {
                     add(path, SYMLINK | 0o777, target.as_bytes(), [0; 2])?;
                 }
-                // A second name is a second file: nothing is written there.
+                // A hard link becomes a second file: no program writes to it.
                 Content::Link(target) => {
                     if let Some(Content::File(content)) = self.find(target) {
                         add(path, FILE | mode, content, [0; 2])?;
@@ -399,7 +399,7 @@ impl Archive {
             }
         }
         add("dev", DIRECTORY | 0o755, &[], [0; 2])?;
-        // What the first process prints goes here before it has mounted anything.
+        // The output of the first process goes here before it has mounted anything.
         add("dev/console", CHARACTERS | 0o600, &[], [5, 1])?;
         add("TRAILER!!!", 0, &[], [0; 2])?;
         Ok(cpio)
@@ -448,10 +448,10 @@ impl Archive {
     }
 }
 
-/// A member of an archive: its path, what it is, unless the guest has no such thing, and its attributes.
+/// A member of an archive: its path, its content (none if the guest has no such thing), and its attributes.
 ///
 /// # Errors
-/// The archive is damaged, or has names that are no text.
+/// The archive is damaged, or has names that are not text.
 pub(crate) fn member<R: Read>(
     entry: &mut tar::Entry<'_, R>,
 ) -> Result<(String, Option<Content>, Attributes), String> {

@@ -17,7 +17,7 @@ use crate::project::{temp_dir, Project};
 
 const PACKAGE: &str = "busybox-static";
 
-/// The applets that have a name of their own in the guest, if this one does not say which it has.
+/// The applets that get a name of their own in the guest, if busybox cannot be asked which it has.
 const APPLETS: &[&str] = &[
     "gzip",
     "gunzip",
@@ -31,7 +31,7 @@ const APPLETS: &[&str] = &[
     "sh",
 ];
 
-/// The applets of a busybox: it says so itself where its programs run.
+/// The applets of a busybox, as it lists them if the host can run it.
 pub fn applets(busybox: &Path) -> Vec<String> {
     let listed = Command::new(busybox).arg("--list").output();
     let is_name = |name: &str| {

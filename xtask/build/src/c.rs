@@ -1,7 +1,7 @@
-//! C programs: `tests/c/NAME.c` becomes `/test/NAME` in the guest; [`crate::program`] has those of others.
+//! C programs: `tests/c/NAME.c` becomes `/test/NAME` in the guest; [`crate::program`] builds those of users.
 //!
-//! They are compiled by the host's C compiler without a C library, against the generated header
-//! ([`crate::header`]). `user/c/start.h` is what they start and end with.
+//! The host's C compiler compiles them without a C library, against the generated header ([`crate::header`]). They
+//! start and end with `user/c/start.h`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,7 @@ use crate::error::Error;
 use crate::header;
 use crate::project::{finish, Project};
 
-/// As the programs in Rust: static, position-independent, no library. No relocation is left for the
-/// program to do.
+/// As for programs in Rust: static, position-independent, no library. The program is left no relocation to do.
 const FLAGS: &[&str] = &[
     "-std=c11",
     "-O2",
@@ -30,7 +29,7 @@ const FLAGS: &[&str] = &[
     "-Wl,-e,_start,-z,text,-z,noexecstack,--build-id=none",
 ];
 
-/// Builds all: their names, and where they are.
+/// Builds all C programs. Returns their names and paths.
 pub fn build(project: &Project) -> Result<Vec<(String, PathBuf)>, Error> {
     let sources = sources(&project.root.join("tests/c"))?;
     compile(project, &sources, &project.target.join("c"))

@@ -1,6 +1,6 @@
-//! The configurations of the kernel: an execution model with its preemption, and how interrupts are
-//! masked. [`Config::parse`] reads what `--config` takes; the lists in here say which configurations
-//! there are, and which of them a command takes unless told otherwise.
+//! The configurations of the kernel: an execution model with its preemption, and how interrupts are masked.
+//! [`Config::parse`] reads the argument of `--config`; the lists in here say which configurations exist, and which of
+//! them a command uses by default.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -27,7 +27,7 @@ macro_rules! models {
         }
 
         impl Config {
-            /// Its name, as `--config` takes it: the model, and the masking if that is unusual.
+            /// Its name, in the form of `--config`: the model, and the masking if that is not the default.
             pub const fn name(self) -> &'static str {
                 match (self.model, self.irq) {
                     $((Model::$variant, Irq::Hardware) => $name,
@@ -49,8 +49,8 @@ models! {
     InterruptNp "interrupt-np",
     /// The same, with preemption points.
     InterruptPp "interrupt-pp",
-    /// A waiting thread names how it goes on, and keeps a stack where that does not suffice; no
-    /// preemption in the kernel.
+    /// A waiting thread stores a continuation, and keeps a stack where that does not suffice; no preemption in the
+    /// kernel.
     ContinuationNp "continuation-np",
     /// The same, with preemption points.
     ContinuationPp "continuation-pp",
@@ -87,7 +87,7 @@ pub struct Config {
     pub irq: Irq,
 }
 
-// ---- which there are: the lists to extend when the kernel learns more -----------------------------
+// ---- which exist: the lists to extend when the kernel gets more ----------------------------------
 
 /// The models that the kernel has. All are type-checked by `./fermata check`; only these can be
 /// chosen.
@@ -105,24 +105,24 @@ const EXISTING: &[Model] = &[
 /// The maskings that the kernel has.
 const MASKINGS: &[Irq] = &[Irq::Hardware, Irq::Optimistic];
 
-/// What `./fermata test` and `./fermata build` take unless told otherwise: one of each model, and
-/// one that is preemptible everywhere.
+/// The default of `./fermata test` and `./fermata build`: one of each model, and one that is preemptible everywhere.
 const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationFp];
 
-/// Those in which every call is cut at every site, unless one is named.
+/// The models in which every call is cut at every site, unless a configuration is named.
 const CUT: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
 
-/// Those of which `--all` runs what there is with servers in the kernel: the usual one, and one that is preemptible everywhere.
+/// The models in which `--all` repeats the tests with servers in the kernel: the default one, and one that is
+/// preemptible everywhere.
 const PLACED: &[Model] = &[Model::InterruptNp, Model::ProcessFp];
 
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
 
-/// The configurations whose forgetful kernel `./fermata test` runs unless told otherwise. With `--all` it runs that
-/// of every model in which a waiting thread keeps something besides its frame.
+/// The model whose forgetful kernel `./fermata test` runs by default. With `--all` it runs the forgetful kernel of
+/// every model in which a waiting thread keeps something besides its frame.
 const FORGETFUL: Model = Model::ContinuationFp;
 
-/// Which maskings `--all` is about.
+/// The maskings that `--all` includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Which {
     /// Every model by hardware, and some optimistically.
@@ -142,7 +142,7 @@ pub struct Choice {
     /// Only this configuration of the kernel
     #[arg(long, value_parser = Config::parser(), hide_possible_values = true, conflicts_with = "all")]
     config: Option<Config>,
-    /// Every model, and those without preemption with irq=optimistic as well
+    /// Every model, and the models without preemption also with irq=optimistic
     #[arg(long)]
     all: bool,
     /// With --all: every model with this way to mask interrupts, or with both
@@ -167,7 +167,7 @@ impl Choice {
 }
 
 impl Config {
-    /// What a command takes unless told otherwise.
+    /// The default configuration of commands.
     pub const DEFAULT: Config = Config::hardware(Model::InterruptNp);
 
     /// A model that masks by hardware.
@@ -178,7 +178,8 @@ impl Config {
         }
     }
 
-    /// For the kernel that tests the machine: a model that uses all functions of `hal`, those for stacks included.
+    /// The configuration of the kernel that tests the machine: a model that uses all functions of `hal`, including
+    /// those for stacks.
     pub const fn machine(irq: Irq) -> Config {
         Config {
             model: Model::ProcessFp,
@@ -186,13 +187,13 @@ impl Config {
         }
     }
 
-    /// Whether its forgetful kernel is tested, among `all` or not.
+    /// Whether its forgetful kernel is tested; `all` if every model's is.
     pub fn is_tested_forgetful(self, all: bool) -> bool {
         let keeps = !matches!(self.model, Model::InterruptNp | Model::InterruptPp);
         keeps && (all || self.model == FORGETFUL)
     }
 
-    /// The name of its directory.
+    /// The name of its directory below the target directory.
     pub fn directory(self) -> String {
         self.name().replace(",irq=", "-")
     }
@@ -225,23 +226,23 @@ impl Config {
             .collect()
     }
 
-    /// The maskings among several configurations: all that exist, or that of the only one.
+    /// The maskings among several configurations: all that exist, or that of a single configuration.
     pub fn maskings(configs: &[Config]) -> Vec<Irq> {
         let only = |irq: &Irq| configs.len() != 1 || configs[0].irq == *irq;
         MASKINGS.iter().copied().filter(only).collect()
     }
 
-    /// Those that are tested unless told otherwise.
+    /// The configurations that are tested by default.
     pub fn tested() -> Vec<Config> {
         TESTED.iter().copied().map(Config::hardware).collect()
     }
 
-    /// Whether `test --all` has all tests in it once more with servers in the kernel.
+    /// Whether `test --all` repeats all its tests with servers in the kernel.
     pub fn is_placed(&self) -> bool {
         PLACED.contains(&self.model) && self.irq == Irq::Hardware
     }
 
-    /// Whether cuts at every site are made in it unless told otherwise.
+    /// Whether cuts at every site are made in it by default.
     pub fn is_cut(&self) -> bool {
         CUT.contains(&self.model) && self.irq == Irq::Hardware
     }

@@ -1,13 +1,14 @@
-//! Debian's packages: what is not the project's own and never committed.
+//! Debian's packages: files that are not the project's own and are never committed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Who installs, or fetches: one at a time. Tests do that side by side, and apt has locks for which it does not wait.
+/// Held while packages are installed or fetched. Tests do that at the same time, and apt does not wait for all of its
+/// locks.
 static AT_WORK: Mutex<()> = Mutex::new(());
 
-/// apt-get, which waits for another program that installs, and asks again where a mirror does not answer.
+/// apt-get; it waits for another program that installs, and tries again if a mirror does not answer.
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.args(["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=5"]);
@@ -19,7 +20,7 @@ fn is_debian() -> bool {
     Path::new("/usr/bin/apt-get").exists()
 }
 
-/// Gets a package, `NAME` or `NAME=VERSION`, into a directory that is empty: its file.
+/// Downloads a package, `NAME` or `NAME=VERSION`, into an empty directory. Returns its file.
 pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, String> {
     if !is_debian() {
         return Err("this is not Debian, so it cannot be fetched".into());
@@ -31,7 +32,7 @@ pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, Strin
         command.args(["download", package]).current_dir(directory);
         run(&mut command)
     };
-    // An old or empty list of packages makes the first try fail.
+    // With an old or empty list of packages the first try fails.
     if download().is_err() {
         eprintln!("fermata: fetching the list of Debian packages");
         run(apt_get().arg("update"))?;
@@ -44,9 +45,9 @@ pub(crate) fn download(package: &str, directory: &Path) -> Result<PathBuf, Strin
         .ok_or_else(|| "apt-get download left no package".into())
 }
 
-/// Installs those packages whose command, the first of each pair, is not there.
+/// Installs the packages whose command, the first of each pair, is missing.
 pub fn install(tools: &[(&str, &str)]) -> Result<(), String> {
-    // Whoever waited may find that another one has installed it.
+    // Another thread may have installed it while this one waited.
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     let missing: Vec<&str> = tools
         .iter()
@@ -87,7 +88,7 @@ fn is_there(command: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(command).is_file())
 }
 
-/// Runs `command` without showing its output; the last line of that is the error if it fails.
+/// Runs `command` without showing its output; if it fails, the last line of its output is the error.
 pub(crate) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output {

@@ -1,10 +1,10 @@
-//! The error of every part of xtask: a sentence for a person, and the exit status that it means.
+//! The error of every part of xtask: a sentence for the user, and an exit status.
 
 /// Status of a machine that panicked or could not be built or started.
 pub const BROKEN: u8 = 125;
-/// Status of a machine that was stopped because its time was up.
+/// Status of a machine that was stopped at its time limit.
 pub const TIMED_OUT: u8 = 124;
-/// Status of a call that was not understood.
+/// Status of a command line that was not understood.
 pub const USAGE: u8 = 2;
 
 /// Why a command ended early.
@@ -25,7 +25,7 @@ impl Error {
         }
     }
 
-    /// The arguments make no sense.
+    /// The arguments are wrong.
     pub fn usage(message: impl Into<String>) -> Self {
         let message = format!("{}; `./fermata help` explains all commands", message.into());
         Self {

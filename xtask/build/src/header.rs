@@ -1,8 +1,8 @@
 //! `target/include/fermata.h`: the kernel's interface for C, made from the tables of `abi`.
 //!
-//! One inline function per call. Calls that move messages take a structure of registers, as the
-//! register map in [`abi::syscalls`] has them; all others take their parameters. [`crate::c`]
-//! compiles the C programs of the tests with it.
+//! There is one inline function per call. Calls that move messages take a structure of registers, by the register map
+//! in [`abi::syscalls`]; all others take their parameters. [`crate::c`] compiles the C programs of the tests with the
+//! header.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub const RIGHTS: [(u64, &str); 4] = [
     (access::OBJECTS, "objects"),
 ];
 
-/// Writes the headers: the path of `fermata.h`, beside which `services.h` lies.
+/// Writes the headers. Returns the path of `fermata.h`; `services.h` is in the same directory.
 pub fn write(project: &Project) -> Result<PathBuf, Error> {
     write_one(project, "services.h", &services())?;
     write_one(project, "fermata.h", &text())
@@ -34,7 +34,7 @@ fn write_one(project: &Project, name: &str, text: &str) -> Result<PathBuf, Error
     let path = project.target.join("include").join(name);
     let failed = |error| Error::new(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(project.target.join("include")).map_err(failed)?;
-    // Not written if it is up to date, so that C programs are not compiled again.
+    // An unchanged header is not written, so that C programs are not compiled again.
     if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
         std::fs::write(&path, text).map_err(failed)?;
     }
@@ -46,7 +46,7 @@ fn services() -> String {
     format!("{SERVICES}{}\n#endif\n", services::C.concat())
 }
 
-/// How C programs ask services: what proxies do in Rust.
+/// The part of the header with which C programs make requests to services, as proxies do in Rust.
 const SERVICES: &str = r#"/* The interfaces of the services, for C. Made from the traits in user/services.
  *
  * A stub returns 0, or the number of an error (in the order of `Error` in user/proto, from 1 on). References that go
@@ -329,7 +329,7 @@ fn structure(out: &mut String, layout: &Layout) {
     let name = struct_name(layout.name);
     let _ = writeln!(out, "{}\n{name} {{", comment(layout.doc));
     for (index, field) in layout.fields.iter().enumerate() {
-        // Rust and C align the structure the same way if its first field does.
+        // Rust and C align the structure alike if its first field has the structure's alignment.
         let align = if index == 0 && layout.align > 8 {
             format!("_Alignas({}) ", layout.align)
         } else {
@@ -448,7 +448,7 @@ const BEGIN: &str = "\
 
 ";
 
-/// What the functions are made with.
+/// The part of the header that makes calls.
 const CALLING: &str = "\
 /* Every call of the kernel stands in the code as a site: a syscall instruction behind three prefixes
  * that it ignores, five bytes that a loader can replace by a call instruction. The section

@@ -14,17 +14,17 @@ use crate::error::Error;
 use crate::project::{finish, BuildTarget, Project};
 use crate::{anywhere, lines, sites};
 
-/// What all machines of one call boot from. It is read into memory while the build is locked, so
-/// that a later build cannot change it.
+/// Everything from which the machines of one command boot. It is read into memory while the build is locked, so that
+/// a later build cannot change it.
 pub struct Images {
     kernels: Vec<(Config, Vec<u8>)>,
     /// Kernels that report events to the counting plugin of the emulator.
     counting: Vec<(Config, Vec<u8>)>,
     programs: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
-    /// Its applets.
+    /// The applets of busybox.
     applets: Vec<String>,
-    /// The checkout, and where the programs are with their symbols.
+    /// The checkout, and the directory of the programs with their symbols.
     sources: Option<(PathBuf, PathBuf)>,
 }
 
@@ -41,8 +41,8 @@ impl Images {
         }
     }
 
-    /// The functions, the innermost first and each with its line, that an instruction of a program is in, which is known by its
-    /// name and the instruction by its address in the file. None if that is not known.
+    /// The functions that contain an instruction of a program, the innermost first and each with its line. The
+    /// program is given by name, the instruction by its address in the file. Empty if that is not known.
     pub fn functions_at(&self, program: &str, address: u64) -> Vec<String> {
         let Some((root, binaries)) = &self.sources else {
             return Vec::new();
@@ -53,7 +53,7 @@ impl Images {
             return Vec::new();
         };
         let built = std::fs::read(binaries.join(program)).unwrap_or_default();
-        // Unless it was built again meanwhile. The programs in C still have their symbols.
+        // Not if the program was built again meanwhile. The programs in C still have their symbols.
         match without_symbols(built.clone()) == *elf {
             true => lines::functions(&built, address, root),
             false => lines::functions(elf, address, root),
@@ -65,7 +65,7 @@ impl Images {
         self.kernel_of(config, false)
     }
 
-    /// The same, or the one that tells a counting emulator what happens.
+    /// The kernel for `config`, or its counting kernel.
     pub fn kernel_of(&self, config: Config, counting: bool) -> &[u8] {
         let kernels = if counting {
             &self.counting
@@ -76,8 +76,7 @@ impl Images {
         found.map(|(_, elf)| &elf[..]).unwrap_or_default()
     }
 
-    /// Builds the kernels that tell a counting emulator what happens. Those that do not build are
-    /// named.
+    /// Builds the counting kernels. Returns those that do not build.
     pub fn add_counting(
         &mut self,
         project: &Project,
@@ -107,7 +106,7 @@ impl Images {
         Ok(failed)
     }
 
-    /// The archive with what every machine has.
+    /// The archive with the files that every machine has.
     pub fn archive(&self) -> Result<Archive, Error> {
         let mut archive = Archive::with_directories()?;
         for (path, elf) in &self.programs {
@@ -205,7 +204,7 @@ pub fn build_what_builds(
         for bin in &package.bins {
             let elf = read(binaries.join(bin))?;
             check_anywhere(bin, &elf)?;
-            // Tests and benchmarks make calls in assembly of their own, which no loader redirects.
+            // Tests and benchmarks make calls in assembly of their own, which no loader has to redirect.
             if matches!(directory, "bin" | "sbin") {
                 check_sites(bin, &elf)?;
             }
@@ -251,8 +250,7 @@ fn read(path: PathBuf) -> Result<Vec<u8>, Error> {
         .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
 }
 
-/// Cuts off the symbols and line tables, which follow what is loaded, so that the archive stays
-/// small.
+/// Cuts off the symbols and line tables, which are behind the loaded part, so that the archive stays small.
 pub(crate) fn without_symbols(mut file: Vec<u8>) -> Vec<u8> {
     let end = ElfBytes::<LittleEndian>::minimal_parse(&file)
         .ok()

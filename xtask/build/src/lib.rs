@@ -2,13 +2,14 @@
 //!
 //! * [`config`] knows the configurations of the kernel.
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
-//! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive; [`packages`] adds Debian's.
-//! * [`program`] makes and builds programs of one's own.
+//! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive; [`packages`] adds
+//!   Debian's packages.
+//! * [`program`] creates and builds programs of users.
 //! * [`linux`] makes programs of Linux's drivers.
 //! * [`header`] makes the C header, [`c`] the C programs.
-//! * `lines` tells where in the sources an instruction is.
+//! * `lines` finds the source line of an instruction.
 //! * [`sites`] checks how programs enter the kernel, `anywhere` that they have no absolute address.
-//! * [`signals`] tells who waits that the user has had enough.
+//! * [`signals`] tells waiting functions that the user has ended the command.
 //! * [`error`] is the error of all crates of xtask.
 
 mod anywhere;

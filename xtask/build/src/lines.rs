@@ -1,12 +1,12 @@
-//! Where in the sources an instruction of a program is.
+//! The source line of an instruction of a program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::project::temp_dir;
 
-/// The functions that the instruction at an address of an ELF file is in, the innermost first: `FUNCTION, FILE:LINE`. None if the
-/// file does not say, or the host lacks `addr2line`. Files below `root` are named from there.
+/// The functions that contain the instruction at an address of an ELF file, the innermost first: `FUNCTION,
+/// FILE:LINE`. Empty if the file does not say, or the host has no `addr2line`. Names of files are relative to `root`.
 pub(crate) fn functions(elf: &[u8], address: u64, root: &Path) -> Vec<String> {
     let said = said(elf, address).unwrap_or_default();
     let root = format!("{}/", root.display());
@@ -41,7 +41,7 @@ mod tests {
     use elf::endian::LittleEndian;
     use elf::ElfBytes;
 
-    /// The function that is looked for.
+    /// The function that the test looks for.
     #[inline(never)]
     fn is_looked_for(number: u64) -> u64 {
         std::hint::black_box(number)
@@ -59,12 +59,12 @@ mod tests {
         let symbol = symbols.find(|symbol| names.get(symbol.st_name as usize).is_ok_and(wanted));
         let address = symbol.expect("its symbol").st_value;
         let told = functions(&program, address, root);
-        // Something of `core` may be inside.
+        // A function of `core` may be inlined in it.
         let line = told.last().expect("a function");
         assert!(line.contains("is_looked_for"), "{line}");
         assert!(line.contains(", xtask/build/src/lines.rs:"), "{line}");
         assert_eq!(is_looked_for(7), 7);
-        // Nowhere, and no program.
+        // An address that no function has, and a file that is no program.
         assert!(functions(&program, 1, root).is_empty());
         assert!(functions(b"", address, root).is_empty());
     }

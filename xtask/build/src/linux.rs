@@ -1,9 +1,10 @@
-//! Linux's drivers as programs: sources of Debian's package, bit for bit, compiled against Linux's own headers for `ARCH=um`, and linked
-//! with the glue in `drivers/linux`. Nothing of them is committed; all of it lies in `target/linux/VERSION`:
+//! Linux's drivers as programs: unchanged sources of Debian's package, compiled against Linux's own headers for
+//! `ARCH=um`, and linked with the glue in `drivers/linux`. Nothing of them is committed; all files are in
+//! `target/linux/VERSION`:
 //!
-//! * `source`: what is needed of the package, by the list in `drivers/linux/build/sources`;
-//! * `headers`: what `make ARCH=um prepare` makes of it, with `drivers/linux/build/config`;
-//! * `objects`, `programs`: what was compiled, by what it was made of.
+//! * `source`: the needed files of the package, by the list in `drivers/linux/build/sources`;
+//! * `headers`: what `make ARCH=um prepare` generates, with `drivers/linux/build/config`;
+//! * `objects`, `programs`: compiled files, named by a hash of what they are made of.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,10 @@ pub const VERSION: &str = "6.1.192-2";
 /// Its checksum, as Debian's list of packages has it.
 const SHA256: &str = "ae95fe63d4c553f8d0e6c86cb1ab566f3894a43743eb19ab585cd97d82f26514";
 
-/// Tools that drivers are compiled and linked with, and the packages that have them.
+/// Tools that compile and link drivers, and the packages that have them.
 const COMPILER: &[(&str, &str)] = &[("cc", "gcc"), ("ld", "binutils")];
 
-/// Those that Linux's own build needs beside them, for its headers.
+/// Tools that Linux's own build needs in addition, for its headers.
 const TOOLS: &[(&str, &str)] = &[
     ("make", "make"),
     ("flex", "flex"),
@@ -47,17 +48,17 @@ pub struct Driver {
     pub name: &'static str,
     /// QEMU's device.
     pub device: &'static str,
-    /// The service that it offers, whose driver it stands in for.
+    /// The service that it offers, in place of that service's own driver.
     pub service: &'static str,
-    /// What it may ask the device server for beside its service's memory (servers/device/src/manifest.rs).
+    /// What it may ask the device server for in addition to its service's memory (servers/device/src/manifest.rs).
     pub grants: &'static str,
-    /// Its files in Linux's sources, in the order in which they begin.
+    /// Its files in Linux's sources, in the order of their initialization.
     pub sources: &'static [&'static str],
     /// A parameter of its module: `name=value`, or nothing.
     pub parameter: &'static str,
 }
 
-/// All that there are.
+/// All drivers.
 pub const DRIVERS: &[Driver] = &[
     Driver {
         name: "e100",
@@ -78,7 +79,7 @@ pub const DRIVERS: &[Driver] = &[
             "drivers/net/ethernet/intel/e1000/e1000_ethtool.c",
             "drivers/net/ethernet/intel/e1000/e1000_param.c",
         ],
-        // Instead of 256, each of which takes 4 KB of the memory that it shares with the card.
+        // Instead of 256 descriptors, each of which takes 4 KB of the memory that the driver shares with the card.
         parameter: "RxDescriptors=80",
     },
     Driver {
@@ -96,7 +97,7 @@ pub const DRIVERS: &[Driver] = &[
         name: "ne",
         device: "ne2k_isa",
         service: "link",
-        // Lines to which firmware leads no PCI function, but for those of serial and parallel ports.
+        // Lines to which firmware connects no PCI function, without those of serial and parallel ports.
         grants: "isa=300+20 line=3 line=5 line=9",
         sources: &[
             "drivers/net/Space.c",
@@ -182,8 +183,8 @@ pub const DRIVERS: &[Driver] = &[
         name: "sb16",
         device: "sb16",
         service: "sound",
-        // Its line and its channels, one for bytes and one for words, of which its driver tells the card. Of its ports
-        // the first ones read as if there were no card.
+        // Its line and its channels, one for bytes and one for words, which the driver tells the card. `isa` is the
+        // port at which a card is looked for: the first of its ports read as if there were no card.
         grants: "isa=22c+1 ports=220+10 line=5 channel=1 channel=5",
         sources: &[
             "sound/isa/sb/sb_common.c",
@@ -200,15 +201,15 @@ struct Service {
     name: &'static str,
     /// Its file of the glue, beside those of all drivers.
     glue: &'static str,
-    /// Files of Linux's that do one thing and need nothing: they are part of the glue, beside those of all drivers.
+    /// Files of Linux that are self-contained and do one thing: they are part of the glue, like those of all drivers.
     leaves: &'static [&'static str],
     /// Bytes of memory that a device and its driver share.
     memory: u64,
-    /// A channel of ISA DMA has to reach it.
+    /// Whether a channel of ISA DMA has to reach it.
     isa: bool,
 }
 
-/// The leaves that all drivers have.
+/// The leaves of all drivers.
 const LEAVES: &[&str] = &[
     "drivers/base/devres.c",
     "kernel/params.c",
@@ -253,8 +254,8 @@ const SERVICES: &[Service] = &[
     },
 ];
 
-/// Flags of the compiler for Linux's files: those of Linux's own build, but for code that can lie anywhere, and nothing that a
-/// program of this system cannot do.
+/// Compiler flags for Linux's files: those of Linux's own build, but for code that can lie anywhere, and without
+/// anything that a program of this system cannot do.
 const FLAGS: &[&str] = &[
     "-nostdinc",
     "-std=gnu11",
@@ -277,11 +278,11 @@ const FLAGS: &[&str] = &[
     "-D__arch_um__",
     "-D__UM_HOST__",
     "-DSUBARCH=\"x86\"",
-    // What the library in Rust has, too.
+    // Functions that the library in Rust has, too.
     "-D__HAVE_ARCH_BCMP=1",
     "-D__HAVE_ARCH_MEMCMP=1",
     "-D__HAVE_ARCH_STRLEN=1",
-    // Options that User-Mode Linux does not let one choose: it has no ISA.
+    // Options that User-Mode Linux, which has no ISA, does not offer.
     "-DCONFIG_ISA=1",
     "-DCONFIG_GENERIC_IRQ_PROBE=1",
     "-DCONFIG_NETDEV_LEGACY_INIT=1",
@@ -291,7 +292,8 @@ const FLAGS: &[&str] = &[
     "-DCONFIG_SND=1",
 ];
 
-/// Where headers are, in the order in which they are looked for: in the source, or in what was prepared.
+/// The directories of headers, in the order in which they are searched; `true`: in the prepared headers, `false`: in
+/// the source.
 const INCLUDE: &[(bool, &str)] = &[
     (false, "arch/x86/um"),
     (false, "arch/um/include"),
@@ -311,7 +313,7 @@ const INCLUDE: &[(bool, &str)] = &[
     (false, "arch/um/include/shared/skas"),
 ];
 
-/// Flags for what is not Linux's, beside it.
+/// Flags for files that are not Linux's.
 const OWN_FLAGS: &[&str] = &[
     "-std=c11",
     "-O2",
@@ -329,16 +331,16 @@ const OWN_FLAGS: &[&str] = &[
     "-fno-asynchronous-unwind-tables",
 ];
 
-/// What becomes of a driver that touches a port that it was not granted.
+/// What happens to a driver that touches a port that it was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ungranted {
-    /// It is ended, by a sentence that names it, the function and the port.
+    /// It is ended, with a message that names it, the function and the port.
     Ends,
-    /// The sentence is said, once for each port, and it goes on: it reads ones, and what it writes is lost.
+    /// The message is written once for each port, and the driver goes on: it reads ones, and its writes are lost.
     Ones,
 }
 
-/// What a program is made of.
+/// The program of a driver, and what a machine has to know of it.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The driver's name.
@@ -347,20 +349,20 @@ pub struct Program {
     pub device: &'static str,
     /// The service that it offers.
     pub service: &'static str,
-    /// Its line in the boot archive's addition to the manifest.
+    /// Its line for the manifest, in the boot archive.
     pub line: String,
     /// The program.
     pub elf: Vec<u8>,
 }
 
-/// What there is to tell of a driver.
+/// Facts about a driver.
 #[derive(Debug)]
 pub struct Facts {
     /// Lines of its sources.
     pub lines: usize,
-    /// Symbols that its objects need of others.
+    /// Symbols that its objects need from outside.
     pub needs: BTreeSet<String>,
-    /// Those of them that nobody has: calling one ends the driver with its name.
+    /// Those of them that nothing defines: calling one ends the driver with a message that names it.
     pub stubs: BTreeSet<String>,
 }
 
@@ -376,13 +378,14 @@ pub fn find(name: &str) -> Result<&'static Driver, Error> {
     })
 }
 
-/// Gets Linux's sources and prepares them, if that was not done before: drivers are built without a network then.
+/// Gets Linux's sources and prepares them, unless that was done before: after that, drivers are built without a
+/// network.
 pub fn fetch(project: &Project) -> Result<(), Error> {
     let _lock = project.lock()?;
     Tree::prepare(project).map(drop)
 }
 
-/// Builds the program of a driver, and tells of it.
+/// Builds the program of a driver. Returns facts about it, too.
 pub fn build(
     project: &Project,
     driver: &Driver,
@@ -393,7 +396,7 @@ pub fn build(
     tree.program(driver, ungranted)
 }
 
-/// Builds a driver from a file that is not Linux's: one of the tests.
+/// Builds a driver from a file that is not Linux's, for a test.
 pub fn build_own(
     project: &Project,
     driver: &Driver,
@@ -406,7 +409,7 @@ pub fn build_own(
     Ok(tree.link(driver, &[object], ungranted)?.0)
 }
 
-/// Linux's sources and headers, and where everything else is.
+/// Linux's sources and headers, and the directories of everything else.
 struct Tree<'a> {
     project: &'a Project,
     root: PathBuf,
@@ -431,7 +434,7 @@ impl<'a> Tree<'a> {
         };
         let list = tree.own("build/sources")?;
         let config = tree.own("build/config")?;
-        // What was unpacked and prepared by other lists is not what this is to be.
+        // Files that were unpacked and prepared by other lists must not be used.
         let key = key(&[VERSION.as_bytes(), &list, &config]);
         let is_ready = std::fs::read_to_string(tree.root.join("key")).is_ok_and(|was| was == key);
         let tools = [COMPILER, if is_ready { &[] } else { TOOLS }].concat();
@@ -482,7 +485,7 @@ impl<'a> Tree<'a> {
         debian::run(&mut command).map(drop)
     }
 
-    /// Has Linux make its headers.
+    /// Makes Linux generate its headers.
     fn make_headers(&self, config: &[u8]) -> Result<(), Error> {
         eprintln!("fermata: preparing Linux's headers");
         let make = |target: &str| {
@@ -506,7 +509,7 @@ impl<'a> Tree<'a> {
         make("prepare").map(drop)
     }
 
-    /// Compiles a file of Linux's, or one that is like it: its object. `module` is what it calls itself.
+    /// Compiles a file of Linux, or a similar one. Returns its object. `module` is the name that it uses for itself.
     fn compile(&self, file: &Path, module: &str) -> Result<PathBuf, Error> {
         let glue = self.project.root.join("drivers/linux/glue");
         let kit = self.project.root.join("drivers/kit/include");
@@ -560,7 +563,7 @@ impl<'a> Tree<'a> {
         self.finish(command, file, &object)
     }
 
-    /// Where the object of a file goes that is made of these parts.
+    /// The path of the object of a file that is made of these parts.
     fn object(&self, file: &Path, parts: &[Vec<u8>]) -> Result<PathBuf, Error> {
         let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -569,7 +572,7 @@ impl<'a> Tree<'a> {
         Ok(directory.join(format!("{stem}-{}.o", key(&parts))))
     }
 
-    /// Runs the compiler. The object is there when it is whole.
+    /// Runs the compiler. The object gets its name when it is complete.
     fn finish(&self, mut command: Command, file: &Path, object: &Path) -> Result<PathBuf, Error> {
         let partial = object.with_extension("partial");
         command.arg("-c").arg("-o").arg(&partial).arg(file);
@@ -637,7 +640,8 @@ impl<'a> Tree<'a> {
                 .map_err(|why| Error::new(format!("linking {}: {why}", driver.name)))
         };
 
-        // The driver as one object, whose functions have names that others see, and its initcalls a section that the linker names.
+        // The driver as one object, whose functions are visible to others, and whose initcalls are in a section with
+        // a name that the linker makes symbols for.
         let (joined, object) = (at(".joined.o"), at(".o"));
         tool(
             Command::new("ld")
@@ -657,7 +661,7 @@ impl<'a> Tree<'a> {
                 .arg(&object),
         )?;
 
-        // What nobody has is a stub that names itself.
+        // A symbol that nothing defines gets a stub that names it.
         let mut have = BTreeSet::new();
         let mut needs = symbols.undefined.clone();
         for object in &glue {
@@ -726,7 +730,7 @@ impl<'a> Tree<'a> {
         Ok((program, facts))
     }
 
-    /// The symbols that the library in Rust has for C.
+    /// The symbols that the library in Rust defines for C.
     fn of_library(&self, library: &Path) -> Result<BTreeSet<String>, Error> {
         let output = debian::run(
             Command::new("nm")
@@ -742,10 +746,10 @@ impl<'a> Tree<'a> {
 
 /// The symbols of an object.
 struct Symbols {
-    /// Those that others see.
+    /// Symbols that other objects see.
     global: BTreeSet<String>,
     undefined: BTreeSet<String>,
-    /// Names of functions that there is one of.
+    /// Names of functions that are unique.
     functions: Vec<String>,
 }
 
@@ -784,7 +788,7 @@ impl Symbols {
     }
 }
 
-/// The list of the driver's functions, and the stubs.
+/// The table of the driver's functions, and the stubs.
 fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
     let mut text = String::from(
         ".section .data.rel.ro, \"aw\"\n.balign 8\n.globl lx_symbols\n.hidden lx_symbols\nlx_symbols:\n",
@@ -806,7 +810,7 @@ fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
     }
     text.push_str(".text\n");
     for (number, name) in stubs.iter().enumerate() {
-        // Some are data: a driver only takes their address.
+        // Some stubs stand for data, of which a driver only takes the address.
         let _ = writeln!(
             text,
             ".globl {name}\n.hidden {name}\n.balign 16\n{name}:\nlea .Lstub{number}(%rip), %rdi\njmp lx_missing"
@@ -816,7 +820,7 @@ fn assembly(functions: &[String], stubs: &BTreeSet<String>) -> String {
     text
 }
 
-/// What the program is told of itself.
+/// The data about itself that the program contains.
 fn facts_of(driver: &Driver, service: &Service, ungranted: Ungranted) -> String {
     let module = driver.name.replace('-', "_");
     let parameter = match driver.parameter {
@@ -835,7 +839,7 @@ fn facts_of(driver: &Driver, service: &Service, ungranted: Ungranted) -> String 
     )
 }
 
-/// A name for what is made of these parts.
+/// A name for a file that is made of these parts.
 fn key(parts: &[&[u8]]) -> String {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);

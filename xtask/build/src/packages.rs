@@ -1,8 +1,9 @@
-//! Debian's packages as files of the guest: resolved and fetched by `apt-get` as if nothing were installed, and unpacked by `dpkg-deb`.
+//! Debian's packages as files of the guest: `apt-get` resolves and fetches them as if nothing were installed, and
+//! `dpkg-deb` unpacks them.
 //!
-//! Nothing is installed, no script of a package runs, and root is not needed. Of what such scripts do, only the links of
-//! `update-alternatives` are made. What was fetched stays in `target/packages`, and so does which files a set of names needs: later
-//! calls with the same names need no network.
+//! Nothing is installed, no script of a package runs, and root is not needed. Of the work of such scripts only the
+//! links of `update-alternatives` are made. Fetched files stay in `target/packages`, with a record of which files a
+//! set of names needs: later commands with the same names need no network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ const LEFT_OUT: [&str; 8] = [
     "usr/share/zsh",
 ];
 
-/// Packages that are fetched, with all that they depend on: files of the host.
+/// Packages that have been fetched with everything that they depend on: files of the host.
 pub struct Packages {
     files: Vec<PathBuf>,
 }
@@ -44,10 +45,10 @@ fn is_name(name: &str) -> bool {
     first && name.len() >= 2 && name.chars().all(rest)
 }
 
-/// The names in a list with commas.
+/// The names in a comma-separated list.
 ///
 /// # Errors
-/// What is no name of a package.
+/// A sentence about a name that no package can have.
 pub fn names(list: &str) -> Result<Vec<String>, String> {
     let names = list
         .split(',')
@@ -61,7 +62,7 @@ pub fn names(list: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Where everything is kept.
+/// The directory in which everything is kept.
 struct Store {
     root: PathBuf,
 }
@@ -91,7 +92,7 @@ impl Store {
         self.root.join("archives").join(name)
     }
 
-    /// `apt-get` for a machine on which nothing is installed, with nothing of this one's but its sources of packages.
+    /// `apt-get` for a machine on which nothing is installed. Of this machine it uses only the list of sources.
     fn apt(&self, own_lists: bool) -> Command {
         let mut command = Command::new("apt-get");
         let at = |name: &str| self.root.join(name).display().to_string();
@@ -116,7 +117,7 @@ impl Store {
         command
     }
 
-    /// What was found for these names by an earlier call, if all of it is here.
+    /// The files that an earlier command found for these names, if all are still here.
     fn known(&self, key: &str) -> Option<Vec<PathBuf>> {
         let sets = fs::read_to_string(self.root.join("sets")).ok()?;
         let line = sets.lines().filter_map(|line| line.split_once(": "));
@@ -138,7 +139,7 @@ impl Store {
 
     /// The files that these packages need.
     fn resolve(&self, names: &[String]) -> Result<(Vec<Wanted>, bool), Error> {
-        // The lists of this machine may be old, or not there: then come lists of our own, as soon as there are any.
+        // This machine's package lists may be old, or missing: our own lists are used as soon as there are any.
         let has_own = fs::read_dir(self.root.join("lists"))
             .is_ok_and(|mut lists| lists.any(|entry| entry.is_ok_and(|e| e.path().is_file())));
         match self.uris(names, has_own) {
@@ -161,7 +162,7 @@ impl Store {
 
     fn uris(&self, names: &[String], own_lists: bool) -> Result<Vec<Wanted>, String> {
         let mut command = self.apt(own_lists);
-        // What is there already would not be named.
+        // A file that is already in apt's cache would not be listed.
         let none = format!("Dir::Cache::archives={}", self.root.join("none").display());
         command
             .args(["-o", &none, "-qq", "-y", "--print-uris", "install"])
@@ -198,7 +199,7 @@ impl Store {
         self.watch(&mut child.0, &missing);
         let mut why = String::new();
         if let Some(mut stderr) = child.0.stderr.take() {
-            // What is no text is no reason.
+            // Output that is not text gives no reason.
             let _ = stderr.read_to_string(&mut why);
         }
         let fetched = child.0.wait().is_ok_and(|status| status.success());
@@ -218,7 +219,7 @@ impl Store {
         )))
     }
 
-    /// Tells how many have come, every few seconds, until `apt-get` has ended.
+    /// Reports how many files have arrived, every few seconds, until `apt-get` has ended.
     fn watch(&self, child: &mut Child, missing: &[&Wanted]) {
         let mut seconds = 0;
         while matches!(child.try_wait(), Ok(None)) {
@@ -253,7 +254,7 @@ fn reason(text: &str) -> String {
     line.trim_start_matches("E: ").trim_end_matches('.').into()
 }
 
-/// What a command prints; or why it failed.
+/// The output of a command; or why it failed.
 fn said(command: &mut Command) -> Result<String, String> {
     let output = command
         .output()
@@ -321,7 +322,7 @@ impl Packages {
         })
     }
 
-    /// How many there are.
+    /// The number of packages.
     pub fn count(&self) -> usize {
         self.files.len()
     }
@@ -329,7 +330,7 @@ impl Packages {
     /// All files of the packages.
     ///
     /// # Errors
-    /// A package is damaged, or has what the guest cannot have.
+    /// A package is damaged, or has an entry that the guest cannot have.
     pub fn unpacked(&self) -> Result<Archive, Error> {
         self.unpacked_of(&|_| true)
     }
@@ -357,7 +358,7 @@ impl Packages {
     }
 }
 
-/// Puts the files of a package into an archive, those that are wanted.
+/// Puts the wanted files of a package into an archive.
 fn unpack(file: &Path, wanted: &dyn Fn(&str) -> bool, archive: &mut Archive) -> Result<(), String> {
     let child = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -373,7 +374,7 @@ fn unpack(file: &Path, wanted: &dyn Fn(&str) -> bool, archive: &mut Archive) -> 
     let damaged = |error| format!("the package is damaged ({error}): remove it and call again");
     for entry in reader.entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
-        // Before its content is read: a package may have hundreds of megabytes of which nothing is wanted.
+        // Checked before the content is read: a package may have hundreds of megabytes of unwanted files.
         let path = entry.path_bytes();
         let path = String::from_utf8_lossy(&path);
         if !wanted(path.trim_start_matches("./")) {
@@ -386,7 +387,7 @@ fn unpack(file: &Path, wanted: &dyn Fn(&str) -> bool, archive: &mut Archive) -> 
         let Some(content) = content.filter(|_| !left_out) else {
             continue;
         };
-        // A directory, or a link to one, stays what it is.
+        // An existing directory, or link to one, stays as it is.
         if matches!(content, Content::Directory) && archive.find(&path).is_some() {
             continue;
         }
@@ -414,14 +415,14 @@ fn script(file: &Path) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What `update-alternatives` would choose: for each name the links of the choice with the highest priority.
+/// The choices of `update-alternatives`: for each name the links of the alternative with the highest priority.
 #[derive(Default)]
 struct Alternatives {
     chosen: BTreeMap<String, (i64, Vec<(String, String)>)>,
 }
 
 impl Alternatives {
-    /// Reads the `update-alternatives --install` of a script, as far as their words are literal.
+    /// Reads the `update-alternatives --install` commands of a script, as far as their words are literal.
     fn read(&mut self, script: &str) {
         let script = script.replace("\\\n", " ");
         for line in script.lines() {

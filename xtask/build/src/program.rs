@@ -1,8 +1,8 @@
-//! Programs of users: [`create`] is `./fermata new DIR`, [`build`] is what `./fermata run --program DIR`
-//! takes along.
+//! Programs of users: [`create`] is `./fermata new DIR`, [`build`] builds the programs for `./fermata run --program
+//! DIR`.
 //!
-//! A program is a cargo package of its own, anywhere, that depends on the runtime of this checkout; or a
-//! directory with C files, each of which is a program.
+//! A program is a cargo package anywhere on the host that depends on the runtime of this checkout; or a directory of
+//! C files, each of which is a program.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::image::{check_anywhere, without_symbols};
 use crate::project::{BuildTarget, Project};
 
-/// The program that a new package begins with.
+/// The first program of a new package.
 const MAIN: &str = include_str!("../../../examples/hello/src/main.rs");
 
-/// Makes a package in a directory that is not there yet, or is empty.
+/// Makes a package in a directory that does not exist yet, or is empty.
 pub fn create(project: &Project, directory: &Path) -> Result<(), Error> {
     let cannot = |what: &Path, why: std::io::Error| {
         Error::new(format!("cannot make {}: {why}", what.display()))
@@ -71,13 +71,13 @@ pub fn create(project: &Project, directory: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(&source).map_err(|error| cannot(&source, error))?;
     write("Cargo.toml", manifest.as_bytes())?;
     write("src/main.rs", MAIN.as_bytes())?;
-    // The versions of all crates are those that are here already: no network is needed.
+    // All crates have the versions that this checkout uses: no network is needed.
     let lock = std::fs::read(project.root.join("Cargo.lock"))
         .map_err(|error| Error::new(format!("cannot read Cargo.lock: {error}")))?;
     write("Cargo.lock", &lock)
 }
 
-/// A name that cargo takes, made of the last part of a path.
+/// A package name that cargo accepts, made of the last part of a path.
 fn package_name(path: &Path) -> String {
     let last = path.file_name().unwrap_or_default().to_string_lossy();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -85,7 +85,7 @@ fn package_name(path: &Path) -> String {
         .chars()
         .map(|c| if fits(c) { c } else { '-' })
         .collect();
-    // Names that cargo uses for directories or crates of its own.
+    // Names that cargo uses for its own directories or crates.
     let taken = [
         "build",
         "deps",
@@ -103,7 +103,7 @@ fn package_name(path: &Path) -> String {
     }
 }
 
-/// Builds the programs in a directory: their names, and their files.
+/// Builds the programs in a directory. Returns their names and files.
 pub fn build(project: &Project, directory: &Path) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let unreadable = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
     let full = directory.canonicalize().map_err(unreadable)?;
@@ -143,10 +143,11 @@ pub fn build(project: &Project, directory: &Path) -> Result<Vec<(String, Vec<u8>
         .collect()
 }
 
-/// Has cargo build a package, and say where its programs are.
+/// Builds a package with cargo. Returns where its programs are.
 fn build_package(project: &Project, directory: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut command = project.cargo(BuildTarget::User, Config::DEFAULT, "build");
-    // A package of this checkout shares what is built already; any other has a place of its own.
+    // A package of this checkout shares the files that are built already; any other has a target directory of its
+    // own.
     if !directory.starts_with(&project.root) {
         command.env("CARGO_TARGET_DIR", project.target.join("programs"));
     }

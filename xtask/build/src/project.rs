@@ -1,4 +1,4 @@
-//! Where things lie in the checkout, and how cargo is called.
+//! The layout of the checkout, and how cargo is called.
 //!
 //! There are three kinds of builds, with different targets and flags, each with a target
 //! directory of its own so that none disturbs another: the host (xtask, host tests), the
@@ -22,26 +22,26 @@ use crate::signals;
 /// The text of a file.
 ///
 /// # Errors
-/// If it cannot be read, or is no text.
+/// It cannot be read, or is not text.
 pub fn read_text(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path)
         .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
 }
 
-/// What is built: each has a target, flags and a directory of its own.
+/// The kinds of builds: each has a target, flags and a directory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildTarget {
     /// xtask and tests on the host.
     Host,
     /// The kernel image.
     Kernel,
-    /// The kernel image that tells a counting emulator what happens.
+    /// The image of a counting kernel.
     CountingKernel,
     /// The image of a kernel with the probe, for cut tests.
     Probe,
-    /// The image of a kernel that drops at random what threads keep.
+    /// The image of a forgetful kernel.
     Forgetful,
-    /// The image of a kernel whose core masks interrupts in an unusual way, to measure that.
+    /// The image of a kernel whose core masks interrupts in an unusual way, for measurements.
     Masking(MaskMethod),
     /// Programs that run in the guest.
     User,
@@ -59,7 +59,7 @@ pub enum MaskMethod {
 }
 
 impl BuildTarget {
-    /// For an image of the kernel: its directory, and the `--cfg` that makes it what it is.
+    /// For an image of the kernel: its directory, and the `--cfg` that selects this kind.
     fn kernel(self) -> Option<(&'static str, Option<&'static str>)> {
         match self {
             BuildTarget::Kernel => Some(("kernel", None)),
@@ -79,7 +79,7 @@ impl BuildTarget {
         }
     }
 
-    /// What is built, in words.
+    /// The name of the build in messages.
     pub fn what(self) -> &'static str {
         match self {
             BuildTarget::Kernel => "the kernel",
@@ -95,8 +95,8 @@ impl BuildTarget {
     }
 }
 
-/// Target of the kernel, and of the programs in the guest. Its compiled code does not use the FPU, so that threads do not
-/// become users of it: their registers are not switched then, and not kept.
+/// Target of the kernel, and of the programs in the guest. Its compiled code does not use the FPU, so that threads do
+/// not become users of the FPU, whose registers would have to be switched and kept.
 const BARE_TARGET: &str = "x86_64-unknown-none";
 
 /// Flags of the kernel, besides the configuration.
@@ -127,13 +127,14 @@ pub struct Package {
     pub has_lib: bool,
     /// The name of its library, if it has one of any kind.
     pub lib: Option<String>,
-    /// Whether the library is of macros, which are for the compiler and run on the host.
+    /// Whether the library is of macros, which are for the compiler and so run on the host.
     pub is_macros: bool,
     /// `[package.metadata.fermata] install = "DIR"`: where its binaries go in the guest.
     install: Option<String>,
-    /// `[package.metadata.fermata] host = ...`: whether it builds on the host, where its place does not say so.
+    /// `[package.metadata.fermata] host = ...`: whether it builds on the host, if that differs from the rule for its
+    /// directory.
     host: Option<bool>,
-    /// `[package.metadata.fermata] guest = false`: does not build for the guest.
+    /// `[package.metadata.fermata] guest = false`: it does not build for the guest.
     guest: Option<bool>,
 }
 
@@ -164,13 +165,13 @@ impl Package {
         self.host.unwrap_or(by_place)
     }
 
-    /// What the names of its tests on the host begin with.
+    /// The prefix of the names of its tests on the host.
     pub fn test_prefix(&self) -> String {
         format!("host/{}/", self.dir.to_string_lossy().replace('/', "-"))
     }
 }
 
-/// Kinds of libraries, as cargo calls them.
+/// Kinds of libraries, by cargo's names.
 const LIBRARIES: &[&str] = &["lib", "proc-macro", "staticlib", "cdylib"];
 
 /// The checkout.
@@ -182,7 +183,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// Finds the checkout that the root script named.
+    /// Finds the checkout that the root script has named.
     pub fn find() -> Result<Self, Error> {
         let root = std::env::var_os("FERMATA_ROOT")
             .map(PathBuf::from)
@@ -197,7 +198,7 @@ impl Project {
         Ok(Self { root, target })
     }
 
-    /// Where the output of a build for `build` goes.
+    /// The directory of the output of `build`.
     fn target_dir(&self, build: BuildTarget, config: Config) -> PathBuf {
         match (build, build.kernel()) {
             (_, Some((directory, _))) => self.target.join(directory).join(config.directory()),
@@ -206,7 +207,7 @@ impl Project {
         }
     }
 
-    /// Where the binaries of a build for `build` are.
+    /// The directory of the binaries of `build`.
     pub fn binaries(&self, build: BuildTarget, config: Config) -> PathBuf {
         let target = self.target_dir(build, config);
         match build {
@@ -246,7 +247,7 @@ impl Project {
                 flags.push("\x1f");
                 flags
             });
-        // Private items are described too, so links to them hold.
+        // Private items are documented too, so links to them are valid.
         flags.push("--deny\x1fwarnings\x1f--allow\x1frustdoc::private_intra_doc_links");
         command.env("CARGO_ENCODED_RUSTDOCFLAGS", flags);
         command
@@ -288,7 +289,7 @@ impl Project {
         Error::new(format!("cannot run cargo: {}", command.exec()))
     }
 
-    /// Builds the program of a package that is for the host: its path. Says `what` if that takes long.
+    /// Builds a program for the host. Returns its path. Prints `what` if that takes long.
     fn host_program(&self, package: &str, name: &str, what: &str) -> Result<PathBuf, Error> {
         let (build, config) = (BuildTarget::Host, Config::DEFAULT);
         let mut cargo = self.cargo(build, config, "build");
@@ -302,7 +303,7 @@ impl Project {
         Ok(self.binaries(build, config).join(name))
     }
 
-    /// The program that looks at images.
+    /// The program that inspects images of checkpoints.
     pub fn image_program(&self) -> Result<PathBuf, Error> {
         let what = "building the program that looks at images";
         self.host_program("fermata-image", "image", what)
@@ -397,14 +398,14 @@ impl Project {
         self.lock_unless("build.lock", "build", &signals::caught)
     }
 
-    /// Makes other calls that prove mutants wait: they build in trees and target directories of their own, and leave
-    /// this one to others.
+    /// Makes other commands that prove mutants wait: they build in trees and target directories of their own, and
+    /// leave this checkout to others.
     pub fn lock_mutants(&self) -> Result<File, Error> {
         self.lock_unless("mutants.lock", "proof of mutants", &signals::caught)
     }
 
-    /// Takes the lock that a file below `target` is, or says once what it waits for. A signal that is caught ends the
-    /// wait: a call of the kernel that takes a lock would be begun again behind it.
+    /// Takes the lock of a file below `target`, or prints once what it waits for. A caught signal ends the wait: a
+    /// system call that waits for a lock would be restarted after the signal.
     fn lock_unless(
         &self,
         name: &str,
@@ -434,8 +435,8 @@ impl Project {
     }
 }
 
-/// A file beside `path`, which takes that name when it is complete, and vanishes if it never is. Its mode is that of a
-/// file that is created.
+/// A file beside `path` that gets that name when it is complete, and is deleted otherwise. Its mode is that of a
+/// newly created file.
 pub fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     let directory = path
@@ -447,18 +448,18 @@ pub fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
         .tempfile_in(directory.unwrap_or(Path::new(".")))
 }
 
-/// A process that is ended when nobody waits for it any more.
+/// A process that is killed when the result is dropped.
 pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It has ended, as a rule.
+        // Usually it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A directory that vanishes when the result is dropped.
+/// A directory that is deleted when the result is dropped.
 pub fn temp_dir() -> Result<TempDir, Error> {
     tempfile::Builder::new()
         .prefix("fermata-")
@@ -487,7 +488,7 @@ fn elements(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Runs `command` to its end with its output on standard error. Says `what` if that takes long.
+/// Runs `command` to its end with its output on standard error. Prints `what` if that takes long.
 pub fn finish(mut command: Command, what: &str) -> Result<(), Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |error| Error::new(format!("cannot run {name}: {error}"));
@@ -529,7 +530,7 @@ mod tests {
         };
         let never = || None;
         let held = project.lock_unless("x.lock", "x", &never).unwrap();
-        // Another lock is another one.
+        // Another file is another lock.
         drop(project.lock_unless("y.lock", "y", &never).unwrap());
         let (signal, has_it) = (AtomicU8::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {

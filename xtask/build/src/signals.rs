@@ -1,5 +1,5 @@
-//! Turns the signals that end a process into a flag, so that a machine, its files and the
-//! terminal are put away first. Who has begun to catch them and waits looks at the flag.
+//! Turns the signals that end a process into a flag, so that machines, their files and the terminal are cleaned up
+//! first. A function that waits must check the flag.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};

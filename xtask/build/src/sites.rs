@@ -1,4 +1,4 @@
-//! Checks that a program enters the kernel by its sites only: what [`abi::gate`] promises to a loader.
+//! Checks that a program enters the kernel by its sites only, as [`abi::gate`] promises a loader.
 
 use abi::gate::{self, PREFIXES, SECTION, SITE, SITE_SIZE};
 use elf::endian::LittleEndian;

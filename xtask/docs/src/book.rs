@@ -1,11 +1,11 @@
-//! `./fermata doc`: one book of all pages, in `target/book`, that a browser reads from the disk.
+//! `./fermata doc`: a book of all pages in `target/book`, which a browser reads from the disk.
 //!
-//! The pages are the Markdown files of the checkout, at the places that they have there, so that their links
-//! hold; the API reference, made anew; and rustdoc of all crates. A link to a source file leads to a copy of it
-//! with line numbers. A link that leads nowhere is named, and the status is 1.
+//! The pages are the Markdown files of the checkout, at the same paths so that their links are valid; the API
+//! reference, made anew; and rustdoc of all crates. A link to a source file leads to a copy of it with line numbers.
+//! A broken link is reported, and the status is 1.
 //!
-//! No network is needed. Where crates are missing that rustdoc wants, the book is made without rustdoc, and a
-//! sentence says so.
+//! No network is needed. If crates that rustdoc needs are missing, the book is made without rustdoc, and a message
+//! says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::project::{finish, read_text, BuildTarget, Package, Project};
 
-/// The parts of the book: a title, and pages. A directory is all pages in it.
+/// The parts of the book: a title, and pages. A directory stands for all pages in it.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "Begin",
@@ -94,13 +94,13 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Tools", &["xtask/README.md"]),
 ];
 
-/// Pages that are made with the book.
+/// Pages that are generated with the book.
 const MADE: &str = "docs/api";
 
-/// The rooms of the kernel, as they are on the machine. (On the host `hal` is another machine.)
+/// The rooms of the kernel, documented for the machine. (On the host `hal` is a simulated machine.)
 const KERNEL: &[&str] = &["abi", "boot", "boot/archive", "hal", "kernel"];
 
-/// Where the rustdoc of each build lies in the book.
+/// The directory in the book for the rustdoc of each build.
 const BUILDS: &[(BuildTarget, &str)] = &[
     (BuildTarget::Kernel, "kernel"),
     (BuildTarget::User, "guest"),
@@ -119,14 +119,14 @@ table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px so
 text-align:left;vertical-align:top}@media(max-width:50em){body{display:block}nav{position:static;width:auto;\
 height:auto;max-height:12em}}";
 
-/// A page: where it lies in the checkout, and its title.
+/// A page: its path in the checkout, and its title.
 struct Page {
     path: PathBuf,
     title: String,
     text: String,
 }
 
-/// The pages of the book, but for those that are made with it, as seen from `root`.
+/// The pages of the book without the generated ones, by their paths below `root`.
 pub fn pages(root: &Path) -> Result<BTreeSet<PathBuf>, Error> {
     let mut found = BTreeSet::new();
     for entry in PARTS.iter().flat_map(|(_, entries)| *entries) {
@@ -167,8 +167,8 @@ pub fn write(project: &Project) -> Result<u8, Error> {
     Ok(u8::from(!broken.is_empty()))
 }
 
-/// Makes the pages of the book of a checkout, and of the source files that they link to, with rustdoc of these crates there. The
-/// links that lead nowhere, a line for each.
+/// Makes the pages of a checkout's book and of the source files that they link to, and links the rustdoc of these
+/// crates. Returns the broken links, a line for each.
 fn bind(root: &Path, book: &Path, crates: &[(String, String)]) -> Result<Vec<String>, Error> {
     let mut parts = Vec::new();
     for (title, entries) in PARTS {
@@ -222,7 +222,7 @@ fn bind(root: &Path, book: &Path, crates: &[(String, String)]) -> Result<Vec<Str
     Ok(broken)
 }
 
-/// Whether a file is a picture, which a page shows as it is.
+/// Whether a file is a picture, which the book copies as it is.
 fn is_picture(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     matches!(extension, Some("png" | "svg"))
@@ -259,7 +259,7 @@ fn read(root: &Path, path: PathBuf) -> Result<Page, Error> {
     Ok(Page { path, title, text })
 }
 
-/// The list of contents, as it is linked from a page.
+/// The table of contents, with links relative to a page.
 fn contents(parts: &[(&str, Vec<Page>)], crates: &[(String, String)], here: &Path) -> String {
     let up = "../".repeat(here.components().count() - 1);
     let mut text = String::new();
@@ -289,18 +289,18 @@ fn whole(title: &str, contents: &str, body: &str) -> String {
     )
 }
 
-/// What the links of a page lead to.
+/// Translates the links of a page.
 struct Links<'a> {
     root: &'a Path,
     page: &'a Path,
     pages: &'a BTreeSet<&'a Path>,
-    /// Files that some page links to.
+    /// Files that pages link to.
     sources: &'a mut BTreeSet<PathBuf>,
     broken: &'a mut Vec<String>,
 }
 
 impl Links<'_> {
-    /// A link of the page as one of the book.
+    /// Translates a link of the page to a link of the book.
     fn translate(&mut self, link: &str) -> String {
         if link.contains("://") || link.starts_with('#') || link.starts_with("mailto:") {
             return link.into();
@@ -338,7 +338,7 @@ impl Links<'_> {
         format!("{up}{}.{extension}{anchor}", at.display())
     }
 
-    /// The file to show for a link that is to no page: for a directory, what one would read first.
+    /// The file to show for a link that is not to a page: for a directory, the file to read first.
     fn source(&self, at: &Path) -> Option<PathBuf> {
         let first = [
             "",
@@ -405,7 +405,7 @@ fn render(text: &str, links: &mut Links<'_>) -> String {
     out
 }
 
-/// The name of the heading that these events begin with, as forges make it.
+/// The anchor of the heading that these events begin with, by the rule of code forges.
 fn name_of(events: &[Event], names: &mut BTreeSet<String>) -> String {
     let mut text = String::new();
     for event in events {
@@ -451,7 +451,8 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// The packages that rustdoc describes in a build. What programs link is with them, and the rest of what is not the kernel's on the host.
+/// The packages that rustdoc documents in a build. What programs link is in the build for programs; what is neither
+/// that nor the kernel's is in the host's.
 fn described(build: BuildTarget, packages: &[Package]) -> Vec<&Package> {
     let is_kernel = |package: &&Package| KERNEL.iter().any(|room| package.dir == Path::new(room));
     let in_guest = |package: &&Package| package.guest_dir().is_some() && !package.is_macros;
@@ -463,7 +464,8 @@ fn described(build: BuildTarget, packages: &[Package]) -> Vec<&Package> {
     }
 }
 
-/// Has rustdoc describe all crates, without a warning, and puts that into the book: names of crates, and where they begin.
+/// Documents all crates by rustdoc, without a warning, and puts the result into the book. Returns the names of the
+/// crates, and their first pages.
 fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Error> {
     let packages = project.packages()?;
     let mut found = Vec::new();
@@ -494,8 +496,8 @@ fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Erro
     Ok(found)
 }
 
-/// The crates of a package: what they are called in the contents, and by rustdoc. A program with the name of its
-/// library is not described apart.
+/// The crates of a package: their names in the contents, and rustdoc's names. A program with the name of its library
+/// is not documented separately.
 fn crates_of(package: &Package) -> Vec<(String, String)> {
     let dir = package.dir.display().to_string();
     let lib = package

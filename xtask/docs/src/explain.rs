@@ -1,7 +1,7 @@
-//! `./fermata explain CALL`: a row of the table of entrypoints, in words; by the name of the call, its
-//! number, or the stable name of the row (`PORT0003`), which is that of its conformance test.
+//! `./fermata explain CALL`: a row of the table of entrypoints, in words. CALL is the name of the call, its number,
+//! or the stable name of the row (`PORT0003`), which is also that of its conformance test.
 //!
-//! What the pages of [`crate::reference`] say about a call is made of the same words.
+//! The pages of [`crate::reference`] describe calls in the same words.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::reference::class_text;
 use xtask_build::error::{Error, USAGE};
 use xtask_build::header::plain;
 
-/// Prints what there is to know about the call of this name, number or row.
+/// Prints everything about the call of this name, number or row.
 pub fn print(name: &str) -> Result<u8, Error> {
     let call = find(name).ok_or_else(|| unknown(name))?;
     // A reader such as `head` may close its end early, which is no failure.
@@ -42,7 +42,7 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// The names that are meant by `name`, best first; at most three.
+/// The names that `name` may mean, best first; at most three.
 fn near(name: &str) -> Vec<&'static str> {
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
@@ -50,7 +50,7 @@ fn near(name: &str) -> Vec<&'static str> {
         .iter()
         .filter_map(|call| {
             let typing = distance(name.as_bytes(), call.name.as_bytes());
-            // All its words, in any order: `lock_mutex`, `state thread`.
+            // All words of the name, in any order: `lock_mutex`, `state thread`.
             let parts: Vec<&str> = call.name.split('_').collect();
             let spoken = words
                 .iter()
@@ -202,7 +202,7 @@ pub fn parameter(name: &str, kind: Param) -> String {
 pub fn meaning(call: &Syscall, code: Code) -> String {
     let receives = abi::ipc::plan(call.call).has(abi::ipc::Plan::RECEIVE);
     match code {
-        // What it means for a receive is said of receives only.
+        // The table's text for `Ok` is about receiving, and only receives use it.
         Code::Ok if !receives => "Done.".into(),
         _ => plain(code.doc()),
     }
@@ -281,7 +281,7 @@ fn moving(call: &Syscall) -> Vec<&'static str> {
     if call.call == Call::RegionSearch {
         return vec!["rsi"];
     }
-    // An idempotent message is moved in one piece: before that, nothing has happened.
+    // An idempotent message is moved whole: before that, no register has changed.
     let idempotent = matches!(
         call.call,
         Call::Call | Call::CallShort | Call::Reply | Call::ReplyShort

@@ -1,6 +1,6 @@
-//! The pages: [`mod@reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
-//! about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts
-//! ([`test_names`] the tests), [`book`] binds all pages.
+//! The generated pages: [`mod@reference`] makes the API reference from the tables of `abi`, [`explain`] prints the
+//! same about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts ([`test_names`] the tests),
+//! [`book`] makes a book of all pages.
 
 pub mod book;
 pub mod explain;

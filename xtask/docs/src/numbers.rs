@@ -1,8 +1,9 @@
 //! `./fermata numbers`: `docs/numbers.md`, the one page with counts that change with the sources.
 //!
-//! All of it is made of the sources alone: what a run of tests counts stands in what the run prints, for a page that
-//! said so would be wrong with the next commit. [`stale`] says what no longer is as the page says. Counts of lines, mutants
-//! and tests are rounded there, and may be off by a tenth: small changes, and two that come together, leave the page alone.
+//! All of it is made of the sources alone. Counts of a run of tests are only in the output of that run, since a page
+//! with them would be wrong with the next commit. [`stale`] returns the statements of the page that are no longer
+//! true. Counts of lines, mutants and tests are rounded, and may be off by a tenth, so that small changes, and two
+//! that are merged, need no change of the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +28,7 @@ const ROOMS: &[&str] = &[
     "benches", "tools", "xtask",
 ];
 
-/// Counts of instructions that stand on the page, and what they are.
+/// Counts of instructions on the page, and their descriptions.
 const COSTS: &[(&str, &str)] = &[
     ("null_call", "a call that does nothing"),
     ("null_handle_call", "a call upon an object"),
@@ -97,7 +98,7 @@ const COSTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The configurations whose counts stand on the page.
+/// The configurations whose counts are on the page.
 const CONFIGS: &[&str] = &[
     "interrupt-np",
     "interrupt-pp",
@@ -124,7 +125,7 @@ struct Lines {
     tests: usize,
 }
 
-/// Code and tests in a text: neither comments nor empty lines.
+/// The lines of code and of tests in a text, without comments and empty lines.
 fn lines(text: &str, is_test: bool) -> Lines {
     let mut lines = Lines::default();
     let mut in_tests = is_test;
@@ -241,7 +242,7 @@ fn mutants(root: &Path) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// The kinds of tests, and what the page says of each.
+/// The kinds of tests, and the page's text for each.
 const TESTS: &[(&str, &str)] = &[
     ("host", "on the host, of one crate"),
     ("machine", "of `hal`, on a machine of their own"),
@@ -252,7 +253,7 @@ const TESTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is tested by how much: the name of each row, its count, and what it is.
+/// How much is checked by each kind of test: the name of the row, its count, and its description.
 fn checks(project: &Project) -> Result<Vec<(&'static str, usize, &'static str)>, Error> {
     let names = test_names::all(project)?;
     let count = |kind: &str| {
@@ -339,7 +340,8 @@ pub fn stale(project: &Project) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// Whether a row of a section says about these counts: a tenth more or less, or so many, is no reason to touch it.
+/// Whether the numbers of a row in a section are near these counts: differences of up to a tenth, or of `least`, need
+/// no change of the page.
 fn is_near(section: &str, row: &str, counts: &[usize], least: usize) -> bool {
     let near = |(said, is): (&usize, &usize)| said.abs_diff(*is) <= (is / 10).max(least);
     let head = format!("| `{row}` | ");
@@ -361,7 +363,7 @@ mod tests {
         let text = "//! What.\n\nfn f() {}\n\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
         assert_eq!(lines(text, false), Lines { code: 1, tests: 4 });
         assert_eq!(lines(text, true), Lines { code: 0, tests: 5 });
-        // `mod tests;` with its tests in another file: the code goes on behind it.
+        // `mod tests;` with its tests in another file: the file's code continues after it.
         let text = "#[cfg(test)]\nmod tests;\nfn f() {}\n";
         assert_eq!(lines(text, false), Lines { code: 3, tests: 0 });
         assert!(is_test(Path::new("kernel/src/test/ipc.rs")));

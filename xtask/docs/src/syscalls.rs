@@ -90,7 +90,7 @@ pub fn breakdown(calls: &[Syscall]) -> Vec<Row> {
     CLASSES.iter().map(|class| row(*class)).collect()
 }
 
-/// A few names of calls of this class, of different objects where there are.
+/// A few names of calls of this class, of different objects if possible.
 fn examples(calls: &[Syscall], class: Class) -> String {
     let mut chosen: Vec<&Syscall> = Vec::new();
     for call in calls.iter().filter(|call| call.class == class) {

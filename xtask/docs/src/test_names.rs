@@ -1,14 +1,15 @@
-//! The names of all tests as the sources have them: what a page can name, and how many there are, without running any.
+//! The names of all tests, found in the sources: which tests a page can name, and how many there are, without running
+//! any.
 //!
 //! Names are those of `./fermata test` (`host/PACKAGE/NAME`, `guest/CONFIG/NAME`, ...), with `any` for the configuration.
-//! Tests that a macro writes are one here, whatever it makes of them.
+//! Tests that a macro generates count as one here, however many it generates.
 
 use std::path::Path;
 
 use xtask_build::error::Error;
 use xtask_build::project::{read_text, rust_files, Package, Project};
 
-/// All of them, a kind after the other.
+/// The names of all tests, kind by kind.
 pub fn all(project: &Project) -> Result<Vec<String>, Error> {
     let scenarios = read_text(&project.root.join("tests/scenarios/mod.rs"))?;
     let mut known: Vec<String> = scenarios_in(&scenarios)
@@ -28,7 +29,7 @@ pub fn all(project: &Project) -> Result<Vec<String>, Error> {
     Ok(known)
 }
 
-/// Those of the guest, by what stands behind the configuration.
+/// The names of the guest's tests, without the configuration in front.
 pub fn of_guest(project: &Project) -> Result<Vec<String>, Error> {
     let mut known = Vec::new();
     for path in rust_files(&project.root.join("tests/guest/src"))? {
@@ -37,7 +38,7 @@ pub fn of_guest(project: &Project) -> Result<Vec<String>, Error> {
     Ok(known)
 }
 
-/// Those of the machine under the kernel, by what stands behind the way to mask interrupts.
+/// The names of the tests of the machine under the kernel, without the way to mask interrupts in front.
 pub fn of_machine(project: &Project) -> Result<Vec<String>, Error> {
     let machine = read_text(&project.root.join("hal/examples/machine.rs"))?;
     // The table's rows are (a name, a program, a function of the same name).
@@ -72,14 +73,14 @@ fn guest_tests(source: &str) -> impl Iterator<Item = String> + '_ {
         .chain(programs)
 }
 
-/// The tests of a package on the host, with the modules that they are in.
+/// The tests of a package on the host, with their modules.
 fn host_tests(project: &Project, package: &Package) -> Result<Vec<String>, Error> {
     let prefix = package.test_prefix();
     let root = project.root.join(&package.dir);
     let mut found = Vec::new();
     for path in rust_files(&root)? {
         let inside = path.strip_prefix(&root).unwrap_or(&path);
-        // Of a package within this one.
+        // The file belongs to a package inside this one.
         let mut above = inside.ancestors().skip(1);
         if above.any(|at| at != Path::new("") && root.join(at).join("Cargo.toml").exists()) {
             continue;
@@ -105,7 +106,7 @@ fn module_of(path: &Path) -> String {
         "src" => {
             parts.remove(0);
         }
-        // A program of its own, whose name the names of its tests do not have.
+        // A program of its own: its name is not part of the names of its tests.
         _ => parts.clear(),
     }
     if parts.first().is_some_and(|part| part == "bin") {
@@ -120,7 +121,7 @@ fn module_of(path: &Path) -> String {
     parts.join("::")
 }
 
-/// The functions of a source that are tests, with the module of the file that they stand in.
+/// The functions of a source that are tests, with their modules inside the file.
 fn functions(source: &str) -> Vec<String> {
     let (mut module, mut is_test, mut found) = ("", false, Vec::new());
     for line in source.lines() {

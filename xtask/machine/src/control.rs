@@ -1,29 +1,29 @@
 //! The control channel: lines that the guest sends to xtask on its second serial port.
 //!
-//! It is a stream of lines; the contract is in `xtask/README.md`.
+//! The channel is a stream of lines, whose format `xtask/README.md` defines.
 
 /// A message of the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The console takes input now.
     Ready,
-    /// Text of the kernel's log, for people.
+    /// Text of the kernel's log, for the user.
     Log(String),
     /// A line about tests in the guest.
     Test(String),
-    /// A file that was asked for.
+    /// A file that xtask asked for.
     File { path: String, content: Vec<u8> },
-    /// A file that was asked for and is not there.
+    /// A file that xtask asked for and that does not exist.
     Missing(String),
     /// The machine stops with this status.
     Exit(u8),
     /// The machine panicked.
     Panic(String),
-    /// A line of no known form.
+    /// A line in no known format.
     Unknown(String),
 }
 
-/// Cuts the stream into events.
+/// Splits the stream into events.
 #[derive(Default)]
 pub struct Parser {
     pending: Vec<u8>,
@@ -35,7 +35,7 @@ impl Parser {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The panic messages in bytes that no event has consumed, when the machine panicked within another message.
+    /// The panic messages in bytes that are no event yet, if the machine panicked within another message.
     pub fn last_words(&self) -> Vec<String> {
         String::from_utf8_lossy(&self.pending)
             .lines()
@@ -47,7 +47,7 @@ impl Parser {
 impl Iterator for Parser {
     type Item = Event;
 
-    /// The next event, if all of it is there.
+    /// The next event, if it has arrived completely.
     fn next(&mut self) -> Option<Event> {
         let end = self.pending.iter().position(|byte| *byte == b'\n')?;
         let line = String::from_utf8_lossy(&self.pending[..end])

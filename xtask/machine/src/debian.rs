@@ -1,4 +1,4 @@
-//! A machine with Debian's Linux: the same emulator, for what Fermata is measured beside.
+//! A machine with Debian's Linux on the same emulator, for comparison with Fermata.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,10 +10,10 @@ use xtask_build::project::temp_dir;
 
 use crate::{bare, end_with_this_process, of_plugin, quoted, signals, Plugin, Qemu, CPU};
 
-/// How long a wait for its next words lasts.
+/// How long to wait for output each time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Debian's kernel, and what it starts with.
+/// Debian's kernel, and what it boots with.
 pub struct Debian {
     pub kernel: Vec<u8>,
     /// Its first root file system, whose `/init` is started.
@@ -26,10 +26,10 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Runs the machine until it powers off: all that was printed, each line as soon as it is there.
+    /// Runs the machine until it powers off. Calls `line` with each line as soon as it is printed.
     ///
     /// # Errors
-    /// It cannot be started, or does not end in time.
+    /// The machine cannot be started, or does not end in time.
     pub fn run(&self, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let directory = temp_dir()?;
         let path = |name: &str| directory.path().join(name);
@@ -43,7 +43,7 @@ impl Debian {
         let failed = |error| Error::new(format!("the machine of Debian: {error}"));
         let mut console = File::open(path("console")).map_err(failed)?;
         let log = File::create(path("log")).map_err(failed)?;
-        // With XSAVE this kernel hangs in the emulator as soon as it switches it on.
+        // This kernel hangs in the emulator when it enables XSAVE.
         let cpu = CPU.replace("+xsave,", "");
         let mut command = bare(&cpu, self.memory);
         command
@@ -70,7 +70,7 @@ impl Debian {
         let start = Instant::now();
         let mut pending = Vec::new();
         loop {
-            // Asked before the console is read, so that what was said last is not lost.
+            // Checked before the console is read, so that the last output is not lost.
             let ended = qemu.0.try_wait().map_err(failed)?;
             console.read_to_end(&mut pending).map_err(failed)?;
             while let Some(at) = pending.iter().position(|byte| *byte == b'\n') {
