@@ -1,5 +1,5 @@
-//! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, and the
-//! [`rules`] of the rooms, and pages to what they name: tests, commands and numbers.
+//! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, the [`rules`] of the
+//! rooms, and whether pages name tests, commands and numbers that exist.
 
 mod glue;
 mod order;
@@ -14,7 +14,7 @@ use xtask_build::project::{finish, BuildTarget, Project};
 use xtask_docs::numbers;
 use xtask_test::security;
 
-/// Runs all checks, and says at the end which failed.
+/// Runs all checks, and reports at the end which failed.
 pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     let packages = project.packages()?;
     let mut failed = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     check("rustfmt".into(), fmt);
 
     let mut host = project.cargo(BuildTarget::Host, Config::DEFAULT, "clippy");
-    // Programs of the guest do not build on the host; they come below.
+    // Programs of the guest do not build on the host; they are checked below.
     host.args(["--quiet", "--lib", "--tests"]);
     for package in packages.iter().filter(|package| package.on_host()) {
         host.args(["--package", &package.name]);

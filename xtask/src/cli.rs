@@ -1,5 +1,5 @@
-//! The command line of `./fermata`: one declaration, from which arguments are read, help is printed, and
-//! completions and the manual page are made.
+//! The command line of `./fermata`: one declaration, from which arguments are parsed, and help, completions and the
+//! manual page are made.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ use crate::disk::DiskOptions;
 use crate::root::RootOptions;
 use crate::run::RunOptions;
 
-/// What stands below every help text that speaks of configurations.
+/// The end of every help text about configurations.
 const CONFIGURATIONS: &str = "\
 A configuration is MODEL[,irq=hardware|optimistic]. The model says what a waiting thread keeps in the kernel and \
 where the kernel can be preempted: process-np, process-pp, process-fp, interrupt-np (the default), interrupt-pp, \
@@ -57,12 +57,12 @@ pub(crate) enum Command {
     /// Boot to a shell on this terminal; with a script, run it and power off
     #[command(after_help = RUN, after_long_help = long(RUN))]
     Run(Box<RunOptions>),
-    /// Make, look at and check disks of machines: ext4, without root and without a machine
+    /// Make, read and check disks of machines: ext4, without root and without a machine
     Disk(DiskOptions),
-    /// Look at the images of checkpoints: show, check, diff, extract, merge; `./fermata image help` says how
+    /// Inspect the images of checkpoints: show, check, diff, extract, merge; `./fermata image help` explains these
     #[command(disable_help_flag = true)]
     Image {
-        /// What to do, and with which images
+        /// The action, and its images
         #[arg(
             value_name = "ARG",
             trailing_var_arg = true,
@@ -70,57 +70,60 @@ pub(crate) enum Command {
         )]
         arguments: Vec<OsString>,
     },
-    /// Make a disk or an archive of Debian's packages and all that they depend on, without root and without a machine
+    /// Make a disk or an archive of Debian packages and everything that they depend on, without root and without a
+    /// machine
     Root(RootOptions),
     /// Run the tests: on the host, in the guest, and whole scenarios
     #[command(after_help = TEST, after_long_help = long(TEST))]
     Test(TestOptions),
-    /// Measure what the kernel's operations cost; tables here, plots in target/bench/report.html
+    /// Measure the costs of the kernel's operations; prints tables, and writes plots to target/bench/report.html
     #[command(after_long_help = CONFIGURATIONS)]
     Bench(BenchOptions),
     /// Run random programs on the kernel beside its specification, on the host
     ///
-    /// What it keeps lies in target/fuzz; a program that fails is shortened and printed.
+    /// Its results are in target/fuzz; a program that fails is shortened and printed.
     Fuzz(FuzzOptions),
-    /// Prove a claim by a test that takes long; goes on where an earlier call with the same sources stopped
+    /// Prove a claim by a test that takes long; continues where an earlier call with the same sources stopped
     Prove(ProveOptions),
-    /// List Linux's drivers that `run --driver NAME` builds: version, lines, symbols that each needs, and has of the glue
+    /// List Linux's drivers that `run --driver NAME` builds: version, lines, symbols that each needs, and those that
+    /// the glue has
     ///
     /// Fetches and builds what is missing.
     Drivers {
-        /// One of them: which functions the glue does not have
+        /// One of them: the functions that the glue does not have
         name: Option<String>,
     },
     /// List the entrypoints of the kernel and their classes
     Syscalls,
-    /// Print what there is to know about an entrypoint
+    /// Explain an entrypoint
     Explain {
         /// By name, number or row (PORT0003)
         call: String,
     },
-    /// Make one book of all pages, the API reference and rustdoc of all crates, in target/book/
+    /// Make a book of all pages, the API reference and rustdoc of all crates, in target/book/
     Doc,
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
-    /// Write docs/numbers.md: lines, calls, costs and tests as the sources have them
+    /// Write docs/numbers.md: lines, calls, costs and tests, counted in the sources
     Numbers,
     /// Check rustfmt, clippy for everything in every configuration, the rules of the rooms, docs/security.md and docs/numbers.md
     Check,
-    /// Make a small program of one's own in DIR, anywhere; `run --program DIR` builds it and takes it along
+    /// Make a small program in the new directory DIR, anywhere; `run --program DIR` builds it and puts it into the
+    /// guest
     New {
-        /// A directory that is not there yet, or is empty
+        /// A directory that does not exist yet, or is empty
         directory: PathBuf,
     },
-    /// Build the kernel and all programs, and boot nothing
+    /// Build the kernel and all programs, without booting
     #[command(after_long_help = CONFIGURATIONS)]
     Build(Choice),
-    /// Get what later calls would want from the network: crates and busybox
+    /// Download what later calls would download: crates and busybox
     Fetch {
-        /// And what tests want: packages of Debian, and the sources of Linux's drivers, which are prepared
+        /// Also download what tests need: Debian packages, and the sources of Linux's drivers, which are prepared
         #[arg(long)]
         tests: bool,
     },
-    /// Call cargo as the other commands do, with the rest of the arguments
+    /// Call cargo with the rest of the arguments, as the other commands do
     #[command(disable_help_flag = true)]
     Cargo {
         /// host (xtask and host tests), user (programs of the guest), kernel, or probe (the kernel with the probe of cut
@@ -135,7 +138,7 @@ pub(crate) enum Command {
         )]
         arguments: Vec<OsString>,
     },
-    /// Remove target/, where all that is built lies; docs/api/, ~/.cargo and pages that are committed stay
+    /// Remove target/, with everything that was built; docs/api/, ~/.cargo and committed pages stay
     Clean,
     /// Print a script that completes these commands: `source <(./fermata completions bash)`
     Completions {
@@ -158,7 +161,7 @@ pub(crate) struct ProveOptions {
     /// With --mutants, --drivers, --packages or --checkpoints: only those whose name contains FILTER
     #[arg(conflicts_with_all = ["interrupts", "model", "browser"])]
     pub(crate) filter: Option<String>,
-    /// Begin anew
+    /// Start over
     #[arg(long)]
     pub(crate) fresh: bool,
 }
@@ -199,32 +202,32 @@ struct Claim {
 }
 
 impl ProveOptions {
-    /// Whether it is about programs of packages.
+    /// Whether the claim is about programs of packages.
     pub(crate) fn is_about_packages(&self) -> bool {
         self.claim.packages
     }
 
-    /// Whether it is about the page of `inspect` in a browser.
+    /// Whether the claim is about the page of `inspect` in a browser.
     pub(crate) fn is_about_browser(&self) -> bool {
         self.claim.browser
     }
 
-    /// Whether it is about the mutants, and not about interrupts.
+    /// Whether the claim is about the mutants.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants
     }
 
-    /// How many checkpoints are made of programs of packages, if it is about that.
+    /// How many checkpoints of programs of packages are to be made, if the claim is about that.
     pub(crate) fn checkpoints(&self) -> Option<u64> {
         self.claim.checkpoints
     }
 
-    /// How often each driver is killed, if it is about that.
+    /// How often each driver is to be killed, if the claim is about that.
     pub(crate) fn kills(&self) -> Option<u64> {
         self.claim.drivers
     }
 
-    /// How many moves farther than `test` the specification is explored, if it is about that.
+    /// How many moves farther than by `test` the specification is to be explored, if the claim is about that.
     pub(crate) fn size_of_model(&self) -> Option<u8> {
         self.claim.model
     }
@@ -249,12 +252,12 @@ fn build(text: &str) -> Result<(BuildTarget, Config), String> {
     Ok((build, config))
 }
 
-/// Reads the arguments of this process. An error says what is wrong, and has its exit status.
+/// Parses the arguments of this process. An error has a message and an exit status.
 pub(crate) fn parse() -> Result<Command, clap::Error> {
     parse_from(std::env::args_os())
 }
 
-/// Whether there is a command of these words, behind `./fermata`.
+/// Whether these words, behind `./fermata`, are a valid command.
 pub(crate) fn is_command(line: &str) -> bool {
     let words = std::iter::once("fermata").chain(line.split_whitespace());
     parse_from(words.map(OsString::from)).is_ok()
@@ -275,7 +278,7 @@ fn parse_from(arguments: impl Iterator<Item = OsString>) -> Result<Command, clap
     Ok(command)
 }
 
-/// The command line, for those who make something else of it.
+/// The declaration of the command line, from which other things are made.
 pub(crate) fn declaration() -> clap::Command {
     Cli::command()
 }
@@ -332,7 +335,7 @@ mod tests {
             texts.push((shell.to_string(), completions(*shell)));
         }
         for (of, text) in &texts {
-            // A hyphen is written as an escape in a manual page, and without its two hyphens in fish.
+            // A manual page has a hyphen as an escape, and fish has options without their two hyphens.
             let text = String::from_utf8_lossy(text).replace('\\', "");
             for command in declaration().get_subcommands().filter(|c| !c.is_hide_set()) {
                 let name = command.get_name();

@@ -18,22 +18,22 @@ pub(crate) struct DiskOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Make a disk, with what is in DIR on it
+    /// Make a disk, with the content of DIR
     Make {
-        /// A file that is not there yet
+        /// A file that does not exist yet
         file: PathBuf,
-        /// Its size, as 64M; at least 20M
+        /// Its size, such as 64M; at least 20M
         #[arg(value_parser = bytes)]
         size: u64,
         /// A directory; owners, modes and times are kept
         #[arg(value_name = "DIR")]
         from: Option<PathBuf>,
     },
-    /// List what is on a disk: mode, owner, group, size, path
+    /// List the files on a disk: mode, owner, group, size, path
     List {
         /// The disk
         file: PathBuf,
-        /// A path on it: this and everything below
+        /// A path on it: lists this and everything below
         #[arg(default_value = "/")]
         path: String,
     },
@@ -43,7 +43,7 @@ enum Action {
         file: PathBuf,
         /// A path on it
         path: String,
-        /// A path of the host where nothing is yet
+        /// A path of the host that does not exist yet
         to: PathBuf,
     },
     /// Check the file system on a disk; the status is 0 only if it is sound
@@ -53,7 +53,7 @@ enum Action {
     },
 }
 
-/// Does it. A signal leaves nothing half done.
+/// Does the action. If a signal ends it, nothing is left half done.
 pub(crate) fn run(options: &DiskOptions) -> Result<u8, Error> {
     signals::catch();
     let done = act(options);

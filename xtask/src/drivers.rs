@@ -1,4 +1,4 @@
-//! `./fermata drivers`: what there is of Linux's.
+//! `./fermata drivers`: lists Linux's drivers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use xtask_build::error::Error;
 use xtask_build::linux::{self, Ungranted, VERSION};
 use xtask_build::project::Project;
 
-/// Builds all drivers, or the one of this name, and tells of them.
+/// Builds all drivers, or the one with this name, and prints facts about them.
 pub(crate) fn print(project: &Project, name: Option<&str>) -> Result<u8, Error> {
     let mut text = String::new();
     match name {

@@ -1,14 +1,14 @@
-//! Everything that `./fermata` does, once the root script has found or installed the tools.
+//! All commands of `./fermata`, once the root script has found or installed the tools.
 //!
-//! Each part is a crate of its own, and knows only those before it:
+//! Each part is a crate of its own, and depends only on those before it:
 //!
-//! * `build` builds what a machine boots, and knows where things lie;
+//! * `build` builds everything that a machine boots, and knows the layout of the checkout;
 //! * `machine` runs one machine;
 //! * `bench` measures;
 //! * `test` tests, fuzzes and proves;
 //! * `docs` makes pages.
 //!
-//! Here is the command line ([`cli`]), with the commands that are small: [`run`], [`disk`], [`root`] and [`check`].
+//! This crate has the command line ([`cli`]), and the small commands: [`run`], [`disk`], [`root`] and [`check`].
 
 mod check;
 mod cli;
@@ -151,12 +151,12 @@ fn clean(project: &Project) -> Result<u8, Error> {
     }
 }
 
-/// Gets everything that later calls would want from the network, and what only tests would.
+/// Downloads everything that later calls would download, and with `tests` what only tests need.
 fn fetch(project: &Project, tests: bool) -> Result<u8, Error> {
     project.fetch_crates()?;
     busybox::find(project)?;
     if tests {
-        // The one is of use without the other.
+        // Each is useful without the other.
         let packages = xtask_test::packages::fetch(project);
         linux::fetch(project)?;
         packages?;

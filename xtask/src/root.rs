@@ -1,4 +1,4 @@
-//! `./fermata root`: a disk or an archive with the files of Debian's packages, without a machine and without root.
+//! `./fermata root`: makes a disk or an archive of Debian packages, without a machine and without root.
 
 use clap::Args;
 use std::io::Write;
@@ -15,21 +15,21 @@ use crate::run::{bytes, LEAST_DISK};
 /// Options of `root`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RootOptions {
-    /// A file that is not there yet: a disk (ext4), or an archive for `run --root` if its name ends in .tar
+    /// A file that does not exist yet: a disk (ext4), or an archive for `run --root` if its name ends in .tar
     file: PathBuf,
     /// Names of Debian's packages
     #[arg(required = true, value_name = "PACKAGE", value_parser = packages::names)]
     packages: Vec<Vec<String>>,
-    /// The size of the disk, as 256M; without, what the packages need and half as much again
+    /// The size of the disk, such as 256M; by default one and a half times what the packages need
     #[arg(long, value_parser = bytes)]
     size: Option<u64>,
 }
 
-/// Makes it: all of it, or nothing.
+/// Makes the file completely, or not at all.
 pub(crate) fn run(project: &Project, options: &RootOptions) -> Result<u8, Error> {
     signals::catch();
     let made = make(project, options);
-    // What a signal has ended has other reasons in vain.
+    // After a signal all other errors are consequences.
     made.map_err(|error| signals::check().err().unwrap_or(error))
 }
 
@@ -53,7 +53,7 @@ fn make(project: &Project, options: &RootOptions) -> Result<u8, Error> {
         });
         made.map_err(|error| cannot(&error))?;
     } else {
-        // A directory and a short file take a block each, and the file system some for itself.
+        // A directory or short file takes a block, and the file system needs some blocks for itself.
         let used = root.bytes() + root.entries().count() as u64 * 4096;
         let size = (used + used / 2 + (32 << 20)).next_multiple_of(1 << 20);
         let size = options.size.unwrap_or(size);

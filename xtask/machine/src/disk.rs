@@ -1,7 +1,8 @@
-//! Disks of machines: files of the host with an ext4 file system, made, looked at and checked without root and without mounting.
+//! Disks of machines: files of the host with an ext4 file system, which are made, read and checked without root and
+//! without mounting.
 //!
-//! They are made and checked by e2fsprogs, and read by the crate `ext4-view`. A machine is switched off without a word,
-//! and leaves a journal that is to be replayed: that is done on a copy. What a disk says is hostile.
+//! e2fsprogs makes and checks them, and the crate `ext4-view` reads them. A machine is switched off without notice,
+//! and leaves a journal that has to be replayed, which is done on a copy. The content of a disk is not trusted.
 
 use ext4_view::{Ext4, Ext4Error, FileType, Metadata};
 use rustix::fs::{seek, SeekFrom as Place};
@@ -20,7 +21,7 @@ use xtask_build::error::Error;
 use xtask_build::project::{file_beside, temp_dir};
 use xtask_build::signals;
 
-/// Most directories below each other: those of a broken disk may go in circles.
+/// Most directories below each other: a damaged disk may have a circle.
 const MAX_DEPTH: usize = 256;
 
 /// An error about a file of the host.
@@ -28,7 +29,7 @@ fn about(path: &Path, why: impl Display) -> Error {
     Error::new(format!("{}: {why}", path.display()))
 }
 
-/// A program of e2fsprogs, which is not in everybody's `PATH`.
+/// A program of e2fsprogs, whose directory is not in every user's `PATH`.
 fn program(name: &str) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path);
@@ -47,7 +48,7 @@ fn output(command: &mut Command) -> Result<Output, Error> {
     output.map_err(|error| about(Path::new(command.get_program()), error))
 }
 
-/// What a program of e2fsprogs has to say, without its name and version.
+/// The output of a program of e2fsprogs, without its name and version.
 fn said(output: &Output) -> String {
     let text = [&*output.stdout, &*output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -57,15 +58,15 @@ fn said(output: &Output) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Makes a disk of so many bytes, with what is in a directory of the host.
+/// Makes a disk of so many bytes, with the content of a directory of the host.
 ///
 /// # Errors
-/// The file is there already, the directory is none or does not fit, there is no room. Nothing is left then.
+/// The file exists already, the directory does not exist or does not fit, or there is no room. Nothing is left then.
 pub fn make(file: &Path, bytes: u64, from: Option<&Path>) -> Result<(), Error> {
     name(filled(file, bytes, from)?, file)
 }
 
-/// Gives a disk that is complete its name.
+/// Gives a finished disk its name.
 fn name(made: NamedTempFile, file: &Path) -> Result<(), Error> {
     signals::check()?;
     match made.persist_noclobber(file) {
@@ -80,7 +81,7 @@ fn is_there(file: &Path) -> Error {
     about(file, "it is there already, and stays as it is")
 }
 
-/// What [`make`] makes, before it has its name.
+/// A disk as [`make`] makes it, before it has its name.
 fn filled(file: &Path, bytes: u64, from: Option<&Path>) -> Result<NamedTempFile, Error> {
     let mkfs = program("mke2fs")?;
     if let Some(from) = from {
@@ -97,7 +98,7 @@ fn filled(file: &Path, bytes: u64, from: Option<&Path>) -> Result<NamedTempFile,
     sized.map_err(|error| about(file, error))?;
     let mut command = Command::new(mkfs);
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
-    // The root directory is the machine's root's, whoever makes the disk.
+    // The root directory belongs to the machine's root, whichever user makes the disk.
     command.args(["-E", "root_owner=0:0"]);
     if let Some(from) = from {
         command.arg("-d").arg(from);
@@ -115,7 +116,8 @@ fn filled(file: &Path, bytes: u64, from: Option<&Path>) -> Result<NamedTempFile,
     }
 }
 
-/// Makes a disk of so many bytes, with what is in an archive on it: modes, owners and times are those of the archive, whoever calls.
+/// Makes a disk of so many bytes, with the content of an archive. Modes, owners and times are those of the archive,
+/// whichever user runs this.
 ///
 /// # Errors
 /// As [`make`].
@@ -163,7 +165,7 @@ pub fn make_of(file: &Path, bytes: u64, archive: &Archive) -> Result<(), Error> 
 /// How much is copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// Copies a file of the host: what is a hole, or nothing but zeros, becomes a hole. A signal ends it.
+/// Copies a file of the host. Holes and blocks of zeros become holes. A signal ends it.
 fn copy_with_holes(from: &Path, to: &Path) -> Result<(), Error> {
     let read = |error: std::io::Error| about(from, error);
     let write = |error: std::io::Error| {
@@ -173,7 +175,7 @@ fn copy_with_holes(from: &Path, to: &Path) -> Result<(), Error> {
     };
     let mut source = File::open(from).map_err(read)?;
     let mut copy = File::create_new(to).map_err(write)?;
-    // A device has no length among its metadata.
+    // The metadata of a device have no length.
     let length = source.seek(SeekFrom::End(0)).map_err(read)?;
     copy.set_len(length).map_err(write)?;
     let mut piece = vec![0; PIECE];
@@ -182,12 +184,12 @@ fn copy_with_holes(from: &Path, to: &Path) -> Result<(), Error> {
         let end = match seek(&source, Place::Data(at)) {
             Ok(data) => {
                 at = data;
-                // It ends with the file at the latest.
+                // The last hole is at the end of the file.
                 seek(&source, Place::Hole(at)).map_err(|error| read(error.into()))?
             }
-            // Nothing but a hole is left.
+            // The rest is a hole.
             Err(Errno::NXIO) => break,
-            // This file system does not say.
+            // This file system does not report holes.
             Err(_) => length,
         };
         source.seek(SeekFrom::Start(at)).map_err(read)?;
@@ -207,7 +209,8 @@ fn copy_with_holes(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A disk whose journal was replayed: the file itself if there was nothing to do, or a copy, for as long as this lives.
+/// A disk whose journal was replayed: the file itself if there was nothing to replay, or a copy, for as long as this
+/// lives.
 struct Replayed {
     file: PathBuf,
     _copy: Option<TempDir>,
@@ -230,7 +233,7 @@ impl Replayed {
             .output();
         let replayed = e2fsck.map_err(|error| about(file, error))?;
         signals::check()?;
-        // 1 says that something was done.
+        // Status 1 means that something was replayed.
         match replayed.status.code() {
             Some(0 | 1) => Ok(Replayed {
                 file: copy,
@@ -241,10 +244,10 @@ impl Replayed {
     }
 }
 
-/// Whether the file system on a disk is sound. A journal that is to be replayed is no fault.
+/// Checks whether the file system on a disk is sound. A journal that has to be replayed is no fault.
 ///
 /// # Errors
-/// It is not, or there is none.
+/// It is not sound, or there is none.
 pub fn check(file: &Path) -> Result<(), Error> {
     let replayed = Replayed::new(file)?;
     let e2fsck = program("e2fsck")?;
@@ -262,15 +265,15 @@ fn unsound(file: &Path, output: &Output) -> Error {
     )
 }
 
-/// Whether the machine that had this disk was switched off without a word.
+/// Whether the machine that had this disk was switched off without unmounting it.
 fn has_journal_to_replay(file: &Path) -> Result<bool, Error> {
-    /// Where the features stand that a system must know, and the one that says so.
+    /// The offset of the incompatible features, and the feature of a journal to be replayed.
     const INCOMPATIBLE: u64 = 0x60;
     const RECOVER: u32 = 4;
     Ok(word_of_superblock(file, INCOMPATIBLE)? & RECOVER != 0)
 }
 
-/// A word at this place of the superblock.
+/// A word at this offset of the superblock.
 fn word_of_superblock(file: &Path, place: u64) -> Result<u32, Error> {
     const SUPERBLOCK: u64 = 1024;
     let mut word = [0; 4];
@@ -282,23 +285,23 @@ fn word_of_superblock(file: &Path, place: u64) -> Result<u32, Error> {
     Ok(u32::from_le_bytes(word))
 }
 
-/// What a sound disk has at the most, and is left of it while it is gone through. One that was made to harm has few
-/// directories that are in each other in many ways, and names for all of them.
+/// The most that a sound disk has, and how much of that is left while the disk is traversed. A malicious disk may
+/// have few directories that contain each other in many ways, and names for all of them.
 struct Bounds {
     /// Each is an inode, and has one name.
     directories: u64,
-    /// Each takes some bytes of the disk.
+    /// Each name takes some bytes of the disk.
     names: u64,
-    /// Each byte of a file that is in no hole has a place of its own on the disk; the file may have other names.
+    /// Each byte of a file outside its holes has a place of its own on the disk; the file may have other names.
     bytes: u64,
 }
 
 impl Bounds {
     fn of(file: &Path) -> Result<Self, Error> {
-        /// Where the number of inodes stands, and what the least of them takes.
+        /// The offset of the number of inodes, and the least bytes of an inode.
         const INODES: u64 = 0;
         const INODE: u64 = 128;
-        /// The least entry of a directory.
+        /// The least bytes of an entry of a directory.
         const ENTRY: u64 = 12;
         let end = File::open(file).and_then(|mut disk| disk.seek(SeekFrom::End(0)));
         let bytes = end.map_err(|error| about(file, error))?;
@@ -310,7 +313,7 @@ impl Bounds {
         })
     }
 
-    /// Takes so much of one of them; false if there is less.
+    /// Takes `count` of what is left of a bound; false if there is less.
     fn take(left: &mut u64, count: u64) -> bool {
         let rest = left.checked_sub(count);
         *left = rest.unwrap_or(0);
@@ -323,37 +326,37 @@ struct Gotten {
     bounds: Bounds,
     /// Whether there is anything.
     any: bool,
-    /// What is neither file, directory nor symbolic link.
+    /// Entries that are neither files, directories nor symbolic links.
     left_out: usize,
-    /// The modes that directories get when all is there: they may forbid to write, or to remove.
+    /// The modes that directories get at the end: they may forbid writing or removing.
     modes: Vec<(PathBuf, u32)>,
 }
 
-/// A disk that is read.
+/// A disk that is being read.
 pub struct Disk {
     file: PathBuf,
     ext4: Ext4,
     replayed: Replayed,
 }
 
-/// A path inside a disk, as people see it: it may hold anything.
+/// A path inside a disk, for display: it may contain any bytes.
 fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(plain).collect()
 }
 
-/// A path from the root on.
+/// The path from the root.
 fn absolute(path: &str) -> Vec<u8> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     format!("{slash}{path}").into_bytes()
 }
 
 impl Disk {
-    /// Looks at a disk.
+    /// Opens a disk for reading.
     ///
     /// # Errors
-    /// There is none, or nothing that can be read.
+    /// There is none, or it cannot be read.
     pub fn open(file: &Path) -> Result<Self, Error> {
         let replayed = Replayed::new(file)?;
         let opened = File::open(&replayed.file).map_err(|error| about(file, error))?;
@@ -375,7 +378,7 @@ impl Disk {
         found.map_err(|error| self.about(path, &error))
     }
 
-    /// An error if a bound does not hold.
+    /// An error if a bound is exceeded.
     fn within(&self, holds: bool) -> Result<(), Error> {
         match holds {
             true => Ok(()),
@@ -386,7 +389,7 @@ impl Disk {
         }
     }
 
-    /// The paths of what is in a directory.
+    /// The paths of the entries of a directory.
     fn children(&self, path: &[u8], bounds: &mut Bounds) -> Result<Vec<Vec<u8>>, Error> {
         signals::check()?;
         self.within(Bounds::take(&mut bounds.directories, 1))?;
@@ -403,10 +406,10 @@ impl Disk {
         Ok(children)
     }
 
-    /// A line for what is at a path, and for everything below: type and mode, owner, group, size, path.
+    /// A line for the entry at a path, and for everything below: type and mode, owner, group, size, path.
     ///
     /// # Errors
-    /// There is nothing, or it cannot be read.
+    /// There is no such entry, or it cannot be read.
     pub fn list(&self, path: &str) -> Result<String, Error> {
         let mut lines = String::new();
         let mut bounds = Bounds::of(&self.replayed.file)?;
@@ -459,11 +462,11 @@ impl Disk {
         depth.checked_sub(1).ok_or_else(why)
     }
 
-    /// Copies a file, or a directory with everything below, to a path of the host where nothing is yet. What is neither file, directory nor
-    /// symbolic link is left out: how many.
+    /// Copies a file, or a directory with everything below, to a path of the host that does not exist yet. Entries
+    /// that are neither files, directories nor symbolic links are left out. Returns how many.
     ///
     /// # Errors
-    /// There is nothing, it cannot be read, or something is there already. Nothing is left of what was copied then.
+    /// There is no such entry, it cannot be read, or the path exists already. Nothing that was copied is left then.
     pub fn get(&self, path: &str, to: &Path) -> Result<usize, Error> {
         let mut gotten = Gotten {
             bounds: Bounds::of(&self.replayed.file)?,
@@ -473,7 +476,7 @@ impl Disk {
         };
         let got = self.get_below(&absolute(path), to, MAX_DEPTH, &mut gotten);
         let got = got.and_then(|()| {
-            // Those within others first.
+            // Inner directories first.
             for (directory, mode) in gotten.modes.iter().rev() {
                 let permissions = fs::Permissions::from_mode(*mode);
                 let set = fs::set_permissions(directory, permissions);
@@ -482,7 +485,7 @@ impl Disk {
             Ok(gotten.left_out)
         });
         if got.is_err() && gotten.any {
-            // A part looks as if it were all. The first error is the one that counts.
+            // A partial copy would look complete. The first error is the one to report.
             let _ = match to.symlink_metadata() {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(to),
                 _ => fs::remove_file(to),
@@ -506,7 +509,7 @@ impl Disk {
         };
         match found.file_type() {
             FileType::Regular => {
-                // Nothing that is there is written to, nor what a symbolic link of the disk leads to.
+                // No existing file is written to, nor the target of a symbolic link on the disk.
                 let made = OpenOptions::new()
                     .write(true)
                     .create_new(true)
@@ -529,7 +532,7 @@ impl Disk {
                         return Ok(());
                     }
                     let piece = &piece[..count];
-                    // Zeros may be a hole, of which there can be more than the disk is large.
+                    // Zeros may be a hole, and holes can be larger than the disk.
                     if piece.iter().any(|byte| *byte != 0) {
                         self.within(Bounds::take(&mut bytes, count as u64))?;
                         let written = made.seek(SeekFrom::Start(at));
@@ -695,7 +698,7 @@ mod tests {
         assert_eq!(metadata.mode() & 0o7777, 0o4751);
     }
 
-    /// Has debugfs change a disk.
+    /// Changes a disk by debugfs.
     fn change(disk: &Path, commands: &str) {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("commands");
@@ -741,7 +744,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let at = |name: &str| scratch.path().join(name);
         let blocks = |name: &str| fs::metadata(at(name)).unwrap().blocks() * 512;
-        // More than the disk is large.
+        // Larger than the disk.
         let length = 100 * MEGABYTE;
         let data = vec![b'x'; 5000];
         fs::create_dir(at("tree")).unwrap();

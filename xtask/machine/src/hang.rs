@@ -1,9 +1,9 @@
-//! When a machine has run for too long. Hosts are shared and slow at times, so that most of what is looked at is the
+//! Decides when a machine has run for too long. Hosts are shared and slow at times, so most of the criterion is the
 //! processor time that QEMU has used, not the time that has passed.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// The time between two checks.
 const LOOK: Duration = Duration::from_secs(5);
 /// A machine that uses less than this in [`STILL`] waits for something that does not come.
 const LITTLE: Duration = Duration::from_secs(3);
@@ -16,12 +16,12 @@ pub(crate) struct Watch {
     limit: Duration,
     begun: Instant,
     looked: Instant,
-    /// When it had last used some processor time, and how much then.
+    /// When the process had last used some processor time, and how much in all by then.
     busy: (Instant, Duration),
 }
 
 impl Watch {
-    /// It may take so long, and half of that of the processor.
+    /// The process may take `limit`, and half of that in processor time.
     pub(crate) fn new(limit: Duration) -> Self {
         let now = Instant::now();
         Watch {
@@ -32,7 +32,7 @@ impl Watch {
         }
     }
 
-    /// Whether the process with this number has run for too long, or does nothing any more.
+    /// Whether the process with this number has run for too long, or has stopped doing anything.
     pub(crate) fn is_over(&mut self, pid: u32) -> bool {
         let now = Instant::now();
         if now - self.begun >= self.limit {
@@ -53,10 +53,10 @@ impl Watch {
     }
 }
 
-/// How much processor time a process has had, all its threads together.
+/// The processor time that a process has used, all its threads together.
 fn processor_time(pid: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
+    // The name, in parentheses, may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();

@@ -1,6 +1,5 @@
-//! Runs one machine: puts its archive together, starts QEMU, carries its console, reads its
-//! control channel ([`control`]), and puts everything away. [`terminal`] and [`signals`] look after the
-//! terminal that we sit at.
+//! Runs one machine: makes its archive, starts QEMU, carries the console's input and output, reads its control
+//! channel ([`control`]), and cleans up. [`terminal`] and [`signals`] handle the user's terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,28 +36,28 @@ use control::{Event, Parser};
 use net::Net;
 use rng::Rng;
 
-/// A processor that QEMU emulates completely, so that nothing depends on the host's.
+/// A processor that QEMU emulates completely, so that nothing depends on the host's processor.
 const CPU: &str = "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,\
     +rdrand,+ssse3,+sse4.1,+sse4.2,enforce";
-/// What is behind it for one without random numbers: of two words about a feature the later counts.
+/// Appended for a processor without random numbers: of two words about a feature the later one counts.
 const WITHOUT_RDRAND: &str = ",-rdrand";
 
-/// Where a machine that waits for a debugger listens; nobody but this host can reach it.
+/// Where a machine that waits for a debugger listens; only this host can connect.
 pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";
 
-/// The controller of disks that the machine has, whatever it is told: nothing is to be added but a disk.
+/// The disk controller that the machine always has: only a disk is to be added.
 const BUILT_IN: &str = "piix3-ide";
 
-/// What the kernel writes to port 0xf4 when it panics, as QEMU reports it.
+/// QEMU's exit status for the value that the kernel writes to port 0xf4 when it panics.
 const PANIC_STATUS: i32 = 63 << 1 | 1;
 
-/// How long a wait for something to happen lasts before the control channel is looked at again.
+/// How long to wait for input and output before the control channel is read again.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// Something of the host that goes into the guest's file system.
+/// A file or directory that goes into the guest's file system.
 #[derive(Clone, Debug)]
 pub struct Add {
     what: Source,
@@ -108,52 +107,55 @@ pub struct Options {
     pub adds: Vec<Add>,
     /// Debian's packages, unpacked.
     pub packages: Option<Archive>,
-    /// Paths in the guest whose files are wanted when it stops.
+    /// Paths in the guest of files that are to be copied out when the machine stops.
     pub gets: Vec<String>,
     /// A file that is the machine's disk.
     pub disk: Option<PathBuf>,
-    /// Nobody needs that file when this host has lost its power: a test's. QEMU then does not wait, for each flush of
-    /// the guest, until the host has its bytes on a disk, which takes seconds where others write. All other programs of
-    /// the host see them as before.
+    /// The file is a test's, which need not survive a loss of the host's power. QEMU then does not make each flush of
+    /// the guest wait until the host has written the bytes to a disk, which takes seconds while other programs write.
+    /// Other programs of the host still see the bytes.
     pub disk_of_a_test: bool,
-    /// Instead of that, a disk of so many bytes that has zeros, forgets what is written, and takes no time: for measurements.
+    /// Instead of that, a disk of so many bytes that reads as zeros, drops what is written, and takes no time: for
+    /// measurements.
     pub null_disk: Option<u64>,
-    /// A sector of the disk that cannot be read, and one that cannot be written the first time.
+    /// A sector of the disk whose reads fail, and one whose first write fails.
     pub bad_sectors: Option<(u64, u64)>,
     /// What its network card is connected to.
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
     pub pcap: Option<PathBuf>,
-    /// Where the numbers of its device of random numbers come from.
+    /// The source of the numbers of its device of random numbers.
     pub rng: Rng,
-    /// Where that stands on the bus, if it is to share a line with another device.
+    /// The place of that device on the bus, if it is to share a line with another device.
     pub rng_address: Option<u8>,
-    /// The processor has random numbers.
+    /// Whether the processor has random numbers.
     pub rdrand: bool,
     /// Two of QEMU's `edu` devices, on lines of their own, and drivers for them.
     pub edu: bool,
-    /// They share a line.
+    /// Whether they share a line.
     pub edu_shared: bool,
-    /// A file that gets what its sound card plays, if a driver for one is there.
+    /// A file that gets the sound card's output, if there is a driver for one.
     pub sound: Option<PathBuf>,
-    /// Linux's driver of its network card, of its disk, or of a sound card; without, the drivers are those of virtio,
-    /// and there is no sound.
+    /// Linux's driver of its network card, of its disk, or of a sound card. Without it the drivers are virtio's, and
+    /// there is no sound.
     pub driver: Option<linux::Program>,
     /// In megabytes.
     pub memory: u32,
     /// A file of the host that is the machine's memory.
     pub memory_file: Option<PathBuf>,
-    /// In host time, of which QEMU may have half of a processor's. A machine that does nothing for five minutes is stopped, too.
+    /// In host time; QEMU may use half of that in processor time. A machine that does nothing for five minutes is
+    /// stopped, too.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
-    /// A machine that counts instructions waits, while it idles, as long as its clock says: it talks with others, whose
-    /// clock is another one. Without, its clock jumps to the next thing that it waits for.
+    /// Whether a machine that counts instructions waits for as long as its clock says while it idles, because it
+    /// talks with other machines, which have other clocks. Otherwise its clock jumps to the next event that it waits
+    /// for.
     pub waits: bool,
     /// Where servers run.
     pub places: Vec<place::Place>,
     /// More words for the kernel's command line.
     pub words: Vec<String>,
-    /// The kernel that tells a counting emulator what happens, instead of the ordinary one.
+    /// Whether to boot the counting kernel instead of the ordinary one.
     pub counting: bool,
     /// Wait for a debugger before the first instruction.
     pub debug: bool,
@@ -168,20 +170,20 @@ pub struct Options {
 pub struct Plugin {
     /// The shared library.
     pub library: PathBuf,
-    /// Where its counts go, if it shall count.
+    /// The file for its counts, if it is to count.
     pub output: Option<PathBuf>,
-    /// Where it writes what the kernel tells, if it shall.
+    /// The file for the kernel's events, if they are wanted.
     pub events: Option<PathBuf>,
-    /// Where it writes how often each instruction was executed, if it shall.
+    /// The file for how often each instruction was executed, if that is wanted.
     pub profile: Option<PathBuf>,
-    /// Where it writes how often the page table was changed and the kernel was left, if it shall.
+    /// The file for how often the page table was changed and the kernel was left, if that is wanted.
     pub switches: Option<PathBuf>,
-    /// Where it writes the time of the host's thread, if it shall.
+    /// The file for the time of the host's thread, if that is wanted.
     pub time: Option<PathBuf>,
 }
 
 impl Options {
-    /// A machine as `./fermata run` starts it when told nothing.
+    /// A machine with the defaults of `./fermata run`.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -217,17 +219,17 @@ impl Options {
     }
 }
 
-/// Who sits at the console of a machine.
+/// The user or program at the console of a machine.
 pub trait Operator {
-    /// The guest printed `bytes`. False: nobody can read them, stop the machine.
+    /// The guest printed `bytes`. False: no one can read them any more, stop the machine.
     fn console(&mut self, bytes: &[u8]) -> bool;
-    /// The guest said something on the control channel.
+    /// The guest sent a message on the control channel.
     fn event(&mut self, event: &Event);
-    /// Whether what the guest prints is read now: otherwise its serial line fills, and then its console.
+    /// Whether the guest's output is read now: otherwise its serial line fills, and then its console.
     fn reads(&self) -> bool {
         true
     }
-    /// Some time has passed. False: it has been long enough, stop the machine.
+    /// Some time has passed. False: the machine has run long enough, stop it.
     fn tick(&mut self) -> bool {
         true
     }
@@ -346,8 +348,8 @@ fn check_memory(archive: u64, memory: u32) -> Result<(), Error> {
     )))
 }
 
-/// What the archive adds to the boot manifest if there are `edu` devices: two drivers of the tests, which kill them and have them
-/// do what drivers may not.
+/// The lines that the archive adds to the boot manifest if there are `edu` devices: two drivers of the tests, which
+/// kill them and make them do what drivers may not.
 const EDU_DRIVERS: &str = "\
 test/edu edu pci=1234:11e8 ports=280+8 line=5 channel=5 channel=6 dma=40000
 test/edu edu2 pci=1234:11e8 ports=288+8 channel=5 channel=6 dma=40000
@@ -381,7 +383,7 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     if !drivers.is_empty() {
         archive.file("etc/drivers", drivers.into(), false)?;
     }
-    // What only the guest can tell it says itself: whether it is a program for Fermata.
+    // Only the guest can check, and reports, whether the file is a program for Fermata.
     let missing = |place: &&place::Place| {
         let path = place.path_of_program();
         path.is_some_and(|path| archive.find(path).is_none())
@@ -408,7 +410,8 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     archive.finish()
 }
 
-/// The beginning of a command that starts a machine: with this processor and memory, and nothing that was not asked for.
+/// The beginning of a command that starts a machine, with this processor and memory and without QEMU's default
+/// devices.
 fn bare(cpu: &str, megabytes: u32) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command
@@ -482,7 +485,7 @@ fn qemu(
         command.args(["-object", &backend, "-machine", "memory-backend=ram"]);
     }
     if options.edu {
-        // The pins of every fourth device go to the same line.
+        // Every fourth device is on the same line.
         let second = if options.edu_shared {
             "edu,addr=6"
         } else {
@@ -550,9 +553,9 @@ fn qemu(
                 "shift=0,sleep=off"
             },
             "-rtc",
-            // Later than every file.
+            // The machine's clock: a time after that of every file.
             "clock=vm,base=2030-01-01",
-            // Of the processor's random numbers.
+            // The seed of the processor's random numbers.
             "-seed",
             "1",
         ]);
@@ -561,7 +564,7 @@ fn qemu(
         command.args(["-S", "-gdb", DEBUGGER]);
     }
     if let Some(port) = options.gdb {
-        // A line of its own: COM2's would be lowered by that.
+        // A line of its own: this port would lower COM2's.
         let channel =
             format!("socket,id=gdb,host=127.0.0.1,port={port},server=on,wait=off,nodelay=on");
         command.args(["-chardev", &channel]);
@@ -592,9 +595,9 @@ fn of_plugin(plugin: &Plugin) -> String {
     options
 }
 
-/// A disk as QEMU finds it: what stands before the first colon of a relative path it takes for a protocol.
+/// The path of a disk for QEMU, which takes the text before the first colon of a relative path for a protocol.
 fn disk_path(path: &Path) -> PathBuf {
-    // That fails only for a path of no bytes, and where nobody knows what it is relative to.
+    // This fails only for an empty path, and if the current directory is unknown.
     std::path::absolute(path).unwrap_or_else(|_| Path::new(".").join(path))
 }
 
@@ -615,12 +618,12 @@ fn bad_disk(path: &str, (read, write): (u64, u64)) -> String {
     drive
 }
 
-/// A path in a value of QEMU's, where commas are doubled.
+/// A path inside an option of QEMU, where commas are doubled.
 fn quoted(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// What this starts must not outlive xtask, and hears of no Ctrl-C.
+/// The child must not outlive xtask, and must not get Ctrl-C.
 pub fn end_with_this_process(command: &mut Command) {
     // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
     command.process_group(0);
@@ -628,7 +631,7 @@ pub fn end_with_this_process(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made: prctl, getppid and kill.
     unsafe {
         command.pre_exec(move || {
-            // However xtask ends.
+            // However xtask ends, the child is killed.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if getppid() != Some(parent) {
                 kill_process(getpid(), Signal::KILL)?;
@@ -643,7 +646,7 @@ struct Qemu(Child);
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -653,19 +656,19 @@ impl Drop for Qemu {
 struct Machine {
     qemu: Qemu,
     stdin: Option<ChildStdin>,
-    /// Where its console's output comes from.
+    /// The source of the console's output.
     console: Output,
     control: File,
     parser: Parser,
     /// Whether the guest takes input.
     ready: bool,
-    /// Typed, and not yet taken by the guest.
+    /// Bytes that were typed and that the guest has not taken yet.
     to_type: Vec<u8>,
     exit: Option<u8>,
     panic: Vec<String>,
 }
 
-/// Where console output comes from.
+/// The source of console output.
 enum Output {
     /// A pipe, to be waited for.
     Pipe(std::process::ChildStdout),
@@ -718,7 +721,7 @@ impl Machine {
                 .0
                 .try_wait()
                 .map_err(|error| Error::new(format!("QEMU: {error}")))?;
-            // Read after asking, so that what was said last is not lost.
+            // Read after checking whether QEMU has ended, so that the last output is not lost.
             if operator.reads() && !self.carry_output(operator)? {
                 return Ok(End::Stopped(BROKEN));
             }
@@ -765,7 +768,7 @@ impl Machine {
             .chain(console)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        // Cut short by a signal, it is as if nothing had come.
+        // If a signal interrupts the wait, nothing has come.
         let ready = poll(&mut fds, Some(&TICK)).unwrap_or(0);
         ready > 0 && input.is_some() && !fds[0].revents().is_empty()
     }
@@ -829,7 +832,7 @@ impl Machine {
         }
     }
 
-    /// What it means that QEMU ended like this.
+    /// The end of the machine, by QEMU's exit status.
     fn end(&mut self, status: std::process::ExitStatus) -> End {
         if status.code() == Some(PANIC_STATUS) || !self.panic.is_empty() {
             let mut lines = std::mem::take(&mut self.panic);

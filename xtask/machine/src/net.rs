@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::getuid;
 use xtask_build::error::Error;
 
-/// Cards' addresses, but for their last byte.
+/// The addresses of the machines' cards, without their last byte.
 const CARD: &str = "52:54:00:12:34:";
 /// QEMU's device whose driver is Fermata's own.
 pub(crate) const VIRTIO: &str = "virtio-net-pci";
@@ -18,11 +18,11 @@ pub enum Net {
     /// There is no card.
     #[default]
     None,
-    /// A card that is connected to nothing. A machine that counts instructions stays the same with it.
+    /// A card that is connected to nothing. A machine that counts instructions is still deterministic with it.
     Nothing,
-    /// A network that QEMU plays: addresses, a router that answers, and nothing behind it.
+    /// A network that QEMU simulates: addresses, a router that answers, and nothing behind the router.
     User {
-        /// TCP ports of this host, on its loopback, and those of the machine to which they lead.
+        /// TCP ports of this host, on its loopback, and the ports of the machine to which they lead.
         forwards: Vec<(u16, u16)>,
     },
     /// A wire to one other machine.
@@ -45,7 +45,8 @@ impl Pair {
         self.directory.join(end.to_string())
     }
 
-    /// The end of the wire of this name that is free, and what keeps it taken: the first machine that asks gets the first one.
+    /// Takes the free end of the wire with this name, and returns a lock that keeps it taken: the first machine that
+    /// asks gets the first end.
     pub fn take(name: &str) -> Result<(Pair, File), Error> {
         let directory =
             std::env::temp_dir().join(format!("fermata-pair-{}-{name}", getuid().as_raw()));
@@ -74,7 +75,7 @@ impl Pair {
     }
 }
 
-/// What leaves out the ROM of a card, since nothing is booted from it. One on ISA, as QEMU's names of those say, has none.
+/// The option that leaves out the ROM of a card, since nothing boots from it. An ISA card, by QEMU's names, has none.
 fn without_rom(card: &str) -> &'static str {
     match card.split(',').next() {
         Some(name) if name.ends_with("_isa") => "",
@@ -83,7 +84,7 @@ fn without_rom(card: &str) -> &'static str {
 }
 
 impl Net {
-    /// What QEMU is told: this device is the card, and a file gets all frames.
+    /// QEMU's arguments: this device is the card, and a file gets all frames.
     pub(crate) fn arguments(
         &self,
         pcap: Option<&Path>,
@@ -93,7 +94,8 @@ impl Net {
         let (backend, address) = match self {
             Net::None => return Vec::new(),
             Net::Nothing => {
-                // What the driver rings for is done at once, or at a time of the machine's clock, and not by another thread of QEMU's.
+                // Requests of the driver are done at once, or at a time of the machine's clock, and not by another
+                // thread of QEMU.
                 let own = match card {
                     VIRTIO => ",ioeventfd=off,tx=timer",
                     _ => "",
@@ -130,7 +132,7 @@ impl Net {
         arguments
     }
 
-    /// The machine's address, for the kernel's command line, where nobody gives it one.
+    /// The machine's address, for the kernel's command line, if no server assigns one.
     pub(crate) fn address(&self) -> Option<String> {
         match self {
             Net::Pair(pair) => Some(format!("address=10.0.3.{}/24", pair.end + 1)),

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use abi::collocated::{SIZE, START};
 use abi::USER_END;
 
-/// Where in its place a program is loaded: `proto::layout::PROGRAM_BASE`.
+/// The address in its place at which a program is loaded: `proto::layout::PROGRAM_BASE`.
 const PROGRAM_BASE: u64 = 0x40_0000;
 
-/// The services whose servers can be placed: all but those that start the others, and the debugger's.
+/// The services whose servers can be placed: all but the servers that start the others, and the debugger's.
 const SERVICES: [&str; 13] = [
     "all",
     "device",
@@ -27,7 +27,7 @@ const SERVICES: [&str; 13] = [
 ];
 
 /// A line of the boot manifest: `SERVICE=process` or `SERVICE=kernel`, or `/PATH=kernel` for the program of the boot
-/// archive that is started by this path. Of two that concern the same the later counts.
+/// archive that is started by this path. Of two lines about the same thing the later one counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place(String);
 
@@ -43,7 +43,7 @@ impl FromStr for Place {
                 "'{service}' is no service that can be placed, nor the path of a program, which begins with /: {known}"
             ));
         }
-        // It goes through the words of a command line.
+        // The line goes onto the kernel's command line as a word.
         if service.contains(|c: char| c.is_whitespace() || c.is_control() || ",;".contains(c)) {
             return Err(format!(
                 "'{service}' cannot be placed: its name has a space, a comma or a semicolon"
@@ -59,15 +59,15 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// The program at this path of the guest runs there.
+    /// Places the program at this path of the guest in the kernel, or in a process.
     ///
     /// # Errors
-    /// A sentence, if that cannot be said in a line.
+    /// A sentence, if the path cannot be part of a line.
     pub fn program(path: &str, in_kernel: bool) -> Result<Self, String> {
         format!("{path}={}", if in_kernel { "kernel" } else { "process" }).parse()
     }
 
-    /// All servers and drivers that can be placed run in the kernel.
+    /// Places all servers and drivers that can be placed in the kernel.
     #[must_use]
     pub fn all_in_kernel() -> Self {
         Place("all=kernel".into())
@@ -87,13 +87,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// Who has tried memory of the kernel from its rings, and at which address of the program's file, if that is what a line of
-/// the machine says.
+/// If a line of the machine's log says that a program has tried to access the kernel's memory from the kernel's
+/// rings: the program, and the address in its file.
 pub(crate) fn stray(line: &str) -> Option<(&str, u64)> {
     let (who, what) = line.rsplit_once(": kernel address 0x")?;
     let (_, at) = what.split_once(" at 0x")?;
     let at = u64::from_str_radix(at, 16).ok()?;
-    // A program is known by its command line.
+    // The kernel names a program by its command line.
     let who = who.strip_prefix("the machine panicked: ").unwrap_or(who);
     let program = who.split(' ').next()?.rsplit('/').next()?;
     let inside = (START..USER_END).contains(&at);
@@ -116,7 +116,7 @@ mod tests {
                 "/bin/hello a: kernel address 0x1 at 0x2: kernel address 0xffffffffffffffff at 0x7c0000400000",
                 Some(("hello", 0)),
             ),
-            // A jump there, and what is no such line.
+            // A jump to the kernel's memory, and a line that is not of this form.
             ("fs: kernel address 0xffff800000000000 at 0xffff800000000000", None),
             ("fs: kernel address 0xffff800000000000 at 0x400000000000", None),
             ("fs: kernel address 0xffff800000000000 at 0x40ab12", None),

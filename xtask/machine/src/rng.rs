@@ -1,8 +1,8 @@
-//! A device of random numbers, and where they come from.
+//! A device of random numbers, and the source of its numbers.
 
 use std::path::{Path, PathBuf};
 
-/// Where the numbers of the machine's device come from.
+/// The source of the numbers of the machine's device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rng {
     /// There is no device.
@@ -10,14 +10,14 @@ pub enum Rng {
     None,
     /// The host's random numbers.
     Host,
-    /// What is read from this file of the host, as it comes.
+    /// The content of this file of the host, from the beginning on.
     File(PathBuf),
-    /// Nowhere: the device never answers.
+    /// No source: the device never answers.
     Silent,
 }
 
 impl Rng {
-    /// What QEMU is told. With `address` the device stands there on the bus, and on the line of every fourth device.
+    /// QEMU's arguments. With `address` the device has that place on the bus, and the line of every fourth device.
     pub(crate) fn arguments(
         &self,
         address: Option<u8>,

@@ -1,4 +1,4 @@
-//! The terminal that `./fermata run` sits at, in raw mode while a machine has it.
+//! The terminal of `./fermata run`, in raw mode while a machine uses it.
 
 use std::io::IsTerminal;
 
@@ -10,7 +10,7 @@ pub fn stdin_is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 
-/// Raw mode: every key goes to the guest. Dropping it restores what was there before.
+/// Raw mode: every key goes to the guest. Dropping this restores the earlier mode.
 pub struct RawMode {
     before: Termios,
 }
@@ -30,7 +30,7 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // Nobody is left to hear about a failure.
+        // A failure can be reported to no one any more.
         let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.before);
     }
 }

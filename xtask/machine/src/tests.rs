@@ -105,7 +105,7 @@ fn run_with(
     (end, recorder)
 }
 
-/// A name with a colon is that of a file, and not of a protocol of QEMU's.
+/// A name with a colon is that of a file, not of a protocol of QEMU.
 #[test]
 fn a_disk_is_a_file_whatever_its_name() {
     let here = std::env::current_dir().unwrap();
@@ -114,7 +114,7 @@ fn a_disk_is_a_file_whatever_its_name() {
         ("nbd:c,d", format!("{}/nbd:c,,d", here.display())),
         ("/tmp/a:b", "/tmp/a:b".into()),
     ] {
-        // What a user's disk has flushed is on the host's disk.
+        // What a user's disk has flushed is on the host's disk; a test's need not be.
         for (of_a_test, cache) in [(false, ""), (true, ",cache=unsafe")] {
             let mut options = Options::new(Config::DEFAULT);
             options.disk = Some(name.into());
@@ -189,7 +189,7 @@ fn a_machine_that_stops_without_a_word_is_broken() {
 #[test]
 fn a_machine_that_hangs_times_out() {
     let start = std::time::Instant::now();
-    // A busy host takes seconds to start QEMU, and what it says is to be seen before.
+    // A busy host takes seconds to start QEMU, and the output must be seen before the time is up.
     let (end, recorder) = run_with(
         &[(COM1, b"on".to_vec())],
         |options| options.timeout = Some(Duration::from_secs(10)),

@@ -1,16 +1,16 @@
-//! Rules of the glue of Linux's drivers, as `./fermata check` holds it to them: how long all of it may be, and that
-//! each of its functions that does nothing says by what it differs from Linux's.
+//! The rules for the glue of Linux's drivers that `./fermata check` enforces: a limit on its length, and that a
+//! comment on each function that does nothing says how it differs from Linux's.
 //!
-//! The check reads text that is laid out as Linux's: a function begins at the left edge, its `{` stands there or, with
-//! the `}`, behind the last parameter.
+//! The check relies on Linux's layout: a function begins in the first column, and its `{` stands there or, with the
+//! `}`, behind the last parameter.
 
 /// Where the glue is.
 pub(super) const GLUE: &str = "drivers/linux/glue";
 
-/// Most lines of code of all of it. drivers/linux/README.md says how they are counted.
+/// The most lines of code in all of the glue. drivers/linux/README.md says how they are counted.
 const MOST: usize = 2500;
 
-/// What breaks a rule in these files, each with its path: one line for each.
+/// What breaks a rule in these files, which are given with their paths: one line each.
 pub(super) fn broken(files: &[(String, String)]) -> Vec<String> {
     let count: usize = files.iter().map(|(_, text)| lines_of_code(text)).sum();
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn broken(files: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// The text without its comments, with as many lines.
+/// The text without its comments, with the same number of lines.
 fn without_comments(text: &str) -> String {
     let (mut rest, mut code) = (text, String::new());
     while let Some((before, comment)) = rest.split_once("/*") {
@@ -40,14 +40,14 @@ fn without_comments(text: &str) -> String {
     code.lines().map(line).collect()
 }
 
-/// Lines that are neither empty nor comments. One with a `\` alone is empty.
+/// Lines that are neither empty nor comments. A line with only a `\` counts as empty.
 fn lines_of_code(text: &str) -> usize {
     let code = without_comments(text);
     let lines = code.lines().map(str::trim);
     lines.filter(|line| !matches!(*line, "" | "\\")).count()
 }
 
-/// The functions of a file that others can call and that do nothing, without a comment directly above.
+/// The functions of a file that others can call, that do nothing, and that have no comment directly above.
 fn silent_in(file: &str, text: &str) -> Vec<String> {
     let code = without_comments(text);
     let (code, lines): (Vec<&str>, Vec<&str>) = (code.lines().collect(), text.lines().collect());
@@ -57,7 +57,7 @@ fn silent_in(file: &str, text: &str) -> Vec<String> {
         if !opened && !line.ends_with(") { }") {
             continue;
         }
-        // From where the function is declared on: up to what ends something else, or is empty.
+        // The lines above the function's declaration, back to the end of the previous item or an empty line.
         let end = if opened { number } else { number + 1 };
         let above = code[..end].iter().rposition(|line| {
             line.trim().is_empty() || line.starts_with('}') || line.starts_with('#')

@@ -1,14 +1,15 @@
-//! The order of the kernel's rooms, as `./fermata check` holds the kernel to it.
+//! The order of the kernel's rooms, which `./fermata check` enforces.
 //!
-//! A room is a module of the kernel's crate. It calls functions and methods, and uses constants, only of itself and of
-//! rooms below it. A method belongs to the room in which its `impl` stands, whatever its type: `k.exit_trap(t)` is a
-//! call of `leave`. Types are another matter: the state of the kernel is one web (a thread names its space, a space its
-//! threads), so that the types of objects may be named everywhere, and the rooms of [`STATE`] name those of which the
-//! state consists.
+//! A room is a module of the kernel's crate. It calls functions and methods, and uses constants, only of itself and
+//! of rooms below it. A method belongs to the room that contains its `impl`, whatever its type: `k.exit_trap(t)` is a
+//! call of `leave`. Types are not ordered, because the objects of the kernel name each other (a thread names its
+//! space, a space its threads): the types of objects may be named everywhere, and the rooms of [`STATE`] may name the
+//! types of which the state consists.
 //!
-//! The check reads text. It knows whose a method is by the receiver where that is `k`, `self` or a field of a
-//! structure of the kernel, and otherwise by the method's name: a name stands for the lowest room that has such a
-//! method. Names that types of `core` have as well ([`OF_CORE`]) count where the receiver is known.
+//! The check works on the text. It finds the room of a method by the receiver where that is `k`, `self` or a field of
+//! a structure of the kernel, and otherwise by the method's name: a name stands for the lowest room that has such a
+//! method. Names of methods that types of `core` have as well ([`OF_CORE`]) are checked only where the receiver is
+//! known.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ const STATE: &[&str] = &["stop", "kernel"];
 /// The room whose types every room may name.
 const NAMED_BY_ALL: &str = "object";
 
-/// Where the order holds.
+/// The directory in which the order holds.
 const ORDERED: &str = "kernel/src/";
 
 /// Names of methods of the kernel that types of `core` have, too.
@@ -62,8 +63,8 @@ struct Member<'a> {
     name: &'a str,
 }
 
-/// What is known of the kernel: its members, the rooms that define each type, and for each field the types that stand
-/// in its declarations.
+/// What is known of the kernel: its members, the rooms that define each type, and for each field the types in its
+/// declarations.
 #[derive(Default)]
 struct Known<'a> {
     members: Vec<Member<'a>>,
@@ -71,7 +72,8 @@ struct Known<'a> {
     fields: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// The places in files of the kernel, given by path and text, where a room uses one above it, or that are in no room.
+/// The places in files of the kernel, given by path and text, where a room uses one above it, and the files that are
+/// in no room.
 pub(super) fn upward(files: &[(String, String)]) -> Vec<String> {
     let files: Vec<(&str, String)> = files
         .iter()
@@ -131,7 +133,7 @@ fn upward_in(file: &str, text: &str, known: &Known<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The room that a file is in.
+/// The room of a file.
 fn room_of(file: &str) -> &str {
     let inside = file.strip_prefix(ORDERED).unwrap_or(file);
     inside.split(['/', '.']).next().unwrap_or_default()
@@ -141,7 +143,7 @@ fn place(room: &str) -> Option<usize> {
     ORDER.iter().position(|known| *known == room)
 }
 
-/// The text with nothing in place of comments and the insides of strings.
+/// The text without comments and without the content of strings.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| {
         let line = line.split("//").next().unwrap_or_default();
@@ -169,7 +171,7 @@ fn name_before(text: &str) -> &str {
     })..]
 }
 
-/// Whether a name is one of a type: a capital, and not capitals only. `K` is a type.
+/// Whether a name is that of a type: it begins with a capital and is not all capitals. `K` is a type.
 fn is_type(name: &str) -> bool {
     name.starts_with(|c: char| c.is_uppercase())
         && (name.len() == 1 || name.contains(|c: char| c.is_lowercase()))
@@ -184,7 +186,7 @@ struct Use<'a> {
     receiver: &'a str,
     is_path: bool,
     name: &'a str,
-    /// The type whose `impl` it stands in.
+    /// The type whose `impl` contains the use.
     within: &'a str,
 }
 
@@ -196,7 +198,7 @@ impl core::fmt::Display for Use<'_> {
 }
 
 impl<'a> Known<'a> {
-    /// Reads what a text declares.
+    /// Records what a text declares.
     fn read(&mut self, room: &'a str, text: &'a str) {
         let (mut within, mut in_struct) = ("", false);
         for line in text.lines() {
@@ -247,7 +249,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The rooms that have the member which is used, as far as the text tells. None if it is not one of the kernel's.
+    /// The rooms of the member that is used, as far as the text shows them. Empty if it is not a member of the
+    /// kernel.
     fn rooms(&self, use_: &Use<'_>) -> Vec<&'a str> {
         let of = |owns: &dyn Fn(&str) -> bool| -> Vec<&'a str> {
             let members = self.members.iter();
@@ -280,7 +283,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The type that an `impl` is of, or the trait that is declared, where a block begins in this line.
+/// The type of the `impl`, or the trait, whose block begins in this line.
 fn block_of(line: &str) -> Option<&str> {
     let rest = match line.split_once("trait ") {
         Some((before, rest)) if !before.contains("impl") => return Some(name_at(rest)),
@@ -320,7 +323,7 @@ fn uses(text: &str) -> Vec<(usize, Use<'_>)> {
             if name.is_empty() || !(behind.starts_with('(') || behind.starts_with("::<")) {
                 continue;
             }
-            // The receiver may be at the end of a line above.
+            // The receiver may be at the end of an earlier line.
             let receiver = name_before(text[..start + at].trim_end());
             let use_ = Use {
                 receiver,
@@ -348,8 +351,8 @@ fn uses(text: &str) -> Vec<(usize, Use<'_>)> {
     found
 }
 
-/// The paths below the root of its own crate that a text names, without that root, with their lines. What stands in the root is of no room:
-/// types and constants, which begin with a capital letter.
+/// The paths below the crate's own root that a text names, without `crate::`, with their lines. Items of the root
+/// itself, types and constants with a capital letter, are in no room.
 fn paths(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, root) in text.match_indices("crate::") {
@@ -367,7 +370,7 @@ fn paths(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The single paths that the path or group of paths at the beginning of a text stands for, behind `before`.
+/// The single paths that a path or group of paths at the beginning of a text stands for, with `before` in front.
 fn leaves(before: &str, text: &str, all: &mut Vec<String>) {
     let text = text.trim_start();
     if let Some(group) = text.strip_prefix('{') {
@@ -385,13 +388,13 @@ fn leaves(before: &str, text: &str, all: &mut Vec<String>) {
         (before, name) => format!("{before}::{name}"),
     };
     match text[name.len()..].strip_prefix("::") {
-        // What comes behind a type is a member of it, or a variant.
+        // What follows a type is a member or variant of it.
         Some(rest) if !is_type(name) && !rest.starts_with('<') => leaves(&path, rest, all),
         _ => all.push(path),
     }
 }
 
-/// The paths of a group of imports whose opening brace was before this text.
+/// The paths of a group of imports, from behind its opening brace.
 fn top_level(group: &str) -> Vec<&str> {
     let (mut paths, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, c) in group.char_indices() {
@@ -430,7 +433,7 @@ mod tests {
         files.into_iter().map(read).collect()
     }
 
-    /// What is found when a text is added at the end of a file of the kernel, without the names of all rooms.
+    /// The violations after a text is added to the end of a file of the kernel, without the list of all rooms.
     fn with(file: &str, text: &str) -> Vec<String> {
         let mut sources = sources();
         let file = format!("{ORDERED}{file}");
@@ -491,7 +494,7 @@ mod tests {
         assert_eq!(up("use crate::object::CHUNK;\n"), 1);
         assert_eq!(up("use crate::object::place_at;\n"), 1);
         assert_eq!(up("use crate::object;\n"), 1);
-        // Types of other rooms above are for the state alone.
+        // Only the state may name types of rooms above it.
         assert_eq!(up("use crate::sched::Scheduler;\n"), 1);
         assert_eq!(with("kernel.rs", "use crate::sched::Scheduler;\n").len(), 0);
         assert_eq!(with("kernel.rs", "use crate::memory::probe;\n").len(), 1);
@@ -533,7 +536,7 @@ mod tests {
                 "t.kept.take()",
                 "`kept.take`: `kept` is above `avl`",
             ),
-            // By its name.
+            // By the method's name.
             (
                 "sched.rs",
                 "t.wake(k)",

@@ -1,9 +1,9 @@
-//! Rules about which room of the kernel may know what, as `./fermata check` holds it to them.
+//! The rules about what each room of the project may use, which `./fermata check` enforces.
 //!
-//! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
-//! where no register of a processor may be named, not even in comments. [`CRATES`] says which crate may depend on which.
-//! Every page is in the book and names no file that does not exist, and no two tests of the guest have the same number.
-//! The glue of Linux's drivers has rules of its own ([`glue`]).
+//! A rule has words and the files that may contain them. Comments are ignored. In [`REGISTER_FREE`] no register of a
+//! processor may be named, not even in comments. [`CRATES`] says which crate may depend on which. Every page must be
+//! in the book and name only files that exist, and no two tests of the guest may have the same number. The glue of
+//! Linux's drivers has rules of its own ([`glue`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use xtask_docs::book::pages;
 
 /// Words that only some files may use.
 struct Rule {
-    /// A word matches where it stands by itself: not as the end of a longer name.
+    /// A word matches unless it is the end of a longer name.
     words: &'static [&'static str],
     /// Files, and directories with a `/` at the end, that may use them.
     rooms: &'static [&'static str],
@@ -24,7 +24,7 @@ struct Rule {
     remedy: &'static str,
 }
 
-/// Where the rules hold, besides in [`DRIVERS`].
+/// The directories in which the rules hold, in addition to [`DRIVERS`].
 const KERNEL: &[&str] = &["abi", "hal", "kernel", "boot"];
 
 /// Drivers.
@@ -93,8 +93,8 @@ const fn room(
     Room { name, below, tests }
 }
 
-/// Which crate may depend on which of the project's own, from the ground up. A crate is in the room with the longest name that
-/// it is below.
+/// Which crate of the project may depend on which, from the ground up. A crate belongs to the room with the longest
+/// name that contains it.
 const CRATES: &[Room] = &[
     room("abi", &["abi"], &[]),
     room("hal", &["abi"], &[]),
@@ -185,7 +185,7 @@ const REGISTER_FREE: &[&str] = &[
     "user/rt/src/",
 ];
 
-/// The exceptions in there: files for one architecture, and tests of what is in registers or with code of their own.
+/// The exceptions in these: files for one architecture, and tests of registers or with machine code of their own.
 const OF_AN_ARCHITECTURE: &[&str] = &[
     "abi/src/x86_64.rs",
     "tests/guest/src/bin/redirected.rs",
@@ -205,16 +205,16 @@ const OF_AN_ARCHITECTURE: &[&str] = &[
     "user/rt/src/x86_64/sum.rs",
 ];
 
-/// The page that tells of what was there once.
+/// The page that may name files that existed once.
 const HISTORY: &str = "CHANGES.md";
 
-/// What is there only after something has been generated.
+/// Files that exist only after they have been generated.
 const GENERATED: &[&str] = &["docs/api"];
 
-/// How a paragraph begins that names what is not there any more.
+/// The beginning of a paragraph that names files that do not exist any more.
 const SINCE: &str = "Since then ";
 
-/// Where the tests of the guest are, each with a number of its own.
+/// The directory of the guest's tests, each of which has a number of its own.
 const GUEST_TESTS: &str = "tests/guest/src";
 
 /// The registers of all architectures.
@@ -224,8 +224,8 @@ const REGISTERS: &[&str] = &[
     "edx", "esi", "edi", "ebp", "esp", "eip", "eflags", "mxcsr", "fcw", "cr0", "cr2", "cr3", "cr4",
 ];
 
-/// Looks at the kernel's sources below `root` and returns what breaks a rule: one line each, with
-/// file, line and remedy.
+/// Checks the kernel's sources below `root` and returns what breaks a rule: one line each, with file, line and
+/// remedy.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     let (mut found, mut sources) = (Vec::new(), Vec::new());
     let machine_page = read_text(&root.join(MACHINE_PAGE))?;
@@ -315,11 +315,11 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// Where the decisions are, and the page that lists them.
+/// The directory of the decisions, and the page that lists them.
 const DECISIONS: &str = "docs/adr";
 const DECISIONS_PAGE: &str = "docs/README.md";
 
-/// The decisions that are not in the list of all, or have another title there than in their own first line.
+/// The decisions that are missing in the list, or whose title there differs from the one in their first line.
 fn decisions_in(root: &Path) -> Result<Vec<String>, Error> {
     let list = read_text(&root.join(DECISIONS_PAGE))?;
     let mut found = Vec::new();
@@ -350,9 +350,9 @@ fn top_directories(root: &Path) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// The lines of a page that name a file or a directory, between backticks and with a directory of the root in front,
-/// that does not exist. A page may name one that is gone if a paragraph of it, [`SINCE`], names it too. One with `NAME`
-/// or `*` in it is a pattern.
+/// The lines of a page that name a file or directory that does not exist, in backticks and with a directory of the
+/// root in front. A page may name a file that is gone if a paragraph that begins with [`SINCE`] names it, too. A name
+/// with `NAME` or `*` in it is a pattern.
 fn missing_in(
     page: &Path,
     text: &str,
@@ -384,12 +384,12 @@ fn missing_in(
     found
 }
 
-/// What stands between backticks in a line or a paragraph.
+/// The texts between backticks in a line or a paragraph.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The tests that a file registers: their numbers, and where.
+/// The tests that a file registers: their numbers, and their places.
 fn tests_in(file: &str, text: &str) -> Vec<(String, String)> {
     let lines = text.lines().enumerate();
     let numbers = lines.filter_map(|(line, text)| {
@@ -399,7 +399,7 @@ fn tests_in(file: &str, text: &str) -> Vec<(String, String)> {
     numbers.collect()
 }
 
-/// What is wrong with tests ([`tests_in`]): those whose number another one has.
+/// What is wrong with the tests of [`tests_in`]: numbers that are used twice.
 fn doubled(tests: &[(String, String)]) -> Vec<String> {
     let mut first = BTreeMap::new();
     let mut found = Vec::new();
@@ -415,7 +415,8 @@ fn doubled(tests: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// The files whose names end so, below `root`, as seen from there. What is built, and what begins with a dot, is left out.
+/// The files below `root` whose names end like this, with paths relative to it. Build output, and names that begin
+/// with a dot, are left out.
 fn files(root: &Path, end: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     let mut directories = vec![PathBuf::new()];
@@ -439,7 +440,7 @@ fn files(root: &Path, end: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// The lines of a manifest, whose path this is, that name a crate that its own may not depend on.
+/// The lines of a manifest, given with its path, that name a crate on which its own crate may not depend.
 fn dependencies_in(manifest: &str, text: &str) -> Vec<String> {
     let own = manifest.strip_suffix("/Cargo.toml").unwrap_or_default();
     // The workspace's own manifest has no dependencies.
@@ -481,13 +482,13 @@ fn dependencies_in(manifest: &str, text: &str) -> Vec<String> {
 /// A crate of the project that a manifest names.
 struct Dependency<'a> {
     line: usize,
-    /// The heading that it stands below.
+    /// The heading of its section.
     section: &'a str,
     /// Where the crate is, from the root.
     path: String,
 }
 
-/// Those of the manifest of the crate in `own`.
+/// The dependencies in the manifest of the crate in `own`.
 fn path_dependencies<'a>(own: &str, text: &'a str) -> Vec<Dependency<'a>> {
     let mut found = Vec::new();
     let mut section = "";
@@ -518,11 +519,12 @@ fn path_dependencies<'a>(own: &str, text: &'a str) -> Vec<Dependency<'a>> {
     found
 }
 
-/// The root script, which builds xtask anew when a file has changed that is below one of the paths it names to `find`.
+/// The root script, which rebuilds xtask when a file has changed below one of the paths that the script passes to
+/// `find`.
 const SCRIPT: &str = "fermata";
 
-/// The crates that xtask is made of, and that the root script does not look at: after a change there xtask would go on
-/// as it was built before. `crates` says of each crate which ones it needs.
+/// The crates that xtask is made of and that the root script does not watch: after a change in one of them xtask
+/// would not be rebuilt. `crates` has the dependencies of each crate.
 fn unwatched(script: &str, crates: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let find = script
         .split_once("$(find ")
@@ -576,7 +578,7 @@ fn broken_in(file: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The runtime, and those of its files that may name services; ADR 0024 says why they do.
+/// The runtime, and its files that may name services; ADR 0024 gives the reason.
 const RUNTIME: &str = "user/rt/src/";
 const IN_RUNTIME: &[&str] = &[
     "checkpoint.rs",
@@ -592,7 +594,7 @@ const IN_RUNTIME: &[&str] = &[
     "system.rs",
 ];
 
-/// The lines of a file of the runtime that name a service and may not.
+/// The lines of a file of the runtime that name a service and must not.
 fn services_in(file: &str, text: &str) -> Vec<String> {
     let Some(inside) = file.strip_prefix(RUNTIME) else {
         return Vec::new();
@@ -616,12 +618,12 @@ fn services_in(file: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where the machine's statics are, and the page that lists those that are one per machine.
+/// The directory of the machine's statics, and the page that lists those that exist once per machine.
 const MACHINE: &str = "hal/src/x86_64/";
 const MACHINE_PAGE: &str = "hal/README.md";
 
-/// The statics of a file of the machine that are one per machine and that the page does not list. What is one per
-/// processor has another type, which only one file can make.
+/// The statics of a file of the machine that exist once per machine and are missing on the page. Statics per
+/// processor have another type, which only one file can make.
 fn unlisted_in(file: &str, text: &str, page: &str) -> Vec<String> {
     if !file.starts_with(MACHINE) || file.ends_with("paging_model.rs") {
         return Vec::new();
@@ -645,7 +647,7 @@ fn unlisted_in(file: &str, text: &str, page: &str) -> Vec<String> {
     found
 }
 
-/// The lines of a file that name a register where none may be named.
+/// The lines of a file that name a register where that is not allowed.
 fn registers_in(file: &str, text: &str) -> Vec<String> {
     let free = REGISTER_FREE.iter().any(|room| file.starts_with(room));
     if !free || OF_AN_ARCHITECTURE.contains(&file) {
@@ -671,7 +673,7 @@ fn register_in(line: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether `word` stands in `code` by itself.
+/// Whether `word` is in `code`, and not as part of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
@@ -707,11 +709,11 @@ mod tests {
         assert!(found[0].starts_with(place), "{found:?}");
         let tests = text.replace("[dev-dependencies]", "[dependencies]");
         assert_eq!(dependencies_in("servers/init/Cargo.toml", &tests).len(), 2);
-        // The room with the longest name is meant.
+        // The room with the longest name applies.
         let text = "[dependencies]\na = { path = \"../../drivers/block\" }\n";
         assert!(dependencies_in("servers/ext4/Cargo.toml", text).is_empty());
         assert_eq!(dependencies_in("servers/net/Cargo.toml", text).len(), 1);
-        // A name that only begins as another is another.
+        // A name that only begins like another is a different one.
         let text = "[dependencies]\na = { path = \"../abi2\" }\n";
         assert_eq!(dependencies_in("hal/Cargo.toml", text).len(), 1);
         assert_eq!(dependencies_in("elsewhere/Cargo.toml", "").len(), 1);
