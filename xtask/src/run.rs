@@ -37,15 +37,16 @@ pub(crate) struct RunOptions {
     /// Run the commands in FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE")]
     script: Option<Script>,
-    /// Talk to a shell of Linux instead of Fermata's own, with the power over the machine, which powers off with its
-    /// status: sh, which is busybox's, or bash, dash and others, whose packages are taken along; with --script it runs
-    /// FILE. checkpoint, restore and processes are programs there
+    /// Use a Linux shell instead of Fermata's own, with the power over the machine, which powers off with the shell's
+    /// status: sh, which is busybox's, or bash, dash and others, whose packages are put into the guest; with --script
+    /// it runs FILE. checkpoint, restore and processes are programs there
     #[arg(long, value_name = "NAME", value_parser = shell_name, conflicts_with = "program")]
     shell: Option<String>,
     /// Put a file or directory of the host into the guest; may be repeated
     #[arg(long = "add", value_name = "HOST:GUEST", value_parser = add)]
     adds: Vec<Add>,
-    /// Put Debian's packages into the guest, with all that they depend on: python3,gcc. Fetched once; may be repeated
+    /// Put Debian packages into the guest, with everything that they depend on: python3,gcc. Downloaded once; may be
+    /// repeated
     #[arg(long = "packages", value_name = "PACKAGE,...", value_parser = packages::names)]
     packages: Vec<Vec<String>>,
     /// Put the files of an archive that `./fermata root FILE.tar` made into the guest; may be repeated
@@ -54,49 +55,50 @@ pub(crate) struct RunOptions {
     /// Build the program in DIR (a cargo package, or C files) and put it into /bin of the guest; may be repeated
     #[arg(long = "program", value_name = "DIR")]
     programs: Vec<PathBuf>,
-    /// Copy a file out when the machine stops, to HOST or into that directory; may be repeated
+    /// Copy a file out when the machine stops, to HOST or into the directory HOST; may be repeated
     #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
     gets: Vec<Get>,
-    /// Give the machine a disk: FILE of the host, raw; made with SIZE (at least 20M, as 64M) when it is not there
+    /// Give the machine a disk: FILE of the host, raw; created with SIZE (at least 20M, such as 64M) if it does not
+    /// exist
     #[arg(long, value_name = "FILE[:SIZE]", value_parser = disk)]
     disk: Option<Disk>,
-    /// Give the machine a network: none; user, one that QEMU plays, which leads nowhere; pair:NAME, a wire to the other machine
-    /// that says NAME. pcap:FILE beside it writes all frames to FILE
+    /// Give the machine a network: none; user, which QEMU simulates and which leads nowhere; pair:NAME, a wire to the
+    /// other machine with this option. pcap:FILE in addition writes all frames to FILE
     #[arg(long = "net", value_name = "none|user|pair:NAME|pcap:FILE", value_parser = net)]
     nets: Vec<Connection>,
-    /// Lead connections to HOSTPORT of this host's loopback to GUESTPORT of the machine (with --net user, which goes without saying); may
-    /// be repeated
+    /// Forward connections from HOSTPORT of this host's loopback to GUESTPORT of the machine (implies --net user);
+    /// may be repeated
     #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
     forwards: Vec<(u16, u16)>,
-    /// Drive the network card, or the disk, or a sound card, by one of Linux's drivers, which are fetched and built:
-    /// `./fermata drivers` lists them. One that touches a port that it was not granted is ended; with ports=ones it
-    /// goes on and reads ones
+    /// Use one of Linux's drivers for the network card, the disk, or a sound card; it is downloaded and built:
+    /// `./fermata drivers` lists them. A driver that touches a port that it was not granted is ended; with ports=ones
+    /// it continues and reads ones
     #[arg(long, value_name = "NAME[:ports=ones]", value_parser = driver)]
     driver: Option<(String, Ungranted)>,
-    /// Give the machine a sound card, and write what it plays to FILE, a WAV file (--driver sb16 goes without saying)
+    /// Give the machine a sound card, and write what it plays to FILE, a WAV file (implies --driver sb16)
     #[arg(long, value_name = "FILE.wav")]
     sound: Option<PathBuf>,
-    /// Give the machine a device: virtio-rng, which has random numbers of the host's, or one that a driver of Linux's drives, with that
-    /// driver, as by --driver; a network card without --net is connected to nothing. May be repeated
+    /// Give the machine a device: virtio-rng, with random numbers of the host, or a device of one of Linux's drivers,
+    /// with that driver as by --driver; a network card without --net is connected to nothing. May be repeated
     #[arg(long = "device", value_name = "NAME", value_parser = Device::parser())]
     devices: Vec<Device>,
-    /// Run this program instead of a shell, with these arguments, and power off with its status: a folder of the host that is built as
-    /// by --program, or the path of a program of the guest (NAME: /bin/NAME)
+    /// Run this program instead of a shell, with these arguments, and power off with its status: a directory of the
+    /// host that is built as by --program, or the path of a program of the guest (NAME: /bin/NAME)
     #[arg(value_name = "PROGRAM", conflicts_with = "script")]
     program: Option<String>,
-    /// What PROGRAM is given
+    /// The arguments of PROGRAM
     #[arg(
         value_name = "ARGUMENT",
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
     arguments: Vec<String>,
-    /// Where PROGRAM runs, as --place has it
+    /// Where PROGRAM runs, as for --place
     #[arg(long = "in", value_name = "process|kernel", requires = "program")]
     place_of_program: Option<Ring>,
-    /// Where services run, and programs by path: fs=kernel,linux=kernel,/bin/NAME=kernel. process: in spaces of their own, as all do
-    /// otherwise; kernel: in ring 1, with the kernel's translations, and trusted as the kernel is. The same binary either way; may be
-    /// repeated
+    /// Where services run, and programs by path: fs=kernel,linux=kernel,/bin/NAME=kernel. process (the default): in
+    /// spaces of their own; kernel: in ring 1, with the kernel's translations, and trusted like the kernel. The
+    /// binary is the same either way; may be repeated
     #[arg(
         long = "place",
         value_name = "SERVICE=process|kernel,...",
@@ -104,7 +106,7 @@ pub(crate) struct RunOptions {
     )]
     places: Vec<Place>,
     /// Let GDB connect to PORT of this host's loopback and debug any program of the machine: gdb -ex 'target
-    /// extended-remote :PORT'. Whoever connects there has the power over all of them
+    /// extended-remote :PORT'. A user who can connect there has the power over all programs
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     gdb: Option<u16>,
     /// Memory of the machine, at least 48 [default: 512, and more if packages need it]
@@ -116,10 +118,10 @@ pub(crate) struct RunOptions {
     /// Count instructions instead of time: every run is the same
     #[arg(long)]
     deterministic: bool,
-    /// Show the kernel's log on standard error, and tell of Linux calls that are not there
+    /// Show the kernel's log on standard error, and report Linux calls that do not exist
     #[arg(long)]
     verbose: bool,
-    /// Tell of each call of Linux programs on the console, as strace does
+    /// Print each call of Linux programs on the console, as strace does
     #[arg(long)]
     trace: bool,
 }
@@ -133,12 +135,12 @@ enum Ring {
     Kernel,
 }
 
-/// A device by QEMU's name.
+/// A device, by QEMU's name.
 #[derive(Clone, Copy, Debug)]
 enum Device {
-    /// Random numbers of the host's. A machine that counts instructions has none: all of its runs are the same
+    /// Random numbers of the host. A deterministic machine cannot have it, since all of its runs are the same
     VirtioRng,
-    /// That of this driver of Linux's.
+    /// The device of this driver of Linux.
     Of(&'static Driver),
 }
 
@@ -187,7 +189,7 @@ impl RunOptions {
         Ok(())
     }
 
-    /// Takes the drivers of the devices along.
+    /// Adds the drivers of the devices.
     fn take_drivers(&mut self) {
         for device in &self.devices {
             let Device::Of(driver) = device else {
@@ -202,7 +204,7 @@ impl RunOptions {
     }
 }
 
-/// Where a script comes from.
+/// The source of a script.
 #[derive(Clone, Debug)]
 enum Script {
     Stdin,
@@ -226,7 +228,7 @@ fn add(pair: &str) -> Result<Add, &'static str> {
         .filter(|(host, guest)| !host.is_empty() && !guest.is_empty())
         .ok_or("it is not HOST:GUEST, two paths with a colon between them")?;
     let mut names = guest.split('/').filter(|name| !matches!(*name, "" | "."));
-    // The file system in memory makes nothing there.
+    // The file system in memory makes no files there.
     if names.next() == Some("disk") {
         return Err("/disk is the disk: './fermata disk make' puts files there");
     }
@@ -244,10 +246,10 @@ fn get(pair: &str) -> Result<Get, &'static str> {
         .ok_or("it is not GUEST:HOST, two paths with a colon between them")
 }
 
-/// Bytes of the smallest disk that is made: on less the guest makes no file system.
+/// Bytes of the smallest disk that is made: on a smaller one the guest makes no file system.
 pub(crate) const LEAST_DISK: u64 = 20 << 20;
 
-/// The status when a file of `--get` was not there, and nothing else was wrong.
+/// The status if a file of `--get` did not exist, and nothing else was wrong.
 const NOT_GOT: u8 = 1;
 
 /// The driver of a sound card.
@@ -260,19 +262,19 @@ const DEFAULT_MEMORY: u32 = 512;
 #[derive(Clone, Debug)]
 struct Disk {
     file: PathBuf,
-    /// Bytes that it is made with.
+    /// The size in bytes with which it is created.
     size: Option<u64>,
 }
 
 impl Disk {
-    /// Makes the file if it is not there: all of it, or nothing.
+    /// Creates the file if it does not exist: completely, or not at all.
     fn make(&self) -> Result<(), Error> {
         let cannot = |why: &dyn std::fmt::Display| {
             Error::new(format!("--disk {}: {why}", self.file.display()))
         };
         match (std::fs::metadata(&self.file), self.size) {
             (Ok(found), _) if !found.is_file() => Err(cannot(&"it is not a file")),
-            // What is on it stays, whatever size was said.
+            // An existing disk stays as it is, whatever size was given.
             (Ok(_), _) => Ok(()),
             (Err(error), Some(size)) if error.kind() == std::io::ErrorKind::NotFound => {
                 let made = file_beside(&self.file).and_then(|made| {
@@ -289,7 +291,7 @@ impl Disk {
     }
 }
 
-/// `FILE[:SIZE]`. The path may have colons, if it does not end like a size.
+/// `FILE[:SIZE]`. The path may contain colons, if it does not end like a size.
 fn disk(text: &str) -> Result<Disk, &'static str> {
     let (file, size) = match text.rsplit_once(':') {
         Some((file, size)) if size.starts_with(|c: char| c.is_ascii_digit()) => (file, Some(size)),
@@ -298,7 +300,7 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
     if file.is_empty() {
         return Err("it is not FILE or FILE:SIZE");
     }
-    // With a place behind it all of it would be the name of a file.
+    // With a place behind the size, all of the text would become the name of a file.
     let before = text.rsplit_once(":/");
     let before = before.and_then(|(disk, _)| disk.rsplit_once(':'));
     if before.is_some_and(|(_, size)| bytes(size).is_ok()) {
@@ -318,7 +320,7 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Connection {
     None,
-    /// To nothing. Not said by `--net`: the card is there because of `--device`.
+    /// A card without a connection, because of `--device`; `--net` cannot ask for it.
     Nothing,
     User,
     Pair(String),
@@ -358,7 +360,8 @@ fn forward(text: &str) -> Result<(u16, u16), &'static str> {
         .ok_or("it is not HOSTPORT:GUESTPORT, two numbers from 1 to 65535")
 }
 
-/// The network that the values of `--net` and `--forward` describe, the file that gets its frames, and what keeps the end of a wire.
+/// The network that `--net` and `--forward` describe, the file that gets its frames, and the lock on the end of a
+/// wire.
 fn network(
     nets: Vec<Connection>,
     forwards: Vec<(u16, u16)>,
@@ -415,7 +418,7 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
         .ok_or("it is not a number of seconds")
 }
 
-/// The shell of Linux that every machine has.
+/// The Linux shell that every machine has.
 const BUSYBOX_SHELL: &str = "sh";
 /// Where the script of a shell of Linux is in the guest.
 const SHELL_SCRIPT: &str = "/run/script";
@@ -424,7 +427,7 @@ const ESCAPE: u8 = 0x1d;
 /// Ctrl-D, which the guest's console takes for the end of input.
 const END_OF_INPUT: u8 = 0x04;
 
-/// Builds the programs in this folder for the guest: their paths there.
+/// Builds the programs of this directory for the guest. Returns their paths there.
 fn add_program(
     project: &Project,
     adds: &mut Vec<Add>,
@@ -439,7 +442,7 @@ fn add_program(
     Ok(paths.collect())
 }
 
-/// The script that runs the program of the command line, which is built first if it is a folder.
+/// The script that runs the program of the command line. If that is a directory, it is built first.
 fn command(project: &Project, options: &mut RunOptions) -> Result<Option<Vec<u8>>, Error> {
     let Some(program) = &options.program else {
         return Ok(None);
@@ -479,7 +482,7 @@ fn shell_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The script that runs a shell of Linux, which talks to whoever is there, or runs the script that there is.
+/// The script that runs a Linux shell, interactively or with the user's script.
 fn run_shell(name: &str, script: Option<Vec<u8>>, options: &mut RunOptions) -> Vec<u8> {
     if name != BUSYBOX_SHELL {
         options.packages.push(vec![name.into()]);
@@ -494,7 +497,7 @@ fn run_shell(name: &str, script: Option<Vec<u8>>, options: &mut RunOptions) -> V
     format!("trust /bin/{name} {arguments}\n").into_bytes()
 }
 
-/// The line of a script that runs a program with these arguments, as they are.
+/// The line of a script that runs a program with exactly these arguments.
 fn line_of(path: &str, arguments: &[String]) -> Result<Vec<u8>, Error> {
     let mut line = String::new();
     for word in std::iter::once(path).chain(arguments.iter().map(String::as_str)) {
@@ -572,7 +575,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         let megabytes = packages
             .as_ref()
             .map_or(0, |packages| packages.bytes() >> 20);
-        // What the packages take others still have.
+        // As much memory as the packages take, in addition.
         DEFAULT_MEMORY
             + u32::try_from(megabytes)
                 .unwrap_or(u32::MAX / 2)
@@ -584,9 +587,9 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
 
     let at_terminal = terminal::stdin_is_terminal();
     let input = match options.script {
-        // Standard input was the script, so the console has no input.
+        // The script was standard input, so the console has no input.
         Some(Script::Stdin) => Input::None,
-        // Beside a script a terminal is not read; other input goes to the programs of the script.
+        // With a script, a terminal is not read; other input goes to the script's programs.
         Some(Script::File(_)) if at_terminal => Input::None,
         _ => Input::Stdin,
     };
@@ -662,7 +665,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     })
 }
 
-/// The files of the packages and roots that are asked for.
+/// The files of the packages and roots that were requested.
 fn files_of_packages(project: &Project, options: &RunOptions) -> Result<Option<Archive>, Error> {
     if options.packages.is_empty() && options.roots.is_empty() {
         return Ok(None);
@@ -686,7 +689,7 @@ enum Input {
     Stdin,
 }
 
-/// Where a file of the guest goes: in a directory of the host it keeps its name.
+/// The path of the host for a file of the guest: in a directory it keeps its name.
 fn place_for(get: &Get) -> Result<PathBuf, Error> {
     let cannot = |why: &str| {
         let host = get.host.display();
@@ -713,34 +716,34 @@ fn place_for(get: &Get) -> Result<PathBuf, Error> {
     }
 }
 
-/// A file that the guest is to hand out.
+/// A file that the guest has to hand out.
 struct Wanted {
     get: Get,
-    /// What gets its content, beside the file of the host whose place it takes then: what is there stays if the guest
-    /// hands out nothing, or there is no room for it.
+    /// Gets the content first, and then takes the place of the file of the host: an old file stays if the guest hands
+    /// out nothing, or if there is no room.
     part: Option<Part>,
     got: bool,
     failed: bool,
 }
 
-/// A file that is written, and the path that it gets.
+/// A file that is being written, and the path that it will get.
 struct Part {
     file: NamedTempFile,
     path: PathBuf,
 }
 
 impl Wanted {
-    /// Makes sure, before the machine runs, that there is something that its file can be written to.
+    /// Checks, before the machine runs, that the file can be written.
     fn new(get: Get) -> Result<Self, Error> {
         let cannot = |error: std::io::Error| {
             let host = get.host.display();
             Error::new(format!("--get: {host} cannot be written: {error}"))
         };
         let part = match get.host.metadata() {
-            // A terminal, a pipe: it is written to as it is.
+            // A terminal or pipe is written to directly.
             Ok(found) if !found.is_file() => None,
             Ok(found) => {
-                // What a symbolic link leads to is meant, and it keeps its mode.
+                // The target of a symbolic link is replaced, and keeps its mode.
                 let path = get.host.canonicalize().map_err(cannot)?;
                 match file_beside(&path) {
                     Ok(file) => {
@@ -748,7 +751,7 @@ impl Wanted {
                         kept.map_err(cannot)?;
                         Some(Part { file, path })
                     }
-                    // Its directory may belong to somebody else.
+                    // The directory may belong to another user.
                     Err(error) => match OpenOptions::new().write(true).open(&path) {
                         Ok(_) => None,
                         Err(_) => return Err(cannot(error)),
@@ -781,7 +784,7 @@ impl Wanted {
     }
 }
 
-/// The caller of `./fermata run`: its terminal, and where files go that the guest hands out.
+/// The user of `./fermata run`: the terminal, and the files that the guest hands out.
 struct Person {
     gets: Vec<Wanted>,
     verbose: bool,
@@ -844,7 +847,7 @@ impl Operator for Person {
             return Typed::Bytes(Vec::new());
         }
         let mut buffer = [0; 1024];
-        // Not through `std::io::stdin`, whose buffer poll cannot see.
+        // Not by `std::io::stdin`, whose buffer poll cannot see.
         let count = match rustix::io::read(stdin(), &mut buffer) {
             Ok(count) => count,
             Err(Errno::INTR | Errno::AGAIN) => return Typed::Bytes(Vec::new()),
@@ -1010,7 +1013,7 @@ mod tests {
             size: Some(4096),
         };
         assert!(directory.make().is_err());
-        // More than any file system has: nothing is left of it.
+        // Larger than any file system allows: nothing of it may be left.
         let large = Disk {
             file: scratch.path().join("large"),
             size: Some(u64::MAX >> 1),
@@ -1048,7 +1051,7 @@ mod tests {
         std::fs::set_permissions(at("old"), mode).expect("a mode");
         std::os::unix::fs::symlink(at("old"), at("link")).expect("a link");
         let wanted = |host: &str| Wanted::new(want("/tmp/x", &at(host)));
-        // What is not handed out changes nothing, and leaves nothing.
+        // If the guest hands out nothing, nothing changes, and nothing is left.
         for host in ["old", "link", "out/x"] {
             drop(wanted(host).expect("room"));
         }

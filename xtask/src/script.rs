@@ -1,4 +1,4 @@
-//! Tests of the root script, in a checkout where cargo and xtask are scripts that note what they are asked.
+//! Tests of the root script, in a checkout where cargo and xtask are scripts that record their arguments.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// Somebody who is not root.
+/// A user other than root.
 const NOBODY: u32 = 65534;
 
 /// A checkout with the root script alone.
@@ -63,7 +63,7 @@ impl Checkout {
         command.output().expect("a shell")
     }
 
-    /// What xtask was asked in a call.
+    /// The arguments that xtask got in a call.
     fn asked(&self, arguments: &[&str]) -> Vec<String> {
         let asked = self.0.path().join("asked");
         let _ = std::fs::remove_file(&asked);
@@ -90,10 +90,10 @@ fn what_cannot_be_fetched_is_not_asked_for_before_every_command() {
     }
     assert_eq!(checkout.asked(&["run", "ls"]), ["fetch", "run ls"]);
     assert_eq!(checkout.asked(&["run", "ls"]), ["run ls"]);
-    // Others want what only tests want.
+    // Only these commands need what only tests need.
     assert_eq!(checkout.asked(&["test"]), ["fetch --tests", "test"]);
     assert_eq!(checkout.asked(&["prove"]), ["prove"]);
-    // Whoever asks for it is not told of an earlier failure, and nor is the next command.
+    // The user who asks for it is not reminded of an earlier failure, nor is the next command.
     assert_eq!(checkout.asked(&["fetch"]), ["fetch"]);
     checkout.write("network", "");
     assert_eq!(checkout.asked(&["run"]), ["fetch", "run"]);
@@ -115,7 +115,7 @@ fn what_root_has_made_is_named_to_others() {
         said.contains("belongs to root") && said.contains("chown -R"),
         "{said}"
     );
-    // A part that is root's is enough.
+    // One part that belongs to root is enough.
     let target = checkout.0.path().join("target");
     let owner = Some(NOBODY);
     let give = |path: &Path| std::os::unix::fs::chown(path, owner, None).expect("root may");

@@ -1,9 +1,8 @@
-//! Real programs of Debian's packages, saved at seeded instants, killed and restored.
+//! Real programs of Debian packages, saved at seeded instants, killed and restored.
 //!
-//! The command lines are those of `tests/packages/list`. Each is run by the program `cutter` of the guest: once
-//! undisturbed, and again with cuts, after each of which nothing is left of it but the image. What it prints, its
-//! status and the files that it leaves must be the same. Then each is saved once more, on a disk: another machine,
-//! which has the disk, makes it go on from there.
+//! The command lines are those of `tests/packages/list`. The guest's program `cutter` runs each: once undisturbed,
+//! and again with cuts, after each of which only the image is left of it. Its output, its status and the files that
+//! it leaves must be the same. Then each is saved once more, on a disk: another machine with that disk continues it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,16 +25,16 @@ use xtask_machine::{self as machine, End, Operator};
 
 /// How often each command line is cut in one machine.
 const CUTS: u64 = 8;
-/// The same in the suite.
+/// How often in the test suite.
 const CUTS_IN_SUITE: u64 = 4;
-/// Bytes of the disk that goes from one machine to the other.
+/// Bytes of the disk that is passed from one machine to the other.
 const DISK: u64 = 1 << 30;
 /// Host time for a machine, in seconds: far more than it needs.
 const LONG: u64 = 3600;
 /// What the console shows before a command line.
 const MARK: &str = "command line ";
-/// Runs command line `$1` in a directory of `$2`, where those before it have left their files: what it leaves is part
-/// of what it prints. Repositories of git have names and times of their own.
+/// Runs command line `$1` in a directory of `$2`, where the lines before it have left their files. The files that it
+/// leaves become part of its output. Git repositories have names and times that differ in each run.
 const RUNNER: &str = "\
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/ TERM=vt100
 work=$2/work.$1
@@ -48,14 +47,14 @@ test -e $2/next.$1 || cp -a $work $2/next.$1
 echo status $status
 ";
 
-/// What came of a command line.
+/// The results of a command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Came {
     /// How many checkpoints were made.
     cuts: u64,
-    /// How many of them went on in another machine.
+    /// How many of them were continued in another machine.
     carried: u64,
-    /// What its threads were doing then, without numbers.
+    /// What its threads were doing at those instants, without numbers.
     states: BTreeSet<String>,
     /// What went wrong.
     failure: Option<String>,
@@ -75,7 +74,7 @@ fn cutting(lines: usize, seed: u64, cuts: u64) -> String {
     script
 }
 
-/// That of a machine that leaves an image of each on its disk, with what the undisturbed command line has printed.
+/// The script of a machine that leaves an image of each on its disk, with the output of the undisturbed command line.
 fn leaving(lines: usize, seed: u64) -> String {
     let mut script = String::from("mkdir /disk/base.0\n");
     for number in 0..lines {
@@ -83,7 +82,7 @@ fn leaving(lines: usize, seed: u64) -> String {
             script,
             "echo {MARK}{number}\n/test/cutter seed={} any=1 leave=/disk/image.{number} out=/disk/out.{number} linux /bin/sh /lines/run {number} /disk\n\
              busybox mv /disk/next.{number} /disk/base.{}",
-            // Each has an instant of its own, and files that no later one touches.
+            // Each has an instant of its own, and files that no later line touches.
             seed * 1000 + number as u64,
             number + 1
         );
@@ -92,7 +91,7 @@ fn leaving(lines: usize, seed: u64) -> String {
     script
 }
 
-/// That of the machine that comes after it.
+/// The script of the machine that continues them.
 fn going_on(lines: &[bool]) -> String {
     let mut script = String::new();
     for (number, _) in lines.iter().enumerate().filter(|(_, is_left)| **is_left) {
@@ -105,7 +104,7 @@ fn going_on(lines: &[bool]) -> String {
     script
 }
 
-/// What the console has shown of each command line.
+/// The console's output for each command line.
 fn parts(text: &str, lines: usize) -> Vec<Option<&str>> {
     let mut parts: Vec<Option<&str>> = vec![None; lines];
     for part in text.split(MARK).skip(1) {
@@ -125,7 +124,7 @@ fn last(said: &str) -> String {
     lines[lines.len().saturating_sub(8)..].join("\n")
 }
 
-/// Reads what the console has shown of cuts.
+/// Reads the console's output about cuts.
 fn read(text: &str, lines: usize) -> Vec<Came> {
     let mut all = vec![Came::default(); lines];
     for (came, said) in all.iter_mut().zip(parts(text, lines)) {
@@ -143,7 +142,7 @@ fn read(text: &str, lines: usize) -> Vec<Came> {
                 came.states.insert(state(line));
             }
         }
-        // A program that is not there always does the same.
+        // A missing program always does the same.
         let is_run = !["\nstatus 126\n", "\nstatus 127\n"]
             .iter()
             .any(|absent| said.contains(absent));
@@ -154,7 +153,7 @@ fn read(text: &str, lines: usize) -> Vec<Came> {
     all
 }
 
-/// What a thread was doing, without the numbers that each one has of its own; that of a Linux call is its name.
+/// What a thread was doing, without the numbers that differ from thread to thread; for a Linux call, its name.
 fn state(words: &str) -> String {
     let mut plain: Vec<&str> = Vec::new();
     for word in words.split_whitespace() {
@@ -165,7 +164,7 @@ fn state(words: &str) -> String {
     plain.join(" ")
 }
 
-/// Keeps what the console shows.
+/// Keeps the console's output.
 struct Shown(Vec<u8>);
 
 impl Operator for Shown {
@@ -177,7 +176,7 @@ impl Operator for Shown {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// A machine with the packages and command lines of a section, which runs a script: what its console showed.
+/// Runs a machine with the packages and command lines of a section, and a script. Returns the console's output.
 fn run_machine(
     (images, config): (&Images, Config),
     section: &Section,
@@ -190,7 +189,8 @@ fn run_machine(
     options.script = Some(script.into_bytes());
     options.disk = disk.map(Path::to_path_buf);
     options.disk_of_a_test = true;
-    // So that a failure happens again. A disk has its own time, for which a machine that counts instructions waits long.
+    // So that a failure is repeatable. A disk works in its own time, for which a machine that counts instructions
+    // would wait long.
     options.deterministic = disk.is_none();
     options.words.push("program-ceiling=31".into());
     options.timeout = Some(Duration::from_secs(LONG));
@@ -210,7 +210,7 @@ fn run_machine(
     }
 }
 
-/// Cuts all command lines of a section in one machine, and has each go on in another one.
+/// Cuts all command lines of a section in one machine, and has another machine continue each.
 fn cut(
     project: &Project,
     machine: (&Images, Config),
@@ -233,7 +233,7 @@ fn cut(
     let then = parts(&then, count);
     for (number, came) in all.iter_mut().enumerate() {
         let said = match (left[number], then[number]) {
-            // It ended before.
+            // The command line had ended before it could be saved.
             (Some(said), None) if said.trim().is_empty() => continue,
             (said, None) => said,
             (_, Some(said)) if said.contains("as undisturbed") => {
@@ -250,7 +250,7 @@ fn cut(
     Ok(all)
 }
 
-/// What was found, in all.
+/// The sum of the results.
 #[derive(Debug, Default)]
 struct Found {
     cuts: u64,
@@ -261,7 +261,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what came of a section with this seed.
+    /// Adds the results of a section with this seed.
     fn add(&mut self, section: &Section, seed: u64, all: &[Came]) {
         for (line, came) in section.lines.iter().zip(all) {
             self.cuts += came.cuts;
@@ -283,8 +283,8 @@ impl Found {
     }
 }
 
-/// The short sections, as a test: how many checkpoints, how many of these in another machine, of how many command
-/// lines. An error says what went wrong.
+/// The short sections, as a test. Returns how many checkpoints there were, how many of these were continued in
+/// another machine, and how many command lines. An error says what went wrong.
 pub(crate) fn short(
     project: &Project,
     machine: (&Images, Config),
@@ -301,7 +301,7 @@ pub(crate) fn short(
     }
 }
 
-/// What earlier calls have done, by seed and section. It holds for the sources that it was done with.
+/// The work of earlier calls, by seed and section. It is valid for the sources with which it was done.
 struct Journal {
     file: PathBuf,
     sources: String,
@@ -355,8 +355,8 @@ fn came_of(value: &Value) -> Option<Came> {
     })
 }
 
-/// `./fermata prove --checkpoints`: at least `wanted` of them, of the sections whose packages contain the filter, with
-/// one seed after the other.
+/// `./fermata prove --checkpoints`: makes at least `wanted` checkpoints, of the sections whose packages contain the
+/// filter, with one seed after the other.
 pub fn run(project: &Project, wanted: u64, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
     signals::catch();
     let images = image::build(project, &[Config::DEFAULT])?;

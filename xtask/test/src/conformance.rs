@@ -1,9 +1,9 @@
 //! Checks that every row of the table of calls has a conformance test.
 //!
-//! The tests are those of `kernel/src/test/conformance.rs`, which lists them by the stable names of the
-//! rows and fails where one does not show all that its row says. So what is left to see here is that they
-//! are there: tests that are taken out of the build together would otherwise be missed by nobody. And that
-//! no test of the guest goes by the name of a row that it is not the test of.
+//! The tests are those of `kernel/src/test/conformance.rs`, which lists them by the stable names of the rows and
+//! fails where a test does not show everything that its row says. So this checks only that the list is complete:
+//! tests that are removed from the build together would otherwise go unnoticed. It also checks that no test of the
+//! guest has the name of a row that it does not test.
 
 use abi::SYSCALLS;
 
@@ -13,7 +13,7 @@ fn source(project: &Project, file: &str) -> String {
     std::fs::read_to_string(project.root.join(file)).unwrap_or_else(|why| panic!("{file}: {why}"))
 }
 
-/// The words between `rows! {` and the end of that.
+/// The words between `rows! {` and its end.
 fn listed(source: &str) -> Vec<&str> {
     let lines = source.lines().filter(|line| !line.trim().starts_with("//"));
     lines

@@ -1,8 +1,8 @@
-//! The cuts at every site: boots a kernel with the probe and the program that cuts, collects what it
-//! says, and compares the sites that were reached with those that the kernel's source has.
+//! The cuts at every site: boots a kernel with the probe and the program that cuts, collects that program's reports,
+//! and compares the sites that were reached with those in the kernel's source.
 //!
-//! The program is `tests/guest/src/cuts`; what it says on the control channel besides results of tests
-//! is lines `log cut ...`, which [`Found::take`] reads.
+//! The program is `tests/guest/src/cuts`. On the control channel it sends, in addition to results of tests, lines
+//! `log cut ...`, which [`Found::take`] reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,9 @@ struct Counts {
     distinct: u64,
     cuts: u64,
     mismatches: u64,
-    /// Cuts left out because the state had been cut with that kind of cut before.
+    /// Cuts that were left out because the same state had been cut in the same way before.
     known: u64,
-    /// The longest stretch of instructions that a cut makes the kernel do again, and its site.
+    /// The longest stretch of instructions that a cut makes the kernel repeat, and its site.
     redone: (u64, u64),
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Found {
     calls: Vec<(String, Counts)>,
     /// Sites that were passed.
     sites: BTreeSet<u64>,
-    /// Most instructions until a stopped thread's state was complete.
+    /// Most instructions until the state of a stopped thread was complete.
     longest_stop: u64,
-    /// Whether the command line left something out.
+    /// Whether the command line excluded a part.
     part: bool,
 }
 
 impl Found {
-    /// Reads a line; false if it is none of these.
+    /// Reads a line; false if it is none of these lines.
     fn take(&mut self, line: &str) -> bool {
         let mut words = line.split(' ');
         let (Some("cut"), Some(kind)) = (words.next(), words.next()) else {
@@ -90,15 +90,15 @@ impl Found {
     }
 }
 
-/// What of the plays of a configuration is wanted: none of them all of them.
+/// The part of a configuration's plays that is wanted: `None` for all.
 fn wanted(test: &TestOptions, config: Config) -> Option<&str> {
     let prefix = format!("cut/{}/", config.name());
     let filter = behind(test.filter.as_deref(), &prefix);
     Some(filter.strip_prefix("cut/").unwrap_or(filter)).filter(|f| !f.is_empty() && *f != "cut")
 }
 
-/// How many machines share the calls of a configuration: some more than processors, so that all of
-/// these have something to do to the end.
+/// How many machines share the calls of a configuration: somewhat more than processors, so that every processor is
+/// busy to the end.
 pub(super) fn shards(test: &TestOptions, config: Config) -> usize {
     if wanted(test, config).is_some() {
         1
@@ -109,7 +109,7 @@ pub(super) fn shards(test: &TestOptions, config: Config) -> usize {
 
 const SHARDS: usize = 12;
 
-/// Boots the machine of one shard, counts its tests, and returns what it has found out.
+/// Boots the machine of one shard, counts its tests, and returns its findings.
 pub(super) fn run(
     project: &Project,
     images: &Images,
@@ -125,7 +125,7 @@ pub(super) fn run(
         if filter.contains(|c: char| c.is_whitespace() || c == ';') {
             return Found::default();
         }
-        // `NAME@KIND:N` is the cut that a failure named.
+        // `NAME@KIND:N` is a cut that a failure has named.
         let (name, cut) = filter.split_once('@').unwrap_or((filter, ""));
         let (kind, site) = cut.split_once(':').unwrap_or((cut, ""));
         arguments.push(format!("filter={name}"));
@@ -198,12 +198,12 @@ pub(super) fn run(
 
 /// Rounds of hostile callers in `./fermata test`: some fifteen seconds in each configuration.
 const ROUNDS: u64 = 120;
-/// Host time after which a machine that has finished no round is taken to hang.
+/// Host time after which a machine that has finished no round counts as hanging.
 const HANGS: Duration = Duration::from_secs(600);
 /// Host time between two reports of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Rounds of hostile callers from this seed on, a fixed number or for so long: how many there were.
+/// Runs rounds of hostile callers from this seed on, a fixed number or for a fixed time. Returns how many.
 pub(super) fn hostile(
     images: &Images,
     config: Config,
@@ -273,7 +273,7 @@ struct Rounds<'a> {
     said: Instant,
     through: u64,
     failed: u64,
-    /// The round that runs.
+    /// The round that is running.
     current: Option<String>,
     recent: String,
 }
@@ -395,9 +395,9 @@ impl Operator for Listener<'_> {
     }
 }
 
-/// Prints the sites that nobody has reached, the table of all calls, and the sum. The result names the sites that nobody
-/// has reached and somebody should have: all of them after whole runs of the configurations that are cut at sites, since
-/// a run whose plays end before they begin would otherwise pass.
+/// Prints the sites that no cut has reached, the table of all calls, and the sum. Returns the sites that should have
+/// been reached: all of them after whole runs of the configurations that are cut at sites, since a run whose plays
+/// end before they begin would otherwise pass.
 pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<Vec<String>, Error> {
     let registry = Registry::read(&project.root)?;
     let mut calls: BTreeMap<&str, Counts> = BTreeMap::new();
@@ -447,7 +447,7 @@ pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<Vec<
          same way"
     );
     let mut longest: Vec<_> = calls.iter().map(|(name, c)| (c.redone, *name)).collect();
-    // At instants there is no site to measure to.
+    // Cuts at instants have no site to measure to.
     longest.retain(|((stretch, _), _)| *stretch != 0);
     longest.sort_unstable();
     println!("longest stretches that a cut makes the kernel do again, in instructions:");

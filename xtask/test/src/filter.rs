@@ -8,7 +8,7 @@ use xtask_build::project::Project;
 /// The text that stands for the tests of [`security::PAGE`].
 const ATTACK: &str = "attack";
 
-/// How the names of tests begin, by their kinds.
+/// The prefixes of the names of tests, by their kinds.
 const KINDS: [&str; 8] = [
     "host/",
     "machine",
@@ -24,14 +24,15 @@ const KINDS: [&str; 8] = [
 pub(crate) enum Filter {
     /// Every test.
     All,
-    /// Those whose names contain this.
+    /// Tests whose names contain this.
     Containing(String),
-    /// Those that one of these names.
+    /// Tests that one of these names.
     Named(Vec<Name>),
 }
 
 impl Filter {
-    /// What was asked for: nothing is all, `attack` the tests of the page of promises and the scenarios whose names begin so.
+    /// The filter of a command line: without a text, all tests; `attack` stands for the tests of the page of promises
+    /// and the scenarios whose names begin like that.
     pub(crate) fn new(project: &Project, text: Option<&str>) -> Result<Self, Error> {
         let Some(text) = text else {
             return Ok(Filter::All);
@@ -57,15 +58,16 @@ impl Filter {
         }
     }
 
-    /// What a program that runs the tests whose names begin with `prefix` is to look for behind that: words of which a
-    /// name must contain one, none if all are wanted, and `None` if no test of these is.
+    /// The filter for a program that runs the tests whose names begin with `prefix`, applied to the rest of their
+    /// names: words of which a name must contain one, none if all are wanted, and `None` if no test is.
     pub(crate) fn within(&self, prefix: &str) -> Option<Vec<&str>> {
         match self {
             Filter::All => Some(Vec::new()),
             Filter::Containing(text) => {
                 let rest = behind(Some(text), prefix);
                 let other = rest == text && KINDS.iter().any(|kind| text.starts_with(kind));
-                // Whoever wants the machine's own tests says so: no machine is made for a word that may be another's.
+                // The machine's own tests run only for a filter that begins with `machine`: no machine is booted for
+                // a word that may mean another test.
                 let unasked = prefix.starts_with("machine") && !text.starts_with("machine");
                 match (rest.is_empty(), other || unasked) {
                     (true, _) => Some(Vec::new()),
@@ -91,12 +93,12 @@ pub(crate) fn behind<'a>(filter: Option<&'a str>, prefix: &str) -> &'a str {
     match filter {
         None => "",
         Some(filter) if prefix.contains(filter) => "",
-        // `guest/process-np/ipc` names what lies behind `guest/process-np/`.
+        // `guest/process-np/ipc` means `ipc` behind `guest/process-np/`.
         Some(filter) => filter.strip_prefix(prefix).unwrap_or(filter),
     }
 }
 
-/// A test, or some of a kind, as the page of promises names them.
+/// A test, or some tests of a kind, as the page of promises names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// A scenario.
@@ -105,9 +107,9 @@ pub(crate) enum Name {
     Guest(String),
     /// A test of the machine under the kernel.
     Machine(String),
-    /// Tests of a package on the host: the function, the modules that it is in, both, or all of them.
+    /// Tests of a package on the host: a function, the modules that contain it, both, or all tests.
     Host {
-        /// As names of tests have it: `servers-net`.
+        /// In the form of the names of tests: `servers-net`.
         package: String,
         name: Option<String>,
     },
@@ -135,7 +137,7 @@ impl Name {
         }
     }
 
-    /// What it says behind a prefix, which is empty if it means all; `None` if it is about other tests.
+    /// The filter behind a prefix, which is empty if it means all tests; `None` if the name is about other tests.
     fn behind(&self, prefix: &str) -> Option<&str> {
         let (kind, room) = prefix.split_once('/')?;
         match (self, kind) {

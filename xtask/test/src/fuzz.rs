@@ -1,9 +1,9 @@
-//! `./fermata fuzz`: random programs, for as long as one likes.
+//! `./fermata fuzz`: random programs, for as long as the user likes.
 //!
-//! The fuzzer itself is a test of the kernel that `test` leaves out (`kernel/src/test/fuzz.rs`): the
-//! kernel on the simulated machine beside its specification. What it keeps lies in `target/fuzz`. With
-//! `--guest` it is hostile callers in a machine whose kernel checks itself at every exit, with `--services` hostile
-//! clients of every service in one machine after the other.
+//! The fuzzer itself is a test of the kernel that `test` leaves out (`kernel/src/test/fuzz.rs`): it compares the
+//! kernel on the simulated machine with its specification. Its results are in `target/fuzz`. With `--guest`, hostile
+//! callers run in a machine whose kernel checks itself at every exit; with `--services`, hostile clients of every
+//! service run in one machine after the other.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,29 +18,29 @@ use xtask_build::project::{finish, BuildTarget, Project};
 /// Options of `fuzz`.
 #[derive(Args, Clone, Debug)]
 pub struct FuzzOptions {
-    /// For so many seconds
+    /// Run for so many seconds
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) time: u64,
-    /// Begin with this seed
+    /// Start with this seed
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Only run the program in FILE
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Hostile callers in a machine instead, with a kernel that checks its structures at every exit
+    /// Run hostile callers in a machine instead, with a kernel that checks its structures at every exit
     #[arg(long)]
     guest: bool,
-    /// Hostile clients of every service instead, killed at any instant; each machine counts instructions, and does
-    /// the same again with the same seed
+    /// Run hostile clients of every service instead, killed at any instant; each machine counts instructions, and
+    /// does the same again with the same seed
     #[arg(long, conflicts_with_all = ["guest", "replay"])]
     services: bool,
-    /// With --services: what takes long, or is carried out too rarely, fails as well, and is not only noted
+    /// With --services: a service that is slow, or serves requests too rarely, is a failure, and not only a note
     #[arg(long, requires = "services")]
     pub(crate) limits: bool,
 }
 
 impl FuzzOptions {
-    /// The seed to begin with; a different one for each call unless one is given.
+    /// The seed to begin with; each call has a different one unless the user gives one.
     pub(crate) fn first_seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -122,7 +122,7 @@ fn search(project: &Project, options: &FuzzOptions, directory: &Path) -> Result<
     Ok(1)
 }
 
-/// Runs this to its end, and hears each line that it prints: whether it succeeded.
+/// Runs a command to its end, and calls `line` with each line that it prints. Returns whether it succeeded.
 fn heard(mut command: Command, line: &mut dyn FnMut(&str)) -> Result<bool, Error> {
     let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
@@ -134,13 +134,13 @@ fn heard(mut command: Command, line: &mut dyn FnMut(&str)) -> Result<bool, Error
     Ok(child.wait().map_err(cannot)?.success())
 }
 
-/// How many sequences there were in all, if this is the line that says so at the end.
+/// The number of sequences in all, if this is the line with it at the end.
 fn sequences(line: &str) -> Option<u64> {
     let (count, _) = line.strip_prefix("fuzz: ")?.split_once(" sequences, ")?;
     count.parse().ok()
 }
 
-/// How many tests are run, if this is the line of Rust's harness that says so.
+/// The number of tests to be run, if this is the line of Rust's harness with it.
 fn running(line: &str) -> Option<u64> {
     let (count, _) = line.strip_prefix("running ")?.split_once(" test")?;
     count.parse().ok()
@@ -155,7 +155,7 @@ fn replay(project: &Project, program: &Path) -> Result<u8, Error> {
         .args(["--", "--exact", "--color", "never"])
         .arg("test::fuzz::the_kernel_does_what_the_specification_says")
         .env("FERMATA_PROGRAM", program);
-    // The harness succeeds with a name that no test has, too.
+    // The harness also succeeds with a name that no test has.
     let mut ran = 0;
     let success = heard(command, &mut |line| {
         println!("{line}");

@@ -1,7 +1,7 @@
 //! `./fermata prove --interrupts`: the machine's own test of masks, with a hundred million interrupts for
 //! each way to mask.
 //!
-//! It comes in parts, each a boot with another seed. What is through is remembered in `target/`, so that an
+//! It has several parts, each a boot with another seed. Finished parts are recorded in `target/`, so that an
 //! interrupted call can be continued.
 
 use std::sync::{Mutex, PoisonError};
@@ -31,7 +31,7 @@ struct Done {
 }
 
 impl Done {
-    /// The parts that an earlier call has finished with the same sources.
+    /// The parts that an earlier call has finished with the same sources; none if `fresh`.
     fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
         let sources = sources(&project.root)?;
         let sources = format!("{sources:016x}");
@@ -44,7 +44,7 @@ impl Done {
         })
     }
 
-    /// Notes that a part is finished.
+    /// Records that a part is finished.
     fn add(&mut self, project: &Project, name: String) -> Result<(), Error> {
         self.names.push(name);
         let whole = json!({ "sources": self.sources, "done": self.names });
@@ -97,7 +97,7 @@ pub fn run(project: &Project, fresh: bool) -> Result<u8, Error> {
     Ok(status(passed, failed, wanted))
 }
 
-/// The command's status: a part that did not run, or came to no result, is one that proves nothing.
+/// The command's status: a part that did not run, or had no result, proves nothing.
 fn status(passed: usize, failed: usize, wanted: usize) -> u8 {
     u8::from(failed != 0 || passed != wanted)
 }

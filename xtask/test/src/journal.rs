@@ -1,7 +1,7 @@
-//! What `./fermata test --all` has done already, so that an interrupted call can be continued.
+//! The work that `./fermata test --all` has done already, so that an interrupted call can be continued.
 //!
-//! One file under `target/`. It holds for the sources that were tested: when they change, or the filter does, it
-//! begins anew.
+//! It is one file under `target/`, valid for the sources that were tested: when they or the filter change, it starts
+//! over.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +19,7 @@ use xtask_docs::numbers;
 pub(super) struct Journal {
     root: PathBuf,
     file: PathBuf,
-    /// Of the sources when this call began.
+    /// A hash of the sources when this call began.
     sources: u64,
     filter: Option<String>,
     /// By the name of the part.
@@ -27,8 +27,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// What earlier calls have left, if it is about the same sources and the same filter; nothing if
-    /// `fresh`.
+    /// The work of earlier calls, if it is about the same sources and the same filter; none if `fresh`.
     pub(super) fn open(
         project: &Project,
         filter: Option<&str>,
@@ -55,9 +54,9 @@ impl Journal {
         parts.get(&part.name()).cloned()
     }
 
-    /// Notes that a part is finished.
+    /// Records that a part is finished.
     pub(super) fn add(&self, part: Part, report: &Report) -> Result<(), Error> {
-        // The sources have changed while the tests ran: they tested neither the old nor the new ones.
+        // The sources have changed during the tests, which so tested neither the old nor the new ones.
         if sources(&self.root)? != self.sources {
             return Err(Error::new(format!(
                 "the sources have changed since the tests began: {} will be run again",
@@ -90,7 +89,7 @@ impl Journal {
         format!("{whole:#}\n")
     }
 
-    /// The parts in the text of a file, if it is about the same as this call.
+    /// The parts in the text of a file, if it has the sources and the filter of this call.
     fn parts_in(&self, text: &str) -> BTreeMap<String, Report> {
         let Ok(whole) = serde_json::from_str::<Value>(text) else {
             return BTreeMap::new();
@@ -116,7 +115,8 @@ impl Journal {
     }
 }
 
-/// What an earlier call has left in a file, if that is about the same sources; null if it is not, or if `fresh`.
+/// The content that an earlier call has left in a file, if it is about the same sources; null if it is not, or if
+/// `fresh`.
 pub(super) fn kept(file: &Path, sources: &str, fresh: bool) -> Value {
     let text = match fresh {
         true => String::new(),
@@ -129,13 +129,13 @@ pub(super) fn kept(file: &Path, sources: &str, fresh: bool) -> Value {
     }
 }
 
-/// Leaves something for a later call, which has `sources` among it.
+/// Writes a file for a later call; `whole` contains `sources`.
 pub(super) fn keep(file: &Path, whole: &Value) -> Result<(), Error> {
     std::fs::write(file, format!("{whole:#}\n"))
         .map_err(|error| Error::new(format!("cannot write {}: {error}", file.display())))
 }
 
-/// A number that changes when a file of the checkout does.
+/// A hash that changes when a file of the checkout changes.
 pub(super) fn sources(root: &Path) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
     let mut directories = vec![root.to_path_buf()];
@@ -151,7 +151,7 @@ pub(super) fn sources(root: &Path) -> Result<u64, Error> {
             let name = path.strip_prefix(root).unwrap_or(&path);
             if name == Path::new("target")
                 || name == Path::new(".git")
-                // This page is made of the others, and no test reads it.
+                // This page is generated from the others, and no test reads it.
                 || name == Path::new(numbers::PAGE)
             {
                 continue;
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(find(Some("ipc"), false), None);
         write("source", "two").expect("a file");
         assert_eq!(find(None, false), None);
-        // What was tested before the change does not count after it.
+        // Results from before the change do not count after it.
         assert!(journal.add(Part::Common, &report).is_err());
         write("target/test-all.json", "nonsense").expect("a file");
         assert_eq!(find(None, false), None);

@@ -1,19 +1,19 @@
 //! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
 //!
 //! Tests have names of several kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
-//! `forgetful/CONFIG/NAME` (the guest's tests once more, on a kernel that drops at random what threads keep),
-//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`; `placed/CONFIG/NAME` are scenarios, and
-//! `placed/CONFIG/guest/NAME` the guest's tests, with all servers and drivers in the kernel. A [`Filter`] selects
-//! those whose name contains a text, or those that the page of promises names.
+//! `forgetful/CONFIG/NAME` (the guest's tests on a forgetful kernel), `scenario/CONFIG/NAME` and, for counts that
+//! must not get worse, `bench/CONFIG/NAME`; `placed/CONFIG/NAME` are scenarios, and `placed/CONFIG/guest/NAME` the
+//! guest's tests, with all servers and drivers in the kernel. A [`Filter`] selects the tests whose name contains a
+//! text, or those that the page of promises names.
 //!
-//! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and some per
-//! configuration. With `--all` a [`Journal`] remembers which parts are through.
+//! They are grouped in [`Part`]s: one for everything that does not depend on the kernel's configuration, and some per
+//! configuration. With `--all` a [`Journal`] records which parts are finished.
 
 //! * `cut` cuts every call at every site of the kernel, which `sites` finds in the source.
 //! * [`fuzz`] is `./fermata fuzz`; [`interrupts`] and [`mutants`] are `./fermata prove`.
-//! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
-//! * [`security`] reads which tests show what `docs/security.md` promises.
-//! * `conformance` (a test only) sees to it that every call has a test.
+//! * [`scenario`] has the vocabulary of the scenarios in `tests/scenarios`.
+//! * [`security`] reads which tests support the promises of `docs/security.md`.
+//! * `conformance` (a test only) checks that every call has a test.
 
 pub mod checkpoints;
 #[cfg(test)]
@@ -67,7 +67,7 @@ enum Side {
 }
 
 impl Side {
-    /// What the program that cuts calls it.
+    /// Its name in the program that cuts.
     const fn name(self) -> &'static str {
         match self {
             Side::Client => "client",
@@ -81,7 +81,7 @@ impl Side {
 pub struct TestOptions {
     #[command(flatten)]
     choice: Choice,
-    /// With --all: begin anew, and do not go on where an earlier call with the same sources stopped
+    /// With --all: start over, and do not continue where an earlier call with the same sources stopped
     #[arg(long, requires = "all")]
     fresh: bool,
     /// Show the log of every machine
@@ -94,7 +94,7 @@ pub struct TestOptions {
         value_delimiter = ','
     )]
     places: Vec<Place>,
-    /// With cuts: these of the two threads that are cut run in ring 1, in collocated spaces
+    /// With cuts: run these of the two threads that are cut in ring 1, in collocated spaces
     #[arg(
         long,
         value_name = "client|server,...",
@@ -102,7 +102,7 @@ pub struct TestOptions {
         conflicts_with = "all"
     )]
     collocated: Vec<Side>,
-    /// With one of the cuts: the machine waits for a debugger on port 1234
+    /// With a single cut: the machine waits for a debugger on port 1234
     #[arg(long, requires = "filter")]
     debug: bool,
     /// Only tests whose name contains FILTER
@@ -133,13 +133,13 @@ impl TestOptions {
     }
 }
 
-/// How many programs with tests run at a time, and machines that compute.
+/// How many programs with tests, or machines that compute, run at a time.
 const PARALLEL: usize = 2;
 
 /// How many machines of guest tests and scenarios run at a time: a quarter of the time they wait for something.
 const MACHINES: usize = 3;
 
-/// Host time that all guest tests of one boot have.
+/// The host time for all guest tests of one boot.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The result of a test.
@@ -150,15 +150,15 @@ enum Outcome {
     Ignored(String),
 }
 
-/// What is run, and remembered, as one.
+/// A unit of work that is run and recorded as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The host, and the machine under the kernel.
     Common,
     /// Guest tests, benchmarks and scenarios of a configuration.
     Config(Config),
-    /// Scenarios of a configuration with all servers and drivers in the kernel; with `--all`, or when they are asked for, the
-    /// guest's tests as well.
+    /// Scenarios of a configuration with all servers and drivers in the kernel; with `--all`, or if the filter asks
+    /// for them, the guest's tests as well.
     Placed(Config),
     /// The cuts at every site of a configuration.
     Cuts(Config),
@@ -175,7 +175,7 @@ impl Part {
     }
 }
 
-/// Counts, and prints as it counts.
+/// Counts results, and prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Report {
     passed: usize,
@@ -261,7 +261,7 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
         let Some(run) = common else {
             return Ok(());
         };
-        // What machines need is built beside the tests of the host, which leave a processor idle at times.
+        // What machines need is built during the tests of the host, which leave a processor idle at times.
         if text.is_none() {
             scope.spawn(|| build_ahead(project, options, &runs));
         }
@@ -286,13 +286,13 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
         true => Vec::new(),
         false => cut::summary(project, &cuts)?,
     };
-    // What failed stands at the end, where it is looked for.
+    // Failures are printed at the end, where users look for them.
     let (passed, failed) = summary(&runs, start.elapsed(), text, unreached)?;
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
 }
 
-/// Builds what the runs that are left need, so that it is there when they want it. What does not build is told then.
+/// Builds what the unfinished runs need, so that it is ready when they start. Build errors are reported then.
 fn build_ahead(project: &Project, options: &TestOptions, runs: &[Run]) {
     let left = || runs.iter().filter(|run| !run.earlier);
     let tested: Vec<Config> = left()
@@ -323,14 +323,15 @@ fn build_ahead(project: &Project, options: &TestOptions, runs: &[Run]) {
     }
 }
 
-/// Whether tests with servers in the kernel are of this configuration: with `--all` of some, and not if somebody says where they
-/// are.
+/// Whether the tests with servers in the kernel run in this configuration: with `--all` in some configurations, and
+/// not if the user places servers.
 fn placed_are_wanted(options: &TestOptions, config: Config) -> bool {
     let is_one = !options.choice.is_all() || config.is_placed();
     is_one && options.places.is_empty()
 }
 
-/// Whether the cuts of this configuration are. With `--all` those of every model, for which one way to mask interrupts suffices.
+/// Whether the cuts of this configuration are wanted. With `--all` they run for every model, with one way to mask
+/// interrupts.
 fn cuts_are_wanted(options: &TestOptions, config: Config) -> bool {
     let prefix = format!("cut/{}/", config.name());
     let named = |filter: &str| prefix.starts_with(filter) || filter.starts_with(&prefix);
@@ -339,7 +340,7 @@ fn cuts_are_wanted(options: &TestOptions, config: Config) -> bool {
     usual && options.filter.as_deref().is_none_or(named)
 }
 
-/// The cuts at every site, which need kernels of their own; some machines per configuration.
+/// The cuts at every site, which need special kernels; some machines per configuration.
 fn cuts(
     project: &Project,
     options: &TestOptions,
@@ -427,7 +428,7 @@ fn cuts(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// `./fermata fuzz --guest`: hostile callers, for as long as one likes.
+/// `./fermata fuzz --guest`: hostile callers, for as long as the user likes.
 pub fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
     signals::catch();
     let config = Config::DEFAULT;
@@ -482,7 +483,7 @@ pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Err
         true => scenarios::Limits::All,
         false => scenarios::Limits::Faults,
     };
-    // One, however little time there is.
+    // At least one machine, however short the time.
     while (seed == first || Instant::now() < end) && signals::caught().is_none() {
         let play = |ctx: &mut Ctx| scenarios::services_from(ctx, seed, limits);
         let outcome = run_scenario(&images, config, &format!("services/{seed}"), play);
@@ -500,11 +501,11 @@ pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Err
     Ok(u8::from(failed != 0 || seed == first))
 }
 
-/// Kills of one machine of `prove --drivers`.
+/// Kills in one machine of `prove --drivers`.
 const KILLS: u64 = 200;
 
-/// `./fermata prove --drivers`: each driver whose name contains the filter is killed so many times, in one machine after the other,
-/// each with the next seed.
+/// `./fermata prove --drivers`: kills each driver whose name contains the filter so many times, in one machine after
+/// the other, each with the next seed.
 pub fn prove_drivers(project: &Project, kills: u64, filter: Option<&str>) -> Result<u8, Error> {
     signals::catch();
     let mut drivers = scenarios::kills();
@@ -540,13 +541,13 @@ pub fn prove_drivers(project: &Project, kills: u64, filter: Option<&str>) -> Res
     Ok(u8::from(failed != 0 || done != all))
 }
 
-/// The picture of the page of `inspect` that stands in README.md.
+/// The picture of the page of `inspect` in README.md.
 const PICTURE: &str = "docs/inspect.png";
 
-/// `./fermata prove --browser`: installs a browser if there is none, and looks at the page of `inspect` with it.
+/// `./fermata prove --browser`: installs a browser if there is none, and tests the page of `inspect` with it.
 pub fn prove_browser(project: &Project) -> Result<u8, Error> {
     signals::catch();
-    // Without a font a page has no letters.
+    // Without a font the page would show no text.
     let tools = [
         (scenarios::BROWSER, scenarios::BROWSER),
         (scenarios::BROWSER, "fonts-dejavu-core"),
@@ -573,7 +574,7 @@ pub fn prove_browser(project: &Project) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Notes that a part is finished.
+/// Records that a part is finished.
 fn finished(run: &Run, journal: Option<&Journal>) {
     if let (Some(journal), None) = (journal, signals::caught()) {
         if let Err(error) = journal.add(run.part, &run.report()) {
@@ -582,7 +583,8 @@ fn finished(run: &Run, journal: Option<&Journal>) {
     }
 }
 
-/// Prints how many tests of each part passed and failed, and which: also the sites of the kernel that no cut reached.
+/// Prints how many tests of each part passed and failed, and which failed, including the kernel's sites that no cut
+/// reached.
 fn summary(
     runs: &[Run],
     time: Duration,
@@ -677,7 +679,7 @@ struct TestProgram<'a> {
     path: PathBuf,
 }
 
-/// Packages whose tests take longest, the longest first: they begin first.
+/// Packages whose tests take longest, in the order in which they are started.
 const LONG: &[&str] = &[
     "fermata-kernel",
     "fermata-ext4",
@@ -686,8 +688,8 @@ const LONG: &[&str] = &[
     "fermata-checkpoint",
 ];
 
-/// The tests of every package that builds on the host. All are built at once, so that what they share is built once; then
-/// some of them run at a time.
+/// The tests of every package that builds on the host. All are built at once, so that shared crates are built once;
+/// then a few programs run at a time.
 fn host_tests(project: &Project, filter: &Filter, report: &Mutex<Report>) -> Result<(), Error> {
     let mut packages: Vec<Package> = project.packages()?;
     // Nothing is compiled for a filter that cannot match.
@@ -729,7 +731,7 @@ fn host_tests(project: &Project, filter: &Filter, report: &Mutex<Report>) -> Res
     result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Builds the tests of some packages; or what the compiler says against them.
+/// Builds the tests of some packages; returns the compiler's messages if that fails.
 fn build_host_tests<'a>(
     project: &Project,
     packages: &'a [Package],
@@ -785,7 +787,7 @@ fn may_match(project: &Project, package: &Package, filter: &Filter) -> bool {
 /// Whether each word of a text is in one of the package's sources, or is the name of one.
 fn is_in(project: &Project, package: &Package, wanted: &str) -> bool {
     if wanted.contains('/') {
-        // It is about another package, or none.
+        // The filter is for another package, or none.
         return false;
     }
     let mut missing: Vec<&str> = wanted
@@ -851,7 +853,7 @@ fn host_program(
     Ok(())
 }
 
-/// What Rust's test harness says about each test, with the output of those that failed.
+/// The results of Rust's test harness, with the output of tests that failed.
 fn libtest_results(text: &str) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();
     for line in text.lines() {
@@ -893,8 +895,7 @@ fn output_of(text: &str, name: &str) -> String {
 
 // ---- machines
 
-/// What `hal` promises about the machine, tested by a kernel that is made for that; once for each
-/// way to mask interrupts.
+/// The promises of `hal` about the machine, tested by a special kernel, once for each way to mask interrupts.
 fn machine_own_tests(
     project: &Project,
     options: &TestOptions,
@@ -911,7 +912,7 @@ fn machine_own_tests(
         match image::build_example(project, config, "machine") {
             Ok(images) => {
                 let mut machine = Options::new(config);
-                // So that interrupts come after any instruction, and at the same ones in each run.
+                // So that interrupts come after any instruction, and after the same ones in each run.
                 machine.deterministic = true;
                 times::measured(&prefix, || {
                     let wanted = (&wanted[..], all);
@@ -928,8 +929,8 @@ fn machine_own_tests(
     Ok(())
 }
 
-/// Whether a scenario that is `once` runs in this configuration: in one of the tested ones, and if there are several of a way to
-/// be preempted (`--all`) in one of each. The number is the scenario's.
+/// Whether a scenario that is `once` runs in this configuration: in one of the tested configurations and, if there
+/// are several with the same way to be preempted (`--all`), in one for each way. `number` is the scenario's.
 fn is_its(config: Config, number: usize, tested: &[Config]) -> bool {
     let way = |config: &Config| config.model.name().rsplit('-').next().map(str::to_owned);
     let all = tested.len() > Config::tested().len();
@@ -940,8 +941,8 @@ fn is_its(config: Config, number: usize, tested: &[Config]) -> bool {
     among.get(number % among.len().max(1)) == Some(&&config)
 }
 
-/// Guest tests, benchmarks and scenarios of all configurations that are left to do, a few machines
-/// at a time, one configuration after the other.
+/// Guest tests, benchmarks and scenarios of all unfinished configurations, a few machines at a time, one
+/// configuration after the other.
 fn machine_tests(
     project: &Project,
     options: &TestOptions,
@@ -970,7 +971,7 @@ fn machine_tests(
         let prefix = format!("{kind}{}/", config.name());
         let takes = |name: &str| filter.takes(&format!("{prefix}{name}"));
         match kind {
-            // The names of these are known before.
+            // These names are known in advance.
             "scenario/" => scenarios::ALL.iter().any(|scenario| takes(scenario.name)),
             "bench/" => thresholds.names(config).iter().any(|name| takes(name)),
             _ => filter.within(&prefix).is_some(),
@@ -997,7 +998,7 @@ fn machine_tests(
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
     let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &kernels) {
         Ok(built) => built,
-        // It waited for another build, and the user has ended the whole call.
+        // This call waited for another build, and the user has ended it.
         Err(_) if signals::caught().is_some() => return Ok(()),
         Err(error) => {
             for (config, run) in configs.into_iter().chain(placed) {
@@ -1007,7 +1008,7 @@ fn machine_tests(
             return Ok(());
         }
     };
-    // All of them when they are asked for.
+    // All forgetful kernels are tested if the filter asks for them.
     let asked = options.filter.as_deref();
     let asked = asked.is_some_and(|filter| filter.starts_with("forgetful"));
     let forgets = |config: &Config| {
@@ -1078,7 +1079,7 @@ fn machine_tests(
         }
     }
     for (config, run) in placed {
-        // That its kernel does not build was said above, or is said here.
+        // A kernel that does not build was reported above, or is reported here.
         if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
             let name = format!("build/{}/kernel", config.name());
             add(&run.report, &name, Outcome::Failed(error.message.clone()));
@@ -1128,15 +1129,15 @@ fn machine_tests(
     Ok(())
 }
 
-/// Which tests are made with all servers and drivers in the kernel.
+/// Which tests run with all servers and drivers in the kernel.
 #[derive(Clone, Copy)]
 struct Placed {
-    /// Not only those of every day.
+    /// All of them, not only the daily ones.
     all: bool,
 }
 
 impl Placed {
-    /// With `--all` and where they are asked for, all.
+    /// All of them with `--all` or if the filter asks for them.
     fn of(options: &TestOptions) -> Self {
         let asked = options.filter.as_deref();
         let asked = asked.is_some_and(|filter| filter.starts_with("placed"));
@@ -1145,13 +1146,13 @@ impl Placed {
         }
     }
 
-    /// How their names begin.
+    /// The prefix of their names.
     fn prefix(config: Config) -> String {
         format!("placed/{}/", config.name())
     }
 
-    /// The words that select tests of the guest, if there are to be any: every day that which says that programs do not reach what is
-    /// placed, since without servers there nothing is.
+    /// The words that select tests of the guest, if any are to run. Daily it is only the test that programs do not
+    /// reach the memory of placed servers, which needs placed servers.
     fn guest(self, config: Config, filter: &Filter) -> Option<Vec<&str>> {
         const DAILY: &str = "EXCEPTION0002";
         let prefix = format!("{}guest/", Placed::prefix(config));
@@ -1162,8 +1163,8 @@ impl Placed {
         wanted.then(|| vec![DAILY])
     }
 
-    /// The scenarios of this configuration, with the names that they have here: those of every day in one of the configurations
-    /// each, of the others those that are about the kernel's model in all, and the rest in the usual one.
+    /// The scenarios of this configuration, with their names here: each daily one in one of the configurations; of
+    /// the others, those about the kernel's model in all configurations, and the rest in the default one.
     fn scenarios<'a>(
         self,
         config: Config,
@@ -1201,7 +1202,7 @@ fn scenario_test(
     add(report, name, outcome);
 }
 
-/// A job whose time is noted.
+/// A job whose duration is recorded.
 fn named<'a>(
     kind: &'static str,
     config: Config,
@@ -1211,7 +1212,7 @@ fn named<'a>(
 }
 
 thread_local! {
-    /// What the last panic of this thread said.
+    /// The message of the last panic of this thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -1225,7 +1226,7 @@ fn run_scenario(
     run_scenario_in(ctx, name, run)
 }
 
-/// Runs a scenario in these surroundings.
+/// Runs a scenario in this context.
 fn run_scenario_in(
     mut ctx: Ctx,
     name: &str,
@@ -1251,7 +1252,7 @@ fn run_scenario_in(
     }
 }
 
-/// Counts instructions in one boot, and holds those that are wanted against their thresholds.
+/// Counts instructions in one boot, and compares the wanted counts with their thresholds.
 fn benchmarks(
     project: &Project,
     (images, config): (&Images, Config),
@@ -1275,7 +1276,7 @@ fn benchmarks(
     }
 }
 
-/// Boots a machine with the word `test` and counts what its runner says, which has `all` tests.
+/// Boots a machine with the word `test` and counts the results that its runner reports; the runner has `all` tests.
 fn guest_tests(
     (images, config): (&Images, Config),
     test: &TestOptions,
@@ -1286,15 +1287,15 @@ fn guest_tests(
     let prefix = format!("guest/{}/", config.name());
     let wanted = filter.within(&prefix).unwrap_or_default();
     let mut machine = Options::new(config);
-    // By the clock of the host, a loaded host decides where the tests of cuts cut, and whether they cut at all.
+    // By the host's clock, a busy host would decide where the tests of cuts cut, and whether they cut at all.
     machine.places.clone_from(&test.places);
     machine.deterministic = true;
     let wanted = (&wanted[..], all);
     boot_tests(images, machine, &prefix, wanted, test.verbose, report);
 }
 
-/// The same with a forgetful kernel, which must have dropped something often. It decides by a generator of numbers and
-/// not by time, so that a deterministic machine does the same in each run.
+/// The same on a forgetful kernel, which must have dropped something often. It decides by a random number generator
+/// and not by time, so that a deterministic machine does the same in each run.
 fn forgetful_tests(
     (images, config): (&Images, Config),
     test: &TestOptions,
@@ -1302,7 +1303,7 @@ fn forgetful_tests(
     all: usize,
     report: &Mutex<Report>,
 ) {
-    /// With fewer the test would show little.
+    /// With fewer drops the test would show little.
     const LEAST: u64 = 1024;
     let prefix = format!("forgetful/{}/", config.name());
     let wanted = filter.within(&prefix).unwrap_or_default();
@@ -1311,7 +1312,7 @@ fn forgetful_tests(
     machine.deterministic = true;
     let words = (&wanted[..], all);
     let forgotten = boot_tests(images, machine, &prefix, words, test.verbose, report);
-    // Some tests alone need not block often.
+    // A few selected tests need not block often.
     if wanted.is_empty() && signals::caught().is_none() {
         let outcome = match forgotten {
             LEAST.. => Outcome::Passed,
@@ -1323,8 +1324,8 @@ fn forgetful_tests(
     }
 }
 
-/// Boots a machine with the word `test`, for the tests whose names contain one of the wanted words, or all, of which
-/// there are so many at least. Returns how often its kernel says that it forgot something.
+/// Boots a machine with the word `test`, for all tests, or those whose names contain one of the wanted words; there
+/// must be at least `least`. Returns how often the kernel reported a drop.
 fn boot_tests(
     images: &Images,
     mut options: Options,
@@ -1366,12 +1367,12 @@ struct Listener<'a> {
     done: bool,
     /// Console and log since the last result.
     recent: String,
-    /// The test that runs, if the runner said so.
+    /// The test that is running, if the runner has named it.
     current: Option<String>,
     /// How many tests have had a result, and how many of these have failed.
     results: usize,
     failed: usize,
-    /// How often the kernel has reported that it forgot something.
+    /// How often the kernel has reported that it dropped something.
     forgotten: u64,
 }
 
@@ -1390,8 +1391,8 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// What is wrong with the end of the machine, in which there were to be so many tests at least. Tests that nobody
-    /// has heard of have not passed.
+    /// What is wrong with the end of the machine, which had to run at least `least` tests. Tests without a result
+    /// have not passed.
     fn wrong(&self, end: Result<End, Error>, least: usize) -> Option<String> {
         match end {
             Ok(End::Exit(status)) if !self.done => Some(format!(
@@ -1407,7 +1408,7 @@ impl<'a> Listener<'a> {
                 "only {} tests have run, and the sources have {least}",
                 self.results
             )),
-            // With a signal the user has ended the whole call.
+            // By a signal the user has ended the whole call.
             Ok(End::Exit(_) | End::Stopped(_)) => None,
             Ok(End::TimedOut) => Some(format!(
                 "the machine was not done after {} s",
@@ -1462,7 +1463,7 @@ impl Operator for Listener<'_> {
     }
 }
 
-/// What a line of the guest's test runner means.
+/// A line of the guest's test runner.
 #[derive(Debug, PartialEq, Eq)]
 enum GuestLine {
     Start(String),
@@ -1547,7 +1548,8 @@ mod tests {
         }
     }
 
-    /// What is wrong with a machine that was to run a test at least, said these lines and ended with this status.
+    /// What is wrong with a machine that had to run at least `least` tests, printed these lines and ended with this
+    /// status.
     fn wrong(lines: &[&str], status: u8, least: usize) -> Option<String> {
         let report = Mutex::default();
         let mut listener = Listener::new("guest/any/", &report, false);
@@ -1565,9 +1567,9 @@ mod tests {
         assert!(wrong(&["test a ... ok", "tests done"], 1, 1).is_some());
         assert!(wrong(&["test a ... ok", "tests done"], 0, 2).is_some());
         assert_eq!(wrong(&["test a ... ok", "tests done"], 0, 1), None);
-        // That one is counted already.
+        // That failure is counted already.
         assert_eq!(wrong(&["test a ... FAILED x", "tests done"], 1, 1), None);
-        // A filter may be about no test of these.
+        // A filter may match no test of the guest.
         assert_eq!(wrong(&["tests done"], 0, 0), None);
     }
 
@@ -1614,7 +1616,7 @@ mod tests {
                 .filter(|name| name.contains(&format!("/{wanted}")));
             assert_eq!(found.count(), 1, "{wanted} in {daily:?}");
         }
-        // In a run of one configuration they are all in that.
+        // In a run of one configuration all daily scenarios run in it.
         assert_eq!(names(false, None, &[Config::DEFAULT]).len(), daily.len());
         let all = names(true, None, &[Config::DEFAULT]);
         let itself = scenarios::ALL

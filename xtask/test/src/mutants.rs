@@ -1,18 +1,17 @@
 //! `./fermata prove --mutants`: do the tests notice mistakes?
 //!
-//! `tests/mutants/` has one mutant per kind of mistake, each a file ([`Mutant`]) whose header says
-//! what the mistake is, which rule it breaks and which test should notice, and whose rest names lines of
-//! sources and what stands there instead. Each is planted in a copy of the sources, and tests on the host
-//! run there: those of the kernel, cheapest first ([`SUITES`]), or those of another package, until one of
-//! their assertions, or one of the kernel's invariants, fails: the mutant is *killed*. What the host does
-//! not see, mistakes in the code for the real machine, is for the tests of the machine ([`on_machine`]),
-//! which need nothing but `hal` and a boot of some seconds; what only costs instructions is for the
-//! benchmarks and their thresholds ([`by_counting`]). A mutant that cannot be planted or does not
-//! build, tests that do not end, and a crash all count as surviving.
+//! `tests/mutants/` has one mutant per kind of mistake, each a file ([`Mutant`]). Its header describes the mistake,
+//! the rule that it breaks and the test that should notice it; the rest has lines of sources and their replacements.
+//! Each mutant is planted in a copy of the sources, and tests on the host run there: those of the kernel, cheapest
+//! first ([`SUITES`]), or those of another package, until one of their assertions, or one of the kernel's invariants,
+//! fails: the mutant is *killed*. Mistakes that the host cannot notice, in the code for the real machine, are left to
+//! the tests of the machine ([`on_machine`]), which need only `hal` and a boot of some seconds; mistakes that only
+//! cost instructions are left to the benchmarks and their thresholds ([`by_counting`]). A mutant that cannot be
+//! planted or does not build, tests that do not end, and a crash all count as surviving.
 //!
-//! What is through is remembered in `target/`, by the sources and the mutant. A copy ([`Room`]) keeps a target
-//! directory of its own, so that each mutant costs an incremental build of one package alone. There are two
-//! where the machine has memory and processors for them ([`rooms_for`]).
+//! Results are recorded in `target/`, by the sources and the mutant. A copy ([`Room`]) keeps a target directory of
+//! its own, so that each mutant costs an incremental build of one package only. There are two copies if the machine
+//! has memory and processors for them ([`rooms_for`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,17 +38,17 @@ use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End as Stop, Operator, Options};
 
-/// The file with the mutants that were killed, and the sources that this holds for.
+/// The file with the mutants that were killed, and the sources for which that is valid.
 const FILE: &str = "prove-mutants.json";
-/// What the tests are built from.
+/// The directories that the tests are built from.
 const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers", "drivers"];
 /// Fewest mutants that must be killed.
 const ENOUGH: usize = 180;
-/// Host time after which a suite is stopped, with the build before it, while another room builds.
+/// Host time after which a suite is stopped; includes the build before it, while another room builds.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// Sequences that the kernel is compared with its specification in. `test` does five times as many.
+/// Sequences in which the kernel is compared with its specification. `test` does five times as many.
 const SEQUENCES: &str = "20000";
-/// The files of the kernel whose assertions count. A panic of arithmetic elsewhere does not name a rule.
+/// The files of the kernel whose assertions count. An arithmetic panic elsewhere does not name a rule.
 const JUDGES: &[&str] = &[
     "kernel/src/test/",
     "kernel/src/check.rs",
@@ -57,7 +56,7 @@ const JUDGES: &[&str] = &[
     "kernel/src/object/mod.rs",
     "kernel/src/object/region.rs",
 ];
-/// Messages of Rust's own panics, which do not count as a test that noticed.
+/// Messages of Rust's own panics, which do not count as noticing a mutant.
 const CRASHES: &[&str] = &[
     "attempt to ",
     "index out of bounds",
@@ -66,7 +65,7 @@ const CRASHES: &[&str] = &[
     "already borrowed",
 ];
 
-/// The tests of the kernel, cheapest first. Without words of its own a suite is the one that the mutant names.
+/// The tests of the kernel, cheapest first. A suite without words runs the test that the mutant names.
 const SUITES: &[(&str, &[&str])] = &[
     ("the test that should notice", &[]),
     (
@@ -83,16 +82,16 @@ const SUITES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The package whose tests are meant when a killer names none.
+/// The package of a killer that names none.
 const KERNEL: &str = "fermata-kernel";
-/// How the names of packages begin.
+/// The prefix of the names of packages.
 const PACKAGE: &str = "fermata-";
-/// How the name of a killer begins that is a test of the machine.
+/// The prefix of a killer that is a test of the machine.
 const MACHINE: &str = "machine/";
-/// How the name of a killer begins that is a threshold of [`Config::DEFAULT`].
+/// The prefix of a killer that is a threshold of [`Config::DEFAULT`].
 const BENCH: &str = "bench/";
-/// Interrupts that the tests of the machine take at random masks; a thousandth of what `test` takes
-/// suffices to see that they come.
+/// Interrupts that the tests of the machine take at random masks: a thousandth of the number in `test` suffices to
+/// see that they come.
 const INTERRUPTS: &str = "interrupts=20000";
 
 /// A mutant of the sources.
@@ -106,7 +105,7 @@ struct Mutant {
     text: String,
 }
 
-/// Which test should notice a mutant.
+/// The test that should notice a mutant.
 enum Killer {
     /// Tests of a package on the host whose names contain the filter.
     Host { package: String, filter: String },
@@ -136,14 +135,14 @@ impl Killer {
     }
 }
 
-/// How a mutant survives that builds and passes all tests.
+/// The result of a mutant that builds and passes all tests.
 const NOBODY: &str = "no test noticed";
 
 /// The result of a mutant.
 enum End {
     /// An assertion failed: the test, and its message.
     Killed(String),
-    /// No test noticed, or what noticed does not count; and why.
+    /// No test noticed it, or the failure does not count; and why.
     Survived(String),
 }
 
@@ -152,21 +151,21 @@ type Room = Project;
 
 /// Memory that a room may need while the largest package is built and tested, in KB.
 const ROOM_KB: u64 = 6 << 20;
-/// Memory that is left to others, in KB.
+/// Memory that is left to other programs, in KB.
 const SPARE_KB: u64 = 2 << 20;
-/// Fewest mutants for which a second room, which builds everything once for itself, is worth its while.
+/// Fewest mutants that are worth a second room, which has to build everything once for itself.
 const WORTH: usize = 4;
 /// Most rooms: the processors of a usual machine are busy with two.
 const MOST_ROOMS: usize = 2;
 
-/// How many rooms there are for so many mutants on a machine with so many processors and so much free memory.
+/// The number of rooms for so many mutants on a machine with so many processors and so much free memory.
 fn rooms_for(left: usize, processors: usize, free_kb: u64) -> usize {
     let of_memory = usize::try_from(free_kb.saturating_sub(SPARE_KB) / ROOM_KB).unwrap_or(1);
     let of_work = if left < WORTH { 1 } else { MOST_ROOMS };
     of_memory.min(processors).min(of_work).max(1)
 }
 
-/// Memory that programs can have now, in KB, as the host says in `/proc/meminfo`; none if it does not.
+/// Memory that is available now, in KB, from `/proc/meminfo`; 0 if that does not say.
 fn free_kb() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
@@ -176,7 +175,7 @@ fn free_kb() -> u64 {
         .unwrap_or(0)
 }
 
-/// The room with this number, from 0 on.
+/// The room with this number, counted from 0.
 fn room(project: &Project, number: usize) -> Room {
     let name = match number {
         0 => "mutants".into(),
@@ -189,7 +188,7 @@ fn room(project: &Project, number: usize) -> Room {
     }
 }
 
-/// Has each room do something on a thread of its own, and returns the first error.
+/// Runs a function in each room on a thread of its own, and returns the first error.
 fn in_each<'a>(
     rooms: &'a [Room],
     f: impl Fn(usize, &'a Room) -> Result<(), Error> + Sync,
@@ -205,12 +204,13 @@ fn in_each<'a>(
             Ok(end) => end,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        // All of them have ended before the first error is told.
+        // All of them have ended before the first error is returned.
         ends.collect::<Vec<_>>().into_iter().collect()
     })
 }
 
-/// Runs all mutants that are left, in as many rooms as the machine has memory and processors for. The last line printed is the sum.
+/// Runs all mutants that are left, in as many rooms as the machine has memory and processors for. The last line
+/// printed is the sum.
 pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
     signals::catch();
     let _lock = project.lock_mutants()?;
@@ -252,7 +252,7 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
             let result = one(project, room, mutant, &sheet);
             let result = result.and_then(|(end, took)| lock(&sheet).take(at, end, took));
             if result.is_err() {
-                // The others end with what they have begun.
+                // The other rooms finish what they have begun.
                 next.store(mutants.len(), Ordering::Relaxed);
                 return result;
             }
@@ -272,7 +272,7 @@ fn lock<'a, 'b>(sheet: &'a Mutex<Sheet<'b>>) -> MutexGuard<'a, Sheet<'b>> {
     sheet.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Copies the sources to a room, and builds and tests them there as they are, unless that was done.
+/// Copies the sources to a room, and builds and tests them there unchanged, unless that was done before.
 fn prepare(
     project: &Project,
     room: &Room,
@@ -305,7 +305,7 @@ fn prepare(
     Ok(())
 }
 
-/// The end of one mutant, and in how many seconds; `None` if an earlier call had it.
+/// The result of one mutant, and the seconds that it took; `None` if an earlier call had it.
 fn one(
     project: &Project,
     room: &Room,
@@ -322,20 +322,20 @@ fn one(
     Ok((end?, Some(began.elapsed().as_secs())))
 }
 
-/// What has come of the mutants.
+/// The results of the mutants.
 struct Sheet<'a> {
     mutants: &'a [Mutant],
     done: Done,
-    /// Of those that are through and not printed: one before them is not through.
+    /// Results that have not been printed, because a mutant before them has no result yet.
     ends: BTreeMap<usize, (End, Option<u64>)>,
-    /// How many have been printed.
+    /// How many results have been printed.
     printed: usize,
     killed: usize,
     survived: Vec<&'a str>,
 }
 
 impl Sheet<'_> {
-    /// Remembers the end of a mutant, and prints what there is in the order of the mutants.
+    /// Records the result of a mutant, and prints all results that are complete in the order of the mutants.
     fn take(&mut self, at: usize, end: End, took: Option<u64>) -> Result<(), Error> {
         let mutant = &self.mutants[at];
         if let (End::Killed(how), Some(_)) = (&end, took) {
@@ -365,7 +365,7 @@ impl Sheet<'_> {
     }
 }
 
-/// An error unless sources without a mutant build and pass.
+/// An error unless the sources without a mutant build and pass.
 fn passes(end: End) -> Result<(), Error> {
     match end {
         End::Survived(why) if why == NOBODY => Ok(()),
@@ -419,8 +419,8 @@ fn plant(room: &Room, mutant: &Mutant) -> Result<End, Error> {
     }
 }
 
-/// Builds the tests of the machine from the copy's `hal`, and boots them: the one of this name must say
-/// what is wrong.
+/// Builds the tests of the machine from the copy's `hal`, and boots them: the test of this name must fail and say
+/// why.
 fn on_machine(room: &Room, test: &str) -> Result<End, Error> {
     let config = Config::machine(Irq::Hardware);
     let images = match image::build_example(room, config, "machine") {
@@ -458,8 +458,8 @@ fn on_machine(room: &Room, test: &str) -> Result<End, Error> {
     })
 }
 
-/// Builds the copy's kernel and programs, and counts instructions: the benchmark of this name must take more
-/// than it may. Without a name any may.
+/// Builds the copy's kernel and programs, and counts instructions: the benchmark of this name must exceed its
+/// threshold. Without a name, any benchmark may.
 fn by_counting(room: &Room, bench: &str) -> Result<End, Error> {
     let config = Config::DEFAULT;
     let images = match image::build(room, &[config]) {
@@ -516,8 +516,8 @@ impl Operator for Listener {
     }
 }
 
-/// Runs one suite of a package after the other until an assertion fails. Packages other than the kernel
-/// have no slow tests: all of theirs are the second suite.
+/// Runs one suite of a package after the other until an assertion fails. Packages other than the kernel have no slow
+/// tests: their second suite is all of their tests.
 fn try_suites(room: &Room, package: &str, killer: &str) -> Result<End, Error> {
     let all = [SUITES[0], ("all tests of the package", &[""])];
     let suites = if package == KERNEL { SUITES } else { &all };
@@ -542,8 +542,8 @@ fn try_suites(room: &Room, package: &str, killer: &str) -> Result<End, Error> {
     Ok(End::Survived(NOBODY.into()))
 }
 
-/// Runs tests of a package in the copy, with their output in a file. Whether they pass, or `None` if
-/// they do not end.
+/// Runs tests of a package in the copy, with their output in a file. Returns whether they pass, or `None` if they do
+/// not end.
 fn test(room: &Room, package: &str, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
     let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
     let file = fs::File::create(log).map_err(failed)?;
@@ -551,7 +551,7 @@ fn test(room: &Room, package: &str, words: &[&str], log: &Path) -> Result<Option
     let mut command = room.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command
         .args(["--quiet", "--package", package, "--lib"])
-        // Most of the time goes into building what runs for seconds.
+        // Building takes most of the time, and the tests run for seconds.
         .args(["--config", &format!("{profile}.opt-level=1")])
         .args(["--config", &format!("{profile}.debug=0")])
         .args(["--config", &format!("{profile}.codegen-units=256")])
@@ -572,7 +572,7 @@ fn test(room: &Room, package: &str, words: &[&str], log: &Path) -> Result<Option
         }
         let signal = signals::caught();
         if signal.is_some() || start.elapsed() > TIMEOUT {
-            // The group is the child's own, and it may be gone already.
+            // The group is the child's own; it may have ended already.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             child.wait().map_err(cannot)?;
             return signal.map_or(Ok(None), |signal| {
@@ -586,7 +586,7 @@ fn test(room: &Room, package: &str, words: &[&str], log: &Path) -> Result<Option
     }
 }
 
-/// Judges the output of tests that failed: the mutant is killed only if one of the assertions that count failed.
+/// Judges the output of failed tests: the mutant is killed only if an assertion that counts has failed.
 fn verdict(package: &str, output: &str) -> End {
     let mut lines = output.lines();
     let mut other = None;
@@ -602,7 +602,7 @@ fn verdict(package: &str, output: &str) -> End {
             said.chars().take(160).collect::<String>()
         );
         let crash = CRASHES.iter().any(|crash| said.contains(crash));
-        // A comparison without a message does not say which rule is broken.
+        // A comparison without a message does not name a rule.
         let bare = said.starts_with("assertion `") && !said.contains("` failed: ");
         let judges = if package == KERNEL { JUDGES } else { SOURCES };
         if judges.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
@@ -619,9 +619,9 @@ fn verdict(package: &str, output: &str) -> End {
 
 // ---- planting ------------------------------------------------------------------------------------
 
-/// Changes the files of a tree as a mutant says. Each change begins with a line `In: PATH` and goes on
-/// with lines of that file as they are now: marked by a space if they stay, by `-` if they go, by `+` if
-/// they come. What is there now must be there exactly once; how far lines are indented does not matter.
+/// Changes the files of a tree by a mutant's text. Each change begins with a line `In: PATH`, followed by lines of
+/// that file: marked by a space if they stay, by `-` if they are removed, by `+` if they are added. The present lines
+/// must occur exactly once; indentation does not matter.
 fn apply(root: &Path, text: &str) -> Result<(), String> {
     let mut changes: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
@@ -645,7 +645,7 @@ fn apply(root: &Path, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The source with one change made.
+/// The source after one change.
 fn replace<'a>(source: &[&'a str], change: &[&'a str]) -> Result<Vec<&'a str>, String> {
     let end = change.iter().rposition(|line| !line.is_empty());
     let (mut old, mut new) = (Vec::new(), Vec::new());
@@ -683,8 +683,7 @@ fn replace<'a>(source: &[&'a str], change: &[&'a str]) -> Result<Vec<&'a str>, S
     }
 }
 
-/// Makes the copy the same as the checkout. What is the same already is left alone, for the build's
-/// sake.
+/// Makes the copy equal to the checkout. Equal files are not touched, so that they are not built again.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
@@ -727,15 +726,15 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-// ---- what is finished -----------------------------------------------------------------------------
+// ---- finished work --------------------------------------------------------------------------------
 
-/// What killed which mutants, for these sources.
+/// Which mutants were killed by which tests, for these sources.
 struct Done {
     root: PathBuf,
     file: PathBuf,
-    /// Of the sources when this call began.
+    /// A hash of the sources when this call began.
     sources: String,
-    /// By name: the mutant's hash, and what killed it.
+    /// By name: the mutant's hash, and the test that killed it.
     killed: BTreeMap<String, (String, String)>,
 }
 
@@ -767,7 +766,7 @@ impl Done {
     }
 
     fn add(&mut self, name: &str, text: &str, by: &str) -> Result<(), Error> {
-        // The sources have changed while the tests ran: they tested neither the old nor the new ones.
+        // The sources have changed during the tests, which so tested neither the old nor the new ones.
         if hash_sources(&self.root)? != self.sources {
             return Err(Error::new(
                 "the sources have changed since the first mutant: the same command begins anew",
@@ -784,7 +783,7 @@ impl Done {
     }
 }
 
-/// A number that changes when anything does that the tests are built from.
+/// A hash that changes when any file changes that the tests are built from.
 fn hash_sources(root: &Path) -> Result<String, Error> {
     let mut hasher = DefaultHasher::new();
     for directory in SOURCES {
@@ -883,14 +882,14 @@ mod tests {
         );
         assert_eq!(take(2, killed("t")), (0, 0, 0));
         assert_eq!(take(0, killed("t")), (3, 2, 1));
-        // What was killed is remembered, in whatever order.
+        // Killed mutants are recorded, in whatever order.
         let again = Done::read(&project, false).expect("what was done");
         let known = ["a", "b", "c"].map(|name| again.knows(name, name));
         assert_eq!(known, [true, false, true]);
     }
 
-    /// What counts and boots in a room looks for no checkout by itself: it would build there what is not planted, and
-    /// wait for ever for the lock that this command has there.
+    /// Code that counts and boots in a room must not look for the checkout by itself: it would build the checkout's
+    /// sources instead of the mutant's, and wait for ever for the lock that this command holds there.
     #[test]
     fn nothing_in_a_room_looks_for_the_checkout() {
         for works in ["bench", "machine"] {

@@ -1,6 +1,7 @@
-//! Real programs of Debian's packages: the same command lines in the guest and in a chroot of the host.
+//! Real programs of Debian packages: the same command lines in the guest and in a chroot of the host.
 //!
-//! `tests/packages/list` has the lines, `docs/packages.md` what came of them. The reference is the host's kernel with the very same files.
+//! `tests/packages/list` has the lines, `docs/packages.md` the results. The reference is the host's kernel with
+//! exactly the same files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +22,7 @@ use xtask_machine::{self as machine, Add, End, Operator, Options};
 
 /// The list, in the checkout.
 const LIST: &str = "tests/packages/list";
-/// What came of it.
+/// The results.
 const PAGE: &str = "docs/packages.md";
 /// How long a command line may take, in seconds.
 const PATIENCE: u64 = 300;
@@ -29,7 +30,7 @@ const PATIENCE: u64 = 300;
 /// A command line.
 pub(crate) struct Line {
     pub(crate) command: String,
-    /// Why it differs, if that is known.
+    /// Why the results differ, if that is known.
     differs: Option<String>,
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// A machine with the packages, whose files these are, and with the command lines at `/lines`: by number, and what runs them as `run`.
+    /// A machine with these files of the packages, and with the command lines at `/lines` by number; `run` is the
+    /// program that runs them.
     pub(crate) fn machine(&self, config: Config, files: &Archive, run: String) -> Options {
         let mut options = Options::new(config);
         options.packages = Some(files.clone());
@@ -57,7 +59,7 @@ impl Section {
     }
 }
 
-/// What a command line printed, and its status.
+/// The output of a command line, and its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Came {
     output: Vec<u8>,
@@ -71,7 +73,7 @@ impl Came {
     }
 }
 
-/// A line with what came of it in the guest and on the host.
+/// A line with its results in the guest and on the host.
 struct Result {
     command: String,
     known: Option<String>,
@@ -84,13 +86,13 @@ impl Result {
         self.guest.is_some() && self.guest == self.host
     }
 
-    /// Whether the host has run it: a program that is not there tells nothing.
+    /// Whether the host has run it: a missing program shows nothing.
     fn is_run(&self) -> bool {
         let status = self.host.as_ref().map(|host| host.status.as_str());
         !matches!(status, None | Some("126" | "127"))
     }
 
-    /// Whether it is as the list says.
+    /// Whether the result is the one that the list expects.
     fn is_expected(&self) -> bool {
         self.is_run() && self.is_same() == self.known.is_none()
     }
@@ -131,7 +133,7 @@ fn read(text: &str) -> std::result::Result<Vec<Section>, String> {
     Ok(sections)
 }
 
-/// The script that runs all lines of a section: of each, its output and status are in a file.
+/// The script that runs all lines of a section, and writes the output and status of each to files.
 fn script(section: &Section) -> String {
     let mut script = String::from("mkdir -p /tmp/work /tmp/out; cd /tmp/work\n");
     for number in 0..section.lines.len() {
@@ -144,7 +146,7 @@ fn script(section: &Section) -> String {
     script
 }
 
-/// What stands in the archive that the script makes.
+/// The content of the archive that the script makes.
 fn outcomes(tar: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut reader = tar::Archive::new(tar);
@@ -169,7 +171,7 @@ fn came(files: &BTreeMap<String, Vec<u8>>, number: usize) -> Option<Came> {
     })
 }
 
-/// Takes the one file that is wanted.
+/// Receives the one file that is wanted.
 struct Taker {
     tar: Vec<u8>,
     shown: Vec<u8>,
@@ -252,8 +254,8 @@ fn host(
     })
 }
 
-/// What runs a command in a file system's and a process's namespaces of its own. Whoever calls is root there, by a
-/// namespace of users; when it is ended, so is all that runs there.
+/// A command in file system and process namespaces of its own. The caller is root there, by a user namespace; when
+/// the command is killed, all processes in it are.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -263,7 +265,7 @@ fn unshare() -> Command {
     command
 }
 
-/// Runs a command to its end, or until a signal is caught: what it says on its standard error.
+/// Runs a command to its end, or until a signal is caught. Returns its standard error.
 fn complaints(
     mut command: Command,
     caught: &dyn Fn() -> Option<u8>,
@@ -280,7 +282,7 @@ fn complaints(
     let stderr = child.0.stderr.take();
     let said = std::thread::spawn(move || {
         let mut said = Vec::new();
-        // What cannot be read is not said.
+        // Output that cannot be read is left out.
         let _ = stderr.map(|mut stderr| stderr.read_to_end(&mut said));
         String::from_utf8_lossy(&said).into_owned()
     });
@@ -293,7 +295,8 @@ fn complaints(
     Ok(said.join().unwrap_or_default())
 }
 
-/// Removes the tree of a chroot whose processes have been killed: until the last has ended it may get more files.
+/// Removes the tree of a chroot whose processes have been killed. More files may appear until the last process has
+/// ended.
 fn remove(tree: &Path) {
     for _ in 0..50 {
         if std::fs::remove_dir_all(tree).is_ok() || !tree.exists() {
@@ -303,7 +306,7 @@ fn remove(tree: &Path) {
     }
 }
 
-/// Runs a section on both.
+/// Runs a section in the guest and on the host.
 fn compare(
     project: &Project,
     (images, config): (&Images, Config),
@@ -338,7 +341,7 @@ pub(crate) fn list(project: &Project) -> std::result::Result<Vec<Section>, Error
     read(&text).map_err(|why| Error::new(format!("{}: {why}", path.display())))
 }
 
-/// What is not as the list says.
+/// The differences from the list.
 fn wrong(results: &[Result]) -> String {
     let mut text = String::new();
     for result in results.iter().filter(|result| !result.is_expected()) {
@@ -367,29 +370,29 @@ fn succeeds(mut command: Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// What the host lacks to fetch packages, if it lacks something.
+/// What the host lacks for fetching packages, or `None`.
 pub(crate) fn without_apt() -> Option<&'static str> {
     let mut command = Command::new("apt-get");
     command.arg("--version");
     (!succeeds(command)).then_some("there is no apt-get")
 }
 
-/// What the host lacks for a comparison, if it lacks something: packages, and a chroot to run them in.
+/// What the host lacks for a comparison, which needs packages and a chroot, or `None`.
 pub(crate) fn without_reference() -> Option<&'static str> {
     without_apt().or_else(without_namespaces)
 }
 
-/// What the host lacks for a chroot, if it lacks something.
+/// What the host lacks for a chroot, or `None`.
 fn without_namespaces() -> Option<&'static str> {
     let mut command = unshare();
     command.arg("true");
     (!succeeds(command)).then_some("the host gives no namespaces for a chroot")
 }
 
-/// Fetches what the test needs.
+/// Fetches the packages that the test needs.
 ///
 /// # Errors
-/// It cannot be fetched.
+/// They cannot be fetched.
 pub fn fetch(project: &Project) -> std::result::Result<(), Error> {
     // The checkpoints of packages need no chroot.
     if without_apt().is_none() {
@@ -400,7 +403,7 @@ pub fn fetch(project: &Project) -> std::result::Result<(), Error> {
     Ok(())
 }
 
-/// The short sections, as a test: how many lines. An error says what differs.
+/// The short sections, as a test. Returns how many lines there were. An error says what differs.
 pub(crate) fn short(
     project: &Project,
     machine: (&Images, Config),
@@ -418,7 +421,7 @@ pub(crate) fn short(
     Ok(count)
 }
 
-/// The sections whose packages contain the filter: an error if none do.
+/// The sections whose packages contain the filter; an error if there are none.
 pub(crate) fn named(
     mut sections: Vec<Section>,
     filter: Option<&str>,
@@ -435,7 +438,7 @@ pub(crate) fn named(
 pub fn run(project: &Project, filter: Option<&str>) -> std::result::Result<u8, Error> {
     signals::catch();
     let done = compare_all(project, filter);
-    // What a signal has ended has other reasons in vain.
+    // After a signal all other errors are consequences.
     done.map_err(|error| signals::check().err().unwrap_or(error))
 }
 
@@ -518,7 +521,7 @@ mod tests {
         assert_eq!((error.status, &*error.message), (130, "interrupted"));
         assert!(began.elapsed() < Duration::from_secs(500));
 
-        // What a process has started goes with its namespace.
+        // Processes end with their namespace.
         if without_namespaces().is_some() {
             return;
         }

@@ -1,5 +1,5 @@
-//! What the scenarios in `tests/scenarios` are written with: machines that run a script, with
-//! files put in and taken out, and what came of it.
+//! The vocabulary of the scenarios in `tests/scenarios`: machines that run a script, with files put in and taken out,
+//! and the results.
 //!
 //! A scenario is a function and a name in `tests/scenarios/mod.rs`. It fails by returning an error
 //! or by panicking, so `assert!` may be used.
@@ -27,15 +27,16 @@ use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 use crate::checkpoints;
 use crate::packages;
 
-/// Host time after which a machine of a scenario is stopped unless it says otherwise. It only ends what hangs: nothing
-/// that goes on takes as long, on whatever host, and what takes too long is found by counting instructions.
+/// Host time after which a machine of a scenario is stopped unless the scenario sets another limit. It is only for
+/// machines that hang: no machine that makes progress takes as long, on any host, and slowness is found by counting
+/// instructions.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3600);
-/// What a program of the guest says when the console is to be read that was not.
+/// The line of a program of the guest that asks for the console to be read, where it was not read before.
 const READ: &str = "the console is to be read";
 
-/// What a machine that stays says when its script is through.
+/// The line of a machine that stays, when its script has ended.
 const THROUGH: &str = "the script is through\n";
-/// What its script does then: it waits until it may end, with the status that it has.
+/// What its script does then: it waits until it may end, and ends with its status.
 const STAYS: &str = "\nstatus=$?\necho the script is through\ncat > /dev/null\n(exit $status)\n";
 /// The end of the console's input.
 const END_OF_INPUT: u8 = 4;
@@ -47,35 +48,35 @@ pub type Failure = String;
 pub struct Scenario {
     /// Its name, unique, in words with underscores.
     pub name: &'static str,
-    /// What it does in a configuration.
+    /// Runs it in a configuration.
     pub run: fn(&mut Ctx) -> Result<(), Failure>,
-    /// Why it is not run at present, if it is not.
+    /// If it is not run at present: why.
     pub ignored: Option<&'static str>,
-    /// It runs in one of a few models, with `--all` in one of each way to be preempted, with others in turn: it is about what programs and servers do, whatever the
-    /// kernel's model is.
+    /// Whether it runs in only one of the tested models, in turn with others, and with `--all` in one model for each
+    /// way to be preempted: it is about programs and servers, whatever the kernel's model.
     pub once: bool,
     /// When it is run with all servers and drivers in the kernel.
     pub placed: When,
 }
 
-/// When a scenario is run with all servers and drivers in the kernel.
+/// When a scenario runs with all servers and drivers in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// With `--all`, or when somebody asks for it.
+    /// With `--all`, or if the filter asks for it.
     Rarely,
-    /// Whenever it is run, in one of the configurations.
+    /// Whenever it runs, in one of the configurations.
     Daily,
-    /// Never: it says itself where servers are.
+    /// Never: it places servers itself.
     Itself,
 }
 
-/// What a scenario is given: the images, the configuration, and where its output goes.
+/// The context of a scenario: the images, the configuration, and where its output goes.
 pub struct Ctx<'a> {
     images: &'a Images,
     config: Config,
     places: Vec<Place>,
     notes: Vec<String>,
-    /// What this host cannot do.
+    /// What was left out because this host lacks something.
     left_out: Vec<String>,
     /// The output of the machines so far, shown when the scenario fails.
     transcript: Vec<u8>,
@@ -90,22 +91,22 @@ pub struct Output {
     pub stderr: String,
     /// The exit status of `./fermata run`.
     pub status: u8,
-    /// How many instructions a machine that counts them took, which it says as its last line. That line is not among
-    /// `stdout`: what a test expects at the console is the same for machines that count and others.
+    /// How many instructions a machine that counts them executed, from its last line. That line is not in `stdout`,
+    /// so that tests expect the same console output from machines that count and others.
     pub instructions: Option<u64>,
-    /// The files that were got, by path in the guest; missing ones are not there.
+    /// The files that were copied out, by path in the guest; files that did not exist are missing.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Output {
-    /// The console as text, as a terminal shows it: a line that tells how far something is may have stood there, or
-    /// not, as long as it took, and is replaced by what comes after it.
+    /// The console as text, as a terminal shows it: a line that reports progress may have been there or not,
+    /// depending on how long something took, and is replaced by what follows it.
     pub fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.stdout);
         text.split_inclusive('\n').map(shown).collect()
     }
 
-    /// A file that was got.
+    /// A file that was copied out.
     pub fn file(&self, path: &str) -> Result<&[u8], Failure> {
         self.files
             .get(path)
@@ -139,7 +140,7 @@ impl Output {
     }
 }
 
-/// A line as it stands at a terminal in the end: what is behind a carriage return is written over what is before it.
+/// A line as a terminal shows it in the end: text behind a carriage return overwrites the text before it.
 fn shown(line: &str) -> String {
     if !line.contains('\r') {
         return line.to_string();
@@ -165,7 +166,7 @@ pub struct Run {
     stays: bool,
 }
 
-/// Which of two machines are through with their scripts, or off.
+/// Which of two machines have ended their scripts, or are off.
 #[derive(Default)]
 struct Through([AtomicBool; 2]);
 
@@ -195,8 +196,8 @@ impl Run {
         }
     }
 
-    /// Of two machines: it is not off before the other one is through with its script, too. A machine that is off says
-    /// nothing again that was lost on its way, and who is owed the last answer waits for it.
+    /// For one of two machines: it stays on until the other machine's script has ended, too. A machine that is off
+    /// cannot repeat what was lost on the wire, and the other machine would wait for its last answer.
     pub fn stays(mut self) -> Self {
         self.stays = true;
         self
@@ -222,28 +223,27 @@ impl Run {
         self
     }
 
-    /// Types `keys` once the console shows `marker`, after what earlier calls typed. An empty
-    /// marker means at once.
+    /// Types `keys` once the console shows `marker`, after the keys of earlier calls. An empty marker means at once.
     pub fn type_after(mut self, marker: &str, keys: &str) -> Self {
         self.typed.push((marker.into(), keys.as_bytes().to_vec()));
         self
     }
 
-    /// Nobody reads its console, which is full soon, until a program says so (`trust /test/hostile tell`).
+    /// Does not read its console, which soon is full, until a program asks for that (`trust /test/hostile tell`).
     pub fn unread(mut self) -> Self {
         self.unread = true;
         self
     }
 
-    /// With this file of the host as its disk. What the machine has flushed is in the file, also when the machine is
-    /// ended, but not on the host's disk.
+    /// With this file of the host as its disk. What the machine has flushed is in the file, even if the machine is
+    /// killed, but perhaps not on the host's disk.
     pub fn disk(mut self, file: &std::path::Path) -> Self {
         self.options.disk = Some(file.into());
         self.options.disk_of_a_test = true;
         self
     }
 
-    /// Of which one sector cannot be read, and one cannot be written the first time.
+    /// Reads of one sector of its disk fail, and the first write of another.
     pub fn bad_sectors(mut self, read: u64, write: u64) -> Self {
         self.options.bad_sectors = Some((read, write));
         self
@@ -255,13 +255,13 @@ impl Run {
         self
     }
 
-    /// With a device of random numbers that come from there.
+    /// With a device of random numbers from this source.
     pub fn rng(mut self, rng: Rng) -> Self {
         self.options.rng = rng;
         self
     }
 
-    /// With that device at this place of the bus.
+    /// With that device at this place on the bus.
     pub fn rng_at(mut self, address: u8) -> Self {
         self.options.rng_address = Some(address);
         self
@@ -273,19 +273,19 @@ impl Run {
         self
     }
 
-    /// With this one of Linux's drivers, if any.
+    /// With this driver of Linux, if any.
     pub fn driver(mut self, driver: Option<Program>) -> Self {
         self.options.driver = driver;
         self
     }
 
-    /// What its sound card plays goes to this file of the host.
+    /// Writes what its sound card plays to this file of the host.
     pub fn sound(mut self, file: &std::path::Path) -> Self {
         self.options.sound = Some(file.into());
         self
     }
 
-    /// With a debugger's server, to be reached at this port of the host's loopback.
+    /// With a debugger's server at this port of the host's loopback.
     pub fn gdb(mut self, port: u16) -> Self {
         self.options.gdb = Some(port);
         self
@@ -321,7 +321,7 @@ impl Run {
         self
     }
 
-    /// Stops after this much host time, with status 124. (An hour unless told otherwise.)
+    /// Stops after so many seconds of host time, with status 124. (The default is an hour.)
     pub fn timeout(mut self, seconds: u64) -> Self {
         self.options.timeout = Some(Duration::from_secs(seconds));
         self
@@ -333,7 +333,7 @@ impl Run {
         self
     }
 
-    /// With servers in these places, as `--place` says it.
+    /// With servers in these places, in the form of `--place`.
     pub fn place(mut self, places: &str) -> Self {
         let places = places
             .split(',')
@@ -350,7 +350,7 @@ impl Run {
 }
 
 impl<'a> Ctx<'a> {
-    /// The surroundings of a scenario on `config`.
+    /// The context of a scenario on `config`.
     pub fn new(images: &'a Images, config: Config) -> Self {
         Self {
             images,
@@ -362,25 +362,25 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// With servers in these places, unless a machine says otherwise.
+    /// With servers in these places, unless a machine places them itself.
     #[must_use]
     pub fn placed(mut self, places: &[Place]) -> Self {
         self.places = places.to_vec();
         self
     }
 
-    /// The configuration that this run of the scenario is about.
+    /// The configuration of this run of the scenario.
     pub fn config(&self) -> &'static str {
         self.config.name()
     }
 
-    /// Compares the command lines of the short sections of `tests/packages/list` with the host: how many. Left out
-    /// where the host lacks what the comparison needs.
+    /// Compares the command lines of the short sections of `tests/packages/list` with the host. Left out if the host
+    /// lacks what the comparison needs.
     pub fn packages(&mut self) -> Result<(), Failure> {
         self.packages_unless(packages::without_reference())
     }
 
-    /// The same, on a host that lacks this.
+    /// The same, on a host that lacks `missing`.
     pub(crate) fn packages_unless(&mut self, missing: Option<&str>) -> Result<(), Failure> {
         let project = Project::find().map_err(|error| error.message)?;
         if let Some(why) = missing {
@@ -394,13 +394,13 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Saves, kills and restores the command lines of the short sections of `tests/packages/list`. Left out where
-    /// packages cannot be fetched; all of it is in machines, so that no chroot is needed.
+    /// Saves, kills and restores the command lines of the short sections of `tests/packages/list`. Left out if
+    /// packages cannot be fetched; everything runs in machines, so that no chroot is needed.
     pub fn checkpoints_of_packages(&mut self) -> Result<(), Failure> {
         self.checkpoints_of_packages_unless(packages::without_apt())
     }
 
-    /// The same, on a host that lacks this.
+    /// The same, on a host that lacks `missing`.
     pub(crate) fn checkpoints_of_packages_unless(
         &mut self,
         missing: Option<&str>,
@@ -427,7 +427,8 @@ impl<'a> Ctx<'a> {
         self.notes.push(text.into());
     }
 
-    /// Leaves out the test, or a part of it, since the host lacks something: it counts as ignored, and not as passed.
+    /// Records that the test, or a part of it, was left out because the host lacks something: it counts as ignored,
+    /// not as passed.
     pub fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out.push(why.into());
     }
@@ -455,13 +456,13 @@ impl<'a> Ctx<'a> {
         Ok(outputs)
     }
 
-    /// Keeps what a machine printed, for when the scenario fails.
+    /// Keeps the output of a machine, for a failure of the scenario.
     fn show(&mut self, output: &Output) {
         self.transcript.extend_from_slice(&output.stdout);
         self.transcript.extend_from_slice(output.stderr.as_bytes());
     }
 
-    /// Runs a machine; of two, it is this one of them.
+    /// Runs a machine; `stays` says which of two machines it is.
     fn run_apart(
         &self,
         mut run: Run,
@@ -514,7 +515,7 @@ impl<'a> Ctx<'a> {
         })
     }
 
-    /// What is left of it: what was noted, what was left out, and what all machines printed.
+    /// The result of the scenario: notes, what was left out, and the output of all machines.
     pub fn finish(self) -> Finished {
         Finished {
             notes: self.notes,
@@ -524,17 +525,17 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// What is left of a [`Ctx`].
+/// The result of a [`Ctx`].
 pub struct Finished {
     /// Counts, seeds.
     pub notes: Vec<String>,
-    /// What this host cannot do; a test with any of it is not one that passed.
+    /// What was left out because this host lacks something; a test with any of it has not passed.
     pub left_out: Vec<String>,
-    /// What all machines printed.
+    /// The output of all machines.
     pub transcript: String,
 }
 
-/// Where a text stands that was shown.
+/// The position of a text in the output.
 fn find(shown: &[u8], text: &str) -> Option<usize> {
     if text.is_empty() {
         return Some(0);
@@ -543,7 +544,7 @@ fn find(shown: &[u8], text: &str) -> Option<usize> {
     places.position(|window| window == text.as_bytes())
 }
 
-/// Takes the line out of what was shown with which a machine says at its end how many instructions it took: the count.
+/// Removes the last line, with the number of executed instructions, from the output. Returns the number.
 fn take_count(shown: &mut Vec<u8>) -> Option<u64> {
     const SAYS: &str = "instructions: ";
     let mut ends = shown.windows(SAYS.len()).enumerate().rev();
@@ -558,14 +559,14 @@ fn take_count(shown: &mut Vec<u8>) -> Option<u64> {
     Some(count)
 }
 
-/// Types what a scenario says, and keeps what the machine says.
+/// Types the scenario's keys, and keeps the machine's output.
 struct Typist<'a> {
     shown: Vec<u8>,
-    /// How much of `shown` earlier markers used up.
+    /// How much of `shown` earlier markers have used up.
     seen: usize,
     typed: Vec<(String, Vec<u8>)>,
     unread: bool,
-    /// It is this one of two machines, and stays until both are through.
+    /// Which of two machines this is; it stays until both scripts have ended.
     stays: Option<(&'a Through, usize)>,
     log: String,
     files: BTreeMap<String, Vec<u8>>,

@@ -1,6 +1,6 @@
-//! The promises of `docs/security.md`, and the tests that it says show them.
+//! The promises of `docs/security.md`, and the tests that the page names for them.
 //!
-//! The last column of its first table is read: groups with `;` between them, each one of
+//! The last column of the page's first table is read. It has groups with `;` between them, each one of
 //!
 //! | | |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `` `./fermata ...` `` | a command |
 //! | `no test` and why | that there is none |
 //!
-//! What stands outside the backticks is for people. `./fermata check` sees to it that all of these exist ([`missing`]),
-//! and `./fermata test attack` runs them ([`named`]).
+//! Text outside the backticks is for the reader. `./fermata check` checks that all of these exist ([`missing`]), and
+//! `./fermata test attack` runs them ([`named`]).
 
 use crate::filter::Name;
 use xtask_build::error::Error;
@@ -22,14 +22,14 @@ use xtask_docs::test_names;
 
 /// The page.
 pub(crate) const PAGE: &str = "docs/security.md";
-/// Where scenarios are written, and the words that they name parts of their own by.
+/// The directory of the scenarios, which contain the words for their parts.
 const SCENARIOS: &str = "tests/scenarios";
-/// What a cell says of a promise without a test.
+/// The beginning of a cell for a promise without a test.
 const NO_TEST: &str = "no test";
-/// How a command begins.
+/// The beginning of a command.
 const COMMAND: &str = "./fermata ";
 
-/// What a cell names.
+/// An item of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shown {
     Test(Name),
@@ -43,9 +43,9 @@ enum Shown {
 struct Row {
     /// Its line, from one.
     line: usize,
-    /// What is promised, for people.
+    /// The text of the promise.
     promise: String,
-    /// What shows it, or what is wrong with the cell.
+    /// The items of its cell, or what is wrong with the cell.
     shown: Vec<Result<Shown, String>>,
 }
 
@@ -55,7 +55,7 @@ fn rows(page: &str) -> Vec<Row> {
     let table = lines
         .skip_while(|(_, line)| !line.starts_with('|'))
         .take_while(|(_, line)| line.starts_with('|'));
-    // Behind its head, and the line below that.
+    // Behind the table's head, and the line below that.
     let row = |(line, text): (usize, &str)| {
         let cells: Vec<&str> = text.trim_matches('|').split('|').map(str::trim).collect();
         let promise = cells[..cells.len() - 1].join(", ");
@@ -68,7 +68,7 @@ fn rows(page: &str) -> Vec<Row> {
     table.skip(2).map(row).collect()
 }
 
-/// What a cell names.
+/// The items of a cell.
 fn shown(cell: &str) -> Vec<Result<Shown, String>> {
     if cell.starts_with(NO_TEST) {
         return Vec::new();
@@ -76,7 +76,7 @@ fn shown(cell: &str) -> Vec<Result<Shown, String>> {
     cell.split(';').flat_map(group).collect()
 }
 
-/// What a group of a cell names.
+/// The items of a group of a cell.
 fn group(text: &str) -> Vec<Result<Shown, String>> {
     let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
     let Some((&first, rest)) = quoted.split_first() else {
@@ -133,8 +133,8 @@ pub(crate) fn named(project: &Project) -> Result<Vec<Name>, Error> {
     Ok(rows.flat_map(|row| row.shown).filter_map(test).collect())
 }
 
-/// What the page names and there is not: one line each, with the row and the name. `is_command` says whether there is a
-/// command of these words.
+/// The items of the page that do not exist: one line each, with the row and the name. `is_command` says whether these
+/// words are a valid command.
 pub fn missing(project: &Project, is_command: &dyn Fn(&str) -> bool) -> Result<Vec<String>, Error> {
     let known = test_names::all(project)?;
     let mut words = Vec::new();
@@ -161,7 +161,7 @@ pub fn missing(project: &Project, is_command: &dyn Fn(&str) -> bool) -> Result<V
     Ok(lines.collect())
 }
 
-/// As the page writes it.
+/// The name in the form that the page uses.
 fn words_of(name: &Name) -> String {
     match name {
         Name::Scenario(name) => format!("`{name}` among the scenarios"),
@@ -174,7 +174,7 @@ fn words_of(name: &Name) -> String {
     }
 }
 
-/// The words between spaces of all texts in a source.
+/// The words, separated by spaces, of all string literals in a source.
 fn literal_words(source: &str) -> Vec<String> {
     let literals = source.split('"').skip(1).step_by(2);
     let part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -257,7 +257,7 @@ mod tests {
         assert!(missing.is_empty(), "{}", missing.join("\n"));
         let named = named(&project).expect("names");
         assert!(named.len() >= 100, "only {} tests", named.len());
-        // Commands are asked for.
+        // `is_command` is called for commands.
         let none = super::missing(&project, &|_| false).expect("a page");
         assert!(none
             .iter()

@@ -1,8 +1,8 @@
 //! All sites of the kernel at which the probe can stop a call, found in its source.
 //!
-//! The functions that a site passes through are marked `#[cfg_attr(fermata_probe, track_caller)]`; a
-//! site is a call of one of them from a function that is not marked itself. What the machine reports
-//! must be among them: a site that is not shows that this has overlooked something.
+//! The functions that a site passes through are marked `#[cfg_attr(fermata_probe, track_caller)]`; a site is a call
+//! of one of them from an unmarked function. Every site that a machine reports must be among these: a missing one
+//! shows that this search has overlooked something.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,12 +36,12 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// All of them.
+/// All sites.
 pub(super) struct Registry {
     places: BTreeMap<u64, Place>,
 }
 
-/// What a site's number says without the kind.
+/// The bits of a site's number without its kind.
 const PLACE: u64 = !(0xf << 32);
 
 impl Registry {
@@ -54,7 +54,7 @@ impl Registry {
                 .unwrap_or(&path)
                 .to_string_lossy()
                 .to_string();
-            // Not sites: the probe's own call, what builds the first program (no thread can be cut yet), and
+            // Not sites: the probe's own call, the code that builds the first program (no thread can be cut yet), and
             // tests.
             let other = ["/test/", "syscall/probe.rs", "/check.rs", "/first.rs"];
             if other.iter().any(|part| name.contains(part)) {
@@ -79,7 +79,7 @@ impl Registry {
             })
             .collect();
         let mut places = BTreeMap::new();
-        // The probe is where all sites lead: it has none of its own.
+        // All sites lead to the probe, which has none of its own.
         for (file, text) in files
             .iter()
             .filter(|(file, _)| !file.ends_with("src/probe.rs"))
@@ -106,7 +106,7 @@ impl Registry {
         self.places.get(&(id & PLACE))
     }
 
-    /// Its name for people.
+    /// The name of a site, for display.
     pub(super) fn name(&self, id: u64) -> String {
         let kind = match id >> 32 & 0xf {
             1 => "access",
@@ -120,8 +120,8 @@ impl Registry {
         }
     }
 
-    /// Those that are not among the reported ones. Preemption points and the kernel's lock are sites
-    /// only where there are such.
+    /// The sites that are not among the reported ones. Preemption points and the kernel's lock count only in
+    /// configurations that have them.
     pub(super) fn without(
         &self,
         reached: impl Iterator<Item = u64>,
@@ -149,12 +149,12 @@ struct Marked {
 }
 
 impl Marked {
-    /// Whether a call of this name, written like that in that file, can be one of it.
+    /// Whether a call of this name, in this form and file, can be a call of the function.
     fn is_called(&self, (file, text): (&str, &str), before: &str) -> bool {
         let f = &self.function;
         let here = self.file == file;
         if f.method {
-            // What is private in a room can be called in all files of the room.
+            // A private function of a room can be called in all files of the room.
             let room = self.file.strip_suffix("mod.rs");
             let inside = room.is_some_and(|room| file.starts_with(room));
             return before.ends_with('.') && (here || inside || f.public);
@@ -175,7 +175,7 @@ impl Marked {
                 let imports = |line: &str| line.starts_with("use ") && line.contains(name);
                 !before.ends_with('.') && (here || text.lines().any(imports))
             }
-            // A type: a function of its own, by whatever path it is there.
+            // A type: a function of that type, by whatever path the type is named there.
             name if name.starts_with(char::is_uppercase) => f.public,
             module => f.public && stem.ends_with(&format!("/{module}")),
         }
@@ -190,22 +190,22 @@ fn is_word(c: char) -> bool {
 struct Function {
     name: String,
     marked: bool,
-    /// Other files can call it.
+    /// Whether other files can call it.
     public: bool,
     method: bool,
     first: usize,
     last: usize,
 }
 
-/// The functions of a file, outside of tests. Formatted source ends a function with a brace as far in
-/// as the line with its name.
+/// The functions of a file, without tests. In formatted source a function ends with a brace at the indentation of the
+/// line with its name.
 fn functions(text: &str) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
     let mut all: Vec<Function> = Vec::new();
     let mut test = false;
     for (number, line) in lines.iter().enumerate() {
         let trimmed = line.trim_start();
-        // A table that a macro makes functions of.
+        // A table from which a macro makes functions.
         let table = line.split_once("! {").map(|(name, _)| name);
         if let Some(name) = table.filter(|name| name.chars().all(is_word)) {
             let end = lines[number..].iter().position(|l| *l == "}");
@@ -242,7 +242,7 @@ fn functions(text: &str) -> Vec<Function> {
             .take_while(|c| c.is_alphanumeric() || *c == '_')
             .collect();
         let indent = line.len() - trimmed.len();
-        // A trait says only that there is one.
+        // A trait only declares it.
         if line.ends_with(';') {
             continue;
         }
@@ -256,7 +256,7 @@ fn functions(text: &str) -> Vec<Function> {
             .rev()
             .take_while(|l| l.trim_start().starts_with("#[") || l.trim_start().starts_with("///"))
             .any(|l| l.trim() == MARK);
-        // A long list of parameters has lines of its own.
+        // A long parameter list is on lines of its own.
         let first = rest.split_once('(').map_or("", |(_, list)| list);
         let first = if first.is_empty() {
             lines.get(number + 1).map_or("", |line| line.trim())
@@ -302,7 +302,7 @@ fn calls(
                 {
                     continue;
                 }
-                // A path begins where its first segment does.
+                // A path begins with its first segment.
                 let start = before
                     .rfind(|c: char| !is_word(c) && c != ':')
                     .map_or(0, |i| i + 1);

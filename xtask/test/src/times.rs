@@ -1,16 +1,16 @@
-//! How long the parts of a run take, so that who has to shorten it knows where to begin.
+//! How long the parts of a run take, for anyone who has to shorten it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many are printed.
+/// How many parts are printed.
 const LONGEST: usize = 25;
-/// A shorter run has nothing to tell.
+/// For a shorter run nothing is printed.
 const LONG: Duration = Duration::from_secs(300);
 
 static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
 
-/// Does something under a name, and notes how long it took.
+/// Does some work under a name, and records how long it took.
 pub(crate) fn measured<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = work();
@@ -19,12 +19,12 @@ pub(crate) fn measured<T>(name: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The kind of test that a name is of.
+/// The kind of the test with this name.
 fn kind(name: &str) -> &str {
     name.split('/').next().unwrap_or(name)
 }
 
-/// What is said of a run that took `whole`: the sums of each kind, and what took longest.
+/// The report on a run that took `whole`: the sums of each kind, and the parts that took longest.
 fn report(mut times: Vec<(String, Duration)>, whole: Duration) -> String {
     if whole < LONG {
         return String::new();
@@ -49,7 +49,7 @@ fn report(mut times: Vec<(String, Duration)>, whole: Duration) -> String {
     text
 }
 
-/// Prints it, unless the run was a short one.
+/// Prints the report, unless the run was short.
 pub(crate) fn print(whole: Duration) {
     let times = std::mem::take(&mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner));
     print!("{}", report(times, whole));
