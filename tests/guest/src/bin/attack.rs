@@ -1,6 +1,6 @@
-//! Hostile programs: `/test/attack WAY`. Each way tries to harm others with what an ordinary program has,
-//! and says what came of it. `docs/security.md` lists what each of them shows; the scenarios whose names
-//! begin with `attack_` run them and look at what is left of the machine.
+//! Hostile programs: `/test/attack WAY`. Each way tries to harm others with what an ordinary program has, and prints
+//! the results. `docs/security.md` lists what each of them shows; the scenarios whose names begin with `attack_` run
+//! them and check the state of the machine afterwards.
 #![no_std]
 #![no_main]
 
@@ -96,7 +96,7 @@ fn main() -> u8 {
     }
 }
 
-/// Ports of every service that an ordinary program has or can get: they answer requests, and are no keepers of its.
+/// Ports of every service that an ordinary program has or can get. They answer requests, and are not its keepers.
 fn service_ports() -> Result<Vec<(&'static str, Ref)>, Error> {
     let segment = rt::memory::create(CONTROL_SIZE)?;
     let mut ports = [
@@ -117,11 +117,11 @@ fn service_ports() -> Result<Vec<(&'static str, Ref)>, Error> {
 }
 
 extern "C" fn touch(address: u64) {
-    // SAFETY: what is there is of nobody else; there may be nothing.
+    // SAFETY: the memory there, if there is any, is not in use.
     unsafe { (address as *mut u64).write_volatile(1) };
 }
 
-/// Makes ports of services the keepers of memory of its own, and touches it.
+/// Makes ports of services the keepers of its own memory, and touches that memory.
 fn keeper_faults() -> Done {
     const STEP: u64 = 64 << 10;
     let failed = |_| Error::Broken;
@@ -133,7 +133,7 @@ fn keeper_faults() -> Done {
         };
         let absent = Absent::new(size, port.handle()).map_err(failed)?;
         let at = rt::window::take_addresses(size, STEP).ok_or(Error::NoMemory)?;
-        // Without a keeper a thread stops that meets an exception.
+        // Without a keeper, a thread that meets an exception stops.
         let twin = Twin::new(0, 0).map_err(failed)?;
         let mapping = Mapping::new().map_err(code)?;
         let state = abi::state::MappingState {
@@ -195,7 +195,7 @@ fn keeper_calls() -> Done {
     for (name, port) in ports {
         for flags in [abi::state::space_flags::FOREIGN, 0] {
             let twin = Twin::new(flags, port.handle()).map_err(failed)?;
-            // Calls that end the process, or after which its own thread is elsewhere, say nothing more.
+            // Left out: calls that end the process, or after which its own thread is elsewhere.
             let ends = |number: &u64| matches!(number, 15 | 59 | 60 | 231 | 322);
             for number in (0..if flags == 0 { 4 } else { 470 }).filter(|n| flags == 0 || !ends(n)) {
                 let actor = Actor::within(&twin.space_ref).map_err(failed)?;
@@ -220,7 +220,7 @@ fn keeper_calls() -> Done {
     Ok(())
 }
 
-/// What came of an attempt, in words.
+/// The result of an attempt, in words.
 fn said<T>(result: Result<T, Error>) -> &'static str {
     match result {
         Ok(_) => "DONE",
@@ -228,7 +228,7 @@ fn said<T>(result: Result<T, Error>) -> &'static str {
     }
 }
 
-/// Starts this program again, in another way.
+/// Starts this program again, with another way.
 fn again(way: &str) -> Result<Process, Error> {
     let start = Start {
         args: ["attack", way].map(ToString::to_string).to_vec(),
@@ -238,7 +238,7 @@ fn again(way: &str) -> Result<Process, Error> {
     Client::new("native")?.spawn("/test/attack", &start, &[])
 }
 
-/// Where `counts` counts.
+/// The file in which `counts` counts.
 const COUNT: &str = "/tmp/count";
 
 /// Counts in a file.
@@ -250,7 +250,7 @@ fn counts() -> Done {
     Ok(())
 }
 
-/// Freezes the process that was passed to it, and waits in that session until it ends.
+/// Freezes the process that was passed to this program, and keeps the session until this program ends.
 fn freezes() -> Done {
     let port = rt::start::passed(0).ok_or(Error::NotFound)?;
     let mut session = Process::at(0, port.copy().map_err(code)?).open()?;
@@ -258,7 +258,7 @@ fn freezes() -> Done {
     session.ended().map(drop)
 }
 
-/// A process that stands still for another one goes on when that is gone, whatever it was waiting for.
+/// A process that another one has frozen goes on when that one is gone, whatever the frozen process was waiting for.
 fn frozen() -> Done {
     let counts = || {
         let before = rt::fs::read_all(COUNT).unwrap_or_default();
@@ -274,7 +274,7 @@ fn frozen() -> Done {
         ..Start::default()
     };
     let holder = Client::new("native")?.spawn("/test/attack", &start, &[counter.port()])?;
-    // So that no session is opened later, which is when a server looks who has ended.
+    // So that no session is opened later: that is when a server checks which clients have ended.
     holder.status()?;
     println!("frozen: it stands still: {}", is_seen(false));
     holder.kill()?;
@@ -283,7 +283,7 @@ fn frozen() -> Done {
     end(&counter).map(drop)
 }
 
-/// Starts this program again until it is refused: why.
+/// Starts this program again until that is refused. Returns the reason.
 fn all_that_there_may_be(made: &mut Vec<Process>) -> Error {
     loop {
         match again("wait") {
@@ -293,7 +293,7 @@ fn all_that_there_may_be(made: &mut Vec<Process>) -> Error {
     }
 }
 
-/// Ends a process and lets its manager forget it.
+/// Ends a process and lets its manager remove it.
 fn end(process: &Process) -> Result<Status, Error> {
     process.kill()?;
     process.reap()
@@ -303,8 +303,8 @@ fn code(code: rt::Code) -> Error {
     rt::error_of(code)
 }
 
-/// The console's door gives no control, nor a session to who says that it is somebody else, nor anything of
-/// another's session.
+/// The console's door gives no control, no session to a program under another's name, and nothing of another's
+/// session.
 fn console_power() -> Done {
     let door = rt::names::lookup("console")?;
     let control = ConsoleControlClient::open_known(&door);
@@ -319,7 +319,7 @@ fn console_power() -> Done {
         "console: control of a session: {}",
         if asked.is_ok() { "DONE" } else { "none" }
     );
-    // Methods of control, by numbers that a session does not have.
+    // The numbers of methods of control, which a session does not have.
     let done = (5..=8)
         .map(|method| {
             session
@@ -339,7 +339,7 @@ fn console_power() -> Done {
     Ok(())
 }
 
-/// Makes one after the other until that is refused: what was made, and why.
+/// Makes one after the other until that is refused. Returns what was made, and the reason.
 fn until_refused<T>(mut make: impl FnMut() -> Result<T, Error>) -> (Vec<T>, Error) {
     let mut made = Vec::new();
     loop {
@@ -359,7 +359,7 @@ fn console_sessions() -> Done {
     Ok(())
 }
 
-/// Reads what is typed for others, with as many requests at once as it has threads, for ever.
+/// Reads what is typed for others, with one request for each of its threads, for ever.
 fn console_read() -> Done {
     for _ in 0..4 {
         rt::thread::spawn(|| {
@@ -375,14 +375,14 @@ fn console_read() -> Done {
     wait()
 }
 
-/// Does nothing, until it is ended.
+/// Does nothing, until it is killed.
 fn wait() -> Done {
     loop {
         time::sleep(1_000_000_000);
     }
 }
 
-/// The managers' ports take what everybody may ask, and nothing that needs power over a process.
+/// The managers' ports answer what every program may ask, and nothing that needs power over a process.
 fn peek() -> Done {
     for manager in ["native", "linux"] {
         let port = rt::names::lookup(manager)?;
@@ -408,7 +408,7 @@ fn peek() -> Done {
 fn power() -> Done {
     println!("power: off: {}", said(rt::system::power_off(1)));
     println!("power: a report: {}", said(rt::system::report("exit 0")));
-    // No other port is the door of such sessions.
+    // No other port can open such sessions.
     for port in [
         rt::start::names().copy().map_err(code)?,
         rt::names::lookup("native")?,
@@ -422,7 +422,7 @@ fn power() -> Done {
             if refused { "refused" } else { "DONE" }
         );
     }
-    // What the log says of programs goes to the control channel as well.
+    // The control channel also gets what the log says about programs.
     let native = Client::new("native")?;
     let path = "/tmp/none\npanic is not true\n";
     let spawned = native.spawn(path, &Start::default(), &[]);
@@ -454,7 +454,7 @@ fn control() -> Done {
     Ok(())
 }
 
-/// A process whose essentials the holder of its control port takes away, behind its manager's back.
+/// A process that loses its essential objects by the holder of its control port, without its manager's knowledge.
 fn hollow() -> Done {
     let child = again("wait")?;
     time::sleep(50_000_000);
@@ -468,7 +468,7 @@ fn hollow() -> Done {
     ThreadAt(window.address() + CONTROL_THREAD)
         .destroy()
         .map_err(code)?;
-    // Any answer is right, as long as there is one.
+    // Any answer is right, but there must be one.
     let _ = child.info();
     let _ = child.thaw();
     let _ = child.resume();
@@ -485,7 +485,7 @@ fn is_collocated_here() -> bool {
     placed as *const () as u64 >= abi::collocated::START
 }
 
-/// Ends well if it runs in the kernel's rings.
+/// Exits successfully if it runs in the kernel's rings.
 fn inside() -> Done {
     is_collocated_here().then_some(()).ok_or(Error::Invalid)
 }
@@ -498,8 +498,8 @@ fn is_collocated() -> Result<bool, Error> {
     Ok(matches!(status, Status::Exited(0)))
 }
 
-/// Takes what it can of a program that runs in the kernel when it is started by this path: its memory, its threads, its file, all
-/// places that there are. It runs in a process itself, by another spelling of the path.
+/// Tries to take what a program has that runs in the kernel when it is started by this path: its memory, its threads,
+/// its file, and all places. The attacker itself runs in a process, started by another spelling of the path.
 fn placed() -> Done {
     const ROUNDS: u32 = 40;
     println!("placed: itself: {}", is_collocated_here());
@@ -525,7 +525,7 @@ fn placed() -> Done {
     for process in made {
         end(&process)?;
     }
-    // More than there are places: each is free when its process has ended.
+    // More often than there are places: a place is free when its process has ended.
     for _ in 0..ROUNDS {
         end(&again("wait")?)?;
     }
@@ -533,7 +533,8 @@ fn placed() -> Done {
     Ok(())
 }
 
-/// Reads what is at an address, in hexadecimal digits, and lives on only if that can be read, or, `guarded`, if it cannot.
+/// Reads the word at an address in hexadecimal digits, and survives only if it can be read or, with `guarded`, if it
+/// cannot.
 fn wild() -> Done {
     let args = &rt::start().args;
     let address = args.get(2).map_or("", String::as_str);
@@ -549,11 +550,11 @@ fn wild() -> Done {
 
 #[inline(never)]
 fn read_wildly(address: u64) {
-    // SAFETY: nothing is written. What is there is of nobody, or there is nothing.
+    // SAFETY: nothing is written, and the memory there, if there is any, is not in use.
     let _ = unsafe { (address as *const u64).read_volatile() };
 }
 
-/// Starts processes until it is refused more.
+/// Starts processes until that is refused.
 fn bomb() -> Done {
     let mut made = Vec::new();
     let refused = all_that_there_may_be(&mut made);
@@ -562,20 +563,20 @@ fn bomb() -> Done {
     Ok(())
 }
 
-/// A port that nobody waits at, and its portset.
+/// A port at which no server waits, and its portset.
 fn silent_port() -> Result<(Portset, Port), abi::Code> {
     let set = Portset::new()?;
     let port = Port::in_portset(&abi::state::PortState::default(), *set.reference()?)?;
     Ok((set, port))
 }
 
-/// Ends by an exception, of which a line is printed.
+/// Ends by an exception, for which init prints a line.
 fn crash() -> Done {
     touch(0);
     Ok(())
 }
 
-/// Keeps init writing lines of programs that have crashed, for ever.
+/// Keeps init printing lines about crashed programs, for ever.
 fn crashes() -> Done {
     loop {
         let children: Vec<_> = core::iter::from_fn(|| again("crash").ok()).collect();
@@ -586,7 +587,7 @@ fn crashes() -> Done {
     }
 }
 
-/// Registers names that are reserved, and names of its own until it is refused more.
+/// Registers reserved names, and names of its own until that is refused.
 fn names() -> Done {
     let (_set, port) = silent_port().map_err(code)?;
     for name in RESERVED {
@@ -607,7 +608,7 @@ fn names() -> Done {
     Ok(())
 }
 
-/// Opens sessions at the control port of a process until it is refused more.
+/// Opens sessions at the control port of a process until that is refused.
 fn watch() -> Done {
     let child = again("wait")?;
     let (sessions, refused) = until_refused(|| child.open());
@@ -616,14 +617,14 @@ fn watch() -> Done {
         sessions.len(),
         refused.text()
     );
-    // Those that have ended make room.
+    // Ended sessions make room.
     drop(sessions);
     println!("watch: {}", said(child.status()));
     end(&child)?;
     Ok(())
 }
 
-/// Ports that never answer, given to the checkpointer as if they were those of processes and of a client.
+/// Gives the checkpointer ports that never answer, as if they were those of processes and of a client.
 fn checkpointer() -> Done {
     let (_set, port) = silent_port().map_err(code)?;
     let silent = port.reference().map_err(code)?;
@@ -642,7 +643,7 @@ fn checkpointer() -> Done {
     let saved = rt::checkpoint::save(&both[..1], IMAGE);
     println!("checkpointer: save its own: {}", refused(saved));
     end(&child)?;
-    // Restored on another's account.
+    // A restore on another's account.
     let door = rt::names::lookup("checkpoint")?;
     println!(
         "checkpointer: for another: {}",
@@ -665,7 +666,7 @@ fn many() -> Done {
     wait()
 }
 
-/// Restores a process with many objects again and again, until that is refused, and keeps what it gets for two seconds.
+/// Restores a process with many objects again and again until that is refused, and keeps the results for two seconds.
 fn restores(image: &str) -> Done {
     let child = again("many")?;
     time::sleep(200_000_000);
@@ -699,10 +700,10 @@ fn restores(image: &str) -> Done {
     Ok(())
 }
 
-/// Bytes of a process that is worth saving.
+/// Bytes of a process that takes a while to save.
 const LARGE: usize = 2 << 20;
 
-/// A process of that size, which ends by itself: who saves it may be killed before.
+/// A process of that size, which ends by itself, since the program that saves it may be killed first.
 fn large() -> Done {
     let bytes: Vec<u8> = (0..LARGE).map(|n| (n >> 3) as u8 ^ n as u8).collect();
     core::hint::black_box(&bytes);
@@ -719,7 +720,7 @@ fn saves() -> Done {
         let _ = rt::checkpoint::save(&[port], "/tmp/saves");
     };
     rt::thread::spawn(save).map_err(code)?;
-    // As many as it gets: in the process model each has a stack in the kernel.
+    // As many threads as it gets: in the process model each has a stack in the kernel.
     for _ in 0..7 {
         if rt::thread::spawn(save).is_err() {
             break;
@@ -728,10 +729,10 @@ fn saves() -> Done {
     wait()
 }
 
-/// What a program sees that runs beside others: worst times of the checkpointer's answers, of the file system's, and
-/// of some work of its own, against bounds.
+/// Measures what a program experiences that runs beside others: the worst times of the checkpointer's answers, of the
+/// file system's, and of some work of its own, against bounds.
 fn beside() -> Done {
-    // With at most so many others a turn of 10 M instructions comes after theirs.
+    // With so many other programs at most, this one gets a turn of 10 M instructions after theirs.
     const ANSWER: u64 = 120_000_000;
     const WORK: u64 = 20_000_000;
     let mut worst = [0; 3];
@@ -772,7 +773,7 @@ fn beside() -> Done {
     Ok(())
 }
 
-/// Processes that are begun to be rebuilt and never are, with parts that make no sense.
+/// Begins to rebuild processes, and never finishes, with parts that make no sense.
 fn part() -> Done {
     let native = Client::new("native")?;
     let own = rt::start::names().copy().map_err(code)?;
@@ -804,7 +805,8 @@ fn part() -> Done {
     Ok(())
 }
 
-/// Sessions as of an image, each with as many bytes of a reply as there may be: the server keeps them.
+/// Resumes sessions as a restored program does, each with as many bytes of a kept reply as allowed: the server keeps
+/// them.
 fn resumes() -> Done {
     let services = [
         ("native", ProcessesClient::ID),
@@ -828,7 +830,7 @@ fn resumes() -> Done {
     Ok(())
 }
 
-/// Messages that are short, and long in the memory of who reads them: lists of empty strings.
+/// Messages that are short, but long in the memory of the server that reads them: lists of empty strings.
 fn strings() -> Done {
     let many = alloc::vec![String::new(); 50_000];
     let start = Start {
@@ -860,7 +862,7 @@ fn strings() -> Done {
     Ok(())
 }
 
-/// Asks for a thread of the highest priority, which would never let others run.
+/// Asks for a thread of the highest priority, which would never let other threads run.
 fn priority() -> Done {
     let until = time::now() + 500_000_000;
     for priority in [31, 16, 14, 12, 9] {
@@ -883,13 +885,13 @@ fn leave_vacant() -> Done {
     Ok(())
 }
 
-/// Somebody asks what this process does.
+/// Another program asks for the state of this process.
 fn vacant() -> Done {
     leave_vacant()?;
     wait()
 }
 
-/// The memory of this process is taken back.
+/// The memory of this process is freed when it ends.
 fn vacant_exit() -> Done {
     leave_vacant()
 }

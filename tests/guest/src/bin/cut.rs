@@ -23,7 +23,7 @@ rt::entry!(main);
 static RESULT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn main() -> u8 {
-    // With a priority above all others, so that nothing changes while an object is taken apart.
+    // Above all other priorities, so that nothing changes while an object is taken apart.
     let started = rt::thread::spawn_at(MANAGER, || {
         let status = match all() {
             Ok(0) => 0,
@@ -81,8 +81,8 @@ fn name(play: &plays::Play) -> String {
     format!("{}/{words}", play.subject())
 }
 
-/// Touches as much of the heap for small blocks as is needed later, beyond what is in use now, so that the memory server
-/// creates no objects for it during a play, which would change the census.
+/// Touches as much of the heap for small blocks as will be needed, in addition to what is in use now, so that the
+/// memory server creates no objects for it during a play, which would change the census.
 fn warm_up() {
     // Not whole units of the heap: those are large blocks, which have a range of their own.
     let blocks: Vec<Vec<u8>> = (0..112).map(|_| alloc::vec![1; 33_000]).collect();
@@ -95,7 +95,7 @@ fn hostile(probe: Probe, rounds: u64) -> Result<u64, Failure> {
     warm_up();
     let mut hostile = Hostile::new(probe)?;
     for round in seed..seed + rounds {
-        // Reported before the round, so that it is known which one stopped the machine.
+        // Reported before the round, so that the log shows which round stopped the machine.
         report(&format!("test hostile/{round} ..."));
         match hostile.round(round) {
             Ok(()) => report(&format!("test hostile/{round} ... ok")),

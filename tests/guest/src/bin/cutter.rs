@@ -6,18 +6,18 @@
 //!        MANAGER PROGRAM ARGUMENT... [+ MANAGER PROGRAM ARGUMENT...]...
 //! ```
 //!
-//! Several programs are saved together; they are started from the last to the first, and the end
-//! of the first ends the run. `hunt` says how many of the cuts must find the first program inside a
-//! call or a fault: for those the cutter stops it again and again, every few microseconds, until it
-//! does. `out` is where the undisturbed output stays. With `any` the programs may end with any status, if it is always the same, and
-//! before they have been cut so often. With `leave` there is one cut, at an instant of the seed, after which the image stays in this
-//! file and the programs are gone.
+//! Several programs are saved together; they are started from the last to the first, and the end of the first ends
+//! the run. `hunt` is how many of the cuts must find the first program inside a call or a fault: for those the cutter
+//! stops it again and again, every few microseconds, until it does. `out` is the file that keeps the undisturbed
+//! output. With `any` the programs may end with any status that is the same in both runs, and before they have been
+//! cut so often. With `leave` there is one cut, at an instant from the seed; afterwards the image is in this file and
+//! the programs are gone.
 //!
-//! The programs stand still from the instant of the image until they are killed (`stop`). In the default way of saving
-//! they would go on while it is written, and do what the image does not know: the output of a native program would be
-//! there twice, since its files are not in the image, and so would be what a Linux program does to names (a `mkdir`
-//! that is done again fails), to files that it opens later, and to whoever is not saved with it. A difference would
-//! then be no fault. `writer` and `savers` save programs that go on.
+//! The programs stand still from the instant of the image until they are killed (`stop`). By default they would go on
+//! while the image is written, and do work that the image does not contain. The output of a native program would
+//! appear twice, since its files are not in the image. So would a Linux program's changes to names (a repeated
+//! `mkdir` fails), to files that it opens later, and to programs that are not saved with it. A difference between the
+//! runs would then be no fault. `writer` and `savers` save programs that go on.
 #![no_std]
 #![no_main]
 
@@ -44,9 +44,9 @@ rt::entry!(main);
 const PRIORITY: u64 = 20;
 /// How long a run may take, in nanoseconds of the guest.
 const PATIENCE: u64 = 900_000_000_000;
-/// Most bytes that are told of what a program printed before it ended in another way.
+/// Most bytes that are reported of a program's output if it ended in another way.
 const SAID: usize = 200;
-/// How often [`Running::hunt`] looks at the program before it gives up.
+/// How often [`Running::hunt`] examines the program before it gives up.
 const LOOKS: u32 = 20_000;
 
 struct Program {
@@ -184,14 +184,14 @@ impl<'a> Running<'a> {
             .map_err(|error| format!("status: {}", error.text()))
     }
 
-    /// Whether the first has ended by itself. It may between a look at it and a save, above all where time flies while
-    /// the machine waits for a disk.
+    /// Whether the first program has ended by itself. It may do so between this check and a save, above all while the
+    /// clock jumps because the machine waits for a disk.
     fn has_ended(&self) -> bool {
         let status = self.status();
         status.is_ok_and(|status| !matches!(status, Status::Running | Status::Stopped))
     }
 
-    /// Waits for the first to end, and ends the others.
+    /// Waits for the first program to end, and ends the others.
     fn finish(self) -> Result<Status, String> {
         let end = rt::time::now() + PATIENCE;
         while matches!(self.status()?, Status::Running | Status::Stopped) {
@@ -217,10 +217,10 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Maps what the manager keeps of the first program: the thread's handle is in there.
+    /// Maps the manager's objects of the first program, which include the thread's handle.
     ///
-    /// Asking the manager to stop it would let everything of higher priority finish first, the
-    /// memory server above all; with the handle it is stopped here and now.
+    /// If the manager were asked to stop it, everything of higher priority would finish first, above all the memory
+    /// server; by the handle the thread is stopped at once.
     fn hold(&self) -> Result<(ThreadAt, Window), String> {
         let process = &self.processes[0];
         let failed = |what: &str, error: proto::Error| format!("{what}: {}", error.text());
@@ -231,8 +231,8 @@ impl<'a> Running<'a> {
         Ok((ThreadAt(window.address() + CONTROL_THREAD), window))
     }
 
-    /// Stops the first program while it waits for a page or for the personality. The stop is its
-    /// own, beside those of managers.
+    /// Stops the first program while it waits for a page or for the personality. This stop is counted separately from
+    /// the managers' stops.
     fn hunt(&self, random: &mut Random) -> Result<bool, String> {
         let (thread, _window) = self.hold()?;
         let named = thread
@@ -262,8 +262,7 @@ impl<'a> Running<'a> {
         Ok(false)
     }
 
-    /// Takes back the stop of a hunt. A manager may have counted it as one of its own, since it
-    /// came back with the image.
+    /// Undoes the stop of a hunt. A manager may have counted it as one of its own after a restore.
     fn release(&self) -> Result<(), String> {
         if self.status()? == Status::Stopped {
             let continued = self.processes[0].resume();
@@ -273,7 +272,7 @@ impl<'a> Running<'a> {
         thread.resume().map_err(|code| format!("resume: {code:?}"))
     }
 
-    /// Saves the programs, which stand still then. Returns what the threads were doing.
+    /// Saves the programs, which then stand still. Returns what the threads were doing.
     fn save(&self, path: &str, compress: bool) -> Result<Vec<String>, String> {
         let ports: Vec<RefAt> = self.processes.iter().map(|p| **p.port()).collect();
         let how = How {
@@ -395,7 +394,7 @@ fn leave(plan: &Plan, image: &str, out: &str, mut span: u64) -> Result<(), Strin
     }
 }
 
-/// Runs the programs without a cut: how that ended, and how long it took, in nanoseconds.
+/// Runs the programs without a cut. Returns the status, and the duration in nanoseconds.
 fn undisturbed(plan: &Plan) -> Result<(Status, u64), String> {
     let running = Running::start(plan, &plan.out)?;
     let begin = rt::time::now();
@@ -413,9 +412,9 @@ fn run(plan: &Plan) -> Result<(), String> {
     if let Some(image) = &plan.leave {
         return leave(plan, image, &cut_out, span);
     }
-    // Undisturbed runs wait for each other differently: if the program ended before its last cut,
-    // the instants were too far apart, and it is begun again with closer ones. How long a run takes is measured
-    // again, too: by the clock of a host that stopped the machine during the first one, that took many times as long.
+    // The programs wait for each other differently in each run: if the program ended before its last cut, the
+    // instants were too far apart, and the run is repeated with closer ones. Its duration is measured again, too: if
+    // the host stopped the machine during the first run, that measured many times as long.
     let mut attempts = 0;
     let cut = loop {
         attempts += 1;

@@ -1,11 +1,13 @@
 //! A program to be debugged: three threads take turns, under a mutex and a condition, and each turn is a call of
-//! [`tread`]. A wake-up that is lost lets it wait for ever, and a call that returns early is counted.
+//! [`tread`]. A lost wake-up makes it wait for ever; calls that return early are counted.
 //!
-//! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and goes on from the middle when it is 2, which who debugs it
-//! writes there; with `free` behind that it does not wait. `trust debugged kill NAME` ends the server of that name.
-//! `debugged NAME watch [ROUNDS]`: bytes of one page are written and read by the program, the kernel and a server,
-//! while a further thread writes beside them; begins and goes on as above.
-//! `debugged NAME replace`: a thread takes the place of another one when [`GATE`] is 1, and counts turns until it is 2.
+//! `debugged NAME [ROUNDS]`: begins when [`GATE`] is 1, and continues from the middle when it is 2; the debugger
+//! writes these values. With `free` as a further argument it does not wait. `trust debugged kill NAME` ends the
+//! server of that name.
+//! `debugged NAME watch [ROUNDS]`: the program, the kernel and a server write and read bytes of one page, while a
+//! further thread writes beside them; begins and continues as above.
+//! `debugged NAME replace`: a thread takes the place of another one when [`GATE`] is 1, and counts turns until it is
+//! 2.
 #![no_std]
 #![no_main]
 
@@ -26,16 +28,16 @@ rt::entry!(main);
 
 /// Threads that take turns.
 const THREADS: u64 = 3;
-/// How long who waits for the gate sleeps, in nanoseconds.
+/// The pause between two checks of the gate, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 
-/// How far it may go.
+/// How far the program may go.
 #[no_mangle]
 static GATE: AtomicU64 = AtomicU64::new(0);
-/// Turns that were taken.
+/// Turns taken.
 #[no_mangle]
 static TURNS: AtomicU64 = AtomicU64::new(0);
-/// Which gate it waits for, or has waited for.
+/// The value of the gate that the program waits for, or waited for last.
 #[no_mangle]
 static WAITS: AtomicU64 = AtomicU64::new(0);
 
@@ -85,7 +87,7 @@ fn run(ring: &Ring, own: u64, name: &str) {
         }
         ring.sum.fetch_add(tread(turn), Ordering::Relaxed);
         if turn == ring.turns / 2 {
-            // It says so by a file, which others can wait for.
+            // It reports this by a file, for which others can wait.
             let flags = Flags {
                 create: true,
                 ..Flags::default()
@@ -130,17 +132,17 @@ fn play(name: &str, rounds: u64) -> Result<bool, rt::Code> {
     Ok(right && early == 0)
 }
 
-/// Words that who debugs it watches, in a page of their own.
+/// Words that the debugger watches, in a page of their own.
 #[repr(C, align(4096))]
 #[derive(Default)]
 struct Watched {
-    /// Written by the program, in every second round another value.
+    /// Written by the program, with another value in every second round.
     own: AtomicU64,
     /// Written in every round.
     beside: AtomicU64,
     /// Written by a call of the kernel.
     kernel: MutexState,
-    /// Written by the kernel, with what a server sends.
+    /// Written by the kernel, with data from a server.
     file: [u8; 8],
     /// Only read.
     read: AtomicU64,
@@ -150,7 +152,7 @@ struct Watched {
     sent: [u8; 8],
 }
 
-/// Counts in a word, and elsewhere, until the count is taken away.
+/// Counts in `word`, and in `counted`, until `over` is set.
 fn count_beside(word: &AtomicU64, over: &AtomicU64, counted: &AtomicU64) {
     while over.load(Ordering::Acquire) == 0 {
         word.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +188,7 @@ fn watched(name: &str, rounds: u64) -> Result<bool, rt::Error> {
         create: true,
         ..Flags::default()
     };
-    // Where it is restored the file is opened again.
+    // After a restore the file is opened again.
     let content = File::open(&format!("/tmp/watched-{name}"), create, 0o644)?;
     let lock = Mutex::new().map_err(rt::error_of)?;
     wait_for(1);
@@ -222,7 +224,7 @@ fn watched(name: &str, rounds: u64) -> Result<bool, rt::Error> {
     Ok(right)
 }
 
-/// A thread that has ended is taken apart when another one begins, which has its place.
+/// A thread that has ended is destroyed when another one begins, which gets its place.
 fn replace(name: &str) -> Result<bool, rt::Code> {
     let place = |thread: &JoinlessThread| thread.with(|at| Ok(at.0));
     let first = thread::spawn(|| {})?;

@@ -1,8 +1,8 @@
 //! `disks SEED KILLS [DRIVER]`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or
 //! another server, is killed again and again, at instants that follow from the seed. Needs the system port (`trust`).
 //!
-//! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
-//! written last: all of it is in `/tmp/model` then, for who looks at the disk from outside.
+//! Every read must return what was written before it, no request may end with an error, and in the end the disk must
+//! have what was written last: `/tmp/model` then has all of it, for a comparison with the disk from outside.
 #![no_std]
 #![no_main]
 
@@ -25,9 +25,10 @@ rt::entry!(main);
 
 /// Sectors that are written to.
 const SECTORS: u64 = 4096;
-/// The driver of the disk, if no other one is said.
+/// The driver of the disk, unless another one is given.
 const DRIVER: &str = "virtio-blk";
-/// Longest time between two kills, in nanoseconds: of that driver, and of others, which take longer to begin.
+/// The longest times between two kills, in nanoseconds: of that driver, and of other servers, which take longer to
+/// start.
 const PAUSE: u64 = 8_000_000;
 const PAUSE_OTHERS: u64 = 60_000_000;
 /// Requests that are open at a time.
@@ -44,15 +45,15 @@ fn pause(server: &str) -> u64 {
 struct Load {
     disk: SystemDisk,
     random: fastrand::Rng,
-    /// What the disk has when all is done.
+    /// The content that the disk must have in the end.
     model: Vec<u8>,
-    /// What becomes of open requests.
+    /// The expected results of open requests.
     expected: BTreeMap<u64, Outcome>,
     done: u64,
 }
 
 impl Load {
-    /// Asks for something.
+    /// Submits a request.
     fn submit(&mut self) -> Result<(), String> {
         let most = if self.random.u8(..8) == 0 {
             MOST / SECTOR
@@ -81,7 +82,7 @@ impl Load {
         Ok(())
     }
 
-    /// Waits for one.
+    /// Waits for a request.
     fn finish(&mut self) -> Result<(), String> {
         let (ticket, outcome) = self.disk.wait().map_err(|error| error.text())?;
         match (self.expected.remove(&ticket), outcome) {
@@ -100,11 +101,11 @@ impl Load {
         self.disk
             .write(0, &vec![0; size])
             .map_err(|error| error.text())?;
-        // What is submitted from here on is told apart by its ticket.
+        // Requests that are submitted from here on are told apart by their tickets.
         let pause = pause(driver);
         thread::spawn(move || killer::run_at_work(driver, seed, kills, pause))
             .map_err(|_| "no thread")?;
-        // The kills come by the clock: on a slow host there may be few requests in between.
+        // The kills follow the clock: on a slow host there may be few requests between them.
         while !killer::is_done() || self.done <= kills {
             while self.expected.len() < OPEN {
                 self.submit()?;
@@ -124,13 +125,13 @@ impl Load {
     }
 }
 
-/// Says what came of something that must be refused.
+/// Prints the result of a request that must be refused.
 fn refused<T>(what: &str, result: Result<T, Error>) {
     let said = result.map_or_else(|error| error.text(), |_| "DONE");
     println!("hostile: {what}: {said}");
 }
 
-/// `disks hostile`: requests that make no sense, and doors that are not for everybody.
+/// `disks hostile`: requests that make no sense, and doors that are not for every program.
 fn hostile() -> u8 {
     for (service, name) in [("device", "device"), ("disk", "disk")] {
         let door = rt::names::lookup(name);
@@ -188,7 +189,7 @@ fn hostile() -> u8 {
     let submitted = (0..64).take_while(|tag| disk.read(*tag, 0, 1).is_ok());
     println!("hostile: {} at a time", submitted.count());
     refused("one more", disk.read(40, 0, 1));
-    // It leaves without a word; the next one finds all there is.
+    // The client ends without closing anything; the next one finds everything free.
     drop(disk);
     refused(
         "after that",
@@ -197,10 +198,10 @@ fn hostile() -> u8 {
     0
 }
 
-/// How often a server that is killed is asked for something, in nanoseconds.
+/// How often the killed server gets a request, in nanoseconds.
 const OFTEN: u64 = 2_000_000;
 
-/// Has something done by the server that is killed.
+/// Makes a request that the killed server has to do.
 fn ask(server: &str, disk: &mut SystemDisk) -> Result<(), Error> {
     match server {
         "ext4" => rt::fs::stat("/disk", true).map(|_| ()),
@@ -208,8 +209,8 @@ fn ask(server: &str, disk: &mut SystemDisk) -> Result<(), Error> {
     }
 }
 
-/// `disks kill SEED KILLS SERVER`: kills that, and leaves the load to others, but for a request now and then, which shows
-/// whether the server works.
+/// `disks kill SEED KILLS SERVER`: kills the server, and leaves the load to others, except for an occasional request
+/// that shows whether the server works.
 fn only_kill() -> u8 {
     let number = |index: usize| {
         rt::start()

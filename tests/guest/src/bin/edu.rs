@@ -1,4 +1,4 @@
-//! The driver of QEMU's `edu` device, for tests: it does what it is told, be it what no driver may do.
+//! The driver of QEMU's `edu` device, for tests: it does what it is told, even what no driver may do.
 #![no_std]
 #![no_main]
 
@@ -33,39 +33,39 @@ mod register {
     pub(crate) const COMMAND: u64 = 0x98;
 }
 
-/// Commands: do it, and interrupt when it is done.
+/// Command bits: start a transfer, from the device, interrupt at its end.
 const RUN: u64 = 1;
 const BACK: u64 = 2;
 const INTERRUPT: u64 = 4;
 /// Where the device's buffer is, for transfers.
 const BUFFER: u64 = 0x4_0000;
-/// What a driver raises by hand.
+/// The interrupt status that a driver raises itself.
 const HAND: u32 = 1;
 
-/// The line, the ports and the memory that the manifest gives, all in all and in pieces.
+/// The line, the ports and the memory that the manifest grants, as a whole and in pieces.
 const LINE: u64 = 5;
 const PORTS: [(u64, u64); 2] = [(0x280, 8), (0x288, 8)];
-/// The channels that each of the two has; the manifest gives both to both.
+/// The channels of each of the two drivers; the manifest grants both to both.
 const CHANNELS: [u64; 2] = [5, 6];
 const MEMORY: u64 = 0x4_0000;
 const PIECES: [u64; 4] = [1, 3, 20, 40];
 const _: () = assert!((1 + 3 + 20 + 40) * PAGE_SIZE == MEMORY);
 
-/// Nanoseconds within which an interrupt must come, and how often is looked.
+/// Nanoseconds within which an interrupt must come, and between two checks.
 const PATIENCE: u64 = 10_000_000_000;
 const LOOK: u64 = 100_000;
-/// How often is taken and given back.
+/// How often a driver allocates and frees.
 const ROUNDS: usize = 100;
 /// Most bytes of a report.
 const REPORT: usize = 4096;
 
-/// Where the registers are mapped, for the thread that takes interrupts; 0: nowhere.
+/// The address of the mapped registers, for the thread that takes interrupts; 0: not mapped.
 static REGISTERS: AtomicU64 = AtomicU64::new(0);
 /// Interrupts that came.
 static CAME: AtomicU64 = AtomicU64::new(0);
-/// It acknowledges no more.
+/// The driver acknowledges no interrupt any more.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
-/// Interrupts that came since.
+/// Interrupts since then.
 static STORM: AtomicU64 = AtomicU64::new(0);
 
 /// Memory that the device reaches.
@@ -80,7 +80,7 @@ impl Piece {
         (self.window.address() + 8 * index) as *mut u64
     }
 
-    /// Writes the bytes of a seed to as many words. They stand nowhere else.
+    /// Writes the words of a seed. No other memory contains them.
     fn fill(&self, seed: u64, words: u64) {
         for index in 0..words {
             // SAFETY: inside the window, which is no Rust object's memory.
@@ -88,7 +88,7 @@ impl Piece {
         }
     }
 
-    /// Whether it begins with so many words of a seed.
+    /// Whether the piece begins with so many words of a seed.
     fn has(&self, seed: u64, words: u64) -> bool {
         // SAFETY: as above.
         let is = |index| unsafe { self.at(index).read_volatile() } == word(seed, index);
@@ -113,7 +113,7 @@ struct Device {
 struct Driver {
     devices: DevicesClient,
     door: RefAt,
-    /// Which of the two it is.
+    /// Which of the two drivers this is.
     number: usize,
     thread: Ref,
     /// The line of its function, when that was attached.
@@ -133,7 +133,7 @@ fn write32(address: u64, value: u32) {
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 
-/// Waits until more interrupts have come.
+/// Waits until an interrupt has come since `before`.
 fn wait_for(before: u64) -> Result<(), Error> {
     let deadline = time::now() + PATIENCE;
     while CAME.load(Relaxed) == before {
@@ -171,7 +171,7 @@ impl Device {
         unsafe { self.wide(register::COMMAND).read_volatile() & RUN != 0 }
     }
 
-    /// Begins to bring the first words of a piece to the device's buffer, or back.
+    /// Starts a transfer of the first words of a piece to the device's buffer, or back.
     fn begin(&self, piece: usize, command: u64) {
         let memory = self.pieces[piece].physical;
         let (from, to) = if command & BACK == 0 {
@@ -190,7 +190,7 @@ impl Device {
         }
     }
 
-    /// Waits for the end of a transfer that was begun, and its interrupt.
+    /// Waits for the end of a started transfer, and for its interrupt.
     fn settle(&self) {
         while self.is_busy() {
             time::sleep(10 * LOOK);
@@ -198,7 +198,7 @@ impl Device {
         time::sleep(LOOK);
     }
 
-    /// The same, to its end.
+    /// Does a whole transfer.
     fn transfer(&self, piece: usize, command: u64) -> Result<(), Error> {
         self.settle();
         let before = CAME.load(Relaxed);
@@ -213,7 +213,7 @@ impl Device {
     }
 }
 
-/// Says what came of a request.
+/// Reports the result of a request.
 fn say<T>(report: &mut String, devices: &mut DevicesClient, what: &str, result: Result<T, Error>) {
     let mut why = [0; 256];
     let sentence = match result {
@@ -231,23 +231,23 @@ fn say<T>(report: &mut String, devices: &mut DevicesClient, what: &str, result: 
     };
 }
 
-/// What all who are told nothing but that it is done are told.
+/// The comparison of results without a value.
 const fn done((): &(), (): &()) -> bool {
     true
 }
 
-/// What is asked for a piece of memory that shows a device, or that devices reach.
+/// The comparison of regions of memory that shows a device, or that devices reach.
 fn same_region(one: &Ref, other: &Ref) -> bool {
     one.same_as(**other)
 }
 
-/// The same with a number: a physical address, a line.
+/// The comparison of a region and a number: a physical address, or a line.
 fn same_pair(one: &(u64, Ref), other: &(u64, Ref)) -> bool {
     one.0 == other.0 && one.1.same_as(*other.1)
 }
 
-/// Makes a request, and makes it again by the same number, twice, as who was stopped before the answer came: what came
-/// of the first. `is_same`: whether an answer is that.
+/// Makes a request, and repeats it twice under the same number, as a client does that was stopped before the answer
+/// came. Returns the result of the first. `is_same` compares two answers.
 fn thrice<T>(
     report: &mut String,
     devices: &mut DevicesClient,
@@ -296,7 +296,7 @@ impl Driver {
         })
     }
 
-    /// A piece of memory that devices reach, which must be all zeros.
+    /// Allocates memory that devices reach, which must be all zeros.
     fn piece(&mut self, pages: u64) -> Result<Piece, Error> {
         let size = pages * PAGE_SIZE;
         let (physical, region) = self.devices.dma(size, PAGE_SIZE, Reach::Bits32)?;
@@ -307,7 +307,7 @@ impl Driver {
         }
     }
 
-    /// Makes the function this driver's: its registers.
+    /// Claims the function, and maps its registers.
     fn claim(&mut self) -> Result<(Function, Window), Error> {
         let (function, _, _) = self.devices.function(self.number as u64)?;
         self.devices.claim(function)?;
@@ -323,7 +323,7 @@ impl Driver {
         Ok((function, registers))
     }
 
-    /// What the device has interrupted for was taken care of.
+    /// Acknowledges an interrupt of the device.
     fn acknowledge(&mut self, function: Function) -> Result<(), Error> {
         match self.line.as_ref().is_some_and(virtio::Line::is_shared) {
             true => self.devices.acknowledge(function),
@@ -338,7 +338,7 @@ impl Driver {
         self.acknowledge(function)
     }
 
-    /// Interrupts, and never acknowledges it to the device; to the device server so many times.
+    /// Raises an interrupt, never acknowledges it to the device, and so often to the device server.
     fn mute(&mut self, acknowledged: u64, report: &mut String) -> Result<(), Error> {
         let device = self.device()?;
         let function = device.function;
@@ -372,15 +372,17 @@ impl Driver {
             registers,
             pieces: Vec::new(),
         };
-        // What an earlier driver had begun cannot be stopped; it reaches no memory, as this function does not.
+        // A transfer that an earlier driver has started cannot be stopped; it reaches no memory, since this function
+        // does not.
         let busy = device.is_busy();
         device.settle();
         let registers = device.registers.address();
         write32(registers + register::ACKNOWLEDGE, u32::MAX);
-        // That interrupted as soon as the function was attached, if the earlier driver had not acknowledged it.
+        // That transfer interrupted as soon as the function was attached, if the earlier driver had not acknowledged
+        // it.
         self.acknowledge(function)?;
         self.devices.reaches_memory(function)?;
-        // All that it may have, to the last page: nothing of an earlier driver's is missing.
+        // Everything that the driver may have, to the last page: nothing of an earlier driver's is missing.
         for pages in PIECES {
             let piece = self.piece(pages)?;
             device.pieces.push(piece);
@@ -413,7 +415,7 @@ impl Driver {
     fn echo(&self, seed: u64) -> Result<(), Error> {
         let device = self.device()?;
         device.settle();
-        // What the device had when it was taken.
+        // The content of the device's buffer when the device was claimed.
         device.pieces[0].clear();
         device.pieces[1].fill(seed, WORDS);
         device.transfer(1, 0)?;
@@ -441,7 +443,7 @@ impl Driver {
             drop(window);
             self.devices.free_dma(physical)?;
         }
-        // Whatever is free comes first that is lowest, which others may have had before.
+        // The lowest free memory comes first, which other drivers may have had before.
         loop {
             match self.piece(1) {
                 Ok(piece) => {
@@ -523,7 +525,7 @@ impl Driver {
             words.map(|word| word.unwrap_or(u64::MAX)).collect()
         };
         let before = all(d);
-        // The messages by which the device interrupts: an address in memory, and a word.
+        // The messages by which the device interrupts (MSI): an address in memory, and a word.
         let messages = before[13] & 0xfc;
         for (what, offset, size, value) in [
             ("vendor", 0, 4, 0),
@@ -588,7 +590,7 @@ impl Driver {
             let result = d.dma(size, align, Reach::All);
             say(report, d, what, result);
         }
-        // All its memory again, by single pages.
+        // Allocates all its memory again, in single pages.
         d.release(device.function)?;
         for piece in &device.pieces {
             d.free_dma(piece.physical)?;
@@ -663,7 +665,7 @@ impl Driver {
             let result = start(d, own, physical, size);
             say(report, d, what, result);
         }
-        // Where these are differs from one build to the next.
+        // The addresses differ from one build to the next.
         let _ = writeln!(
             report,
             "a page before its own is refused: {}",
@@ -706,7 +708,7 @@ impl Driver {
         thrice(report, d, "map_base", same_region, |d| d.map_base(own, 0))?;
         let attach = |d: &mut DevicesClient| d.attach_function(own, &thread);
         thrice(report, d, "attach_function", same_pair, attach)?;
-        // The pieces that there are tell whether one was given more than once.
+        // The allocated pieces show whether one was given more than once.
         let page = |d: &mut DevicesClient| d.dma(PAGE_SIZE, PAGE_SIZE, Reach::All);
         let (physical, _) = thrice(report, d, "dma", same_pair, page)?;
         let mut others = Vec::new();
@@ -737,7 +739,7 @@ impl Driver {
         thrice(report, d, "revoke_ports", done, revoke)?;
         let grant = |d: &mut DevicesClient| d.grant_ports(first, count, &space);
         thrice(report, d, "grant_ports", done, grant)?;
-        // The sentence is that of the refusal, whoever asks for it again.
+        // The message is that of the refusal, also for a repeated request.
         let result = thrice(report, d, "grant_base", done, |d| {
             d.grant_base(own, 0, &space)
         });

@@ -1,6 +1,7 @@
-//! `edus SEED KILLS`: a driver whose device reaches memory is killed again and again, at instants that follow from the
-//! seed, while another one looks after the memory around. `edus SEED`: two share a line. `edus hostile`: it does what
-//! no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two `edu` devices.
+//! `edus SEED KILLS`: kills a driver whose device reaches memory again and again, at instants that follow from the
+//! seed, while another driver watches the memory around. `edus SEED`: the two share a line. `edus hostile`: a driver
+//! does what no driver may, while the other one is served. Needs the system port (`trust`), and a machine with two
+//! `edu` devices.
 #![no_std]
 #![no_main]
 
@@ -21,15 +22,15 @@ rt::entry!(main);
 
 /// The program of both drivers.
 const DRIVER: &str = "edu";
-/// Longest time between two kills, in nanoseconds: a driver takes 100 ms for each transfer, has up to one to wait for,
-/// and then makes two or three.
+/// The longest time between two kills, in nanoseconds: a driver takes 100 ms for each transfer, may have to wait for
+/// one, and then does two or three.
 const PAUSE: u64 = 450_000_000;
 /// How long a transfer takes, in nanoseconds.
 const TRANSFER: u64 = 100_000_000;
-/// How often is looked for a driver that is not there, and for how long at most, in nanoseconds.
+/// The pause between two checks for a missing driver, and how long to wait for it, in nanoseconds.
 const LOOK: u64 = 1_000_000;
 const PATIENCE: u64 = 20_000_000_000;
-/// How often a driver dies beside another one on its line.
+/// How often a driver dies while another one uses its line.
 const SHARED_KILLS: usize = 20;
 /// Longest time that the other driver takes for an interrupt, in nanoseconds.
 const PROMPT: u64 = 50_000_000;
@@ -38,7 +39,7 @@ fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
     move |error| format!("{what}: {}", error.text())
 }
 
-/// A session with a driver, when it is there.
+/// A session with a driver, once it is there.
 fn open(name: &str) -> Result<EduClient, Error> {
     let deadline = time::now() + PATIENCE;
     loop {
@@ -60,7 +61,8 @@ fn spared() -> Result<Pid, Error> {
         .ok_or(Error::NotFound)
 }
 
-/// What all others have but for the driver that is killed, and the machine: names and kernel objects, and bytes of memory that are free.
+/// What all others have, except for the killed driver, and what the machine has: names, kernel objects, and free
+/// bytes of memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     objects: Vec<(String, u64)>,
@@ -83,16 +85,16 @@ impl Left {
     }
 }
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Default)]
 struct Counts {
     /// Transfers that a driver's death interrupted.
     interrupted: u64,
-    /// Drivers that lived to the end of what they were asked.
+    /// Drivers that lived to the end of their work.
     whole: u64,
 }
 
-/// The life of a driver: whatever ends it is a kill, and is no error.
+/// The life of a driver: an error that a kill causes is no error.
 fn live(
     random: &mut fastrand::Rng,
     seed: u64,
@@ -100,17 +102,17 @@ fn live(
     counts: &mut Counts,
 ) -> Result<(), String> {
     let mut edu = open(NAMES[0]).map_err(failed("the driver does not come back"))?;
-    // The session of the one before has ended. What its device was doing then and had not done, it may not do now, also
-    // as long as nobody claims it.
+    // The previous driver's session has ended. A transfer that its device had not finished must not happen now, even
+    // as long as no driver has claimed the device.
     let cut = begun.is_some_and(|(_, since)| time::now() < since + TRANSFER);
     if random.bool() {
         time::sleep(2 * TRANSFER);
     }
-    // What stands in the device's buffer is known only if this driver finds it.
+    // The content of the device's buffer is known only if this driver checks it.
     let earlier = begun.take();
     let busy = match edu.drive() {
         Ok(busy) => busy,
-        // It attempts, and does not have the device.
+        // The driver tries to claim the device, and does not get it.
         Err(Error::Broken) if edu.had(0) == Err(Error::NotFound) => {
             return Err(
                 "memory that a driver was given is not all zeros, or no interrupt came".into(),
@@ -141,7 +143,7 @@ fn live(
         *begun = None;
         return Ok(());
     }
-    // Until it is killed.
+    // Waits until the driver is killed.
     while edu.had(0).is_ok() && !killer::is_done() {
         time::sleep(LOOK);
     }
@@ -155,7 +157,7 @@ fn kills(seed: u64, kills: u64) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(!seed);
     let mut counts = Counts::default();
     let mut begun = None;
-    // The first one is looked at when it has all that it has.
+    // The first measurement is made when the driver has everything that it can have.
     open(NAMES[0])
         .and_then(|mut edu| edu.drive())
         .map_err(failed("the first driver"))?;
@@ -171,7 +173,7 @@ fn kills(seed: u64, kills: u64) -> Result<(), String> {
             .watch(random.u64(..))
             .map_err(failed("memory that is another driver's"))?;
     }
-    // What is the last one's is there, and the device is as good as ever.
+    // The last driver's memory is there, and the device works.
     time::sleep(LOOK);
     let mut edu = open(NAMES[0]).map_err(failed("the last driver"))?;
     match edu.drive() {
@@ -198,12 +200,12 @@ fn kills(seed: u64, kills: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Interrupts of the other driver that were served, the longest that one took, and whether one was not.
+/// Interrupts of the other driver that were served, the longest time for one, and whether one was lost.
 static SERVED: AtomicU64 = AtomicU64::new(0);
 static LONGEST: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Has the other driver serve its device, without an end.
+/// Makes the other driver serve its device, for ever.
 fn serve_other() {
     let Ok(mut other) = open(NAMES[1]) else {
         return REFUSED.store(true, Relaxed);
@@ -264,7 +266,7 @@ fn hostile() -> Result<(), String> {
         }
         expect_other()?;
     }
-    // Its death ends what it has begun, and the next one finds the device whole.
+    // The driver's death ends the transfer, and the next driver finds the device intact.
     killer::kill_but(DRIVER, spare).map_err(failed("its death"))?;
     let mut edu = open(NAMES[0]).map_err(failed("the next driver"))?;
     edu.drive().map_err(failed("the next driver"))?;
@@ -274,12 +276,13 @@ fn hostile() -> Result<(), String> {
     Ok(())
 }
 
-/// Two drivers share a line: one of them acknowledges nothing, and dies again and again. The other one has all its interrupts.
+/// Two drivers share a line: one of them acknowledges nothing, and dies again and again. The other one must get all
+/// its interrupts.
 fn shared(seed: u64) -> Result<(), String> {
     let spare = spared().map_err(failed("the drivers"))?;
     let mut other = open(NAMES[1]).map_err(failed("the other driver"))?;
     other.drive().map_err(failed("the other driver"))?;
-    // It has its line for itself until here.
+    // Until here the other driver has had the line for itself.
     thread::spawn(serve_other).map_err(|_| "no thread")?;
     expect_other()?;
     for (place, attempt) in [Attempt::Mute, Attempt::Careless]
@@ -304,7 +307,7 @@ fn shared(seed: u64) -> Result<(), String> {
         expect_other()?;
     }
     println!("edus: the other one has all its interrupts");
-    // And the other way round: the one that is left works on.
+    // And the other way round: the remaining driver continues.
     let mut edu = open(NAMES[0]).map_err(failed("the next driver"))?;
     edu.drive().map_err(failed("the next driver"))?;
     let processes =

@@ -1,10 +1,11 @@
 //! Random bytes of a machine with a device of random numbers:
 //!
-//! * `entropy state` says whether they are good for secrets, and whether anything of the device has gone into them;
-//! * `entropy wait N` waits until N pieces of the device's have;
+//! * `entropy state` prints whether they are good for secrets, and whether any bytes of the device have been mixed
+//!   in;
+//! * `entropy wait N` waits until N pieces of the device have been mixed in;
 //! * `entropy doors` tries all ways to open a session with its driver;
-//! * `entropy load SEED KILLS` asks for random bytes, and has the device asked again and again thereby, while the
-//!   driver is killed; needs the system port.
+//! * `entropy load SEED KILLS` asks for random bytes, for which the device is asked again and again, while the driver
+//!   is killed; needs the system port.
 #![no_std]
 #![no_main]
 
@@ -23,13 +24,14 @@ rt::entry!(main);
 
 /// The driver.
 const DRIVER: &str = "virtio-rng";
-/// Longest time between two kills, in nanoseconds, but that every second one waits until something has come of the device.
+/// The longest time between two kills, in nanoseconds; every second kill waits until a piece of the device has
+/// arrived.
 const PAUSE: u64 = 60_000_000;
-/// How often is looked, in nanoseconds.
+/// The pause between two checks, in nanoseconds.
 const LOOK: u64 = 1_000_000;
 /// Bytes of one request.
 const REQUEST: usize = 4096;
-/// So many pieces of the device's have to come after the last kill.
+/// How many pieces of the device have to arrive after the last kill.
 const AFTERWARDS: u64 = 3;
 
 fn state() -> Result<(), Error> {
@@ -43,7 +45,7 @@ fn state() -> Result<(), Error> {
 fn wait(wanted: u64) -> Result<(), Error> {
     let mut bytes = [0; REQUEST];
     while rt::random::state()?.1 < wanted {
-        // Who has been given much has the device asked again.
+        // After many bytes for one client the device is asked again.
         rt::random::fill(&mut bytes)?;
         time::sleep(LOOK);
     }
@@ -73,10 +75,10 @@ fn doors() -> Result<(), Error> {
     Ok(())
 }
 
-/// Asks for so many bytes; each eight of them must be new. Adds to what is known as long as that is not too much.
+/// Asks for so many bytes; each eight of them must be new. Adds them to the known ones, up to a limit.
 fn fill(bytes: &mut [u8], seen: &mut BTreeSet<u64>) -> Result<(), Error> {
     rt::random::fill(bytes)?;
-    // Chance gives one of 2^15 such words twice in one of 2^34 machines.
+    // By chance, one of 2^34 machines sees one of 2^15 such words twice.
     for word in bytes.chunks_exact(8).step_by(64) {
         let word = word.try_into().map_or(0, u64::from_le_bytes);
         if seen.len() < 1 << 15 && !seen.insert(word) {

@@ -1,5 +1,5 @@
-//! A program to be checkpointed: two threads touch memory that is gone, at most instants in the middle of the exception
-//! that this is. Each access fails and says so, and none is the end of the program.
+//! A program to be checkpointed: two threads access memory that is gone, so that at most instants a thread is in the
+//! middle of that exception. Each access must fail with an error, and none may end the program.
 #![no_std]
 #![no_main]
 
@@ -16,11 +16,11 @@ use rt::{Code, Error};
 
 rt::entry!(main);
 
-/// How often each thread does all of it.
+/// How often each thread does all accesses.
 const ROUNDS: u64 = 2_000;
 const THREADS: u64 = 2;
 
-/// Touches a window on nothing in each way: how many said so.
+/// Accesses a window on nothing in each way. Returns how many accesses failed as they should.
 fn touch(window: &Window) -> u64 {
     let mut bytes = [0; 100];
     let all = [
@@ -47,7 +47,7 @@ fn main() -> u8 {
 }
 
 fn run() -> Result<u64, Error> {
-    // Of its own memory: with a reference to somebody else's it could not be saved as long as that is there.
+    // Part of its own memory: with a reference to another program's memory it could not be saved.
     let memory = alloc::vec![0u8; 2 * PAGE_SIZE as usize];
     let state = RegionState {
         start: (memory.as_ptr() as u64).next_multiple_of(PAGE_SIZE),

@@ -1,5 +1,5 @@
-//! Programs that harm others as well as they can. The first argument says how; each is a scenario whose name
-//! begins with `attack`.
+//! Programs that try to harm others. The first argument is the way; each is a scenario whose name begins with
+//! `attack`.
 #![no_std]
 #![no_main]
 
@@ -39,7 +39,7 @@ rt::entry!(main);
 
 /// Bytes of the largest segment.
 const LARGE: u64 = 1 << 36;
-/// How much is asked for at once.
+/// How much is requested at once.
 const STEP: u64 = 1 << 20;
 /// Exit status of a run in which everything was refused or allowed as expected.
 const AS_EXPECTED: u8 = 7;
@@ -65,7 +65,7 @@ fn main() -> u8 {
         Some("odd") => odd(),
         Some("watched") => watched(),
         Some("crash") => crash(),
-        // For who is outside: the console, which nobody has read, is to be read from now on.
+        // For the scenario: the console, which was not read so far, has to be read from now on.
         Some("tell") => rt::system::report("log the console is to be read"),
         _ => Err(Error::Invalid),
     };
@@ -78,7 +78,7 @@ fn main() -> u8 {
     }
 }
 
-/// Keeps what it has, until it is ended.
+/// Keeps what it has, until it is killed.
 fn stay() -> ! {
     loop {
         sys::thread_wait_interrupt();
@@ -98,13 +98,14 @@ fn take_all() -> Result<Segment, Error> {
     }
 }
 
-/// Takes all memory that it is given, and keeps it.
+/// Takes all memory that it gets, and keeps it.
 fn hog() -> Result<(), Error> {
     let _segment = take_all()?;
     stay()
 }
 
-/// Has the memory server show a little memory in as many places as it may, takes what it can beside that, and keeps all of it.
+/// Makes the memory server show a little memory in as many places as allowed, takes as much memory as it can in
+/// addition, and keeps all of it.
 fn share() -> Result<(), Error> {
     const COPIES: u64 = 5;
     let most = memory::usage()?.total / 4 * 3;
@@ -122,7 +123,7 @@ fn share() -> Result<(), Error> {
     stay()
 }
 
-/// Reserves all memory that it is given, touches none of it, and keeps it reserved.
+/// Reserves all memory that it gets, touches none of it, and keeps it reserved.
 fn reserve() -> Result<(), Error> {
     let mut account = AccountClient::resume(Session::beside(memory()));
     let mut size = memory::usage()?.total;
@@ -132,20 +133,20 @@ fn reserve() -> Result<(), Error> {
     stay()
 }
 
-/// Touches one page after the other, until it is ended.
+/// Touches one page after the other, until it is killed.
 fn touch() -> Result<(), Error> {
     let segment = memory::create(LARGE)?;
     let window = Window::map(&segment.region, 0, LARGE, ALL)?;
-    // Without a guard.
+    // Accesses without a guard.
     for page in 0..LARGE / PAGE_SIZE {
         let at = (window.address() + page * PAGE_SIZE) as *mut u8;
-        // SAFETY: it is in the window, which is no Rust object's memory.
+        // SAFETY: inside the window, which is no Rust object's memory.
         unsafe { at.write_volatile(1) };
     }
     Ok(())
 }
 
-/// Makes segments until there are no more, and ends with all of them.
+/// Makes segments until that is refused, and ends with all of them.
 fn segments() -> Result<(), Error> {
     let mut made = Vec::new();
     loop {
@@ -160,7 +161,7 @@ fn segments() -> Result<(), Error> {
     }
 }
 
-/// Leaves identities without a body in its memory, each kept by a reference behind it, and ends.
+/// Leaves identities without bodies in its memory, each kept by the reference behind it, and ends.
 fn vacant() -> Result<(), Error> {
     const SIZE: u64 = 16 * PAGE_SIZE;
     let segment = memory::create(SIZE)?;
@@ -187,12 +188,12 @@ fn vacant() -> Result<(), Error> {
             }
         }
     }
-    // The program's own memory is not given back by hand.
+    // The program does not unmap its own memory.
     core::mem::forget(window);
     Ok(())
 }
 
-/// Creates objects until it is refused more, and ends.
+/// Creates objects until that is refused, and ends.
 fn objects() -> Result<(), Error> {
     let segment = memory::create(PART)?;
     fill(&segment.region, 0)
@@ -201,7 +202,7 @@ fn objects() -> Result<(), Error> {
 /// Room for as many objects as a program can make.
 const PART: u64 = 4 << 20;
 
-/// Makes as many objects as its quota allows, in this memory, which stays when the program has ended.
+/// Makes as many objects as its quota allows, in memory that stays when the program has ended.
 fn fill(region: &RefAt, from: u64) -> Result<(), Error> {
     let window = Window::map(region, from, PART, ALL)?;
     let mut made = 0u64;
@@ -219,8 +220,8 @@ fn fill(region: &RefAt, from: u64) -> Result<(), Error> {
     }
 }
 
-/// Has one program after the other leave as many objects as its quota allows in memory that stays, until no other one
-/// may be started. `heirs stay` keeps all of it.
+/// Starts one program after the other, each of which leaves as many objects as its quota allows in memory that stays,
+/// until another start is refused. `heirs stay` keeps all of them.
 fn heirs() -> Result<(), Error> {
     const MOST: u64 = 400;
     let segment = memory::create(MOST * PART)?;
@@ -263,7 +264,7 @@ fn leave() -> Result<(), Error> {
     fill(&rt::start::passed(0).ok_or(Error::Invalid)?, part * PART)
 }
 
-/// Fills, copies, returns and destroys large segments, until it is ended.
+/// Fills, copies, frees and destroys large segments, until it is killed.
 fn churn() -> Result<(), Error> {
     loop {
         let segment = memory::create(LARGE)?;
@@ -276,12 +277,12 @@ fn churn() -> Result<(), Error> {
     }
 }
 
-/// An ordinary program beside the hostile ones: touches a new page now and then, and prints how long that took at
-/// most.
+/// An ordinary program beside the hostile ones: touches a new page now and then, and prints the longest time that
+/// took.
 fn neighbour() -> Result<(), Error> {
     const PAGES: u64 = 64;
-    /// Nanoseconds, each an instruction: without hostile programs a fault is a few thousand, and with three of them
-    /// each has a turn.
+    /// Nanoseconds, each an instruction: without hostile programs a fault takes a few thousand; three of them may
+    /// each take a turn.
     const BOUND: u64 = 100_000_000;
     let segment = memory::create(PAGES * PAGE_SIZE)?;
     let window = Window::map(&segment.region, 0, PAGES * PAGE_SIZE, ALL)?;
@@ -299,7 +300,7 @@ fn neighbour() -> Result<(), Error> {
     Ok(())
 }
 
-/// Touches what is not there. Its name is that of the driver as which it is started.
+/// Accesses memory that is not there. The program has the name of the driver as which it is started.
 fn crash() -> Result<(), Error> {
     const NOWHERE: *const u8 = core::ptr::without_provenance(8);
     // SAFETY: nothing is mapped there: the access is an exception, which ends the program.
@@ -307,9 +308,8 @@ fn crash() -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits in ways that tell little to who looks, with as many objects in its memory as it is given, until it is ended:
-/// half of its callers wait at a port by a reference that is not there any more, and others for a mutex that nobody
-/// unlocks.
+/// Waits in ways that show little from outside, with as many objects in its memory as allowed, until it is killed:
+/// half of its callers wait at a port by a reference that is gone, and others for a mutex that is never unlocked.
 fn watched() -> Result<(), Error> {
     const CALLERS: usize = 8;
     let portset = Portset::new().map_err(code)?;
@@ -324,7 +324,7 @@ fn watched() -> Result<(), Error> {
         let handle = reference.at();
         core::mem::forget(reference);
         handles.push(handle);
-        // Nobody ever receives there.
+        // No server ever receives there.
         let call = move || {
             let _ = handle.poke();
         };
@@ -344,7 +344,8 @@ fn watched() -> Result<(), Error> {
     stay()
 }
 
-/// The beginning of a native executable with one segment of so many bytes, which follows, and is zeros: it ends by its first instruction.
+/// The beginning of a native executable with one segment of so many bytes, which follows and is all zeros: the
+/// program ends by its first instruction.
 fn beginning(size: u64) -> Vec<u8> {
     const WHERE: u64 = PAGE_SIZE;
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
@@ -354,9 +355,9 @@ fn beginning(size: u64) -> Vec<u8> {
     for word in [PROGRAM_BASE, 64, 0] {
         file.extend(word.to_le_bytes());
     }
-    // No flags; sizes of the headers, of which one is of a segment.
+    // No flags; the sizes of the headers; one program header.
     file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    // To be loaded; to be read, written and executed.
+    // A loadable segment; readable, writable and executable.
     file.extend([1, 0, 0, 0, 7, 0, 0, 0]);
     for word in [WHERE, PROGRAM_BASE, PROGRAM_BASE, size, size, PAGE_SIZE] {
         file.extend(word.to_le_bytes());
@@ -364,7 +365,7 @@ fn beginning(size: u64) -> Vec<u8> {
     file
 }
 
-/// Makes an executable of [`beginning`] of that size: what is open, and the size of the file.
+/// Makes an executable of [`beginning`] with that size. Returns the open file, and its size.
 fn executable(path: &str, size: u64) -> Result<(fs::Ino, u64), Error> {
     let flags = fs::Flags {
         create: true,
@@ -377,14 +378,14 @@ fn executable(path: &str, size: u64) -> Result<(fs::Ino, u64), Error> {
     Ok((file, whole))
 }
 
-/// Has an executable started that grows and shrinks while it is read, until it was refused and was not.
+/// Starts an executable that grows and shrinks while it is read, until starts have both failed and succeeded.
 fn grow() -> Result<(), Error> {
     const PATH: &str = "/tmp/grow";
     const MOST: u32 = 300;
     let native = Client::new("native")?;
     let (file, whole) = executable(PATH, 1 << 20)?;
     let change = move || {
-        // Now more and now less than it takes to read it: always the same would be in step with that.
+        // Sometimes more and sometimes less than reading takes: a fixed time would stay in step with it.
         let mut random = Random(1);
         loop {
             let _ = fs::truncate(file, whole / 2);
@@ -413,7 +414,7 @@ fn grow() -> Result<(), Error> {
     Ok(())
 }
 
-/// Has large executables started all the time, several at once, until it is ended.
+/// Starts large executables all the time, several at once, until it is killed.
 fn heavy() -> Result<(), Error> {
     const AT_ONCE: usize = 6;
     executable("/tmp/heavy", 64 << 20)?;
@@ -436,7 +437,7 @@ fn heavy() -> Result<(), Error> {
     }
 }
 
-/// Has executables of every odd kind started, so many, whose names end in numbers. They end by themselves, if they begin.
+/// Starts so many executables of every odd kind, whose names end in numbers. They end by themselves, if they begin.
 fn odd() -> Result<(), Error> {
     let native = Client::new("native")?;
     let count = rt::start().args.get(2).and_then(|count| count.parse().ok());
@@ -457,7 +458,7 @@ fn odd() -> Result<(), Error> {
     Ok(())
 }
 
-/// On a machine without a disk, what is there is not there, and it does not take long to say so.
+/// On a machine without a disk, requests for it fail, and fail soon.
 fn nodisk() -> Result<(), Error> {
     /// Nanoseconds, each an instruction.
     const AT_ONCE: u64 = 100_000_000;
@@ -487,8 +488,8 @@ fn code(code: Code) -> Error {
     rt::error_of(code)
 }
 
-/// The ports of a service: the one by which it is found, the one by which it is controlled, and one of every kind that it hands out. What
-/// is behind them is kept for ever.
+/// The ports of a service: the one by which it is found, the one by which it is controlled, and one of every kind
+/// that it hands out. The objects behind them are kept for ever.
 fn ports(name: &str) -> Result<Vec<Ref>, Error> {
     let mut ports = Vec::new();
     match name {
@@ -506,7 +507,7 @@ fn ports(name: &str) -> Result<Vec<Ref>, Error> {
         }
         _ => ports.push(rt::names::lookup(name)?),
     }
-    // What the console hands out, and a driver, is had at that door only.
+    // The console and a driver hand out more only at that door.
     if let Ok(control) = rt::system::control(name) {
         ports.push(control);
     }
@@ -535,7 +536,7 @@ fn ports(name: &str) -> Result<Vec<Ref>, Error> {
     Ok(ports)
 }
 
-/// The port of a session that stays.
+/// The port of a session that stays open.
 fn session(door: &RefAt, id: u64) -> Result<Ref, Error> {
     let session = Session::open_known(door, id)?;
     let port = session.kept().0.copy().map_err(code)?;
@@ -562,16 +563,16 @@ fn hold() -> Result<(), Error> {
     Ok(())
 }
 
-/// How often it is looked at what came of a call.
+/// How often the result of a call is checked.
 const TRIES: usize = 1000;
 
-/// What comes of such a call in a while, if something does.
+/// The result of such a call, if there is one after a while.
 fn connect(call: Call, port: &Ref) -> Result<Option<Code>, Error> {
     let regs = IpcRegs::to(port.handle());
     let held = [port.copy().map_err(code)?].into();
-    // SAFETY: nothing is sent, and there is no room for anything that comes.
+    // SAFETY: nothing is sent, and there is no room for a message.
     let pending = unsafe { PendingCall::new(call, regs, held) }?;
-    // A host with much else to do may let a millisecond pass in which the call does not begin, but not each of so many.
+    // On a busy host a millisecond may pass in which the call does not begin, but not each of so many.
     for _ in 0..TRIES {
         rt::time::sleep(1_000_000);
         if let code @ Some(_) = pending.code() {

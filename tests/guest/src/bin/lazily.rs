@@ -1,8 +1,8 @@
 //! Processes that are restored before their memory has been read: `lazily PLAY`.
 //!
-//! The process that is saved is this program too, `lazily hold MEGABYTES`. It fills memory with words that follow from
-//! their places, waits until there is a file that says so, and looks at all of them from the last one on, so that what
-//! is read first is wanted last.
+//! The saved process is this program too, `lazily hold MEGABYTES`. It fills memory with words that follow from their
+//! positions, waits for a file as a signal, and then checks all words from the last one on, so that what is read
+//! first from the image is needed last.
 #![no_std]
 #![no_main]
 
@@ -26,9 +26,9 @@ use rt::{println, time, Error};
 rt::entry!(main);
 
 const IMAGE: &str = "/tmp/lazy-image";
-/// The process may look.
+/// The file that tells the process to check its memory.
 const GO: &str = "/tmp/lazy-go";
-/// What the process exits with if all is as it was.
+/// The process's exit status if all words are right.
 const WELL: u8 = 7;
 const MEGABYTES: u64 = 32;
 
@@ -70,7 +70,7 @@ fn check(what: &str, is: bool) -> Result<(), String> {
     }
 }
 
-/// The word at this place. No page is like another one.
+/// The word at this position. No two pages are alike.
 const fn word_at(place: u64) -> u64 {
     let word = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word ^ word >> 29
@@ -109,7 +109,7 @@ fn started(megabytes: u64) -> Result<Process, String> {
         check("it does not fill its memory", time::now() < most)?;
         time::sleep(1_000_000);
     }
-    // It is behind the last word.
+    // The process has written its last word.
     time::sleep(20_000_000);
     Ok(process)
 }
@@ -118,7 +118,7 @@ fn resident(process: &Process) -> Result<u64, String> {
     process.info().map(|info| info.resident).map_err(words)
 }
 
-/// An image of such a process, which has been ended.
+/// An image of such a process, which is then killed.
 fn image(how: How<'_>) -> Result<(), String> {
     let process = started(MEGABYTES)?;
     rt::checkpoint::save_with(&[**process.port()], IMAGE, how)?;
@@ -130,7 +130,7 @@ fn killed_now(process: &Process) -> Result<(), String> {
     process.reap().map(drop).map_err(words)
 }
 
-/// Makes the process of an image; not all of its memory is there when it runs.
+/// Restores the process from an image; not all of its memory is there when it runs.
 fn made(image: &str) -> Result<Process, String> {
     let lazily = rt::checkpoint::restore_lazily(image)?;
     check(&lazily.at_once, lazily.at_once.is_empty())?;
@@ -151,7 +151,7 @@ fn lazily(image: &str) -> Result<Process, String> {
     Ok(process)
 }
 
-/// Lets it look at its memory, and waits until it has ended.
+/// Lets the process check its memory, and waits until it has ended.
 fn looks(process: &Process) -> Result<(), String> {
     rt::fs::write_all(GO, b"go", 0o644).map_err(words)?;
     ends(process, Status::Exited(WELL))
@@ -170,7 +170,8 @@ fn ends(process: &Process, as_it_should: Status) -> Result<(), String> {
     }
 }
 
-/// It goes on at once, and all of its memory is what it was, also of a compressed image, and of one that has lost its name meanwhile.
+/// The process continues at once, and all of its memory is right: also with a compressed image, and with an image
+/// that has lost its name meanwhile.
 fn bytes() -> Result<(), String> {
     for compress in [false, true] {
         let how = How {
@@ -183,7 +184,7 @@ fn bytes() -> Result<(), String> {
         looks(&process)?;
         let _ = rt::fs::unlink(GO);
     }
-    // All comes, whether or not anybody looks.
+    // All memory arrives, even if the process touches none of it.
     image(How::default())?;
     let process = lazily(IMAGE)?;
     let most = time::now() + 60_000_000_000;
@@ -198,7 +199,7 @@ fn free() -> Result<u64, String> {
     rt::memory::usage().map(|usage| usage.free).map_err(words)
 }
 
-/// It is ended while most of its memory is still to come: nothing of it is left.
+/// The process is killed while most of its memory is still to come: nothing of it remains.
 fn killed() -> Result<(), String> {
     image(How::default())?;
     killed_now(&lazily(IMAGE)?)?;
@@ -223,7 +224,7 @@ fn killed() -> Result<(), String> {
     )
 }
 
-/// A page of the image that is read late is not what it was: the process is ended, and not with other bytes.
+/// A page of the image that is read late has changed: the process is killed, and never gets other bytes.
 fn damaged() -> Result<(), String> {
     image(How::default())?;
     let process = lazily(IMAGE)?;
@@ -243,11 +244,11 @@ fn truncated() -> Result<(), String> {
     ends(&process, Status::Killed(9))
 }
 
-/// It is saved while most of its memory is still to come: the image has all of it.
+/// The process is saved while most of its memory is still to come: the new image has all of it.
 fn saved() -> Result<(), String> {
     image(How::default())?;
     let process = lazily(IMAGE)?;
-    // By anybody else than the checkpointer, who waits until all has come.
+    // By another client than the checkpointer, which waits until all has arrived.
     let frozen = process.freeze(0).err();
     check(
         "A1: its memory is read before it has come",
@@ -258,7 +259,7 @@ fn saved() -> Result<(), String> {
     looks(&made("/tmp/lazy-again")?)
 }
 
-/// Two of one image, and more than may be at a time.
+/// Two processes from one image, and then more than are allowed at a time.
 fn two() -> Result<(), String> {
     image(How::default())?;
     let both = [lazily(IMAGE)?, lazily(IMAGE)?];
@@ -285,8 +286,8 @@ fn based() -> Result<(), String> {
     looks(&lazily(IMAGE)?)
 }
 
-/// Whoever makes a process himself and never supplies what it owes holds up nobody but who touches that, and when he
-/// lets go of it there is nothing to touch.
+/// A client that makes a process itself, and never supplies what it owes, holds up only threads that touch that
+/// memory. When the client drops the segment, these accesses fail.
 fn maker() -> Result<(), String> {
     let native = Client::new("native").map_err(words)?;
     let own = rt::start::names();
@@ -317,7 +318,7 @@ fn maker() -> Result<(), String> {
     )?;
     let left = supplier.left().map_err(words)?;
     check("it is not wanted", left.wanted == Some(17 * CHUNK))?;
-    // A part without a name, which says that it runs.
+    // A part without a name, which says that the process runs.
     process.rebuild(&[3, 0, 0, 0], 0).map_err(words)?;
     process.stop().map_err(words)?;
     stopped.destroy().map_err(code)?;
@@ -337,9 +338,9 @@ fn maker() -> Result<(), String> {
     let thread = rt::thread::spawn(touch).map_err(|code| words(rt::error_of(code)))?;
     time::sleep(20_000_000);
     check("S1: nobody waits", !thread.is_finished())?;
-    // It goes on, and those that are there do.
+    // The process goes on, and so do the threads that are there.
     process.resume().map_err(words)?;
-    // Others are answered meanwhile, and the manager is.
+    // Others get memory meanwhile, and the manager answers.
     check("S1: the manager waits", process.info().is_ok())?;
     let segment = rt::memory::create(CHUNK).map_err(words)?;
     segment.populate(0, CHUNK).map_err(words)?;

@@ -1,11 +1,12 @@
 //! The network under load:
 //!
-//! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
-//! * `nets kill WHOM` kills that.
-//! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or
-//!   `network`) is killed again and again. Connections may be reset if the server is killed, and only then.
-//! * `nets talk HOST PORT FRAMES` sends to it over one connection, a piece at a time, and compares what comes back,
-//!   until so many frames have come to the machine; then it makes another connection.
+//! * `nets serve PORT` sends back what arrives, connection by connection, until one brings no bytes;
+//! * `nets kill WHOM` kills this process.
+//! * `nets load HOST PORT WHOM SEED KILLS` sends to that server and compares what comes back, while WHOM
+//!   (`virtio-net` or `network`) is killed again and again. Connections may be reset if the network server is killed,
+//!   and only then.
+//! * `nets talk HOST PORT FRAMES` sends to that server over one connection, a piece at a time, and compares what
+//!   comes back, until so many frames have arrived at the machine; then it makes another connection.
 #![no_std]
 #![no_main]
 
@@ -24,12 +25,12 @@ rt::entry!(main);
 
 /// Longest time between two kills, in nanoseconds.
 const PAUSE: u64 = 20_000_000;
-/// How often is looked for a server that is not there, in nanoseconds.
+/// The pause between two attempts to reach a missing server, in nanoseconds.
 const LOOK: u64 = 1_000_000;
-/// Bytes that go over a connection.
+/// Bytes that are sent over a connection.
 const LOAD: usize = 200_000;
 
-/// A session, when there is a server.
+/// A session, once there is a server.
 fn open() -> Network {
     loop {
         match Network::open() {
@@ -39,7 +40,7 @@ fn open() -> Network {
     }
 }
 
-/// Sends back what comes. How many bytes that were.
+/// Sends back what arrives. Returns how many bytes.
 fn echo(net: &mut Network, socket: Socket) -> Result<usize, Error> {
     let mut buffer = vec![0; 16 * 1024];
     let mut all = 0;
@@ -73,7 +74,7 @@ fn serve(port: u16) -> Result<(), Error> {
     }
 }
 
-/// Sends bytes that follow from a seed, and compares what comes back. Whether it was that.
+/// Sends bytes that follow from a seed. Returns whether the same bytes came back.
 fn exchange(net: &mut Network, to: Place, bytes: &[u8]) -> Result<bool, Error> {
     let socket = net.connect(to)?;
     let mut buffer = vec![0; 16 * 1024];
@@ -109,7 +110,7 @@ fn exchange(net: &mut Network, to: Place, bytes: &[u8]) -> Result<bool, Error> {
 fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
     let name = String::from(whom);
     let mut net = open();
-    // The other machine may not be there yet.
+    // The other machine may not have started yet.
     while exchange(&mut net, to, b"there?") != Ok(true) {
         time::sleep(LOOK);
     }
@@ -133,7 +134,7 @@ fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
             Err(error) => return Err(error.text().into()),
         }
     }
-    // Nothing: the other one may end.
+    // An empty connection: the other machine may end.
     while exchange(&mut net, to, b"").is_err() {
         net = open();
     }
@@ -153,7 +154,7 @@ fn talk(to: Place, frames: u64) -> Result<(), Error> {
     let mut net = open();
     let mut random = fastrand::Rng::with_seed(frames);
     let socket = loop {
-        // The other one may not listen yet.
+        // The other machine may not listen yet.
         match net.connect(to) {
             Ok(socket) => break socket,
             Err(_) => time::sleep(LOOK),
@@ -183,7 +184,7 @@ fn talk(to: Place, frames: u64) -> Result<(), Error> {
     while exchange(&mut net, to, b"another") != Ok(true) {
         time::sleep(LOOK);
     }
-    // Nothing: the other one may end.
+    // An empty connection: the other machine may end.
     while exchange(&mut net, to, b"").is_err() {
         time::sleep(LOOK);
     }

@@ -1,6 +1,6 @@
-//! A program for the test of the call gate: it makes calls of several kinds, counts them, and says in
-//! the mailbox whose address it finds in `r12` what came of them. It is not started as a process,
-//! but placed into the space of the test, and calls nothing but the kernel.
+//! A program for the test of the call gate: it makes calls of several kinds, counts them, and writes the result to
+//! the mailbox whose address is in `r12`. It is not started as a process, but placed into the space of the test, and
+//! calls only the kernel.
 #![no_std]
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Runs tests and reports over the control channel: `runner [FILTER]`, words with commas between them.
 //!
-//! Every test runs in a process of its own, so that one that fails takes nothing with it. Tests of
-//! the kernel are in `kernel`, which says their names; the others are programs that judge themselves by their exit status.
+//! Every test runs in a process of its own, so that a failing one affects no other. Tests of the kernel are in
+//! `kernel`, which lists their names; the others are programs whose exit status is the result.
 #![no_std]
 #![no_main]
 
@@ -115,7 +115,7 @@ fn main() -> u8 {
             return done(1);
         }
     };
-    // Nobody would miss tests of whose names the list has none.
+    // If the list were empty, no test would run and no failure would show.
     if names.is_empty() && filter.is_empty() {
         report("test runner ... FAILED the list of tests is empty");
         return done(1);
@@ -158,7 +158,7 @@ fn report(line: &str) {
     let _ = rt::system::report(line);
 }
 
-/// Runs a program: what it printed, or why it failed.
+/// Runs a program. Returns its output, or why it failed.
 fn run(native: &Client, args: &[&str]) -> Result<String, String> {
     let output = Stdio::File {
         path: OUTPUT.to_string(),
@@ -170,7 +170,7 @@ fn run(native: &Client, args: &[&str]) -> Result<String, String> {
         stdio: [Stdio::Null, output.clone(), output].to_vec(),
         cwd: "/".to_string(),
     };
-    // A program that prints nothing makes no file: with one that is there before, no file to read is a failure.
+    // A program that prints nothing makes no file: with an empty file made before, a missing file is a failure.
     let _ = rt::fs::unlink(OUTPUT);
     rt::fs::write_all(OUTPUT, b"", 0o644)
         .map_err(|error| format!("cannot make {OUTPUT}: {}", error.text()))?;

@@ -1,8 +1,8 @@
-//! A process that is saved by several at a time, or stopped while it is saved: `savers KIND` for a process of this
-//! manager; `savers names`: images beside what has their temporary names; `savers clock FILE`: a process whose clock
-//! goes on while another one is frozen that has this file open.
+//! A process that several clients save at a time, or that is stopped while it is saved: `savers KIND` for a process
+//! of this manager; `savers names`: images next to files with their temporary names; `savers clock FILE`: a process
+//! whose clock runs on while another one is frozen that has this file open.
 //!
-//! The native process that is saved is this program too, `savers run`, and `savers watch` for the clock.
+//! The saved native process is this program too, `savers run`, and `savers watch` for the clock.
 #![no_std]
 #![no_main]
 
@@ -25,13 +25,13 @@ use services::process::ROOM;
 rt::entry!(main);
 
 const IMAGE: &str = "/tmp/saved";
-/// The time that `watch` has seen.
+/// The file with the times that `watch` has seen.
 const SEEN: &str = "/tmp/seen";
-/// What `run` exits with.
+/// The exit status of `run`.
 const WELL: u8 = 7;
-/// How long somebody else keeps a process frozen, in nanoseconds: not as long as the checkpointer waits for him.
+/// How long another client keeps a process frozen, in nanoseconds: less than the checkpointer waits for it.
 const A_WHILE: u64 = 100_000_000;
-/// He has let go.
+/// The other client has thawed the process.
 static LET_GO: AtomicBool = AtomicBool::new(false);
 
 fn main() -> u8 {
@@ -84,7 +84,7 @@ fn spawn(manager: &str, path: &str, args: &[&str]) -> Result<Process, String> {
     Ok(process)
 }
 
-/// Waits until it has ended, and not for ever.
+/// Waits until the process has ended, and not for ever.
 fn ended(what: &str, process: &Process) -> Result<(), String> {
     let most = time::now() + 20_000_000_000;
     while time::now() < most {
@@ -110,7 +110,8 @@ fn both(manager: &str) -> Result<(), String> {
     stopped_meanwhile(manager)
 }
 
-/// Somebody has the process frozen while it is to be saved: for as long as the checkpointer waits for him, and not so long.
+/// Another client has the process frozen while it is to be saved: once for longer than the checkpointer waits, and
+/// once for less.
 fn two_savers(manager: &str) -> Result<(), String> {
     let process = started(manager)?;
     let mut name = alloc::vec![0; ROOM];
@@ -138,7 +139,7 @@ fn two_savers(manager: &str) -> Result<(), String> {
         "an image is left of what was not saved",
         rt::fs::stat(IMAGE, true).is_err(),
     )?;
-    // He lets go while the checkpointer waits.
+    // The other client thaws the process while the checkpointer waits.
     let waits = move || {
         time::sleep(A_WHILE);
         LET_GO.store(true, Relaxed);
@@ -160,14 +161,15 @@ fn two_savers(manager: &str) -> Result<(), String> {
     rt::fs::unlink(IMAGE).map_err(words)
 }
 
-/// How often the first thread of a process is stopped.
+/// The stop count of the first thread of a process.
 fn stops(control: &Ref) -> Result<u64, String> {
     let window = Window::map(control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS).map_err(words)?;
     let state = ThreadAt(window.address() + CONTROL_THREAD).get_state(0, 0, 0);
     Ok(state.map_err(|code| words(rt::error_of(code)))?.stop_count)
 }
 
-/// A process that is stopped, or goes on, while it is frozen does so when it is thawed: its image is of the instant in which it was frozen.
+/// A process that is stopped, or resumed, while it is frozen is so when it is thawed; its image is from the instant
+/// in which it was frozen.
 fn stopped_meanwhile(manager: &str) -> Result<(), String> {
     let process = started(manager)?;
     for was_stopped in [false, true] {
@@ -203,7 +205,7 @@ fn stopped_meanwhile(manager: &str) -> Result<(), String> {
     ended("what was frozen", &process)
 }
 
-/// Images beside what has the names that they have until they are complete.
+/// Images next to files that have the temporary names of images.
 fn names() -> Result<(), String> {
     let process = spawn("native", "/test/savers", &["savers", "run"])?;
     let ports = [**process.port()];
@@ -218,7 +220,7 @@ fn names() -> Result<(), String> {
     let [(_, _, made)] = &made[..] else {
         return Err("not one process".to_string());
     };
-    // What is behind a link is not the checkpointer's either.
+    // Nor may the checkpointer touch the target of a link.
     let (link, own) = ("/tmp/linked.tmp", "/tmp/own");
     rt::fs::write_all(own, b"own", 0o644).map_err(words)?;
     rt::fs::symlink(own, link).map_err(words)?;
@@ -235,7 +237,7 @@ fn names() -> Result<(), String> {
     ended("what was saved", &process)
 }
 
-/// Says for ten seconds what time it is.
+/// Writes the time for ten seconds.
 fn watch() -> Result<(), Error> {
     let flags = Flags {
         create: true,
@@ -249,8 +251,8 @@ fn watch() -> Result<(), Error> {
     Ok(())
 }
 
-/// While the first process is frozen, its file on the disk is waited for; the second one sees the time go by meanwhile.
-/// The clock of the image is what its processes go on with.
+/// While the first process is frozen, the checkpointer waits for its file on the disk; the second one sees time pass
+/// meanwhile. The clock of the image is the clock with which the restored processes continue.
 fn clock(file: &str) -> Result<(), String> {
     let opens = format!("exec 3<>{file}; exec sleep 100");
     let first = spawn("linux", "/bin/busybox", &["busybox", "sh", "-c", &opens])?;

@@ -1,8 +1,9 @@
-//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with
-//! the control ports of these services, asks all services meanwhile and says what came of it; `patient` instead of
-//! `watch` only says so where an answer took longer than it should, unless it took so long that the service hangs;
-//! `/test/services hold [SERVICE]... [with SERVICE...]` holds these services, or each, in every way, by clients that
-//! are trusted with the others. The other arguments are for what it starts.
+//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them
+//! with the control ports of these services, makes requests to all services meanwhile and prints the results. With
+//! `patient` instead of `watch`, an answer that takes too long is only reported, unless it takes so long that the
+//! service must be hanging. `/test/services hold [SERVICE]... [with SERVICE...]` holds these services, or each, in
+//! every way, by clients that are trusted with the other services. The remaining commands are for the programs that
+//! it starts.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,9 @@
 //! A disk whose server never answers, and programs that are started from it.
 //!
 //! * `silent_disk stay` registers such a server and stays. Needs the system port (`trust`).
-//! * `silent_disk wait` starts a program from the disk, which it waits for, and says what became of that.
-//! * `silent_disk others` starts programs from memory meanwhile, and programs that wait for the disk, which it stops and kills.
+//! * `silent_disk wait` starts a program from the disk, for which it waits, and prints the result.
+//! * `silent_disk others` meanwhile starts programs from memory, and programs that wait for the disk, which it stops
+//!   and kills.
 #![no_std]
 #![no_main]
 
@@ -19,12 +20,13 @@ rt::entry!(main);
 
 /// This program.
 const PATH: &str = "/test/silent_disk";
-/// How often a program that waits is killed: more than a job may have, so that nothing may remain of one.
+/// How often a waiting program is killed: more often than a job may have processes, so that nothing may remain of
+/// any.
 const KILLS: u32 = 40;
 /// How many wait at the same time.
 const AT_ONCE: usize = 8;
-/// How long a request takes to be under way, and at most a program from memory to come and go, in nanoseconds, each an
-/// instruction.
+/// How long a request takes to reach the server, and the most that a program from memory takes from start to end, in
+/// nanoseconds, each an instruction.
 const UNDER_WAY: u64 = 2_000_000;
 const PROMPT: u64 = 200_000_000;
 

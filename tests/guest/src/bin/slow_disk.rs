@@ -1,10 +1,10 @@
-//! A disk that does not answer for a while, and who waits for it.
+//! A disk that does not answer for a while, and programs that wait for it.
 //!
-//! * `slow_disk hold` takes all requests that its driver has room for, says so, and stays: until it is killed the disk
-//!   does nothing for others. Needs the system port (`trust`).
-//! * `slow_disk read PATH` reads a file and says how long it is.
-//! * `slow_disk others` asks the server of the disk meanwhile for what it can answer at once, and kills programs that
-//!   wait for the disk: more than a job may have sessions, so that nothing may remain of one.
+//! * `slow_disk hold` takes all requests that the disk's driver has room for, prints a line, and stays: until it is
+//!   killed the disk does nothing for others. Needs the system port (`trust`).
+//! * `slow_disk read PATH` reads a file and prints its length.
+//! * `slow_disk others` meanwhile asks the disk's server for what it can answer at once, and kills programs that wait
+//!   for the disk: more than a job may have sessions, so that nothing may remain of any.
 #![no_std]
 #![no_main]
 
@@ -24,9 +24,9 @@ rt::entry!(main);
 /// This program, and a file on the disk.
 const PATH: &str = "/test/slow_disk";
 const FILE: &str = "/disk/held";
-/// How many are killed while they wait.
+/// How many waiting programs are killed.
 const KILLS: u32 = 140;
-/// How long a request takes to be under way, in nanoseconds.
+/// How long a request takes to reach the server, in nanoseconds.
 const UNDER_WAY: u64 = 3_000_000;
 
 fn main() -> u8 {
@@ -46,7 +46,7 @@ fn main() -> u8 {
     }
 }
 
-/// Reads, and does not release what was read.
+/// Reads, and does not release the requests.
 fn hold() -> Result<(), Error> {
     let door = rt::system::control("disk")?;
     let mut sessions = Vec::new();

@@ -1,5 +1,5 @@
-//! A program to be checkpointed: it walks over memory whose pages a keeper of its own supplies, one
-//! by one and slowly. The regions, the keeper and the memory behind them are all its own.
+//! A program to be checkpointed: it walks over memory whose pages a keeper of its own supplies, one by one and
+//! slowly. The regions, the keeper and the memory behind them are its own.
 #![no_std]
 #![no_main]
 
@@ -23,7 +23,7 @@ rt::entry!(main);
 
 const PAGES: u64 = 128;
 const SIZE: u64 = PAGES * PAGE_SIZE;
-/// How often it walks; before each walk the pages are taken away again.
+/// How often it walks; meanwhile the keeper takes pages away again.
 const WALKS: u64 = 6;
 
 fn main() -> u8 {
@@ -73,13 +73,13 @@ fn map(start: u64, size: u64, region: &Ref, offset: u64) -> Result<Mapping, Stri
 
 /// The keeper of the region.
 struct Keeper {
-    /// Those that are there.
+    /// The present pages.
     pages: Vec<Option<Mapping>>,
     /// How often it was asked.
     faults: Arc<AtomicU64>,
-    /// Where the pages are put.
+    /// The address at which the pages are supplied.
     supplied: u64,
-    /// Where they come from.
+    /// The memory that they come from.
     backing: Ref,
 }
 
@@ -93,7 +93,7 @@ impl Host<NoSessions> for Keeper {
         rt::time::sleep(100_000);
         if self.pages[page as usize].is_none() {
             self.faults.fetch_add(1, Ordering::Relaxed);
-            // The page of the walk before is taken away: two stay.
+            // The page two before this one is taken away: two stay.
             self.pages[((page + PAGES - 2) % PAGES) as usize] = None;
             let at = self.supplied + page * PAGE_SIZE;
             self.pages[page as usize] = map(at, PAGE_SIZE, &self.backing, page * PAGE_SIZE).ok();
@@ -105,7 +105,7 @@ impl Host<NoSessions> for Keeper {
 fn run() -> Result<u64, String> {
     let addresses =
         || rt::window::take_addresses(SIZE, PAGE_SIZE).ok_or("no addresses".to_string());
-    // Walked over here; the pages of this range come from that one, which begins empty.
+    // The walk is over the first range; its pages come from the second, which begins empty.
     let (walked, supplied) = (addresses()?, addresses()?);
     let layout = Layout::from_size_align(SIZE as usize, PAGE_SIZE as usize)
         .map_err(|_| "no layout".to_string())?;

@@ -1,8 +1,8 @@
-//! `sounds SEED KILLS`: plays frames with numbers while the driver of the sound card is killed again and again, at
-//! instants that follow from the seed, and then some more. Needs the system port (`trust`) for that, and a machine with
-//! a card.
+//! `sounds SEED KILLS`: plays numbered frames while the driver of the sound card is killed again and again, at
+//! instants that follow from the seed, and then some more frames. Needs the system port (`trust`) for that, and a
+//! machine with a card.
 //!
-//! `sounds hostile`: asks for what makes no sense, or is somebody else's, while that one plays.
+//! `sounds hostile`: makes requests that make no sense, or for another client's card, while that client plays.
 #![no_std]
 #![no_main]
 
@@ -21,14 +21,14 @@ rt::entry!(main);
 
 /// The program of the driver.
 const DRIVER: &str = "sb16";
-/// Between two kills, in nanoseconds: longer than QEMU plays what it has, so that no more than two drivers are heard at
-/// a time, and at most.
+/// The least and the longest time between two kills, in nanoseconds: longer than QEMU plays its buffer, so that no
+/// more than two drivers are heard at a time.
 const LEAST: u64 = 20_000_000;
 const PAUSE: u64 = 300_000_000;
-/// How many frames are given at a time, and after the last kill.
+/// How many frames are written at a time, and how many after the last kill.
 const PIECE: u64 = 2000;
 const MORE: u64 = 30_000;
-/// Numbers in a sample. None is 0, which is silence, and the sum of two is a sample still.
+/// The numbers in samples. None is 0, which is silence, and the sum of two is still a sample.
 const NUMBERS: u64 = 8192;
 const KIND: Kind = Kind {
     rate: 44_100,
@@ -41,7 +41,7 @@ fn frame(number: u64) -> [u8; 4] {
     (u32::from(low) | u32::from(high) << 16).to_le_bytes()
 }
 
-/// All kills were done.
+/// All kills are done.
 static ENOUGH: AtomicBool = AtomicBool::new(false);
 
 fn kill(seed: u64, kills: u64) {
@@ -70,7 +70,8 @@ fn play(seed: u64, kills: u64) -> Result<u64, Error> {
     Ok(next)
 }
 
-/// How many frames somebody plays meanwhile: fifteen parts of the ring, so that the card interrupts when the last one has left it.
+/// How many frames the other client plays meanwhile: fifteen parts of the ring, so that the card interrupts when the
+/// last one has left the ring.
 const LONG: u64 = 15 * 2048;
 
 fn hostile() -> Result<(), Error> {
@@ -94,7 +95,7 @@ fn hostile() -> Result<(), Error> {
     say("ask how far it is", sound.played());
     say("wait for its room", none(sound.room()));
     say("wait for its end", none(sound.drain()));
-    // It has not noticed.
+    // The other client has not noticed.
     let mut rest = rest;
     while !rest.is_empty() {
         let most = rest.len().min(MOST);
@@ -124,7 +125,7 @@ fn hostile() -> Result<(), Error> {
         say("what the card cannot", none(begun));
     }
     say("write without it", sound.write(&[0; 4]));
-    // Again and again, and each time what was written is lost.
+    // Repeatedly, and each time what was written is lost.
     for _ in 0..200 {
         sound.begin(4000, 1, Format::S16)?;
         sound.write(&samples[..4096])?;

@@ -1,5 +1,5 @@
-//! A client of several services that stands still, to be checkpointed: what it has of them, and what they said, is the same
-//! in each run, wherever they are. So it asks for nothing that has to do with time.
+//! A client of several services that stands still, to be checkpointed: what it holds of them, and their answers, are
+//! the same in each run, wherever the services run. So it makes no request that depends on time.
 #![no_std]
 #![no_main]
 
@@ -21,7 +21,7 @@ fn main() -> u8 {
 }
 
 fn run() -> Result<core::convert::Infallible, Error> {
-    // Of the boot archive, so that its times are those of the host's file.
+    // A file of the boot archive, so that its times are those of the host's file.
     let file = File::open("/etc/passwd", Flags::default(), 0)?;
     let content = file.read_whole()?;
     let directory = File::open("/etc", Flags::default(), 0)?;
@@ -36,7 +36,7 @@ fn run() -> Result<core::convert::Infallible, Error> {
         entries.len(),
         ports.iter().flatten().count()
     );
-    // All of it is still there.
+    // Keeps all of it open.
     let all = (file, content, directory, entries, cookie, ports);
     loop {
         core::hint::black_box(&all);

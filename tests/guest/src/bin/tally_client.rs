@@ -1,4 +1,5 @@
-//! A program to be checkpointed together with `tally_server`: asks it for what must be done once, and checks that it was.
+//! A program to be checkpointed together with `tally_server`: makes requests that must be done exactly once, and
+//! checks that they were.
 #![no_std]
 #![no_main]
 
@@ -13,7 +14,7 @@ use rt::{time, Error};
 
 rt::entry!(main);
 
-/// How long the server may take to begin, in nanoseconds.
+/// How long the server may take to start, in nanoseconds.
 const PATIENCE: u64 = 1_000_000_000;
 
 fn main() -> u8 {
@@ -33,7 +34,7 @@ fn words(error: Error) -> String {
     error.text().into()
 }
 
-/// A session with the server, as soon as there is one: the name may still be that of one that is gone.
+/// A session with the server, once there is one: the name may still be that of a server that is gone.
 fn session() -> Result<TallyClient, Error> {
     let end = time::now() + PATIENCE;
     loop {
@@ -45,7 +46,7 @@ fn session() -> Result<TallyClient, Error> {
     }
 }
 
-/// Checks what an answer says.
+/// Checks an answer.
 fn check(what: &str, round: u64, answer: Result<u64, Error>, wanted: u64) -> Result<(), String> {
     match answer {
         Ok(found) if found == wanted => Ok(()),
@@ -57,7 +58,7 @@ fn check(what: &str, round: u64, answer: Result<u64, Error>, wanted: u64) -> Res
 fn ask() -> Result<(), String> {
     let mut tally = session().map_err(words)?;
     let mut other = session().map_err(words)?;
-    // The other one brings twice what this one brings, each in its own thread.
+    // The other thread brings twice what this one brings.
     let swapped = Arc::new(Mutex::new(None));
     let told = Arc::clone(&swapped);
     rt::thread::spawn(move || {

@@ -14,8 +14,8 @@ use rt::time;
 
 rt::entry!(main);
 
-/// How often it says that the name is its own, in nanoseconds: a server that was restored is another one for the name
-/// service, which knows the old one.
+/// How often it registers its name, in nanoseconds: to the name service, a restored server is a new one, while the
+/// service still knows the old one.
 const AGAIN: u64 = 2_000_000;
 
 fn main() -> u8 {
@@ -33,7 +33,7 @@ fn main() -> u8 {
 struct Shared {
     sum: Cell<u64>,
     length: Cell<u64>,
-    /// The number of who waits for another one, and what that one has brought.
+    /// The number of the request that waits for another one, and what that other one has brought.
     waiting: Cell<Option<u64>>,
     brought: Cell<Option<u64>>,
     changed: Event,

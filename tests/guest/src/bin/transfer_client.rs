@@ -1,5 +1,5 @@
-//! A program to be checkpointed together with `transfer_server`: sends it 4 MB at a time over one
-//! reliable connection and checks what it says of them.
+//! A program to be checkpointed together with `transfer_server`: sends it 4 MB at a time over one reliable connection
+//! and checks its answers.
 #![no_std]
 #![no_main]
 

@@ -35,8 +35,8 @@ fn serve() -> Result<core::convert::Infallible, String> {
     let mut call = Call::ServerWaitReceiveUntil;
     loop {
         if call == Call::ServerWaitReceiveUntil {
-            // Until there is a client, again and again: a server that was restored is another one
-            // for the name service, which knows the old one. Refused while the name is ours.
+            // Until there is a client, again and again: to the name service, a restored server is a new one, while
+            // the service still knows the old one. Refused while the name is ours.
             let _ = rt::names::register(NAME, &port);
         }
         let mut regs = IpcRegs::to(portset.handle())

@@ -1,8 +1,8 @@
-//! Programs that write to their memory all the time are saved while they go on: `writer HOW MEGABYTES ROUNDS`.
+//! Saves programs that write to their memory all the time, while they go on: `writer HOW MEGABYTES ROUNDS`.
 //!
-//! The one that is saved is this program too, `writer run MEGABYTES ROUNDS`. It counts, and writes the number to one page after the
-//! other, in whose place the number of the round before has to stand. So a page that is of another instant than the
-//! others, in an image or in the program that was copied, ends it with 1.
+//! The saved program is this one too, `writer run MEGABYTES ROUNDS`. It counts, and writes the count to one page
+//! after the other, which must contain the count of the previous round. So if a page is from another instant than the
+//! others, in the image or in the copied program, the program exits with 1.
 #![no_std]
 #![no_main]
 
@@ -23,9 +23,9 @@ const PAGE: usize = 4096 / 8;
 /// Longer than a process stands still that goes on while its image is written, in nanoseconds.
 const STILL: u64 = 2_500_000;
 
-/// When it was asked for the image.
+/// When the image was requested.
 static BEGIN: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The process was killed before the image was there.
+/// The process was killed before the image was complete.
 static KILLED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> u8 {
@@ -35,9 +35,9 @@ fn main() -> u8 {
     let (megabytes, rounds) = (number(2), number(3));
     let done = match word(1) {
         "run" => return run(megabytes, rounds),
-        // It goes on, and so does what is made from the image.
+        // The process goes on, and so does the one that is restored from the image.
         "save" => save(megabytes, rounds, false),
-        // It is killed while the image is written.
+        // The process is killed while the image is written.
         "kill" => save(megabytes, rounds, true),
         "stop" => stop(megabytes, rounds),
         // Writes a page whenever it is told to.
@@ -62,7 +62,7 @@ fn main() -> u8 {
 fn run(megabytes: u64, rounds: u64) -> u8 {
     let pages = (megabytes << 20) / 4096;
     let mut memory = vec![0u64; pages as usize * PAGE];
-    // Twice in each page, so that one that is copied in the middle is known.
+    // Twice in each page, so that a page that was copied in the middle of a write is detected.
     for count in 1..=rounds * pages {
         let at = (count % pages) as usize * PAGE;
         let before = count.saturating_sub(pages);
@@ -78,8 +78,8 @@ fn run(megabytes: u64, rounds: u64) -> u8 {
     0
 }
 
-/// Writes one page after the other of so many megabytes, each when its number stands in `/tmp/page`, and says so by a
-/// file of that number. At `end` all must hold what was written.
+/// Writes one page after the other of so many megabytes, each when its number is in `/tmp/page`, and reports it by a
+/// file with that number. At `end` all pages must contain what was written.
 fn pages(megabytes: u64) -> u8 {
     let pages = (megabytes << 20) as usize / 4096;
     let mut memory = vec![u64::MAX; pages * PAGE];
@@ -134,7 +134,7 @@ fn started(megabytes: u64, rounds: u64) -> Result<Process, String> {
     };
     let native = Client::new("native").map_err(words)?;
     let process = native.spawn("/test/writer", &start, &[]).map_err(words)?;
-    // Until all of its memory is there.
+    // Waits until all of its memory is there.
     let most = time::now() + 20_000_000_000;
     while time::now() < most {
         let info = process.info().map_err(words)?;
@@ -153,7 +153,7 @@ fn ended(what: &str, process: &Process, wanted: Status) -> Result<(), String> {
     }
 }
 
-/// What is made from the image counts to the end.
+/// The process that is restored from the image counts to the end.
 fn restored() -> Result<(), String> {
     let made = rt::checkpoint::restore(IMAGE)?;
     let [(_, _, process)] = &made[..] else {
@@ -168,7 +168,7 @@ fn save(megabytes: u64, rounds: u64, kill: bool) -> Result<(), String> {
     let killer = process.port().copy().map_err(rt::error_of).map_err(words)?;
     let pid = process.pid();
     if kill {
-        // It goes on when this has a turn again, since nobody has one while it stands still.
+        // The process has gone on when this thread has a turn again, since no thread has one while it stands still.
         let wait = move || {
             while time::now() < BEGIN.load(Relaxed).saturating_add(2 * STILL) {
                 rt::sys::thread_yield();
@@ -205,7 +205,7 @@ fn save(megabytes: u64, rounds: u64, kill: bool) -> Result<(), String> {
     ended("what was saved", &process, wanted)
 }
 
-/// It stays stopped until somebody lets it go on.
+/// The process stays stopped until it is resumed.
 fn stop(megabytes: u64, rounds: u64) -> Result<(), String> {
     let process = started(megabytes, rounds)?;
     rt::checkpoint::save_and_stop(&[**process.port()], IMAGE)?;
@@ -217,7 +217,7 @@ fn stop(megabytes: u64, rounds: u64) -> Result<(), String> {
     ended("what was saved", &process, Status::Exited(0))
 }
 
-/// Whatever comes of it: the process does not notice, and a file of that name is a whole image.
+/// Whatever happens, the process does not notice, and a file of that name is a complete image.
 fn full(megabytes: u64, rounds: u64) -> Result<(), String> {
     let mut saved = 0;
     let mut refused = Vec::new();
@@ -232,7 +232,7 @@ fn full(megabytes: u64, rounds: u64) -> Result<(), String> {
         let _ = takes.destroy();
         match result {
             Ok(image) => {
-                // It was saved again, and stood still until the image was written.
+                // The process was saved again, and stood still until the image was written.
                 still += u64::from(image.still > STILL);
                 restored()?;
                 saved += 1;
