@@ -1,7 +1,9 @@
-//! What the driver of QEMU's `edu` device (`bin/edu.rs`) and the program that tests it (`bin/edus.rs`) say to each other.
+//! The interface between the driver of QEMU's `edu` device (`bin/edu.rs`) and the program that tests it
+//! (`bin/edus.rs`).
 //!
-//! The device brings [`WORDS`] from memory into a buffer of its own, or back, 100 ms after it was told to, and interrupts then.
-//! Nothing stops such a transfer, not even a reset of the machine's bus: a driver that takes the device over waits for its end.
+//! The device transfers [`WORDS`] from memory into a buffer of its own, or back, 100 ms after the request, and then
+//! interrupts. Nothing stops such a transfer, not even a reset of the machine's bus: a driver that takes the device
+//! over waits for its end.
 
 use interface::{interface, plain, Error};
 
@@ -12,17 +14,17 @@ pub use words::{word, WORDS};
 pub const NAMES: [&str; 2] = ["edu", "edu2"];
 
 plain! {
-    /// What the driver tries that no driver may.
+    /// What the driver tries although no driver may.
     pub enum Attempt {
-        /// To have what others have, or what it was not given.
+        /// To get what other drivers have, or what it was not granted.
         Taken = 0,
         /// To write its device's configuration.
         Configuration = 1,
-        /// To have all there is: lines, ports, memory, functions.
+        /// To get everything: lines, ports, memory, functions.
         Everything = 2,
-        /// To take and give back without an end.
+        /// To allocate and free without end.
         Loop = 3,
-        /// References that are not what is asked for.
+        /// To pass references that are not of the required kind.
         References = 4,
         /// Never to acknowledge an interrupt: the device raises its line until the driver ends.
         Silence = 5,
@@ -33,41 +35,42 @@ plain! {
         Careless = 7,
         /// Channels of ISA DMA, and memory for them, that are not its own.
         Channels = 8,
-        /// To ask again, by the number of a request that was answered, as who was stopped before it had the answer.
+        /// To repeat a request by the number of one that was answered, as a client does that was stopped before it
+        /// had the answer.
         Repeats = 9,
     }
 }
 
-/// The driver, whose door is its control port.
+/// The driver; its door is its control port.
 #[interface]
 pub trait Edu {
-    /// Takes the device: whether it was in the middle of a transfer, for an earlier driver. Errors: `Exists` if
-    /// the driver has it; `Broken` if memory that it is given is not all zeros; what the device server refuses.
-    /// Must not be repeated.
+    /// Claims the device. Returns whether the device was in the middle of a transfer for an earlier driver. Errors:
+    /// `Exists` if the driver has it; `Broken` if memory that it is given is not all zeros; what the device server
+    /// refuses. Must not be repeated.
     #[once]
     fn drive(&self) -> Result<bool, Error>;
-    /// Whether the device's buffer had the bytes of this seed when it was taken. Errors: `NotFound` if it has not
-    /// taken the device. May be repeated.
+    /// Whether the device's buffer contained the words of this seed when the device was claimed. Errors: `NotFound`
+    /// if it has not claimed the device. May be repeated.
     fn had(&self, seed: u64) -> Result<bool, Error>;
-    /// Begins to bring the bytes of a seed to the device; or brings them there, and begins to bring them back.
-    /// Errors: `NotFound` if it has not taken the device. Must not be repeated.
+    /// Starts a transfer of the words of a seed to the device; with `back`, transfers them there and starts the
+    /// transfer back. Errors: `NotFound` if it has not claimed the device. Must not be repeated.
     #[once]
     fn begin(&self, seed: u64, back: bool) -> Result<(), Error>;
-    /// Brings the bytes of a seed there and back, and compares. Errors: `NotFound` if it has not taken the device;
-    /// `Broken` if they are others, or if an interrupt does not come. Must not be repeated.
+    /// Transfers the words of a seed there and back, and compares. Errors: `NotFound` if it has not claimed the
+    /// device; `Broken` if they differ, or if an interrupt does not come. Must not be repeated.
     #[once]
     fn echo(&self, seed: u64) -> Result<(), Error>;
-    /// Has the device interrupt, and waits for it. Errors: `NotFound` if it has not taken the device; `Broken` if
-    /// it does not come. Must not be repeated.
+    /// Makes the device interrupt, and waits for the interrupt. Errors: `NotFound` if it has not claimed the device;
+    /// `Broken` if the interrupt does not come. Must not be repeated.
     #[once]
     fn ring(&self) -> Result<(), Error>;
-    /// A driver without a device: has all the memory that it may have, and gives back and takes pieces of it.
-    /// Errors: `Broken` if a piece that it is given is not all zeros, or if others have written to one. Must not
+    /// For a driver without a device: allocates all the memory that it may have, and frees and allocates pieces of
+    /// it. Errors: `Broken` if a piece that it is given is not all zeros, or if others have written to one. Must not
     /// be repeated.
     #[once]
     fn watch(&self, seed: u64) -> Result<(), Error>;
-    /// Tries something: for people, a line for each request, what was said to it. Errors: `NotFound` if it has not
-    /// taken the device, `Limit` if there is no room for it. Must not be repeated.
+    /// Tries something. Returns a line for each request with its result, for display. Errors: `NotFound` if it has
+    /// not claimed the device, `Limit` if there is no room for the lines. Must not be repeated.
     #[once]
     fn attempt(&self, what: Attempt) -> Result<Bytes, Error>;
 }

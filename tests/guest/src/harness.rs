@@ -1,5 +1,5 @@
-//! What the guest's tests use: assertions that name their line, threads that make one call ([`Actor`]), receivers, and
-//! memory that is absent until the test supplies it.
+//! The vocabulary of the guest's tests: assertions that name their line, threads that make one call ([`Actor`]),
+//! receivers, and memory that is absent until the test supplies it.
 
 use abi::registers::{Area, DEADLINE};
 use abi::state::{Registers, Stage, ThreadState, Waiting};
@@ -15,7 +15,7 @@ use linkme::distributed_slice;
 use rt::obj::{Mapping, Port, Portset, Ref, RefAt, RefBlock, Region, Space, Thread, ThreadAt};
 use rt::sys::{self, IpcRegs};
 
-/// Why a test failed, and where the assertion stands that did not hold.
+/// Why a test failed, and the place of the failed assertion.
 #[derive(Clone, Debug)]
 pub struct Failure {
     at: &'static Location<'static>,
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with what was being done at the time before its reason.
+    /// The same failure, with the activity at the time in front of its reason.
     #[must_use]
     pub fn during(self, what: impl Display) -> Self {
         Failure {
@@ -80,7 +80,8 @@ pub struct Test {
 #[distributed_slice]
 pub static TESTS: [Test];
 
-/// Whether a filter is about the test of this name: one of its words, between commas, is in that, or it is empty.
+/// Whether a filter matches the test of this name: the name contains one of its comma-separated words, or the filter
+/// is empty.
 #[must_use]
 pub fn is_wanted(name: &str, filter: &str) -> bool {
     filter.split(',').any(|word| name.contains(word))
@@ -153,7 +154,7 @@ macro_rules! check_eq {
 
 /// Turns an error into a failure.
 pub trait Must<T> {
-    /// The value, or a failure at the line that calls this, which says `what` could not be done.
+    /// The value, or a failure at the line that calls this, which says that `what` could not be done.
     fn must(self, what: &str) -> Result<T, Failure>;
 }
 
@@ -251,7 +252,7 @@ pub fn call_site() -> u64 {
 /// Bytes of an actor's stack.
 const STACK: usize = 64 * 1024;
 
-/// Priority of actors: below that of the test, which so gets the processor whenever it wakes.
+/// Priority of actors: below that of the test, so that the test gets the processor whenever it wakes.
 pub const ACTOR_PRIORITY: u64 = 4;
 
 /// A thread that does one thing at a time for a test.
@@ -345,14 +346,14 @@ impl Actor {
         self.thread.resume().must("resume")
     }
 
-    /// Whether it has finished the call or function that it was given.
+    /// Whether the actor has finished its call or function.
     pub fn is_finished(&self) -> bool {
         let state = self.state();
         state.registers.pc() == fermata_test_parked as *const () as u64
             && state.waiting == Waiting::Interrupt as u64
     }
 
-    /// Waits until it has finished: the registers that the call left.
+    /// Waits until the actor has finished. Returns the registers that the call left.
     #[track_caller]
     pub fn finish(&self) -> Result<IpcRegs, Failure> {
         let end = rt::time::now() + PATIENCE;
@@ -377,14 +378,14 @@ impl Actor {
         Ok(unsafe { ((self.top() - 13 * 8) as *const IpcRegs).read_volatile() })
     }
 
-    /// Waits until it has finished, and gives the result code.
+    /// Waits until the actor has finished. Returns the result code.
     #[track_caller]
     pub fn finish_code(&self) -> Result<Code, Failure> {
         let regs = self.finish()?;
         Ok(regs.code())
     }
 
-    /// Waits until it waits for `why` within its call.
+    /// Waits until the actor waits for `why` within its call.
     #[track_caller]
     pub fn settle(&self, why: Waiting) -> Outcome {
         eventually(&format!("waiting for {why:?}"), || {
@@ -405,8 +406,8 @@ pub fn refs3() -> Result<(Ref, Ref, Ref), Failure> {
     Ok((new()?, new()?, new()?))
 }
 
-/// Takes a thread apart and makes it anew from its state (rule A6): it must not notice. With
-/// `keep` its identity lives on meanwhile, which its peers and referents see.
+/// Takes a thread apart and makes it anew from its state (rule A6), which it must not notice. With `keep` its
+/// identity is kept meanwhile, which its peers and referents can see.
 pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, Failure> {
     let (space, client, server) = refs3()?;
     let identity = Ref::new().must("a reference")?;
@@ -497,7 +498,7 @@ impl Receiver {
         })
     }
 
-    /// Ends the connection, waits for a client at most `patience` ns, and receives.
+    /// Ends the connection, waits for a client at most `patience` nanoseconds, and receives.
     pub fn receive(&mut self, patience: u64) -> Got {
         let regs = self.receive_regs().until(rt::time::now() + patience);
         self.run(Call::ServerWaitReceiveUntil, regs)
@@ -506,8 +507,8 @@ impl Receiver {
     /// Makes a call that receives.
     pub fn run(&mut self, call: Call, mut regs: IpcRegs) -> Got {
         let wanted = regs.left().length;
-        // SAFETY: the registers name the buffer and references of this receiver; what a caller
-        // sends is only read.
+        // SAFETY: the registers name the buffer and references of this receiver; a message that a caller sends is
+        // only read.
         let code = unsafe { sys::ipc(call, &mut regs) };
         Got {
             code,
@@ -594,8 +595,8 @@ impl Twin {
     }
 }
 
-/// A range of the test's own addresses in which nothing is, exported by a region with a keeper,
-/// and the memory to put there.
+/// A range of the test's own addresses where nothing is mapped, exported by a region with a keeper, and the memory
+/// that the test can supply there.
 pub struct Absent {
     /// First address.
     pub base: u64,
@@ -679,7 +680,7 @@ impl Drop for Absent {
     }
 }
 
-/// The stage of an end, as a number that states carry.
+/// The stage of an end, as a number in a state.
 #[must_use]
 pub const fn stage(stage: Stage) -> u64 {
     stage as u64

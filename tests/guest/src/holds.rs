@@ -1,12 +1,12 @@
 //! A thread held in every state in which it can wait.
 //!
-//! [`each`] makes every call of the table that can wait, in every stage in which it can begin, without
-//! the other half that it waits for; then a call of each row upon a vacant identity, and the waits that
-//! are no calls: for a page, for an exception's keeper, in user code. Each time it shows the thread, whose
-//! answer to a stop must come at once (rule A5): [`Held::stop_and_read`] asks for it, and says how long it took.
+//! [`each`] makes every call of the table that can wait, in every stage in which it can begin, without the other half
+//! that it waits for; then a call of each row on a vacant identity, and the waits outside of calls: for a page, for
+//! an exception's keeper, in user code. Each time it passes the thread to a function, for example one that checks
+//! that a stop is answered at once (rule A5) by [`Held::stop_and_read`], which measures that.
 //!
-//! That nothing is missing is seen from the tables: every row that is long or has several stages must
-//! have been held, and so must every reason to wait.
+//! The tables show that nothing is missing: every row that is long or has several stages must have been held, and so
+//! must every reason to wait.
 
 use crate::harness::{eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin};
 use abi::ipc::{plan, Plan};
@@ -43,7 +43,7 @@ extern "C" {
     fn fermata_hold_spin();
 }
 
-/// Where the state goes that [`Held::stop_and_read`] asks for: across the border of two pages.
+/// Where [`Held::stop_and_read`] stores the state: across the border of two pages.
 #[repr(C, align(4096))]
 struct Across {
     before: [u8; PAGE_SIZE as usize - 128],
@@ -54,12 +54,12 @@ struct Across {
 pub struct Asker {
     room: Box<Across>,
     refs: [Ref; 3],
-    /// A page to lose.
+    /// A page to be taken away.
     spare: Absent,
 }
 
 impl Asker {
-    /// Room for an answer.
+    /// Makes room for an answer.
     pub fn new() -> Result<Self, Failure> {
         let new = || Ref::new().must("a reference");
         Ok(Asker {
@@ -72,11 +72,11 @@ impl Asker {
         })
     }
 
-    /// Takes a translation from the asker's space: the kernel forgets where it found the objects of its handles,
-    /// and the next answer is as long whatever was looked up before, and wherever the objects lie.
+    /// Takes a translation away from the asker's space: the kernel forgets where it found the objects of its handles,
+    /// so that the next answer takes equally long whatever was looked up before, and wherever the objects are.
     pub fn make_lookups_cold(&mut self) -> Outcome {
         self.spare.supply(0)?;
-        // SAFETY: the page was supplied, and nobody else knows it.
+        // SAFETY: the page was supplied, and no other code uses it.
         unsafe { (self.spare.base as *mut u8).write_volatile(1) };
         self.spare.withdraw();
         Ok(())
@@ -86,10 +86,10 @@ impl Asker {
 /// The result of [`Held::stop_and_read`].
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// Its state, with references to its space and peers asked for as well.
+    /// Its state, including references to its space and peers.
     pub state: ThreadState,
-    /// From the request to stop to the complete answer: the time-stamp counter's ticks, which are
-    /// instructions where instructions are counted. The two calls of the asker are in it.
+    /// From the request to stop to the complete answer: ticks of the time-stamp counter, which are instructions where
+    /// instructions are counted. This includes the asker's two calls.
     pub ticks: u64,
 }
 
@@ -101,7 +101,7 @@ fn ticks() -> u64 {
 /// Makes a call whose parameters are in order, and nothing else.
 fn bare(call: Call, p: [u64; 5]) -> u64 {
     let code;
-    // SAFETY: `thread_stop` and `thread_get_state` with a state that is the asker's.
+    // SAFETY: `thread_stop`, or `thread_get_state` with a state of the asker's.
     unsafe {
         asm!(
             "syscall",
@@ -151,7 +151,7 @@ impl Held<'_> {
     }
 }
 
-/// What has been held.
+/// The calls and waits that have been held.
 #[derive(Default)]
 struct Seen {
     calls: BTreeSet<u8>,
@@ -163,7 +163,7 @@ struct Scene {
     service: Receiver,
     held: Actor,
     partner: Actor,
-    /// What each sends from and receives into.
+    /// The memory from which each of them sends, and into which it receives.
     memory: [Vec<u8>; 2],
 }
 
@@ -203,7 +203,7 @@ impl Scene {
         eventually(call.name(), || actor.state().waiting != 0)
     }
 
-    /// Brings both into the stage in which a call of `held` begins; then nobody does anything more.
+    /// Brings both threads into the stage in which `call` begins; then neither does anything more.
     fn before(&self, call: Call) -> Outcome {
         let p = plan(call);
         let steps: &[(bool, Call)] = match (p.has(Plan::CLIENT), p.first()) {
@@ -242,7 +242,7 @@ impl Scene {
     }
 }
 
-/// Lets `f` see a thread in every state in which it can wait.
+/// Passes a thread in every state in which it can wait to `f`.
 pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
     let mut seen = Seen::default();
     let mut show = |name: &str, call: Option<Call>, actor: &Actor| -> Outcome {
@@ -294,7 +294,7 @@ fn ordinary(call: Call, show: &mut Show) -> Outcome {
         _ => return Ok(()),
     };
     let actor = Actor::new()?;
-    // An actor that has finished waits for an interrupt too, so the test must tell this wait from that one.
+    // An actor that has finished waits for an interrupt too, so the test must tell the two waits apart.
     actor.ordinary(call, [p[0], p[1], p[2], 0, 0, 0])?;
     eventually(call.name(), || {
         let state = actor.state();
@@ -317,7 +317,7 @@ fn messages(call: Call, show: &mut Show) -> Outcome {
         show(&format!("{name}, nobody answers"), Some(call), &scene.held)?;
     }
     drop(scene);
-    // Whoever is found does no more than what finds it.
+    // The partner only does what lets the held call find it.
     let p = plan(call);
     let partner = match p.first() {
         Some(Plan::CONNECT) => Call::ServerWait,
@@ -381,7 +381,7 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     if row.manages(0) {
         return Ok(());
     }
-    // A call that has other stages first does not come to look at it.
+    // A call that has other stages first does not reach the object.
     let first = plan(call).first();
     if !matches!(first, None | Some(Plan::CONNECT | Plan::CALL | Plan::WAIT)) {
         return Ok(());
@@ -407,7 +407,7 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     eventually(&name, || actor.state().waiting == Waiting::Vacant as u64)?;
     show(&name, Some(call), &actor)?;
     drop(actor);
-    // The identity gets a body once more, to be destroyed with it.
+    // The identity gets a body again, so that it can be destroyed.
     make(*kind, Common::Create, [slot, identity.handle()])?;
     make(*kind, Common::Destroy, [slot, 0])?;
     rt::slots::free(slot, 2);
@@ -423,7 +423,7 @@ fn make(kind: Type, which: Common, p: [u64; 2]) -> Outcome {
 }
 
 extern "C" fn read_word(address: u64) {
-    // SAFETY: what is there is not used.
+    // SAFETY: the value is not used.
     unsafe { (address as *const u64).read_volatile() };
 }
 

@@ -1,7 +1,7 @@
-//! Runs tests of the kernel in this process: `kernel [FILTER]`, words with commas between them. One line per test; the exit status
-//! is 1 if one failed. `kernel --names [FILTER]` says what tests there are, and runs none.
+//! Runs tests of the kernel in this process: `kernel [FILTER]`, with comma-separated words. It prints one line per
+//! test; the exit status is 1 if one failed. `kernel --names [FILTER]` lists the tests, and runs none.
 //!
-//! The tests are modules of this program, not of the library, so that no other program carries them.
+//! The tests are modules of this program, not of the library, so that no other program contains them.
 #![no_std]
 #![no_main]
 

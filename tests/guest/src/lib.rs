@@ -1,13 +1,12 @@
-//! Tests of the kernel's calls, run inside the guest by programs that only have what every
-//! program has.
+//! Tests of the kernel's calls, run inside the guest by programs that have only what every program has.
 //!
-//! * [`harness`] is what they are written with: above all [`harness::Actor`], a thread that is
-//!   told to make one call, so that the test can look at its frame before, during and after it.
+//! * [`harness`] is their vocabulary: above all [`harness::Actor`], a thread that makes one call at a time for a
+//!   test, so that the test can look at its frame before, during and after the call.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
-//! * [`edu`] is what a driver of the tests can be told.
+//! * [`edu`] is the interface of a driver of the tests.
 //! * [`killer`] kills drivers at seeded instants.
-//! * [`redirected`] holds what the test of the call gate and its program say to each other.
+//! * [`redirected`] is the memory that the test of the call gate shares with its program.
 //! * [`services`] holds random hostile clients of every service.
 //! * [`demo`] and [`tally`] hold what the programs that get checkpointed share.
 //!

@@ -1,10 +1,11 @@
-//! What drivers of the tests write to memory, and whoever looks at it from outside knows again.
+//! The words that drivers of the tests write to memory, by which a test outside the machine recognizes that memory.
 
-/// Words of a transfer: a page but for one, because QEMU's device stops the machine when it is told to fill its buffer to the end.
+/// Words of a transfer: a page without one word, because QEMU's device stops the machine when a transfer fills its
+/// buffer to the end.
 pub const WORDS: u64 = 511;
 
-/// A word of the page that belongs to a seed. Nobody has it in memory but for drivers' pages: whoever looks at all
-/// memory from outside finds those.
+/// A word of the page that belongs to a seed. Only drivers' pages contain it: a search through all memory from
+/// outside finds just those.
 #[must_use]
 pub fn word(seed: u64, index: u64) -> u64 {
     let mut word = (seed << 9 | index)

@@ -6,7 +6,7 @@ use rt::obj::{Port, Portset};
 use rt::sys::{self, IpcRegs};
 use rt::Code;
 
-/// Doubles what it receives, for one client, until that goes.
+/// Doubles what it receives, for one client, until that client disconnects.
 fn double(portset: u64) -> Code {
     let mut regs = IpcRegs::to(portset);
     // SAFETY: a message in registers, and no references.
@@ -39,7 +39,7 @@ pub fn example() -> Result<(), Code> {
     let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceiveShort, &mut regs) };
     assert_eq!((code, regs.short_len(), regs.word(0)), (Code::Ok, 8, 42));
 
-    // The server has turned the direction round: it is accepted, and the same goes on.
+    // The server has turned the direction round: the client accepts it, and sends again.
     let mut regs = IpcRegs::default().message(&[42]);
     // SAFETY: as above.
     let code = unsafe { sys::ipc(Call::ClientAckSendOverReceiveShort, &mut regs) };

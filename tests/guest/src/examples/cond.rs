@@ -30,7 +30,7 @@ pub fn example() -> Result<(), Code> {
 
     for _ in 0..10 {
         shelf.mutex.lock();
-        // A wait can return for no reason, for instance after a restore: always ask again.
+        // A wait can return for no reason, for instance after a restore: always check the condition again.
         while shelf.things.load(Ordering::Relaxed) == 0 {
             shelf.filled.wait(shelf.mutex.at());
         }
@@ -38,7 +38,7 @@ pub fn example() -> Result<(), Code> {
         shelf.mutex.unlock();
     }
 
-    // A deadline is a time on the space's clock; who waited looks at the clock.
+    // A deadline is a time on the space's clock; the thread checks the clock after the wait.
     shelf.mutex.lock();
     let deadline = rt::time::now() + 1_000_000;
     while rt::time::now() < deadline {

@@ -6,8 +6,8 @@ use rt::start::{space, thread};
 use rt::{sys, Code};
 
 pub fn example() -> Result<(), Code> {
-    // Boot gives the authority to the first program, which passes it on to who needs it. An
-    // ordinary program has none: any other reference in its place is refused.
+    // Boot gives the authority to the first program, which passes it on to the programs that need it. An ordinary
+    // program has none: any other reference in its place is refused.
     let nothing = Ref::new()?;
     for authority in [nothing.at(), space(), thread()] {
         let authority = authority.handle();

@@ -14,14 +14,14 @@ fn square(portset: u64) {
     while code == Code::Call && regs.word(0) != 0 {
         let n = regs.word(0);
         regs = IpcRegs::to(portset).message(&[n * n]);
-        // Answers, and waits for the next request. If the client is gone the answer is dropped.
+        // Answers, and waits for the next request. If the client is gone, the answer is dropped.
         // SAFETY: as above.
         code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
     }
     // SAFETY: an empty message in registers.
     let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
     assert_eq!(code, Code::Ok);
-    // It owes nothing any more.
+    // The server owes no reply any more.
     // SAFETY: as above.
     let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
     assert_eq!(code, Code::WrongStage);
@@ -43,8 +43,8 @@ pub fn example() -> Result<(), Code> {
     let port = port.reference()?;
     for n in [12, 1999, 0] {
         let mut regs = IpcRegs::to(port.handle()).message(&[n]);
-        // Stopped here, saved and restored, the client simply calls again: that is why a request
-        // must do no harm when it comes twice.
+        // If it is stopped here, saved and restored, the client simply calls again: that is why a request must do no
+        // harm when it arrives twice.
         // SAFETY: a message in registers, and no references.
         let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
         assert_eq!(code, Code::Ok);

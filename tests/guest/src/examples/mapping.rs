@@ -6,7 +6,7 @@ use rt::obj::Mapping;
 use rt::Code;
 
 pub fn example() -> Result<(), Code> {
-    // The memory server makes memory; what one gets is a reference to a region.
+    // The memory server makes memory; the program gets a reference to a region.
     let segment = rt::memory::create(16 * PAGE_SIZE).map_err(|_| Code::NoMemory)?;
     let base = rt::window::take_addresses(2 * PAGE_SIZE, PAGE_SIZE).ok_or(Code::InUse)?;
 
@@ -17,7 +17,7 @@ pub fn example() -> Result<(), Code> {
         protection: access::READ | access::WRITE,
     };
     let (one, other) = (Mapping::new()?, Mapping::new()?);
-    // 0 for the space: it imports into the caller's own.
+    // 0 for the space: the mapping imports into the caller's own space.
     one.set_state(&state(base), segment.region.handle(), 0)?;
     other.set_state(&state(base + PAGE_SIZE), segment.region.handle(), 0)?;
     // Two mappings of a space do not overlap.

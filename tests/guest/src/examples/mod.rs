@@ -1,8 +1,8 @@
 //! One example per page of the API reference.
 //!
-//! Each stands in a file of its own, which its page shows as it is; here they are tests, so that
-//! what the reference shows has been compiled and has run. An example is a function
-//! `example() -> Result<(), Code>` that uses `rt` and nothing of the test harness.
+//! Each is in a file of its own, which its page shows unchanged; here they are tests, so that the code in the
+//! reference has been compiled and has run. An example is a function `example() -> Result<(), Code>` that uses `rt`
+//! and nothing of the test harness.
 
 use guest_tests::guest_test;
 use guest_tests::harness::Must;

@@ -1,4 +1,4 @@
-//! A port tells its receiver which of its clients speaks: by its alias.
+//! The alias of a port tells the server which port a message came to.
 
 use rt::abi::state::PortState;
 use rt::abi::{Call, RefKind};
@@ -17,7 +17,7 @@ pub fn example() -> Result<(), Code> {
         portset.reference()?.handle(),
     )?;
 
-    // The state says where it is received. A reference to it is the right to call it.
+    // The state names the portset of the port. A reference to the port is the right to call it.
     let set = Ref::new()?;
     assert_eq!(port.get_state(set.handle())?.alias, 0xcafe);
     assert_eq!(set.kind(), RefKind::Portset);
@@ -36,7 +36,7 @@ pub fn example() -> Result<(), Code> {
     let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
     assert_eq!(code, Code::Ok);
 
-    // Nobody can call a port that is gone.
+    // A port that is gone cannot be called.
     let reference = port.reference()?;
     drop(port);
     assert_eq!(reference.kind(), RefKind::Null);

@@ -1,4 +1,4 @@
-//! One server, two ports: whoever waits at the set takes what comes to either.
+//! One server, two ports: a server that waits at the set receives from either.
 
 use rt::abi::state::PortState;
 use rt::abi::Call;
@@ -46,7 +46,7 @@ pub fn example() -> Result<(), Code> {
         if heard == 3 {
             break;
         }
-        // Answers with nothing, then waits for whoever is next.
+        // Answers with an empty message, then waits for the next client.
         regs = IpcRegs::to(portset.handle());
         // SAFETY: as above.
         code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
@@ -56,8 +56,7 @@ pub fn example() -> Result<(), Code> {
     let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
     assert_eq!(code, Code::Ok);
 
-    // A portset has no state: its ports say that they belong to it, and waiting servers that they
-    // wait there.
+    // A portset has no state: its ports name it in their states, and so do the servers that wait there.
     assert_eq!(sys::portset_get_state(portset.handle()), Code::Ok);
     Ok(())
 }

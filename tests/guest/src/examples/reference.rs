@@ -14,17 +14,18 @@ pub fn example() -> Result<(), Code> {
     let copy = reference.copy()?;
     assert!(copy.same_as(reference.at()));
 
-    // The body goes, `identity` keeps who it was: for all others it is still there, and waits.
+    // The body is destroyed, and `identity` keeps the identity: for all others the object is still there, and they
+    // wait.
     let identity = Ref::new()?;
     assert_eq!(sys::mutex_destroy(slot, identity.handle()), Code::Ok);
     assert_eq!(reference.kind(), RefKind::Mutex);
 
-    // A new body for the same identity, here in the same place. It opens with its state.
+    // A new body for the same identity, here in the same place. `set_state` opens it.
     assert_eq!(sys::mutex_create(slot, identity.handle()), Code::Ok);
     mutex.set_state(&rt::abi::state::MutexState { locked: 1 })?;
     assert!(mutex.reference()?.same_as(copy.at()));
 
-    // Now it goes for good.
+    // Now the identity ends, too.
     mutex.destroy()?;
     assert_eq!(sys::reference_check(reference.handle()), Err(Code::Dead));
     copy.clear()?;

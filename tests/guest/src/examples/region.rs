@@ -19,7 +19,7 @@ pub fn example() -> Result<(), Code> {
         protection: access::READ | access::WRITE | access::OBJECTS,
     };
     region.set_state(&state, 0, 0)?;
-    // Whoever has this reference can map and search what the region exports, and no more.
+    // A holder of this reference can map and search what the region exports, and no more.
     let reference = region.reference()?;
 
     // An object in the lent memory, found by its offset.
@@ -33,14 +33,14 @@ pub fn example() -> Result<(), Code> {
         Err(Code::NotFound)
     );
 
-    // Mapped elsewhere it is the same object: the address where it shows is a handle of it.
+    // Mapped elsewhere it is the same object: the address at which it appears is a handle of it.
     let theirs = Window::map(&reference, 0, state.size, access::READ | access::OBJECTS)
         .map_err(|_| Code::NoMemory)?;
     let same = MutexAt(theirs.address() + found.0);
     assert!(same.try_lock());
     assert!(!mutex.try_lock());
 
-    // What the region allows caps all mappings of it, those that are there already too.
+    // The protection of the region limits all mappings of it, including existing ones.
     region.protect(access::READ)?;
     assert_eq!(region.get_state(0, 0)?.protection, access::READ);
 

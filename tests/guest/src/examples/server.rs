@@ -43,7 +43,7 @@ pub fn example() -> Result<(), Code> {
     let receive = |buffer: &mut [u8]| {
         IpcRegs::to(portset.handle())
             .receiving_bytes(buffer)
-            // Not for ever, so that the example ends.
+            // A limited wait, so that the example ends.
             .until(rt::time::now() + 100_000_000)
     };
     let mut regs = receive(&mut buffer);
@@ -55,7 +55,7 @@ pub fn example() -> Result<(), Code> {
         let answer = buffer[..room - regs.left().length as usize].to_ascii_uppercase();
         if served == 2 {
             regs = IpcRegs::default().sending_bytes(&answer);
-            // The last one gets its answer, then the connection ends in order.
+            // The last client gets its answer, then the connection ends in order.
             // SAFETY: the answer is only read.
             code = unsafe { sys::ipc(Call::ServerAckSend, &mut regs) };
             regs = receive(&mut buffer);

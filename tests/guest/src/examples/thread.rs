@@ -1,4 +1,4 @@
-//! Takes a thread apart in the middle of its work and makes it anew: it does not notice.
+//! Takes a thread apart in the middle of its work and makes it anew; the thread does not notice.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub fn example() -> Result<(), Code> {
     for _ in 0..100 {
         rt::time::sleep(30_000);
         worker.with(|thread| {
-            // When `stop` returns the thread is stopped, whatever it did, and its state complete.
+            // When `stop` returns, the thread is stopped, whatever it was doing, and its state is complete.
             thread.stop()?;
             let refs = [space.handle(), client_end.handle(), server_end.handle()];
             let state = thread.get_state(refs[0], refs[1], refs[2])?;
@@ -27,7 +27,7 @@ pub fn example() -> Result<(), Code> {
 
             thread.destroy()?;
             thread.create()?;
-            // A new thread is stopped; its state says that it still is.
+            // A new thread is stopped; the state that is set says that it still is.
             thread.set_state(&state, refs[0], refs[1], refs[2])?;
             assert_eq!(sys::thread_set_priority(thread.handle(), 32), Code::Invalid);
             thread.resume()

@@ -1,5 +1,6 @@
-//! Programs that ask for more than they may have: images that name a higher priority or more kernel memory, whoever has the control
-//! port of a process, and a crowd of programs that all have the highest priority there is for them.
+//! Programs that ask for more than they may have: images with a higher priority or more kernel memory, control ports
+//! that are used to raise a process, and a crowd of programs that all have the highest priority that programs can
+//! have.
 
 use super::images::Image;
 use super::table::{PLACE, PROGRAM};
@@ -21,7 +22,7 @@ use services::process::{Start, Stdio};
 
 /// The argument of a program that uses all the time that it gets.
 pub const SPIN: &str = "spin";
-/// A program that does so at each manager.
+/// A program of this kind for each manager.
 const SPINNERS: [(&str, &str, &[&str]); 2] = [
     ("native", PROGRAM, &["services", SPIN]),
     (
@@ -34,7 +35,7 @@ const SPINNERS: [(&str, &str, &[&str]); 2] = [
 const WANTED: u64 = PRIORITIES as u64 - 1;
 /// Where a thread's priority stands behind its registers.
 const PRIORITY: usize = 1;
-/// Where the image is changed: nothing of a program is there.
+/// The offset at which the image is changed: no program has anything there.
 const FAR: u64 = 60 << 30;
 
 /// How a program of [`SPINNERS`] is started.
@@ -47,7 +48,7 @@ pub(super) fn start(args: &[&str]) -> Start {
     }
 }
 
-/// Uses all the time that it gets, by as many threads as it says, at the highest priority that it can have.
+/// Uses all the time that it gets, in so many threads, at the highest priority that it can have.
 pub fn spin(threads: u64) -> u8 {
     for _ in 1..threads {
         let mut priorities = (0..=WANTED).rev();
@@ -58,7 +59,7 @@ pub fn spin(threads: u64) -> u8 {
     forever()
 }
 
-/// Without the hint that it does nothing: an emulator takes its time for that.
+/// Without the processor's pause hint, for which an emulator takes its time.
 fn forever() -> ! {
     let mut turns = 0u64;
     loop {
@@ -66,7 +67,8 @@ fn forever() -> ! {
     }
 }
 
-/// Starts as many of these programs as the job of the process may have, whose port at init is `owner`: how many.
+/// Starts as many of these programs as a job may have, for the job of the process whose port at init is `owner`.
+/// Returns how many.
 pub(super) fn crowd(owner: &RefAt) -> Result<usize, Error> {
     let mut count = 0;
     for (manager, path, args) in SPINNERS {
@@ -85,17 +87,17 @@ pub(super) fn crowd(owner: &RefAt) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// What somebody got.
+/// What a process got.
 struct Got {
-    /// The priority of the first thread, and that of a thread that the image had in addition.
+    /// The priority of the first thread, and that of the additional thread of an image.
     priorities: Vec<u64>,
-    /// The highest that can be had in its space.
+    /// The highest priority that threads of its space can get.
     ceiling: u64,
     /// Kernel memory of its space.
     quota: u64,
 }
 
-/// Does something with the objects of a process, while it is frozen.
+/// Does something with the objects of a process while it is frozen.
 fn opened<R>(process: &Process, f: impl FnOnce(u64, &Ref) -> Result<R, Error>) -> Result<R, Error> {
     let frozen = process.freeze(0)?;
     let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
@@ -127,7 +129,7 @@ fn look(process: &Process, added: bool) -> Result<Got, Error> {
     })
 }
 
-/// By its control port, a process is asked to be more than it may be.
+/// Tries to raise a process by its control port.
 fn raise(manager: &str, process: &Process) -> Result<(), Error> {
     opened(process, |control, _| {
         let (thread, space) = (
@@ -153,8 +155,8 @@ fn raise(manager: &str, process: &Process) -> Result<(), Error> {
     })
 }
 
-/// A thread of a process that has no space, and an exception of a guarded access, is not put into that of its manager,
-/// which has it go on there.
+/// A thread without a space, in a process, with an exception of a guarded access, must not be put into its manager's
+/// space, where it would go on.
 fn stray(manager: &str, process: &Process) -> Result<(), Error> {
     let there = |memory: &Ref| {
         let window = Window::map(memory, FAR + PAGE_SIZE, PAGE_SIZE, READ | WRITE | OBJECTS)?;
@@ -186,7 +188,7 @@ fn stray(manager: &str, process: &Process) -> Result<(), Error> {
     Ok(())
 }
 
-/// An image in which everything has the highest priority and much kernel memory, and a thread and a space more.
+/// An image in which everything has the highest priority and much kernel memory, with an additional thread and space.
 fn lie(image: &mut Image, native: bool) {
     let mut added = None;
     for object in &mut image.meta.objects {
@@ -219,7 +221,7 @@ fn place(n: u64) -> Place {
     }
 }
 
-/// A space with so much kernel memory.
+/// A space with a quota of kernel memory.
 fn space(n: u64, quota: u64) -> Object {
     Object {
         place: place(n),
@@ -233,7 +235,7 @@ fn space(n: u64, quota: u64) -> Object {
     }
 }
 
-/// Objects are in the order of their places, and name each other by that.
+/// Objects are in the order of their places, and name each other by their positions.
 fn insert(image: &mut Image, mut object: Object) {
     let objects = &mut image.meta.objects;
     let behind = objects.partition_point(|other| other.place < object.place);
@@ -255,12 +257,12 @@ fn end(process: &Process) {
     let _ = process.reap();
 }
 
-/// A process that spins, saved, and made anew from an image that asks for more.
+/// A process that spins is saved, and restored from an image that asks for more.
 fn image((manager, path, args): (&str, &str, &[&str])) -> Result<(), Sentence> {
     let file = format!("{PLACE}-ceiling");
     let process = Client::new(manager).and_then(|m| m.spawn(path, &start(args), &[]));
     let process = process.map_err(words)?;
-    // It is somewhere in its loop then.
+    // By then the process is somewhere in its loop.
     time::sleep(50_000_000);
     let before = look(&process, false).map_err(words)?;
     raise(manager, &process).map_err(words)?;
@@ -277,7 +279,7 @@ fn image((manager, path, args): (&str, &str, &[&str])) -> Result<(), Sentence> {
     let [(_, _, restored)] = &restored[..] else {
         return Err("another number of processes".to_string());
     };
-    // Now they could take the processor for ever.
+    // If they got what the image asks for, they could now take the processor for ever.
     time::sleep(50_000_000);
     let got = look(restored, native).map_err(words)?;
     raise(manager, restored).map_err(words)?;
@@ -304,7 +306,8 @@ pub fn run() -> u8 {
     0
 }
 
-/// The program: an image with a space that asks for kernel memory, as much as it gets, which it keeps for two seconds.
+/// The program: restores an image with a space that asks for as much kernel memory as it can get, and keeps it for
+/// two seconds.
 pub fn quotas() -> u8 {
     match hold_quotas() {
         Ok(()) => 0,
@@ -338,7 +341,7 @@ fn hold_quotas() -> Result<(), Sentence> {
             Ok(restored) => {
                 most |= 1 << bit;
                 restored.iter().for_each(|(_, _, process)| end(process));
-                // They are taken apart in the background.
+                // They are destroyed in the background.
                 time::sleep(20_000_000);
             }
             Err(refused) => why = refused,

@@ -17,21 +17,21 @@ use rt::sys::{self, IpcRegs};
 use services::memory::SupplierClient;
 use services::process::{DebugClient, ProcessClient, ProcessesClient};
 
-/// Most threads that are held in the middle of a request.
+/// Most threads that are held in the middle of a request at a time.
 const MOST_STUCK: usize = 3;
 /// Most threads that a client loses for ever.
 const MOST_LOST: u32 = 6;
-/// Most references of a kind kept that one service has handed out.
+/// Most references of one kind that are kept of what one service has handed out.
 const MOST_GIVEN: usize = 6;
 
 /// A hostile client.
 pub struct Client {
     writer: Writer,
     silent: SilentKeeper,
-    /// Of each service, if the machine has it, its number and its port.
+    /// The number and port of each service that the machine has.
     ports: Vec<(usize, Ref)>,
     counters: Counters,
-    /// References that are sent, and those that come.
+    /// References that are sent, and those that are received.
     out: RefBlock,
     into: RefBlock,
     answer: Vec<u8>,
@@ -39,17 +39,17 @@ pub struct Client {
     lost: u32,
 }
 
-/// A request as it is sent.
+/// A request in the form in which it is sent.
 struct Sent {
     to: Ref,
     message: Vec<u8>,
-    /// How many references go with it.
+    /// How many references are sent with it.
     refs: usize,
-    /// The place of its method, if nothing is wrong with it and it goes to where that is asked.
+    /// The place of its method, if the request is not spoilt and goes to a port that has this method.
     place: Option<usize>,
 }
 
-/// Calls that a server's port refuses, or that are about something else.
+/// Calls that a server's port refuses, or calls for something else.
 const OTHER_CALLS: [Call; 4] = [
     Call::ClientConnect,
     Call::ClientConnectSend,
@@ -70,7 +70,7 @@ impl Client {
         let mut writer = Writer::new(seed, &silent)?;
         for (service, port) in &ports {
             if SERVICES[*service].is_manager {
-                // Others of its job may have all that there can be.
+                // Other clients of its job may have all processes.
                 writer.given[*service] = process_of(port).unwrap_or_default();
             }
         }
@@ -87,7 +87,7 @@ impl Client {
         })
     }
 
-    /// One request, perhaps several times.
+    /// Makes one request, perhaps several times.
     pub fn step(&mut self) {
         let count = self.ports.len() as u64;
         let mut which = self.writer.random.below(count) as usize;
@@ -130,10 +130,10 @@ impl Client {
         }
     }
 
-    /// To whom it goes, its bytes and its references (in `out`), with something wrong at times.
+    /// Chooses the destination, the bytes and the references (in `out`), sometimes with something wrong.
     fn spoil(&mut self, service: usize, port: RefAt, request: Request) -> Option<Sent> {
         let w = &mut self.writer;
-        // By a name comes anybody's port: nobody knows whether it answers.
+        // A name may lead to any program's port, which may not answer.
         let handed = match SERVICES[service].answers {
             true => w.given[service].len() as u64,
             false => 0,
@@ -177,15 +177,15 @@ impl Client {
         }
         right &= message == request.message();
         if SERVICES[service].name == "console" && waits(&message) && !request.waits {
-            // Its own thread would wait for input that never comes: others do that.
+            // The client's own thread would wait for input that never comes; other threads make such requests.
             return None;
         }
         if self::places(&message) < places {
-            // A path that leads elsewhere: files are everybody's, and those of others are to stay as they are.
+            // A path outside of its place: every client can reach all files, and other files must not be changed.
             return None;
         }
         for (n, reference) in refs.iter().enumerate() {
-            // What cannot be named any more is sent as nothing.
+            // A reference that cannot be copied any more is sent as a null reference.
             if self.out.get(n).point_to(*reference).is_err() {
                 let _ = self.out.get(n).clear();
             }
@@ -209,7 +209,8 @@ impl Client {
         })
     }
 
-    /// Asks as others do: the code of the call, and how many references came. The answer is kept.
+    /// Makes a request in one of the ordinary ways. Returns the code of the call, and how many references were
+    /// received. The answer is kept.
     fn ask(&mut self, to: &RefAt, message: &[u8], refs: usize) -> (Code, usize) {
         if refs == 0 && message.len() as u64 <= MAX_SHORT && self.writer.chance(50) {
             return (self.ask_short(to, message), 0);
@@ -241,7 +242,7 @@ impl Client {
                 ..regs.unsent()
             });
         }
-        // SAFETY: what is sent is only read; the buffer is this client's alone.
+        // SAFETY: the message is only read; only this client uses the buffer.
         let code = unsafe { sys::ipc(Call::Call, &mut regs) };
         let received = room.saturating_sub(regs.left().length).min(room) as usize;
         // SAFETY: the kernel has written so many bytes.
@@ -250,7 +251,7 @@ impl Client {
         (code, (MAX_LIST_REFS as usize).saturating_sub(left))
     }
 
-    /// Asks by a register message.
+    /// Makes a request by a register message.
     fn ask_short(&mut self, to: &RefAt, message: &[u8]) -> Code {
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(message.chunks(8)) {
@@ -269,7 +270,7 @@ impl Client {
         code
     }
 
-    /// Keeps the number of a file, if the answer is that of one that was opened.
+    /// Keeps the number of a file, if the answer is that of a file that was opened.
     fn learn(&mut self, service: usize) {
         let answer = &self.answer;
         let Some(bytes) = answer.get(8..16).filter(|_| answer.len() >= 32) else {
@@ -283,7 +284,7 @@ impl Client {
         opened.insert(at as usize, u64::from_le_bytes(number));
     }
 
-    /// What came back: counted, and kept to ask on, as what it is meant to be.
+    /// Counts the answer, and keeps its references for further requests, under the kinds that they are meant to have.
     fn look(&mut self, service: usize, code: Code, refs: usize, gives: [Kind; MOST_KINDS]) {
         let outcome = match (code, &self.answer[..]) {
             (Code::Ok, [0, 0, 0, 0, 0, 0, 0, 0, ..]) => Outcome::Done,
@@ -311,7 +312,7 @@ impl Client {
                 port: copy,
                 kind: gives.get(n).copied().unwrap_or_default(),
             };
-            // Those of a kind take the places of such: what comes rarely stays.
+            // A reference replaces one of its own kind: references of rare kinds are kept.
             let given = &mut w.given[service];
             let which = w.random.below(MOST_GIVEN as u64) as usize;
             let such = given.iter().filter(|other| other.kind == one.kind);
@@ -326,7 +327,7 @@ impl Client {
         }
     }
 
-    /// Another call than those that servers take.
+    /// Makes another call than those that servers take.
     fn other_call(&mut self, to: &RefAt, message: &[u8]) -> Code {
         let mut regs = self.regs(to, message, 0);
         let call = OTHER_CALLS[self.writer.random.below(OTHER_CALLS.len() as u64) as usize];
@@ -336,15 +337,15 @@ impl Client {
         code
     }
 
-    /// A request that a thread of its own makes: one that may be answered late, or one that it cannot end, or whose
-    /// answer has no place to go.
+    /// Makes a request by a thread of its own: one that may be answered late, one that the thread cannot finish, or
+    /// one whose answer has nowhere to go.
     fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize, whole: bool) {
         self.pending.retain(PendingCall::is_away);
         if self.pending.len() >= MOST_STUCK {
             self.let_go();
         }
         let never = self.silent.memory + PAGE_SIZE;
-        // The message, the list of references and what comes must stay while the thread is there.
+        // The message, the list of references and the buffer must stay while the thread exists.
         let message = message.to_vec().leak();
         let mut held = Vec::new();
         if let Ok(port) = to.copy() {
@@ -361,7 +362,7 @@ impl Client {
         };
         let ways = if whole { 1 } else { 6 };
         match self.writer.random.below(ways) {
-            // All is there.
+            // The whole message is there.
             0 => {
                 regs = regs.receiving(Area {
                     address: alloc::vec![0u8; 4096].leak().as_mut_ptr() as u64,
@@ -384,7 +385,7 @@ impl Client {
             }
             2 => regs = regs.sending(room),
             3 => regs = regs.receiving(room),
-            // Reference lists that are nowhere.
+            // Reference lists at addresses without memory.
             4 => {
                 regs = regs.sending(Area {
                     refs: abi::ref_list(never, 3),
@@ -399,7 +400,7 @@ impl Client {
                 ..regs.unsent()
             });
         }
-        // SAFETY: the message is leaked; the other memory is nobody's.
+        // SAFETY: the message is leaked; the other memory is not in use.
         match unsafe { PendingCall::new(Call::Call, regs, held) } {
             Ok(pending) => {
                 self.counters.count(service, Outcome::Held);
@@ -427,7 +428,7 @@ impl Client {
     }
 }
 
-/// A process of this manager and what can be asked about it, so that a client that lives for few requests asks that, too.
+/// A process of this manager and its ports, so that even a client with few requests reaches these.
 fn process_of(manager: &RefAt) -> Result<Vec<Given>, Error> {
     let mut all = Vec::new();
     let mut give = |kind: Kind, port: &RefAt| {
@@ -444,7 +445,7 @@ fn process_of(manager: &RefAt) -> Result<Vec<Given>, Error> {
     let control = refs.first().ok_or(Error::Broken)?;
     let mut process = ProcessClient::open_known(control)?;
     give(ProcessClient::ID, &process.session().kept().0)?;
-    // Without a debugger's session there is one thing less to ask.
+    // Without a debugger's session the client has one interface less.
     if let Ok(debug) = DebugClient::open_known(control) {
         give(DebugClient::ID, &debug.session().kept().0)?;
     }
@@ -454,12 +455,12 @@ fn process_of(manager: &RefAt) -> Result<Vec<Given>, Error> {
     Ok(all)
 }
 
-/// Whether this is a request of the console that waits, for room or for input.
+/// Whether this is a request of the console that may wait, for room or for input.
 fn waits(message: &[u8]) -> bool {
     matches!(message, [2 | 3, 0, ..])
 }
 
-/// How often places of hostile clients are named.
+/// How often the message names places of hostile clients.
 fn places(message: &[u8]) -> usize {
     let named = |place: &str| {
         let windows = message.windows(place.len());
@@ -469,7 +470,7 @@ fn places(message: &[u8]) -> usize {
     places.map(named).sum()
 }
 
-/// The program: the seed comes as an argument, the counters as a reference.
+/// The program; its argument is the seed, and its reference the counters.
 pub fn run(seed: u64) -> u8 {
     let counters = rt::start::passed(0)
         .ok_or(Error::Invalid)

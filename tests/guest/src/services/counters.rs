@@ -1,4 +1,4 @@
-//! What hostile clients count, in memory that they share with the warden: whatever kills them, it is there.
+//! The counts of hostile clients, in memory that they share with the warden: they survive however a client is killed.
 
 use super::table::{REACHED_METHODS, SERVICES};
 use abi::access::{READ, WRITE};
@@ -9,24 +9,24 @@ use rt::memory::Segment;
 use rt::obj::RefAt;
 use rt::window::Window;
 
-/// What can become of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The service did it.
+    /// The service has done it.
     Done,
-    /// The service said an error.
+    /// The service has returned an error.
     Refused,
-    /// The kernel said an error: the service was not asked, or did not answer.
+    /// The kernel has returned an error: the service did not get the request, or did not answer.
     Code,
-    /// It was made by a thread that cannot end it.
+    /// The request was made by a thread that cannot finish it.
     Held,
 }
 
-/// The row of what clients do that take all the room in the file system.
+/// The row of clients that take all the room in the file system.
 pub const ROOM: usize = SERVICES.len();
-/// The row of what clients do that restore images.
+/// The row of clients that restore images.
 pub const IMAGES: usize = ROOM + 1;
-/// The row of what clients do that hold services by other things than memory.
+/// The row of clients that hold services by other things than memory.
 pub const OTHER: usize = IMAGES + 1;
 /// Rows of the counters: one for each service, and these.
 const ROWS: usize = OTHER + 1;
@@ -56,7 +56,7 @@ impl Counters {
         })
     }
 
-    /// One that is shared.
+    /// The counters in a shared region.
     pub fn at(region: RefAt) -> Result<Self, Error> {
         let window = Window::map(&region, 0, PAGE_SIZE, READ | WRITE)?;
         Ok(Counters {
@@ -65,7 +65,7 @@ impl Counters {
         })
     }
 
-    /// Its region, to be passed on, by who made it.
+    /// Its region, which its maker can pass on.
     #[must_use]
     pub fn region(&self) -> Option<RefAt> {
         self.segment.as_ref().map(|segment| *segment.region)
@@ -77,17 +77,17 @@ impl Counters {
 
     fn at_index(&self, index: usize) -> &AtomicU64 {
         let index = (index % (METHODS + REACHED_METHODS)) as u64;
-        // SAFETY: within the page of the window, aligned, and everybody uses it as an atomic.
+        // SAFETY: within the page of the window, aligned, and only used as an atomic.
         unsafe { &*((self.window.address() + index * 8) as *const AtomicU64) }
     }
 
-    /// Counts one more request with nothing wrong of the method with this place ([`super::table::place_of`]) that was answered,
-    /// whatever the answer, or may be answered late.
+    /// Counts a request that was not spoilt, of the method with this place ([`super::table::place_of`]), that was
+    /// answered in any way, or that may be answered late.
     pub fn answered(&self, method: usize) {
         self.at_index(METHODS + method).fetch_add(1, Relaxed);
     }
 
-    /// How many of these there were.
+    /// How many such requests there were.
     #[must_use]
     pub fn answers(&self, method: usize) -> u64 {
         self.at_index(METHODS + method).load(Relaxed)
@@ -98,7 +98,7 @@ impl Counters {
         self.cell(service, outcome).fetch_add(1, Relaxed);
     }
 
-    /// What was counted, by outcome.
+    /// The counts of a row, by outcome.
     #[must_use]
     pub fn counts(&self, service: usize) -> [u64; OUTCOMES] {
         [

@@ -15,10 +15,10 @@ use proto::Error;
 use rt::obj::RefBlock;
 use rt::sys::IpcRegs;
 
-/// Makes a part of a request memory at this address.
+/// Replaces a part of a request by the memory at this address.
 type Put = fn(IpcRegs, u64) -> IpcRegs;
 
-/// What of a request is memory whose keeper never answers.
+/// The parts of a request that can be memory whose keeper never answers.
 const BUFFERS: [(&str, Put); 6] = [
     ("nothing", |regs, _| regs),
     ("the message", |regs, never| {
@@ -58,7 +58,7 @@ fn area(address: u64, length: u64) -> Area {
     }
 }
 
-/// Holds this service by one thread in this way: whether the thread is in the middle of its request.
+/// Holds this service by one thread in this way. Returns whether the thread is in the middle of its request.
 fn hold(
     number: usize,
     (buffer, way): (Put, Way),
@@ -70,7 +70,7 @@ fn hold(
     let message = request.message().leak();
     let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
     for n in 0..refs.len() {
-        // Live, dead and vacant ones of every type.
+        // Live, dead and vacant references of every type.
         let reference = writer.pool.any(&mut writer.random);
         let _ = refs.get(n).point_to(reference);
     }
@@ -80,10 +80,10 @@ fn hold(
         ..area(message.as_ptr() as u64, message.len() as u64)
     });
     let regs = buffer(regs, silent.memory + PAGE_SIZE);
-    // SAFETY: the message is leaked, the references are forgotten; the other memory is nobody's.
+    // SAFETY: the message is leaked, the references are forgotten; the other memory is not in use.
     let pending = unsafe { PendingCall::new(Call::Call, regs, [to].into()) }?;
     core::mem::forget(refs);
-    // Its turn comes while this one sleeps.
+    // The other thread runs while this one sleeps.
     rt::time::sleep(100_000);
     let away = pending.is_away();
     if away {
@@ -147,7 +147,7 @@ pub fn applies(service: usize, way: usize) -> bool {
     other(way).is_none_or(|other| other.services.contains(&SERVICES[service].name))
 }
 
-/// A way that is no memory that never comes.
+/// The way with this number, if it is not by memory that never comes.
 #[must_use]
 pub fn other(way: usize) -> Option<&'static Other> {
     OTHERS.get(way.checked_sub(BUFFERS.len() * WAYS.len())?)

@@ -1,4 +1,4 @@
-//! A client that needs the services, and says how long their answers took.
+//! A client that needs the services, and measures how long their answers take.
 
 use super::table::{IDLE, PROGRAM, SERVICES};
 use super::Sentence;
@@ -21,14 +21,14 @@ use services::sound::{Format, SoundClient};
 pub struct HealthCheck {
     /// The service, in the order of [`super::table::SERVICES`].
     pub service: &'static str,
-    /// Asks, and looks at the answer.
+    /// Makes the request, and checks the answer.
     pub ask: fn(&Honest) -> Result<(), Sentence>,
     /// Instructions, on a machine that counts them.
     pub bound: u64,
 }
 
 impl HealthCheck {
-    /// Whether the answer waits for the host, and not for instructions of this machine alone.
+    /// Whether the answer depends on the host, and not only on instructions of this machine.
     #[must_use]
     pub fn waits_for_the_host(&self) -> bool {
         self.bound == DISK
@@ -50,19 +50,20 @@ const fn health_check(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// At most 30 M in fifteen seeds: what the checkpointer does for a program takes turns with other programs.
+/// In fifteen seeds it was at most 30 M: the work of the checkpointer for a program takes turns with other programs.
 const SERVER: u64 = 100 * M;
-/// Each of the [`NETWORK_REQUESTS`] takes its turn among programs.
+/// Each of the [`NETWORK_REQUESTS`] waits for a turn among programs.
 const NETWORK: u64 = 200 * M;
-/// How often one check waits for the network server at most: for a session, a socket, and what is sent and comes, which it may ask for
-/// again.
+/// How often one check waits for the network server at most: for a session, a socket, the sending and the receiving,
+/// which it may repeat.
 pub const NETWORK_REQUESTS: u64 = 6;
-/// How long the host may take for what the disk does, while the machine does nothing else: some seconds of the host's. On one with ten
-/// programs for two processors it took 38 M at most. While an answer is waited for the machine is kept busy ([`super::awake`]): one
-/// without anything to do would set its clock to the next alarm, again and again, so that any time could pass.
+/// How long the host may take for the disk while the machine does nothing else: some seconds of the host. With ten
+/// programs on a host with two processors it took 38 M at most. While a check waits for the answer the machine is
+/// kept busy ([`super::awake`]): without anything to do it would set its clock to the next alarm, again and again, so
+/// that any time could pass.
 const DISK: u64 = 4_000 * M;
 
-/// One for each service, in their order. `docs/security.md` says where the bounds come from.
+/// One for each service, in the services' order. `docs/security.md` says where the bounds come from.
 pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
     health_check("memory", Honest::memory, SERVER),
     health_check("names", Honest::names, SERVER),
@@ -81,7 +82,7 @@ pub const HEALTH_CHECKS: [HealthCheck; SERVICES.len()] = [
     health_check("sound", Honest::sound, SERVER),
 ];
 
-/// What a program may take from its start to its end, with a fair part of the processor.
+/// The most that a program may take from its start to its end, with a fair share of the processor.
 pub const PROGRAM_BOUND: u64 = 2_000 * M;
 
 /// The client.
@@ -94,7 +95,7 @@ fn failed(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
 }
 
-/// How both are started.
+/// How both processes are started.
 fn start(args: &[&str]) -> Start {
     Start {
         args: args.iter().map(ToString::to_string).collect(),
@@ -130,7 +131,7 @@ impl Honest {
         })
     }
 
-    /// Its processes, which nobody else ends.
+    /// Its processes, which no other program ends.
     #[must_use]
     pub fn processes(&self) -> [(&'static str, u32); 2] {
         [("native", self.native.pid()), ("linux", self.linux.pid())]
@@ -173,7 +174,7 @@ impl Honest {
 
     fn ext4(&self) -> Result<(), Sentence> {
         match rt::fs::stat(services::fs::MOUNT, false) {
-            // There is something else on the disk.
+            // The disk has other content than a file system.
             Err(Error::BadFormat) => Ok(()),
             _ => Honest::file("/disk/honest"),
         }
@@ -185,7 +186,7 @@ impl Honest {
         expect("random bytes", ask, true)
     }
 
-    /// It is there, and gives nothing to who is no driver.
+    /// The server answers, and gives nothing to a program that is no driver.
     fn device(&self) -> Result<(), Sentence> {
         let door = rt::names::lookup("device").map_err(|error| failed("a name", error))?;
         match DevicesClient::open_known(&door) {
@@ -194,7 +195,7 @@ impl Honest {
         }
     }
 
-    /// A datagram of the machine to itself.
+    /// A datagram from the machine to itself.
     fn net(&self) -> Result<(), Sentence> {
         let text = b"what was sent";
         let ask = || {
@@ -216,7 +217,7 @@ impl Honest {
         expect("a card", ask().map(|address| address != 0), true)
     }
 
-    /// It is there, and leads nowhere for all but one.
+    /// The server answers, and leads nowhere for all clients but one.
     fn entropy(&self) -> Result<(), Sentence> {
         let door = rt::system::control("entropy");
         match door.and_then(|door| EntropyClient::open_known(&door)) {
@@ -230,7 +231,7 @@ impl Honest {
         expect("a disk", ask().map(|(sectors, _)| sectors > 0), true)
     }
 
-    /// It tells who has not begun, and plays unless somebody else does.
+    /// The server reports that nothing was begun, and plays unless another client does.
     fn sound(&self) -> Result<(), Sentence> {
         let ask = || {
             let mut card = SoundClient::open_known(&*rt::names::lookup("sound")?)?;
@@ -255,7 +256,7 @@ impl Honest {
         }
     }
 
-    /// Has a Linux program make a FIFO, which this native one removes: nobody keeps anything of it.
+    /// A Linux program makes a FIFO, and this native program removes it: no server keeps anything of it.
     pub fn fifo(&self) -> Result<(), Sentence> {
         const PATH: &str = "/tmp/honest-fifo";
         let mkfifo = spawn("linux", "/bin/busybox", &["busybox", "mkfifo", PATH])
@@ -267,7 +268,7 @@ impl Honest {
         rt::fs::unlink(PATH).map_err(|error| failed("the FIFO", error))
     }
 
-    /// Starts a program at each manager and waits for its end, so long at most: how long both took.
+    /// Starts a program at each manager and waits for both ends, at most so long. Returns how long both took.
     pub fn programs(&self, bound: u64) -> Result<u64, Sentence> {
         let before = time::now();
         for (manager, path, args) in [
@@ -290,7 +291,7 @@ impl Honest {
         Ok(time::now() - before)
     }
 
-    /// A process saved and made again.
+    /// Saves a process and restores it.
     pub fn image(&self) -> Result<(), Sentence> {
         const PATH: &str = "/tmp/honest-image";
         rt::checkpoint::save(&[**self.native.port()], PATH)
@@ -315,7 +316,7 @@ impl Honest {
     }
 }
 
-/// Removes what hostile clients have left in one of their places: they may have moved or removed that itself.
+/// Removes what hostile clients have left in one of their places: they may have moved or removed the place itself.
 pub fn clear(place: &str) -> Result<(), Sentence> {
     match rt::fs::stat(place, false) {
         Err(Error::NotFound) => Ok(()),
@@ -359,7 +360,7 @@ pub fn remove(path: &str) -> Result<(), Sentence> {
 /// All files, with their sizes.
 pub fn files(path: &str, found: &mut Vec<String>) -> Result<(), Error> {
     let attr = match rt::fs::stat(path, false) {
-        // A disk with something else on it.
+        // A disk with other content than a file system.
         Err(Error::BadFormat) => return Ok(()),
         attr => attr?,
     };

@@ -1,5 +1,5 @@
-//! A hostile client of the checkpointer: it restores what it has saved, whole, and with an image that lies about
-//! everything and has all its checksums right.
+//! A hostile client of the checkpointer: it restores what it has saved, unchanged and from images that lie about
+//! everything with correct checksums.
 
 use super::counters::{Counters, Outcome, IMAGES};
 use super::table::{IDLE, PLACE, PROGRAM};
@@ -15,7 +15,7 @@ use rt::fs;
 use rt::process::{Client, Process};
 use services::process::{Start, Stdio};
 
-/// An image and what is in it.
+/// An image and its content.
 pub(super) struct Image {
     header: Header,
     pub(super) meta: Meta,
@@ -24,7 +24,7 @@ pub(super) struct Image {
     compress: bool,
 }
 
-/// Starts something to be saved.
+/// Starts a process to be saved.
 fn subject(random: &mut Random) -> Result<Process, Error> {
     let (manager, path, args) = match random.below(2) {
         0 => ("native", PROGRAM, &["services", IDLE][..]),
@@ -44,7 +44,7 @@ fn end(process: &Process) {
     let _ = process.reap();
 }
 
-/// A number that could be meant, or not.
+/// A number: sometimes the right one, sometimes not.
 fn number(random: &mut Random, meant: u64) -> u64 {
     let edges = [
         0,
@@ -81,7 +81,7 @@ fn target(random: &mut Random, meta: &Meta) -> Target {
     }
 }
 
-/// Changes something of an object.
+/// Changes a part of an object.
 fn change(random: &mut Random, object: &mut Object) {
     let mut any = |word: &mut u64| *word = number(random, *word);
     match &mut object.state {
@@ -124,7 +124,7 @@ impl Image {
         })
     }
 
-    /// The file, with all checksums and lengths as they must be.
+    /// The file, with correct checksums and lengths.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let description = postcard::to_allocvec(&self.meta).unwrap_or_default();
         let runs: Vec<Vec<u8>> = (self.meta.runs.iter().zip(&self.pages))
@@ -137,7 +137,7 @@ impl Image {
         assemble(&self.header, &description, &runs, self.compress)
     }
 
-    /// Changes something that is then written as if it had been so.
+    /// Changes something; the file is then written as if it were right.
     fn lie(&mut self, random: &mut Random) {
         let meta = &mut self.meta;
         let one = random.below(meta.objects.len() as u64) as usize;
@@ -180,7 +180,7 @@ impl Image {
         }
     }
 
-    /// More objects than anybody has, behind those that there are.
+    /// Adds more objects than any process has, behind the present ones.
     fn many(&mut self, random: &mut Random) {
         let offset = 60 << 30;
         for n in 0..1 + random.below(8000) {
@@ -211,7 +211,7 @@ fn write(path: &str, bytes: &[u8], size: u64) -> Result<(), Error> {
     fs::truncate(file.ino(), size)
 }
 
-/// One that is saved and restored in every form.
+/// Saves a process and restores it in every form.
 fn round(random: &mut Random, counters: &Counters, path: &str) -> Result<(), Sentence> {
     let words = |error: Error| -> String { error.text().to_string() };
     let process = subject(random).map_err(words)?;
@@ -222,11 +222,11 @@ fn round(random: &mut Random, counters: &Counters, path: &str) -> Result<(), Sen
     for _ in 0..6 {
         let header = image.header;
         match random.below(4) {
-            // As it is.
+            // Unchanged.
             0 => write(path, &image.bytes(), header.total),
-            // Another length than it says.
+            // With another length than the header says.
             1 => write(path, &image.bytes(), number(random, header.total)),
-            // A length and a description that are nowhere.
+            // A length and a description that are outside of the file.
             2 => {
                 let total = number(random, header.total) & ((1 << 46) - 1);
                 let lying = Header {
@@ -272,7 +272,7 @@ pub fn run(seed: u64) -> u8 {
     let mut random = Random(seed);
     let path = format!("{PLACE}/image{seed}");
     loop {
-        // It is refused when others have all processes or all files of the job.
+        // This fails if other clients have all processes or all files of the job.
         if round(&mut random, &counters, &path).is_err() {
             counters.count(IMAGES, Outcome::Code);
             rt::time::sleep(1_000_000);

@@ -1,14 +1,14 @@
-//! Random hostile clients of every service, and one who needs these services meanwhile.
+//! Random hostile clients of every service, and a client that needs these services meanwhile.
 //!
-//! * [`table`] says for each service what its requests look like; a new service is a row there, and one in
-//!   [`honest`].
+//! * [`table`] has the forms of the requests of each service; a new service is a row there, and one in [`honest`].
 //! * [`client`] is a hostile program: it makes requests of the table, mostly well formed, and spoils them.
-//! * [`references`] are the references that it has to offer: dead, vacant, of wrong types, ports that never answer.
-//! * [`honest`] makes a health check of each service, and says how long the answer took.
-//! * [`warden`] starts hostile programs, kills them in the middle, asks, and says what came of it.
+//! * [`references`] has the references that it can send: dead, vacant, of wrong types, ports that never answer.
+//! * [`honest`] makes a health check of each service, and measures how long the answer takes.
+//! * [`warden`] starts hostile programs, kills them at any instant, makes health checks, and reports the results.
 //! * [`room`] takes all the room in the file system, [`images`] restores images that lie.
 //! * [`ceiling`] asks for a higher priority and more kernel memory than programs may have.
-//! * [`held`] holds a service in the middle of a request, in every way; by memory there, by what else a client owns in [`owned`].
+//! * [`held`] holds a service in the middle of a request, in every way: by memory there, by other things that a
+//!   client owns in [`owned`].
 
 mod awake;
 pub mod ceiling;
@@ -26,7 +26,7 @@ pub mod warden;
 
 use rt::Code;
 
-/// What a program of these says when it cannot go on.
+/// What a program of these prints when it cannot go on.
 pub type Sentence = alloc::string::String;
 
 /// A result code as an error of a service.

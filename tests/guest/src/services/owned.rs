@@ -1,5 +1,5 @@
-//! What a client owns beside its memory, as something that a server could wait for: the answer that it does not take,
-//! the references that it sends, the objects of its processes, its speed.
+//! Things besides memory that a client owns and that a server could wait for: an answer that the client does not
+//! take, references that it sends, the objects of its processes, its speed.
 
 use super::ceiling::start;
 use super::error;
@@ -35,15 +35,15 @@ use services::sound::{Format, SoundClient};
 
 /// A way to hold a service.
 pub struct Other {
-    /// In words.
+    /// A description.
     pub words: &'static str,
-    /// The services that know such a thing.
+    /// The services to which it applies.
     pub services: &'static [&'static str],
-    /// Holds the service of that name: whether everything came as it should.
+    /// Holds the service of that name. Returns whether everything went as it should.
     pub hold: fn(&'static str) -> Result<bool, Error>,
 }
 
-/// All of them.
+/// All such ways.
 pub const OTHERS: [Other; 3] = [
     Other {
         words: "requests are never done",
@@ -87,12 +87,12 @@ pub const OTHERS: [Other; 3] = [
     },
 ];
 
-/// How long somebody is looked at who waits, in nanoseconds.
+/// How long a waiting thread is watched, in nanoseconds.
 const LOOK: u64 = 2_000_000;
-/// How long a server may take to say what it thinks of references, at most.
+/// The longest time that a server may take to answer a request with references.
 const ANSWER: u64 = 2_000_000_000;
 
-/// A thread that does this again and again; it is not to come back from the first time.
+/// A thread that does this again and again; it should not return from the first time.
 fn never(once: impl Fn() -> Result<(), Error> + Send + 'static) -> Result<bool, Error> {
     let thread = rt::thread::spawn(move || {
         let _ = once();
@@ -109,7 +109,7 @@ fn idle(manager: &str) -> Result<Process, Error> {
     }
 }
 
-/// Requests that wait for what does not come, one of each kind that the service has.
+/// Requests that wait for events that never come, one of each kind that the service has.
 fn endless(service: &'static str) -> Result<bool, Error> {
     match service {
         "native" | "linux" => {
@@ -154,7 +154,7 @@ fn endless(service: &'static str) -> Result<bool, Error> {
             link.ended()
         }),
         "disk" => {
-            // Reads of which nobody asks what became of them.
+            // Reads whose results are never fetched.
             let mut disk = BlockClient::open_known(&*with_power("disk")?)?;
             for tag in 0..block::OUTSTANDING as u64 {
                 disk.read(tag, tag, 1)?;
@@ -163,7 +163,7 @@ fn endless(service: &'static str) -> Result<bool, Error> {
             core::mem::forget(disk);
             Ok(full)
         }
-        // It has the card from then on, and waits for the end of what it plays, over and over.
+        // It keeps the card from then on, and waits for the end of what it plays, over and over.
         "sound" => never(|| {
             let mut card = SoundClient::open_known(&*with_power("sound")?)?;
             while card.begin(4000, 1, Format::S16) == Err(Error::Exists) {
@@ -178,7 +178,7 @@ fn endless(service: &'static str) -> Result<bool, Error> {
     }
 }
 
-/// What the sessions of a service are for, if a program can open one.
+/// The interface of the sessions of a service, if a program can open one.
 fn session_id(service: &str) -> Option<u64> {
     Some(match service {
         "native" | "linux" => ProcessesClient::ID,
@@ -196,7 +196,8 @@ fn session_id(service: &str) -> Option<u64> {
     })
 }
 
-/// Every request of the service with which references go, with this one. What comes of it does not matter, as long as something does.
+/// Makes every request of the service that takes references, with this one. The results do not matter, but there must
+/// be one.
 fn offer(service: &'static str, reference: &RefAt) -> Result<(), Error> {
     if let Some(id) = session_id(service) {
         let door = with_power(service)?;
@@ -233,7 +234,7 @@ fn offer(service: &'static str, reference: &RefAt) -> Result<(), Error> {
                 let _ = adopted.process.kill();
                 let _ = adopted.process.reap();
             }
-            // A control port that is none.
+            // A control port that is not one.
             let _ = Session::open_as(&own, ProcessClient::ID, *reference);
         }
         "checkpoint" => {
@@ -246,7 +247,8 @@ fn offer(service: &'static str, reference: &RefAt) -> Result<(), Error> {
     Ok(())
 }
 
-/// References to what is live, dead and vacant, of every type, with every request that takes one: each is answered.
+/// References to live, dead and vacant objects of every type, with every request that takes one: each must be
+/// answered.
 fn offered(service: &'static str) -> Result<bool, Error> {
     let silent = SilentKeeper::new()?;
     let pool = Box::leak(Box::new(ReferencePool::new(&silent)?));
@@ -269,11 +271,11 @@ fn offered(service: &'static str) -> Result<bool, Error> {
     Ok(done.load(Relaxed) == count)
 }
 
-/// What is done to the objects of a process, by whoever has its control port.
+/// What a holder of the control port does to the objects of a process.
 type Harm = fn(u64, &SilentKeeper) -> Result<(), rt::Code>;
 
 const HARMS: [Harm; 5] = [
-    // They are gone.
+    // The objects are destroyed.
     |control, _| {
         SpaceAt(control + CONTROL_SPACE).destroy()?;
         ThreadAt(control + CONTROL_THREAD).destroy()
@@ -288,7 +290,7 @@ const HARMS: [Harm; 5] = [
         core::mem::forget(kept);
         Ok(())
     },
-    // Others are in their places.
+    // Other objects are in their places.
     |control, _| {
         let others = [Mutex::new()?, Mutex::new()?];
         SpaceAt(control + CONTROL_SPACE).destroy()?;
@@ -299,7 +301,7 @@ const HARMS: [Harm; 5] = [
         core::mem::forget(others);
         Ok(())
     },
-    // Its memory never comes.
+    // The process's memory never comes.
     |control, silent| {
         let mapping = MappingAt(control + CONTROL_MAPPINGS);
         let state = mapping.get_state(0, 0)?;
@@ -318,7 +320,7 @@ const HARMS: [Harm; 5] = [
         core::mem::forget((never, to));
         Ok(())
     },
-    // Whoever hears of its exceptions never answers.
+    // The keeper of the process's exceptions never answers.
     |control, silent| {
         let space = SpaceAt(control + CONTROL_SPACE);
         let state = space.get_state(0)?;
@@ -326,8 +328,8 @@ const HARMS: [Harm; 5] = [
     },
 ];
 
-/// Processes whose objects are taken away behind the back of their manager, in all ways: whatever is asked about them is answered. The
-/// last one of each stays, frozen.
+/// Processes that lose their objects without their manager's knowledge, in all ways: every request about them must be
+/// answered. The last process of each kind stays, frozen.
 fn taken(service: &'static str) -> Result<bool, Error> {
     let done = Arc::new(AtomicUsize::new(0));
     let counted = done.clone();
@@ -368,7 +370,7 @@ fn take(service: &str, harm: Harm, silent: &SilentKeeper) -> Result<(), Error> {
     // Any answer is right.
     let _ = process.info();
     let _ = session.thaw();
-    // Who saves it freezes it himself.
+    // A client that saves a process freezes it itself.
     let save = || {
         if service == "checkpoint" {
             let _ = rt::checkpoint::save(&[process.port().at()], &format!("{PLACE}-taken"));

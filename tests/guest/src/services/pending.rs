@@ -9,17 +9,17 @@ use proto::Error;
 use rt::obj::{Ref, Thread};
 use rt::sys::{self, IpcRegs};
 
-/// What such a thread is given.
+/// The parameters of such a thread.
 struct ThreadCall {
     call: Call,
     regs: IpcRegs,
-    /// Set when it comes back.
+    /// Set when the call returns.
     code: core::sync::atomic::AtomicU64,
 }
 
 /// Bytes of its stack.
 const STACK: usize = 4096;
-/// While the call has not come back.
+/// The value while the call has not returned.
 const AWAY: u64 = u64::MAX;
 
 /// A thread that makes one call. Dropping it destroys it wherever it is.
@@ -27,11 +27,11 @@ pub struct PendingCall {
     thread: Thread,
     made: Box<ThreadCall>,
     _stack: Vec<u64>,
-    /// What the call uses.
+    /// References that the call uses.
     _held: Vec<Ref>,
 }
 
-/// What is done to a thread in the middle of its call.
+/// Does something to a thread in the middle of its call.
 pub type Way = fn(&PendingCall) -> Result<(), Error>;
 
 /// Ways to hold a thread in the middle of its call.
@@ -46,7 +46,7 @@ impl PendingCall {
     /// A thread that begins the call.
     ///
     /// # Safety
-    /// What the registers name must be there for as long as the thread, and must not be borrowed.
+    /// What the registers name must exist as long as the thread, and must not be borrowed.
     pub unsafe fn new(call: Call, regs: IpcRegs, held: Vec<Ref>) -> Result<Self, Error> {
         let made = Box::new(ThreadCall {
             call,
@@ -76,20 +76,20 @@ impl PendingCall {
         })
     }
 
-    /// Whether the call has not come back.
+    /// Whether the call has not returned.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.made.code.load(core::sync::atomic::Ordering::Relaxed) == AWAY
     }
 
-    /// What the call came to, if it has come back.
+    /// The result of the call, if it has returned.
     #[must_use]
     pub fn code(&self) -> Option<abi::Code> {
         let code = self.made.code.load(core::sync::atomic::Ordering::Relaxed);
         (code != AWAY).then(|| abi::Code::from_raw(code)).flatten()
     }
 
-    /// Takes the thread's body; its identity stays, and whatever names it waits for it.
+    /// Destroys the thread's body and keeps its identity; calls that use the thread wait.
     fn vacate(&self) -> Result<(), Error> {
         let keeper = Ref::new().map_err(error)?;
         rt::obj::done(sys::thread_destroy(self.thread.handle(), keeper.handle())).map_err(error)?;

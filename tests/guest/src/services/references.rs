@@ -1,4 +1,4 @@
-//! The references that a hostile client has to offer.
+//! The references that a hostile client can send.
 
 use super::error;
 use crate::harness::Random;
@@ -9,8 +9,8 @@ use proto::Error;
 use rt::obj::{Port, Portset, Ref, RefAt, Region, Thread};
 use rt::{slots, sys};
 
-/// Makes an object at an address; destroys it and lets the reference keep its identity, if there is one; points
-/// a reference at it.
+/// Makes an object at an address; destroys it, and keeps its identity by a reference if one is given; points a
+/// reference at it.
 type Call = fn(u64, u64) -> Code;
 
 /// All types of objects.
@@ -73,7 +73,7 @@ impl SilentKeeper {
             };
             port.set_state(&state, set.reference()?.handle())?;
             let port_ref = port.reference()?;
-            // One range exports addresses where nothing is mapped, and is mapped over another.
+            // One range exports addresses where nothing is mapped, and is mapped at another range.
             let addresses =
                 || rt::window::take_addresses(SILENT_BYTES, PAGE_SIZE).ok_or(Code::NoMemory);
             let (nothing, memory) = (addresses()?, addresses()?);
@@ -110,7 +110,7 @@ impl SilentKeeper {
     }
 }
 
-/// A heap of references.
+/// A pool of references.
 pub struct ReferencePool {
     pool: Vec<Ref>,
     _thread: Thread,
@@ -120,7 +120,7 @@ pub struct ReferencePool {
 const MOST: usize = 64;
 
 impl ReferencePool {
-    /// Live, dead and vacant ones of each type, ends of connections, and what every program is given.
+    /// Live, dead and vacant references of each type, ends of connections, and the references that every program has.
     pub fn new(silent: &SilentKeeper) -> Result<Self, Error> {
         let mut pool = Vec::new();
         for kind in KINDS {
@@ -153,7 +153,7 @@ impl ReferencePool {
         })
     }
 
-    /// One of them.
+    /// A random reference of the pool.
     pub fn any(&self, random: &mut Random) -> RefAt {
         *self.pool[random.below(self.pool.len() as u64) as usize]
     }
@@ -164,7 +164,7 @@ impl ReferencePool {
         &self.pool
     }
 
-    /// Keeps one more, in the place of another when there are many.
+    /// Adds a reference; if there are many, it replaces another one.
     pub fn keep(&mut self, random: &mut Random, reference: Ref) {
         if self.pool.len() < MOST {
             self.pool.push(reference);
@@ -175,14 +175,14 @@ impl ReferencePool {
     }
 }
 
-/// A live, a dead and a vacant one.
+/// A live, a dead and a vacant reference.
 fn three((create, destroy, point): (Call, Call, Call)) -> Result<[Ref; 3], Code> {
     let make = |how: u8| {
         let at = slots::allocate(1).ok_or(Code::NoMemory)?;
         rt::obj::done(create(at, 0))?;
         let reference = Ref::new()?;
         rt::obj::done(point(at, reference.handle()))?;
-        // The slots stay taken: what has an identity there is not to be met by others.
+        // The slots stay taken: no other object may be made where an identity is.
         let keeper = Ref::new()?;
         match how {
             0 => {}

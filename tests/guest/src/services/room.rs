@@ -1,4 +1,4 @@
-//! A hostile client that takes all the room in the file system, in every form that takes some.
+//! A hostile client that takes all the room in the file system, by everything that takes room.
 
 use super::counters::{Counters, Outcome, ROOM};
 use super::table::PLACE;
@@ -9,7 +9,7 @@ use proto::Error;
 use rt::fs::{self, Flags};
 use rt::time;
 
-/// A piece of a file in the file system: its last byte takes as much room as all of it.
+/// The unit of a file in the file system: its last byte takes as much room as the whole unit.
 const PIECE: u64 = 64 * 1024;
 /// Most files of a client.
 const FILES: u64 = 40;
@@ -52,14 +52,14 @@ impl Filler {
         }
         match self.random.below(20) {
             0 => fs::truncate(file.ino(), self.random.number()),
-            // What has no name goes when the client does.
+            // A file without a name is freed when the client ends.
             1 => fs::unlink(path),
             _ => Ok(()),
         }
     }
 }
 
-/// The program: takes room until it is refused, holds it for a while, gives some back, and again.
+/// The program: takes room until that is refused, holds it for a while, frees some, and repeats.
 pub fn run(seed: u64) -> u8 {
     let Some(Ok(counters)) = rt::start::passed(0).map(Counters::at) else {
         return 1;

@@ -1,4 +1,4 @@
-//! What requests of each service look like: the one place that knows them.
+//! The forms of the requests of each service: the only place that knows them.
 
 use super::references::{ReferencePool, SilentKeeper};
 use crate::harness::Random;
@@ -60,25 +60,27 @@ pub struct Interface {
 
 /// A service.
 pub struct Service {
-    /// Its name, for people.
+    /// Its name, for display.
     pub name: &'static str,
     /// Its port.
     pub port: fn() -> Result<Ref, Error>,
-    /// Writes a request that it could be asked, to the service with this number.
+    /// Writes a plausible request to the service with this number.
     pub write: fn(&mut Writer, usize) -> Request,
-    /// Whether the ports that it hands out are its own, so that whoever calls them is answered.
+    /// Whether the ports that it hands out are its own, so that calls of them are answered.
     pub answers: bool,
-    /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
+    /// Most bytes of nonsense behind a request: the console shows what it is sent.
     pub most: u64,
-    /// What it does for one request takes as long as very many of others.
+    /// One request takes the service as much work as very many others.
     pub is_much_work: bool,
-    /// It manages processes, of which each client has one from its beginning.
+    /// It manages processes; each client has one of these from the beginning.
     pub is_manager: bool,
-    /// Where hostile clients have their files, if it has files: what they remove there harms nobody.
+    /// The directory for the files of hostile clients, if the service has files: what they remove there harms no
+    /// other client.
     pub place: Option<&'static str>,
 }
 
-/// All services, of which those of devices are there if the machine has these. Ports that they hand out are asked by the same rows.
+/// All services; services of devices are there if the machine has the device. The same rows make requests to ports
+/// that services hand out.
 pub const SERVICES: [Service; 15] = [
     service("memory", || copy(rt::start::memory()), |w, _| w.memory()),
     Service {
@@ -146,10 +148,10 @@ pub const SERVICES: [Service; 15] = [
     ),
 ];
 
-/// What takes a segment as a reference.
+/// The method that takes a segment as a reference.
 const COPY: u16 = wire::numbered(AccountClient::METHODS, "copy");
 
-/// Where some stand among them.
+/// The positions of some services.
 const MEMORY: usize = 0;
 const NAMES: usize = 1;
 const NATIVE: usize = 2;
@@ -164,7 +166,8 @@ const EXT4: usize = 12;
 const DISK: usize = 13;
 const SOUND: usize = 14;
 
-/// Interfaces that hostile clients of these services reach. No method of them may be left out: the warden says which were never answered.
+/// Interfaces of these services that hostile clients reach. No method of them may be left out: the warden reports
+/// methods that were never answered.
 pub const REACHED: [(usize, Interface); 19] = [
     (MEMORY, of!(AccountClient)),
     (MEMORY, of!(SegmentClient)),
@@ -190,7 +193,7 @@ pub const REACHED: [(usize, Interface); 19] = [
 /// How many methods all of these have.
 pub const REACHED_METHODS: usize = before(REACHED.len());
 
-/// How many methods those before this one have.
+/// How many methods the interfaces before this one have.
 const fn before(which: usize) -> usize {
     let (mut at, mut methods) = (0, 0);
     while at < which {
@@ -200,7 +203,7 @@ const fn before(which: usize) -> usize {
     methods
 }
 
-/// The place of a method of an interface of this service among all that are reached.
+/// The position of a method of an interface of this service among all methods that are reached.
 #[must_use]
 pub fn place_of(service: usize, kind: u64, method: u16) -> Option<usize> {
     let is_it = |(of, interface): &(usize, Interface)| *of == service && interface.id == kind;
@@ -209,7 +212,7 @@ pub fn place_of(service: usize, kind: u64, method: u16) -> Option<usize> {
     (method < REACHED[which].1.methods.len()).then(|| before(which) + method)
 }
 
-/// The names of the methods of a service for which this is so, by their places.
+/// The names of the methods of a service for which `is` holds, by their positions.
 #[must_use]
 pub fn methods_of(service: usize, is: impl Fn(usize) -> bool) -> Vec<String> {
     let mut names = Vec::new();
@@ -232,7 +235,7 @@ pub fn find(name: &str) -> Option<&'static Service> {
     SERVICES.iter().find(|service| service.name == name)
 }
 
-/// Whether this machine has it.
+/// Whether this machine has the service.
 #[must_use]
 pub fn is_there(service: &Service) -> bool {
     (service.port)().is_ok()
@@ -242,11 +245,12 @@ fn lookup(name: &str) -> Result<Ref, Error> {
     rt::names::lookup(name)
 }
 
-/// Which argument of a hostile client is the first that names a service whose control port it was passed, in this
-/// order, behind the counters.
+/// The number of the first argument of a hostile client that names a service whose control port the client was
+/// passed; the control ports follow the counters, in this order.
 pub const FIRST_POWER: usize = 3;
 
-/// The control port of a service, for who was passed it; else what everybody finds by its name.
+/// The control port of a service, if the program was passed it; otherwise the port that every program finds by the
+/// name.
 pub(super) fn with_power(name: &str) -> Result<Ref, Error> {
     let args = &rt::start().args;
     let passed = args.iter().skip(FIRST_POWER).position(|word| word == name);
@@ -273,7 +277,7 @@ const fn service(
     }
 }
 
-/// What the first references of an answer are.
+/// The kinds of the first references of an answer.
 fn gives(kinds: &[Kind]) -> [Kind; MOST_KINDS] {
     let mut all = [ANY; MOST_KINDS];
     all[..kinds.len()].copy_from_slice(kinds);
@@ -292,7 +296,7 @@ fn is_shared(id: Kind) -> bool {
     )
 }
 
-/// Where this chunk of a segment begins.
+/// The offset of this chunk of a segment.
 const fn offset_of_chunk(number: u64) -> u64 {
     number << 16
 }
@@ -301,58 +305,58 @@ fn copy(reference: RefAt) -> Result<Ref, Error> {
     reference.copy().map_err(rt::error_of)
 }
 
-/// Where hostile clients have their files in memory.
+/// The directory for hostile clients' files in memory.
 pub const PLACE: &str = "/tmp/hostile";
-/// Those on the disk.
+/// The directory for those on the disk.
 const PLACE_ON_DISK: &str = "/disk/hostile";
 /// The program that native processes of hostile clients run.
 pub const PROGRAM: &str = "/test/services";
 /// Its argument.
 pub const IDLE: &str = "idle";
 
-/// What a reference is that a service has handed out: the id of the interface that is asked there, or one of these.
+/// The kind of a reference that a service has handed out: the id of the interface behind it, or one of these.
 pub type Kind = u64;
-/// Nothing is known of it.
+/// Of unknown kind.
 const ANY: Kind = 0;
 /// The control port of a process.
 const CONTROL_PORT: Kind = 1;
 
-/// What comes with a process that is adopted.
+/// The references that come with an adopted process.
 pub const ADOPTED: [Kind; 5] = [CONTROL_PORT, ANY, ANY, ANY, AccountClient::ID];
 
-/// Most references of which it is said what they are.
+/// Most references of an answer whose kinds are given.
 pub const MOST_KINDS: usize = 5;
 
 /// A reference that a service has handed out.
 pub struct Given {
     /// The reference.
     pub port: Ref,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
 /// A request before it is spoilt.
 pub struct Request {
-    /// To a port that the service has handed out, if there is one.
+    /// Whether it goes to a port that the service has handed out, if there is one.
     pub given: bool,
-    /// What it is meant to go to.
+    /// The kind of port that it is meant for.
     pub kind: Kind,
     /// Its method; 0 at a door.
     pub method: u16,
-    /// What the references are that come with an answer.
+    /// The kinds of the references that come with an answer.
     pub gives: [Kind; MOST_KINDS],
-    /// It may be answered late or never, and is for a thread of its own.
+    /// It may be answered late or never, and must be made by a thread of its own.
     pub waits: bool,
     /// Its words.
     pub header: Vec<u8>,
     /// Bytes behind it.
     pub bulk: Vec<u8>,
-    /// What goes with it.
+    /// Its references.
     pub refs: Vec<RefAt>,
 }
 
 impl Request {
-    /// As the service takes it.
+    /// The message as the service takes it.
     pub fn message(&self) -> Vec<u8> {
         [&self.header[..], &self.bulk].concat()
     }
@@ -360,15 +364,15 @@ impl Request {
 
 /// Writes requests.
 pub struct Writer {
-    /// Where all choices come from.
+    /// The source of all choices.
     pub random: Random,
     /// References of every kind.
     pub pool: ReferencePool,
     /// References that each service has handed out.
     pub given: [Vec<Given>; SERVICES.len()],
-    /// Numbers of what each service has opened for it.
+    /// Numbers of what each service has opened for this client.
     pub opened: [Vec<u64>; SERVICES.len()],
-    /// A segment whose pages are all there, and its number, as far as there is memory.
+    /// A segment whose pages are all there, and its number; none if there is no memory.
     source: Option<(Segment, u32)>,
 }
 
@@ -382,7 +386,7 @@ fn source() -> Result<(Segment, u32), Error> {
 }
 
 impl Writer {
-    /// One whose choices follow from the seed.
+    /// A writer whose choices follow from the seed.
     pub fn new(seed: u64, silent: &SilentKeeper) -> Result<Self, Error> {
         Ok(Writer {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -393,7 +397,7 @@ impl Writer {
         })
     }
 
-    /// Whether something that happens so often out of a hundred times happens now.
+    /// True with a probability of so many percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.random.below(100) < percent
     }
@@ -402,7 +406,7 @@ impl Writer {
         of[self.random.below(of.len() as u64) as usize].clone()
     }
 
-    /// A number at some edge, or any.
+    /// A number at some limit, or any number.
     pub fn number(&mut self) -> u64 {
         let edge = self.one(&[
             0,
@@ -439,7 +443,7 @@ impl Writer {
             .collect()
     }
 
-    /// A reference that could be meant, or another.
+    /// The reference that is meant, or another.
     fn reference(&mut self, meant: RefAt) -> RefAt {
         if self.chance(70) {
             meant
@@ -472,7 +476,7 @@ impl Writer {
         Some((*given.port, given.kind))
     }
 
-    /// Whether the service has handed out something of this kind.
+    /// Whether the service has handed out a reference of this kind.
     fn has(&self, service: usize, kind: Kind) -> bool {
         self.given[service].iter().any(|given| given.kind == kind)
     }
@@ -484,7 +488,7 @@ impl Writer {
 
     fn memory(&mut self) -> Request {
         match self.random.below(23) {
-            // What the port of the process must not be able to ask.
+            // Requests that the port of the process must refuse.
             0 => Request {
                 given: false,
                 ..self.any(MEMORY, &of!(MemorySupervisorClient))
@@ -517,7 +521,7 @@ impl Writer {
                 }
             }
         };
-        // Its own requests have other numbers: this program goes on with its account.
+        // Other request numbers than its own, since this program continues to use its account.
         let number = self.number() | 1 << 47;
         let head = wire::head(method, number);
         let mut request = Request {
@@ -531,14 +535,14 @@ impl Writer {
         request
     }
 
-    /// Any request to an account that this program goes on to use.
+    /// Any request to an account that this program continues to use.
     fn own_account(&mut self, of: &Interface) -> Request {
         let mut request = self.any(MEMORY, of);
         request.header[7] |= 0x80;
         request
     }
 
-    /// To a segment that this service has handed out.
+    /// A request to a segment that this service has handed out.
     fn segment(&mut self, service: usize) -> Request {
         let (offset, size) = (self.number(), self.number());
         let (method, arguments): (u16, &[u64]) = match self.random.below(15) {
@@ -565,7 +569,7 @@ impl Writer {
         self.shared(SegmentClient::ID, method, arguments, None)
     }
 
-    /// To the supplier of a segment that this manager has handed out.
+    /// A request to the supplier of a segment that this manager has handed out.
     fn supplier(&mut self, service: usize) -> Request {
         let chunk = (offset_of_chunk(self.random.below(64)), 1 << 16);
         let (offset, size) = match self.chance(80) {
@@ -678,7 +682,7 @@ impl Writer {
         start
     }
 
-    /// What one can ask about a process, in a session.
+    /// A request about a process, in a session.
     fn control(&mut self, service: usize) -> Request {
         let (offset, size) = (self.number(), self.number());
         let room = if self.chance(90) {
@@ -691,7 +695,7 @@ impl Writer {
         if self.chance(25) {
             return self.debug(service);
         }
-        // What waits is for other threads.
+        // Requests that wait are for other threads.
         let (method, arguments): (u16, Vec<u64>) = match self.random.below(34) {
             0 => (method!(ProcessClient, "status"), [].into()),
             1 => (method!(ProcessClient, "reap"), [].into()),
@@ -701,7 +705,7 @@ impl Writer {
             7 => (method!(ProcessClient, "typed"), [flag].into()),
             8 => (method!(ProcessClient, "info"), [room].into()),
             9 => (method!(ProcessClient, "why"), [room].into()),
-            // It does not do that, so there is an answer at once.
+            // The process has another status, so there is an answer at once.
             10 => (method!(ProcessClient, "changed"), [0x7702].into()),
             11..=14 => (method!(ProcessClient, "freeze"), [flag, room].into()),
             15 | 16 => (method!(ProcessClient, "part"), [offset, room].into()),
@@ -742,7 +746,7 @@ impl Writer {
         }
     }
 
-    /// What a debugger can ask.
+    /// A request of a debugger.
     fn debug(&mut self, service: usize) -> Request {
         let (offset, size) = (self.number(), self.number());
         let flag = u64::from(self.chance(50));
@@ -753,7 +757,7 @@ impl Writer {
             4..=6 => (method!(DebugClient, "let_run"), [spot].into()),
             7 => (method!(DebugClient, "threads"), [ROOM as u64].into()),
             8 => (method!(DebugClient, "taken"), [].into()),
-            // There were not so many, so there is an answer at once.
+            // The count is different, so there is an answer at once.
             9 => (method!(DebugClient, "more_taken"), [0x7702].into()),
             10 => (method!(DebugClient, "pass"), [spot].into()),
             11 => (method!(DebugClient, "breakpoint"), [offset, flag].into()),
@@ -771,7 +775,7 @@ impl Writer {
         self.asked((DebugClient::ID, method), &arguments, None)
     }
 
-    /// To what the memory server has given by this manager, if there is something.
+    /// A request to a port that the memory server has handed out by this manager, if there is one.
     fn of_memory(&mut self, service: usize) -> Option<Request> {
         let kind = self.one(&[
             SupplierClient::ID,
@@ -806,7 +810,7 @@ impl Writer {
             return self.door(&[ProcessesClient::ID]);
         }
         if self.chance(15) {
-            // A control port is a door too.
+            // A control port is a door, too.
             return Request {
                 given: true,
                 kind: CONTROL_PORT,
@@ -873,7 +877,7 @@ impl Writer {
         self.path_in(PLACE)
     }
 
-    /// A path, almost always below this one, of few names, so that clients meet.
+    /// A path, almost always below this one, with few names, so that clients meet.
     fn path_in(&mut self, place: &str) -> String {
         let mut path = place.to_string();
         for _ in 0..1 + self.random.below(3) {
@@ -895,14 +899,14 @@ impl Writer {
         if count > 0 && self.chance(80) {
             self.opened[service][self.random.below(count) as usize]
         } else {
-            // What another one may have open.
+            // A file that another client may have open.
             fs::FIRST_INO + self.random.below(1000)
         }
     }
 
-    /// Knocks at a door where there are sessions for this interface, if there is none yet, and at times.
+    /// Opens a session of this interface at a door, if there is none yet, and sometimes again.
     fn knock(&mut self, service: usize, id: u64) -> Option<Request> {
-        // Most that can be asked is asked in a session.
+        // Most requests are made in a session.
         let knock = match self.has(service, id) {
             true => 5,
             false => 90,
@@ -918,7 +922,7 @@ impl Writer {
         }
     }
 
-    /// Any method of this interface, in the shape in which it is declared: so those come that nobody has thought of here.
+    /// Any method of this interface, in the declared form: so methods are called that this table does not mention.
     fn any(&mut self, service: usize, of: &Interface) -> Request {
         let method = self.random.below(of.methods.len() as u64) as usize;
         let shape = &of.methods[method];
@@ -957,7 +961,7 @@ impl Writer {
         let refs = (0..shape.refs).map(|_| self.pool.any(&mut self.random));
         let refs = refs.collect();
         let method = 1 + method as u16;
-        // Those of a shared interface have its id in place of a number.
+        // Requests of a shared interface have its id in place of a number.
         let number = match is_shared(of.id) {
             true => of.id,
             false => self.number(),
@@ -970,7 +974,7 @@ impl Writer {
         }
     }
 
-    /// An argument of this name: mostly one that could be meant.
+    /// An argument of this name: mostly a plausible one.
     fn word(&mut self, service: usize, name: &str) -> u64 {
         if self.chance(15) {
             return self.number();
@@ -1130,7 +1134,7 @@ impl Writer {
         self.asked_with((kind, method), head, arguments, bytes)
     }
 
-    /// As [`Writer::asked`], with this for a first word.
+    /// As [`Writer::asked`], with this first word.
     fn asked_with(
         &self,
         (kind, method): (Kind, u16),
@@ -1140,7 +1144,7 @@ impl Writer {
     ) -> Request {
         let mut words = [head, 0, 0, 0, 0, 0, 0, 0];
         words[1..=arguments.len()].copy_from_slice(arguments);
-        // Those with bytes have all words.
+        // Requests with bytes have all words.
         let count = match bytes {
             Some(_) => words.len(),
             None => 1 + arguments.len(),
@@ -1160,7 +1164,7 @@ impl Writer {
         }
     }
 
-    /// Knocks at a door where sessions for these interfaces are opened.
+    /// A request at a door where sessions of these interfaces are opened.
     fn door(&mut self, interfaces: &[u64]) -> Request {
         let query = wire::QUERY;
         let method = self.one(&[query, query, query, query, wire::KEEP, wire::RESUME]);
@@ -1184,7 +1188,7 @@ impl Writer {
             gives: gives(&[opens]),
             waits: false,
             header,
-            // What an image says that came with a reply.
+            // The content of a kept reply, as from an image.
             bulk: match method {
                 wire::RESUME if self.chance(20) => {
                     alloc::vec![7; self.random.below(1 + wire::KEPT_BYTES as u64) as usize]
@@ -1201,13 +1205,13 @@ impl Writer {
             return self.door(&interfaces);
         }
         match self.random.below(12) {
-            // Somebody reads what it is sent.
+            // The console shows what it is sent.
             0..=2 => {
                 let text = self.text(8).into_bytes();
                 let of = (ConsoleClient::ID, method!(ConsoleClient, "write"));
                 self.asked(of, &[], Some(text))
             }
-            // Whoever has control of it only can ask that.
+            // Only the holder of its control port may do that.
             3..=5 => self.any(CONSOLE, &of!(ConsoleControlClient)),
             // Whether it has other interfaces, too.
             6..=8 => Request {

@@ -1,4 +1,5 @@
-//! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
+//! Starts hostile clients, kills them at any instant, makes health checks of every service meanwhile, and reports the
+//! results.
 
 use super::awake::Awake;
 use super::ceiling;
@@ -23,20 +24,21 @@ use services::process::{Start, Status, Stdio};
 
 /// Hostile clients at a time.
 const CLIENTS: usize = 4;
-/// Above them, below all servers: what it waits for is the work of servers.
-/// When what hostile clients had open is closed at the latest after they have been killed, and how often that is looked at, in
-/// nanoseconds: threads of a program's priority have to do with it, two of which may each need some slices before.
+/// When files that hostile clients had open are closed at the latest after the clients were killed, and the pause
+/// between two checks, in nanoseconds. Threads of a program's priority do that work, two of which may each need some
+/// slices first.
 const CLOSED: u64 = 100_000_000;
 const MOMENT: u64 = 1_000_000;
+/// The warden's priority: above the clients, below all servers, since it waits for the work of servers.
 const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM + 1;
-/// Nanoseconds between two health checks, at most.
+/// The longest time between two health checks, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 /// A client is killed once in so many health checks.
 const KILLS: u64 = 40;
 /// A program is started and a process is saved about once in so many health checks.
 const LONG: u64 = 100;
 
-/// So many clients one after the other are of all kinds; most make random requests.
+/// Of so many clients in a row there is one of each special kind; the others make random requests.
 const KINDS: u64 = 8;
 /// The one among them that takes all the room in the file system.
 const ROOM_TAKEN: u64 = 6;
@@ -44,16 +46,16 @@ const ROOM_TAKEN: u64 = 6;
 const IMAGES_RESTORED: u64 = 3;
 /// The one that makes Linux calls.
 const LINUX_CALLS: u64 = 5;
-/// The program that makes them, `servers/linux/tests/hostile.c`, where it could be built.
+/// The program that makes Linux calls, `servers/linux/tests/hostile.c`, if it could be built.
 const LINUX: &str = "/bin/hostile";
-/// What it can do.
+/// What that program can do.
 const LINUX_WAYS: [&str; 6] = ["calls", "vectors", "calls", "memory", "files", "signals"];
 
-/// The name of the program, and of its own port, for whose job hostile clients count: what they use up is not the
-/// warden's, which is another job.
+/// The name of the program whose job the hostile clients count for, and of its port: what they use up is not the
+/// warden's, which is in another job.
 const NURSERY: &str = "nursery";
 
-/// The program whose job is that of the hostile clients: gives others the power to start processes in its name.
+/// The program whose job is that of the hostile clients: lets others start processes for its job.
 pub fn nurse() -> u8 {
     if rt::names::register_with(NURSERY, &rt::start::names(), &rt::start::names()).is_err() {
         return 1;
@@ -63,7 +65,7 @@ pub fn nurse() -> u8 {
     }
 }
 
-/// What was measured of a health check.
+/// The measurements of a health check.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     asked: u64,
@@ -74,25 +76,25 @@ struct Warden {
     random: Random,
     counters: Counters,
     honest: Honest,
-    /// With the names of their managers.
+    /// The clients, with the names of their managers.
     clients: Vec<(&'static str, Process)>,
     started: u64,
     seed: u64,
-    /// How many times as long as it should something may take before it fails.
+    /// A check fails if it takes so many times as long as it should.
     patience: u64,
     measured: [Measured; HEALTH_CHECKS.len()],
     programs: Measured,
-    /// How often hostile clients had all the room in the file system.
+    /// How often hostile clients had taken all the room in the file system.
     full: u64,
-    /// The services that this machine has.
+    /// The services of this machine.
     there: Vec<usize>,
     /// Services that hostile clients are trusted with, and their control ports.
     powers: Vec<(String, Ref)>,
-    /// Processes that were there before all hostile ones, servers among them: their managers, numbers and names.
+    /// Processes that existed before the hostile ones, including servers: their managers, numbers and names.
     before: Vec<(&'static str, u32, String)>,
 }
 
-/// Where hostile clients have their files on this machine. A disk with something else than files has no place.
+/// The directories of hostile clients' files on this machine. A disk with other content than a file system has none.
 fn places() -> impl Iterator<Item = &'static str> {
     let there = SERVICES.iter().filter(|service| is_there(service));
     let is_place = |place: &&str| {
@@ -116,7 +118,7 @@ fn processes() -> Result<Vec<(&'static str, u32, String)>, Sentence> {
     Ok(all)
 }
 
-/// Makes the places of hostile clients, or takes them away.
+/// Makes the directories of hostile clients, or removes them.
 fn at_places(what: fn(&str) -> Result<(), Error>) -> Result<(), Sentence> {
     places().try_for_each(|place| what(place).map_err(failed(place)))
 }
@@ -155,20 +157,20 @@ impl Warden {
         })
     }
 
-    /// Asks a service.
+    /// Makes the health check of a service.
     fn ask(&mut self, index: usize) -> Result<(), Sentence> {
         self.ask_within(index, HEALTH_CHECKS[index].bound)
     }
 
-    /// Asks a service, whose answer may take so many instructions.
+    /// Makes the health check of a service, whose answer may take so many instructions.
     fn ask_within(&mut self, index: usize, bound: u64) -> Result<(), Sentence> {
         let check = &HEALTH_CHECKS[index];
         let HealthCheck { service, ask, .. } = check;
         let _awake = check.waits_for_the_host().then(Awake::begin).transpose()?;
-        // It wants the processor then, and gets it when no server has anything to do for others.
+        // The warden wants the processor then, and gets it when no server has work to do for others.
         let before = time::now() + self.random.below(PAUSE);
         time::sleep_until(before);
-        // How long it took, or how long the refusal did.
+        // How long the answer, or the refusal, took.
         let took = Cell::new(None);
         let ask = |warden: &Self| {
             let answer = ask(&warden.honest);
@@ -188,7 +190,7 @@ impl Warden {
         self.unless_it_hangs(why, took, bound)
     }
 
-    /// Something took longer than it should, for this reason: that fails, or is only said.
+    /// A check took longer than it should, for this reason: that is a failure, or only reported.
     fn unless_it_hangs(&self, why: Sentence, took: u64, bound: u64) -> Result<(), Sentence> {
         if took > bound.saturating_mul(self.patience) {
             return Err(why);
@@ -197,8 +199,8 @@ impl Warden {
         Ok(())
     }
 
-    /// Does something that needs room in the file system. If hostile clients have taken that, they and their files are
-    /// removed, and there must be room.
+    /// Does something that needs room in the file system. If hostile clients have taken it, they and their files are
+    /// removed; then there must be room.
     fn or_make_room(
         &mut self,
         ask: impl Fn(&Self) -> Result<(), Sentence>,
@@ -211,7 +213,7 @@ impl Warden {
                     clear(place)?;
                     let _ = make(place);
                 }
-                // What was open when its holder was killed still has its room a moment longer.
+                // Files that were open when their holder was killed still take room for a moment.
                 let end = time::now() + CLOSED * (self.patience - 1);
                 loop {
                     match ask(self) {
@@ -226,7 +228,7 @@ impl Warden {
         }
     }
 
-    /// Ends every process of the hostile clients and, with them, these themselves.
+    /// Ends every process of the hostile clients and, with `all`, the clients themselves.
     fn sweep(&mut self, all: bool) -> Result<(), Sentence> {
         for process in processes()? {
             let (manager, pid, _) = process;
@@ -250,7 +252,7 @@ impl Warden {
         Ok(())
     }
 
-    /// No server has died, not even one that was started anew.
+    /// Checks that no server has died, not even one that was restarted.
     fn nobody_died(&self) -> Result<(), Sentence> {
         let now = processes()?;
         match self.before.iter().find(|process| !now.contains(process)) {
@@ -259,7 +261,7 @@ impl Warden {
         }
     }
 
-    /// Starts one more, with the next seed.
+    /// Starts the next client, with the next seed.
     fn next(&mut self) -> Result<(), Sentence> {
         let number = self.started;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(number);
@@ -311,7 +313,7 @@ impl Warden {
             client.spawn_for(&nursery, path, &start, &passed)
         };
         let process = match spawn(self) {
-            // As many as a job may have: those of the clients are ended, and there is room.
+            // The job has as many processes as it may have: those of the clients are ended, which makes room.
             Err(Error::Limit) => {
                 self.sweep(false)?;
                 spawn(self)
@@ -340,7 +342,7 @@ impl Warden {
                 let _ = client.kill();
                 let _ = client.reap();
             }
-            // Some end by themselves.
+            // Some clients end by themselves.
             let ended =
                 |(_, client): &(&str, Process)| !matches!(client.status(), Ok(Status::Running));
             if let Some(at) = self.clients.iter().position(ended) {
@@ -357,9 +359,9 @@ impl Warden {
         self.long()
     }
 
-    /// What takes longer: programs, an image.
+    /// The longer checks: programs, and an image.
     fn long(&mut self) -> Result<(), Sentence> {
-        // There is room for them.
+        // Makes room for them.
         self.sweep(false)?;
         let took = self.honest.programs(PROGRAM_BOUND * self.patience)?;
         if took > PROGRAM_BOUND {
@@ -371,7 +373,8 @@ impl Warden {
         self.or_make_room(|warden| warden.honest.image())
     }
 
-    /// These services, or all, are held in every way, by one after the other, and all are asked meanwhile.
+    /// Holds these services, or all, in every way, by one client after the other, and makes health checks of all
+    /// services meanwhile.
     fn hold(&mut self, names: &[String]) -> Result<(), Sentence> {
         let powers: Vec<String> = self.powers.iter().map(|(name, _)| name.clone()).collect();
         for service in self.there.clone() {
@@ -413,7 +416,7 @@ impl Warden {
         self.long()
     }
 
-    /// The hostile client that was started last says that everything came as it should, in a while.
+    /// Waits until the hostile client that was started last reports that everything went as it should.
     fn is_held(&mut self, before: u64) -> Result<(), Sentence> {
         for _ in 0..TRIED {
             let [_, wrong, _, right] = self.counters.counts(OTHER);
@@ -429,13 +432,13 @@ impl Warden {
         Err("nothing came of it".to_string())
     }
 
-    /// While as many programs as a job may have use all the time that they get, every service answers as if they were not there: none of
-    /// them can be more important than a program. They stay.
+    /// Every service must answer as usual while as many programs as a job may have use all the time that they get:
+    /// none of them can be more important than a program. They keep running.
     fn crowd(&mut self) -> Result<(), Sentence> {
         let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
         let count = ceiling::crowd(&nursery).map_err(failed("a crowd"))?;
         time::sleep(CROWDED);
-        // The network server is a program: for each request it gets its turn when all of these have had theirs.
+        // The network server is a program: for each request it gets its turn after all of these.
         let turns = NETWORK_REQUESTS * (count as u64 + BESIDE) * SLICE;
         for check in self.there.clone() {
             let bound = match SERVICES[check].name {
@@ -482,25 +485,27 @@ impl Warden {
     }
 }
 
-/// How many times as long as it should something may take in plays of seeds that nobody has chosen: of many of them one
-/// is slower than all that were measured. What takes that long hangs.
+/// A check with a seed that was not chosen before fails if it takes so many times as long as it should: among many
+/// seeds some is slower than all that were measured. A service that takes that long is hanging.
 pub const PATIENCE: u64 = 50;
-/// How many moments a client takes at most that holds a service in all ways that it has. While a disk is waited for time may fly.
+/// How many moments at most it takes until a client holds a service in all its ways. While a disk is waited for, the
+/// clock may jump.
 const TRIED: u64 = 3000;
-/// A turn of a program that uses all the time that it gets, in nanoseconds, as `kernel/src/sched.rs` has it.
+/// A turn of a program that uses all the time that it gets, in nanoseconds, as in `kernel/src/sched.rs`.
 const SLICE: u64 = 10_000_000;
-/// Programs that may want a turn beside a crowd: the nursery and the honest ones.
+/// Programs that may want a turn besides a crowd: the nursery and the honest ones.
 const BESIDE: u64 = 3;
-/// When all programs of a crowd have begun, in nanoseconds.
+/// The time by which all programs of a crowd have started, in nanoseconds.
 const CROWDED: u64 = 500_000_000;
 
 /// What hostile clients do.
 #[derive(Clone)]
 pub enum Play {
-    /// There are as many as there may be, all as important as they can be.
+    /// There are as many as allowed, all at the highest priority that they can have.
     Crowd,
-    /// Random requests from this seed, for so many nanoseconds, by clients that are trusted with the services of these
-    /// names. What takes so many times as long as it should fails, and what takes longer than it should is said.
+    /// Random requests from this seed, for so many nanoseconds, by clients that are trusted with the services of
+    /// these names. A check that takes so many times as long as it should is a failure, and one that takes longer
+    /// than it should is reported.
     Random(u64, u64, Vec<String>, u64),
     /// They hold these services, or all, in the middle of a request; they are trusted with the services behind them.
     Held(Vec<String>, Vec<String>),
@@ -535,12 +540,12 @@ fn play(play: &Play) -> Result<(), Sentence> {
     warden.honest.fifo()?;
     warden.honest.end()?;
     places().try_for_each(clear)?;
-    // A name of which a byte was spoiled may have made something beside the place.
+    // A name with a spoilt byte may have made something outside of the directories.
     for stray in before.strays(&Files::now()?) {
         remove(&stray)?;
     }
     at_places(make)?;
-    // What was open when its holder was killed is closed a moment later.
+    // Files that were open when their holder was killed are closed a moment later.
     let end = time::now() + CLOSED * patience;
     let mut after = Files::now()?;
     while before.expect(&after).is_err() && time::now() < end {
@@ -551,9 +556,9 @@ fn play(play: &Play) -> Result<(), Sentence> {
     before.expect(&after)
 }
 
-/// What the file system holds.
+/// The content of the file system.
 struct Files {
-    /// Bytes and number, those without a name included.
+    /// Bytes and number of files, including those without a name.
     usage: (u64, u64),
     names: Vec<Sentence>,
 }
@@ -568,18 +573,18 @@ impl Files {
         })
     }
 
-    /// Paths of what is there later and was not before.
+    /// Paths that exist in `later` and not here.
     fn strays(&self, later: &Self) -> Vec<Sentence> {
         let new = later.names.iter().filter(|name| !self.names.contains(name));
         let path = |name: &Sentence| match name.strip_suffix('/') {
             Some(directory) => directory.to_string(),
-            // Its size is behind it.
+            // The size is behind the name.
             None => name
                 .rsplit_once(' ')
                 .map_or("", |(path, _)| path)
                 .to_string(),
         };
-        // What is in a directory before the directory.
+        // The content of a directory before the directory.
         let mut paths: Vec<Sentence> = new.map(path).collect();
         paths.reverse();
         paths
@@ -603,7 +608,7 @@ impl Files {
     }
 }
 
-/// What came of it: 0 while it goes on.
+/// The exit status of the play; 0 while it runs.
 static STATUS: AtomicU64 = AtomicU64::new(0);
 
 /// The program.

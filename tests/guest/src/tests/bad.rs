@@ -1,4 +1,5 @@
-//! Wrong use of a call is an exception to the keeper of the space and changes nothing; that what a call manages is not there is a code.
+//! Wrong use of a call is an exception to the keeper of the space and changes nothing; if an object that a call
+//! manages is absent, the call returns a code.
 
 use abi::registers::Area;
 use abi::syscalls::Param;
@@ -9,7 +10,8 @@ use rt::sys::IpcRegs;
 
 const SOON: u64 = guest_tests::harness::PATIENCE;
 
-/// A call with the handle `handle` in its first parameter, and `what` must come of it, or of one that manages `NoObject`.
+/// Makes a call with the handle `handle` as its first parameter, which must result in the exception `what`, or in
+/// `NoObject` if the call manages objects.
 fn provoke(
     keeper: &mut Receiver,
     twin: &Twin,
@@ -36,12 +38,12 @@ fn provoke(
     Ok(())
 }
 
-/// Every call that begins with the handle of an object, with that object's type. IPC calls look at
-/// their handle only when their stage needs it, which for these is at once.
+/// Every call that begins with the handle of an object, with that object's type. IPC calls use their handle only when
+/// their stage needs it, which for these is at once.
 fn handle_calls() -> impl Iterator<Item = (Call, Type)> {
     SYSCALLS.iter().filter_map(|row| match row.params.first() {
         Some((_, Param::Object(kind))) if !row.name.contains("ack_send") => {
-            // Sends that need a connection fail for want of one before they look.
+            // Sends that need a connection fail for lack of one before they use the handle.
             (!row.name.contains("_send_wait")).then_some((row.call, *kind))
         }
         _ => None,
@@ -52,7 +54,7 @@ fn each(what: Exception, handle: impl Fn(Type) -> u64) -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     for (call, kind) in handle_calls() {
-        // These look for a request to reply to first.
+        // These check first whether there is a request to reply to.
         if call.name().starts_with("reply_wait") {
             continue;
         }
@@ -146,7 +148,7 @@ fn no_such_call() -> Outcome {
 }
 
 guest_test!(BAD0006, scribbled_handle_hurts_nobody);
-/// What a program writes over a handle is harmless to everyone but itself.
+/// A program that overwrites the memory of an object harms only itself.
 fn scribbled_handle_hurts_nobody() -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
@@ -168,11 +170,11 @@ fn scribbled_handle_hurts_nobody() -> Outcome {
         others,
         [others[0] + 1, others[1]],
     ] {
-        // SAFETY: only this object can suffer.
+        // SAFETY: only this object is affected.
         unsafe { (victim.handle() as *mut [u64; 2]).write_volatile(scribble) };
         let actor = Actor::within(&twin.space_ref)?;
         actor.ordinary(Call::MutexUnlock, [victim.handle(), 0, 0, 0, 0, 0])?;
-        // An exception, or the caller's own object; never an object of another program.
+        // An exception, or the caller's own object; never another program's object.
         let got = keeper.receive(3_000_000);
         if got.code != Code::Exception {
             check_eq!(actor.finish_code()?, Code::Invalid);

@@ -94,7 +94,7 @@ fn move_keeps_references() -> Outcome {
             sys::reference_equal(before.handle(), after.handle()),
             Code::Ok
         );
-        // The old place is free.
+        // The old place is free again.
         create(kind, slot)?;
         done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         done!(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]);
@@ -113,7 +113,7 @@ fn state_goes_round() -> Outcome {
         let mut after = Room([0; 128]);
         let state = core::ptr::from_mut(&mut before) as u64;
         done!(kind, Common::GetState, [slot, state, 0, 0, 0, 0]);
-        // A mapping without a region has no range; everything else can be set to what it was.
+        // A mapping without a region has no range; every other state can be set again.
         let set = make(kind, Common::SetState, [slot, state, 0, 0, 0, 0]);
         check!(
             set == Code::Ok,
@@ -139,7 +139,7 @@ fn identity_survives_destruction() -> Outcome {
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
         done!(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]);
         done!(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]);
-        // Vacant, not dead.
+        // The identity is vacant, not dead.
         check_eq!(
             sys::reference_check(other.handle()).map(|k| k as u8),
             Ok(kind as u8)
@@ -238,7 +238,7 @@ fn search_finds_every_type() -> Outcome {
         segment.region.search(offset, 1 << 30, 0x3fe),
         Err(Code::NotFound)
     );
-    // Pages: those with the objects, and what else the memory server chose to supply.
+    // Pages: those with the objects, and others that the memory server chose to supply.
     let mut pages = alloc::vec::Vec::new();
     let mut offset = 0;
     while let Ok((at, found)) = segment.region.search(offset, 1 << 30, 1) {

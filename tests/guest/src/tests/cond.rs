@@ -15,7 +15,7 @@ fn waiting(count: usize, cond: &Cond, mutex: &Mutex) -> Result<alloc::vec::Vec<A
     for _ in 0..count {
         let actor = Actor::new()?;
         mutex.lock();
-        // The wait unlocks it: the actor is a thread like any other, and mutexes have no owner.
+        // The wait unlocks the mutex: the actor is a thread like any other, and mutexes have no owner.
         actor.ordinary(Call::CondWait, [cond.handle(), mutex.handle(), 0, 0, 0, 0])?;
         actor.settle(Waiting::Cond)?;
         check!(mutex.try_lock(), "cond_wait did not unlock the mutex");
@@ -41,7 +41,7 @@ fn signal_wakes_one() -> Outcome {
         check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
         mutex.unlock();
     }
-    // A signal that nobody waits for is not remembered.
+    // A signal without a waiter is not remembered.
     sys::cond_signal(cond.handle());
     let more = waiting(1, &cond, &mutex)?;
     rt::time::sleep(500_000);
@@ -77,7 +77,7 @@ fn broadcast_ends() -> Outcome {
     let mut crowd = 0;
     for _ in 0..CROWD {
         let objects = Arc::clone(&objects);
-        // More important than this thread, so that each runs as soon as the kernel lets it.
+        // Above this thread's priority, so that each thread runs as soon as the kernel lets it.
         let wait = move || {
             let (cond, mutex, woken, done) = &*objects;
             while !done.load(Relaxed) {
@@ -87,7 +87,7 @@ fn broadcast_ends() -> Outcome {
                 mutex.unlock();
             }
         };
-        // As many as there is memory for: in the process model each has a stack in the kernel.
+        // As many threads as there is memory for: in the process model each has a stack in the kernel.
         if rt::thread::spawn_at(rt::start::priority() + 1, wait).is_err() {
             break;
         }

@@ -1,8 +1,8 @@
-//! Cut tests: threads are stopped at random instants, their state is taken, they are destroyed,
-//! made anew from it and let go on. What they compute must not show it (rules A6 to A8).
+//! Cut tests: threads are stopped at random instants, their state is taken, they are destroyed, made anew from the
+//! state and resumed. The results of their computations must not show it (rules A6 to A8).
 //!
-//! Instants come from fixed seeds. Each test says in its result how many cuts it made, and fails if
-//! there were too few for it to mean anything.
+//! Instants come from fixed seeds. Each test reports how many cuts it made, and fails if there were too few to be
+//! meaningful.
 
 use abi::registers::Area;
 use abi::{Call, Code};
@@ -103,7 +103,7 @@ extern "C" fn transfer(bank: u64) {
             bank.broken.store(true, Ordering::Relaxed);
         }
         bank.from.store(from - 1, Ordering::Relaxed);
-        // Time in which the invariant does not hold.
+        // A while in which the invariant does not hold.
         for _ in 0..50 {
             core::hint::spin_loop();
         }
@@ -190,7 +190,7 @@ fn large_transfer() -> Outcome {
             Call::ClientConnectSendOver,
             IpcRegs::to(server.port_ref.handle()).sending(Area::new(source.address(), LARGE)),
         )?;
-        // Received into pages that are not there yet, one fault each.
+        // The message is received into pages that are absent, with one fault each.
         other.call(
             Call::ServerWaitReceive,
             IpcRegs::to(server.portset.handle()).receiving(Area::new(target.address(), LARGE)),
@@ -224,7 +224,7 @@ struct Pager {
 }
 
 extern "C" fn page_slowly(pager: u64) {
-    // SAFETY: the test passes the address of a pager that nobody else uses while the actor runs.
+    // SAFETY: the test passes the address of a pager that no other code uses while the actor runs.
     let pager = unsafe { &mut *(pager as *mut Pager) };
     loop {
         let got = pager.receiver.receive(u64::MAX / 4);
@@ -248,8 +248,8 @@ struct Reader {
 }
 
 extern "C" fn read_all(reader: u64) {
-    // SAFETY: the test passes the address of a reader that outlives the actor; its pages appear as
-    // they are touched.
+    // SAFETY: the test passes the address of a reader that outlives the actor; its pages are supplied when they are
+    // touched.
     unsafe {
         let reader = &mut *(reader as *mut Reader);
         for page in 0..KEPT {
@@ -317,7 +317,7 @@ extern "C" fn add_for_ever(adder: u64) {
         let mut answer = 0;
         if code == Code::Ok && regs.short_len() == 8 {
             let seen = adder.seen.load(Ordering::Relaxed);
-            // The client says which request this is.
+            // The client sends the number of the request.
             if regs.word(0) != seen {
                 adder.wrong.fetch_add(1, Ordering::Relaxed);
             }
@@ -432,7 +432,7 @@ fn user_code() -> Outcome {
 }
 
 guest_test!(CUT0007, references_in_messages);
-/// References that travel while both sides are cut arrive once, in order, and none is lost.
+/// References in messages, while both sides are cut, arrive once and in order, and none is lost.
 fn references_in_messages() -> Outcome {
     let mut server = Receiver::new(0)?;
     let mutexes = [Mutex::new().must("new")?, Mutex::new().must("new")?];

@@ -144,7 +144,7 @@ fn processor_exceptions() -> Outcome {
 }
 
 extern "C" fn read_word(address: u64) {
-    // SAFETY: there is nothing at the address: that is what the test is about.
+    // SAFETY: nothing is mapped at the address; that is what the test is about.
     unsafe { (address as *const u64).read_volatile() };
 }
 
@@ -157,7 +157,7 @@ guest_test!(EXCEPTION0002, bad_access);
 fn bad_access() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
-    // What servers have that run in the kernel, if they do.
+    // Addresses of servers that run in the kernel, if they do.
     let inside = |place| abi::collocated::range(place).0;
     let cases: [(extern "C" fn(u64), u64, u64); 7] = [
         (
@@ -192,16 +192,16 @@ fn bad_access() -> Outcome {
             "the access is {:#x}",
             keeper.word(2)
         );
-        // The keeper continues it behind the access, with registers of its choice.
+        // The keeper continues the thread behind the access, with registers of its choice.
         let mut r = message_registers(&keeper);
         check_eq!(actor.state().exception_address, address);
-        // Return from the function instead: the word on its stack is where it came from.
+        // The thread returns from the function instead, to the address on its stack.
         // SAFETY: the stack of the actor, which does not run.
         r.rip = call_site() + 2;
         check_eq!(reply_registers(&r), Code::Ok);
         actor.finish()?;
     }
-    // What is only readable cannot be written: the program's code.
+    // Memory that is only readable cannot be written: the program's code.
     let actor = Actor::within(&twin.space_ref)?;
     actor.function(read_word, at(fermata_test_ud2))?;
     actor.finish()?;
@@ -231,7 +231,7 @@ fn foreign(keeper: &Receiver) -> Result<(Twin, Actor), Failure> {
     Ok((twin, actor))
 }
 
-/// Where an actor in a foreign space parks by a redirected call: the keeper takes that one too.
+/// An actor in a foreign space parks by a redirected call, which the keeper receives too.
 fn parked(keeper: &mut Receiver) -> Outcome {
     let got = keeper.receive(SOON);
     check_eq!(got.code, Code::Exception);
@@ -263,7 +263,7 @@ fn foreign_calls() -> Outcome {
             (at(fermata_test_foreign), 39 + round, 1)
         );
         check_eq!(seen.rbx, 0xb0b);
-        // Answer, and let it call again.
+        // The keeper answers, and the actor calls again.
         seen.rax = 40 + round;
         check_eq!(reply_registers(&seen), Code::Ok);
     }
@@ -288,7 +288,7 @@ fn reply_is_the_commit() -> Outcome {
     let r = registers(at(fermata_test_foreign));
     check_eq!(reply_registers(&r), Code::Ok);
     check_eq!(keeper.receive(SOON).code, Code::Exception);
-    // Stopped with the exception delivered: it is not delivered again.
+    // The thread is stopped with the exception delivered: it is not delivered again.
     actor.thread.stop().must("stop")?;
     check_eq!(actor.state().exception_delivered, 1);
     actor.thread.resume().must("resume")?;
@@ -317,7 +317,7 @@ fn released_and_resolved_later() -> Outcome {
     check_eq!(sys::server_release(), Code::WrongStage);
     check_eq!(keeper.receive(3_000_000).code, Code::TimedOut);
     check_eq!(actor.state().exception_delivered, 1);
-    // Resolved later through its handle.
+    // The exception is resolved later through the thread's handle.
     let mut next = registers(at(fermata_test_foreign));
     next.rax = 100;
     actor.thread.stop().must("stop")?;
@@ -335,7 +335,8 @@ fn released_and_resolved_later() -> Outcome {
     actor.thread.resume().must("resume")?;
     check_eq!(keeper.receive(SOON).code, Code::Exception);
     check_eq!(message_registers(&keeper).rax, 100);
-    // Or answered in one call, which is refused for registers that nobody can have, and when nobody waits for it.
+    // Or it is answered in one call, which is refused for registers that no program can have, and if no thread waits
+    // for an answer.
     check_eq!(sys::server_release(), Code::Ok);
     next.rax = 101;
     let bad = Registers {
@@ -346,7 +347,7 @@ fn released_and_resolved_later() -> Outcome {
     check_eq!(actor.thread.answer(&next, None), Ok(()));
     check_eq!(keeper.receive(SOON).code, Code::Exception);
     check_eq!(message_registers(&keeper).rax, 101);
-    // Whoever has it answers too late then; a stopped thread goes on when it is resumed.
+    // The server that has the exception then answers too late; a stopped thread continues when it is resumed.
     actor.thread.stop().must("stop")?;
     next.rax = 102;
     check_eq!(actor.thread.answer(&next, None), Ok(()));
@@ -362,7 +363,7 @@ fn released_and_resolved_later() -> Outcome {
 }
 
 guest_test!(EXCEPTION0007, delivered_again_after_set_state);
-/// What a restore does with a thread that was in a redirected call.
+/// What a restore does to a thread that was in a redirected call.
 fn delivered_again_after_set_state() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
@@ -373,7 +374,7 @@ fn delivered_again_after_set_state() -> Outcome {
     check_eq!(keeper.receive(SOON).code, Code::Exception);
     check_eq!(message_registers(&keeper).rax, 7);
     for _ in 0..3 {
-        // Cut: the new thread's state says that the exception is delivered, and it is not again.
+        // A cut: the new thread's state says that the exception is delivered, and it is not delivered again.
         cut(actor.thread.at(), true)?;
         check_eq!(actor.state().exception_delivered, 1);
     }
@@ -424,7 +425,7 @@ fn hostile_reply() -> Outcome {
 }
 
 guest_test!(EXCEPTION0009, keeper_that_resolves_nothing);
-/// A region's keeper that answers and supplies nothing: the fault becomes an exception.
+/// A region's keeper answers and supplies nothing: the fault becomes an exception.
 fn keeper_that_resolves_nothing() -> Outcome {
     let mut pager = Receiver::new(1)?;
     let mut keeper = Receiver::new(2)?;

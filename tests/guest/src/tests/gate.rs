@@ -24,8 +24,8 @@ const PROGRAM: &str = "/test/redirected";
 /// the counter.
 const ENTRY: [u8; 11] = [0xf0, 0x48, 0xff, 0x05, 3, 0, 0, 0, 0x0f, 0x05, 0xc3];
 
-/// Places the program at the window and makes its calls go to [`ENTRY`] in the page after it: the
-/// address where it starts.
+/// Places the program at the window and redirects its calls to [`ENTRY`] in the page after it. Returns the program's
+/// start address.
 fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, Failure> {
     let base = window.address();
     let plan = Plan::new(file, base, base, base + size).must("the program's headers")?;
@@ -45,7 +45,7 @@ fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, Failure> {
     Ok(plan.entry)
 }
 
-/// A server that only lets go of whoever calls.
+/// A server that only answers every caller.
 struct Answers;
 
 impl Host<NoSessions> for Answers {
@@ -102,7 +102,7 @@ fn calls_are_redirected_without_relinking() -> Outcome {
     })?;
     check_eq!(counter(), Ok::<_, rt::Error>(calls + 1));
     check_eq!(calls, 9);
-    // Nobody may free what a thread still runs in.
+    // This memory must not be freed, since a thread still runs in it.
     core::mem::forget((window, segment, port, reference));
     Ok(())
 }
@@ -112,7 +112,7 @@ fn wrong_lists_of_calls_are_refused() -> Outcome {
     let file = fs::read_all(PROGRAM).must(PROGRAM)?;
     let plan = Plan::new(&file, 0x40_0000, 0, 1 << 36).must("the program")?;
     let good = sites(&file, &plan).must("the list")?;
-    // A site that is none.
+    // A site that is not one.
     let piece = plan
         .pieces
         .iter()

@@ -11,9 +11,9 @@ use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Ref, RefBlock};
 use rt::sys::{self, IpcRegs};
 
-/// Patience of a receive, in nanoseconds.
+/// The time limit of a receive, in nanoseconds.
 const SOON: u64 = guest_tests::harness::PATIENCE;
-/// A receive that nobody answers.
+/// The time limit of a receive for which no message comes, in nanoseconds.
 const NEVER: u64 = 2_000_000;
 
 fn bytes(seed: u8, length: usize) -> Vec<u8> {
@@ -117,7 +117,7 @@ fn short_round_trip() -> Outcome {
             (Code::Ok, 5, n)
         );
         check_eq!(masked(regs.short_words(), n), masked(words(n), n));
-        // Send back what came, and wait for more.
+        // Sends the message back, and waits for more.
         let back = regs.sending_words(regs.short_words(), n);
         other.call(Call::ServerAckSendOverReceiveShort, back)?;
         let regs = client.finish()?;
@@ -231,7 +231,7 @@ fn scatter_lists() -> Outcome {
         ..Area::new(parts[0].as_ptr() as u64, parts[0].len() as u64)
     });
     client.call(Call::ClientConnectSendOver, regs)?;
-    // The message is received into other pieces than it is sent from.
+    // The message is received into pieces of other sizes than those that it is sent from.
     let mut into = [vec![0u8; 7], vec![0u8; 4000], vec![0u8; 4000]];
     let (first, rest) = into.split_at_mut(1);
     let list: Vec<Segment> = rest
@@ -255,7 +255,7 @@ fn scatter_lists() -> Outcome {
         got[..expected.len()] == expected[..],
         "the pieces were mixed up"
     );
-    // Where it stands: within the last segment.
+    // The position: within the last segment.
     check_eq!(regs.left().length as usize, got.len() - expected.len());
     check_eq!(regs.left().entries, 0);
     check_eq!(client.finish_code()?, Code::Ok);
@@ -289,7 +289,7 @@ fn references_travel() -> Outcome {
         (Code::Ok, 0)
     );
 
-    // More references than room.
+    // More references than there is room for.
     let client = Actor::new()?;
     let five = RefBlock::new(5).must("references")?;
     mutex.reference_into(five.get(4)).must("reference")?;
@@ -446,7 +446,7 @@ fn wrong_stages() -> Outcome {
     check_eq!(client.finish_code()?, Code::WrongStage);
     client.call(Call::ClientSend, talk.regs(&server.port_ref))?;
     check_eq!(client.finish_code()?, Code::WrongStage);
-    // Both ends are independent: disconnecting what is not there is fine.
+    // The two ends are independent: disconnecting an end without a connection is fine.
     check_eq!(sys::client_disconnect(), Code::Ok);
     Ok(())
 }
@@ -534,7 +534,7 @@ fn idempotent_limits() -> Outcome {
     let mut talk = Talk::new(vec![1; abi::MAX_IDEMPOTENT as usize + 1], 10);
     client.call(Call::Call, talk.regs(&server.port_ref))?;
     check_eq!(client.finish_code()?, Code::TooLarge);
-    // The reply has no room: what fits arrives, and the code says so.
+    // The reply does not fit: as much as fits arrives, and the code says so.
     let mut talk = Talk::new(bytes(1, 5), 10);
     client.call(Call::Call, talk.regs(&server.port_ref))?;
     check_eq!(server.receive(SOON).code, Code::Call);
@@ -545,7 +545,7 @@ fn idempotent_limits() -> Outcome {
         talk.into[..] == bytes(5, 10)[..],
         "what fitted is not there"
     );
-    // The request has no room at the server: the client hears it, the server goes on waiting.
+    // The request does not fit at the server: the client's call fails, and the server keeps waiting.
     let mut talk = Talk::new(bytes(1, 500), 10);
     let other = Actor::new()?;
     let regs = server.receive_regs_of(100);
@@ -608,7 +608,7 @@ fn exported_stages() -> Outcome {
     let peer = Ref::new().must("new")?;
     other.thread.server_end_into(peer.at()).must("server end")?;
     check!(client_end.same_as(peer.at()));
-    // The request is sent and the direction turned: what is left is to receive.
+    // The request is sent and the direction turned: what remains is to receive.
     check_eq!(state.registers.pc(), guest_tests::harness::call_site());
     check!(
         [Call::ClientReceive, Call::ClientOverReceive]
@@ -643,7 +643,7 @@ fn short_meets_long() -> Outcome {
         server.buffer[..40] == masked(words(40), 40)[..],
         "the short request"
     );
-    // A long answer to a short receive: as much as fits, then more.
+    // A long answer and a short receive: as much as fits arrives, then more.
     let answer = bytes(8, 100);
     let other = Actor::new()?;
     check_eq!(sys::server_disconnect(), Code::Ok);

@@ -19,7 +19,7 @@ fn peek(address: u64) -> u64 {
 }
 
 fn poke(address: u64, value: u64) {
-    // SAFETY: as for `peek`; nobody else uses that memory.
+    // SAFETY: as for `peek`; no other code uses that memory.
     unsafe { (address as *mut u64).write_volatile(value) }
 }
 
@@ -83,9 +83,9 @@ fn ranges_and_states() -> Outcome {
     ] {
         check_eq!(mapping.set_state(&bad, region, 0), Err(Code::Invalid));
     }
-    // Nothing was changed by what was refused.
+    // The refused call has changed nothing.
     check_eq!(peek(base), 5);
-    // Elsewhere, with another part of the region.
+    // At another address, with another part of the region.
     let moved = MappingState {
         start: base + 8 * PAGE,
         size: PAGE,
@@ -128,7 +128,7 @@ fn overlap_is_refused() -> Outcome {
         .must("before")?;
     b.set_state(&state(base + 6 * PAGE, 2 * PAGE), region, 0)
         .must("after")?;
-    // Over itself it may be set.
+    // A mapping may be set over its own old range.
     a.set_state(&state(base + PAGE, 4 * PAGE), region, 0)
         .must("over itself")?;
     drop((a, b));
@@ -151,7 +151,7 @@ fn objects_are_where_frames_are() -> Outcome {
     drop(a);
     check_eq!(rt::sys::mutex_trylock(there), Code::Ok);
     check_eq!(rt::sys::mutex_destroy(there, 0), Code::Ok);
-    // Without the right for objects none can be made.
+    // Without the right for objects, no object can be made.
     let plain =
         rt::window::Window::map(&segment.region, 0, 4 * PAGE, READ | WRITE).must("a window")?;
     check_eq!(
@@ -174,7 +174,7 @@ fn objects_are_where_frames_are() -> Outcome {
 }
 
 guest_test!(REGIONS0001, regions_of_regions);
-/// A region over one's own addresses that are themselves mapped from elsewhere.
+/// A region over the caller's own addresses, which are themselves mapped from elsewhere.
 fn regions_of_regions() -> Outcome {
     let segment = rt::memory::create(8 * PAGE).must("a segment")?;
     let mut window =
@@ -199,7 +199,7 @@ fn regions_of_regions() -> Outcome {
             check_eq!(peek(lower.address() + level * PAGE), level + 1);
         }
     }
-    // The rights of the weakest level count: the memory can be read, not executed or written.
+    // The rights of the most restricted level apply: the memory can be read, not executed or written.
     let (_, region) = &levels[1];
     region.protect(READ).must("protect")?;
     check_eq!(region.protect(32), Err(Code::Invalid));
@@ -386,7 +386,7 @@ fn two_threads_one_page() -> Outcome {
     check_eq!(keeper.receive(SOON).code, Code::Fault);
     absent.supply(0)?;
     check_eq!(reply(&[]), Code::Ok);
-    // The second asks too, or finds the page.
+    // The second thread asks for the page too, or finds it.
     let got = keeper.receive(20_000_000);
     check!(
         matches!(got.code, Code::Fault | Code::TimedOut),
@@ -435,7 +435,7 @@ fn progress_of_a_send_is_in_the_registers() -> Outcome {
     check_eq!(receiver.receive().length, 8192 - 6144);
     check_eq!(receiver.call() as u8, Call::ServerReceive as u8);
 
-    // Taken apart at this point and made anew, both of them.
+    // Both threads are taken apart at this point and made anew.
     guest_tests::harness::cut(client.thread.at(), true)?;
     guest_tests::harness::cut(other.thread.at(), true)?;
     check_eq!(client.state().registers.send(), Area::new(0x800_3000, 2048));
@@ -473,7 +473,7 @@ fn fault_of_the_receiver() -> Outcome {
     for page in 0..3u64 {
         check_eq!(keeper.receive(SOON).code, Code::Fault);
         check_eq!(keeper.word(0) & !(PAGE - 1), page * PAGE);
-        // The fault is the receiver's; both frames say how far it went.
+        // The fault belongs to the receiver; both frames show the progress.
         let done = (page * PAGE).saturating_sub(0x800);
         eventually("the fault of the receiver", || {
             other.state().waiting == Waiting::Reply as u64

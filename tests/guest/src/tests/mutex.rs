@@ -66,7 +66,7 @@ fn stopped_waiter_gets_nothing() -> Outcome {
     actor.settle(Waiting::Mutex)?;
     actor.thread.stop().must("stop")?;
     mutex.unlock();
-    // Nothing was completed in its frame, so the mutex is free for others.
+    // No call was completed in the thread's frame, so the mutex is free for others.
     check_eq!(mutex.get_state(), Ok(MutexState { locked: 0 }));
     check_eq!(
         actor.state().registers.pc(),
@@ -124,7 +124,7 @@ fn vacant_mutex_waits() -> Outcome {
     Ok(())
 }
 
-/// The first place for an object that is free.
+/// The first free slot for an object.
 fn first_place() -> Result<u64, &'static str> {
     let place = slots::allocate(1).ok_or("there is no place")?;
     slots::free(place, 1);

@@ -15,7 +15,7 @@ fn every_wait_is_answered() -> Outcome {
         check_eq!(state.stop_count, 1);
         check_eq!(state.waiting, waits, "what it says it waited for");
         if let Some(call) = held.call {
-            // The frame is at the call, or at what is left of it.
+            // The frame is at the call, or at the rest of the call.
             check_eq!(state.registers.pc(), call_site());
             let mut at = Some(call);
             while at.is_some_and(|c| c as u64 != state.registers.call() & 0xff) {

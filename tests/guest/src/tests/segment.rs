@@ -1,4 +1,4 @@
-//! The memory server's segments, and how native programs end that make mistakes.
+//! The memory server's segments, and the ends of native programs that make mistakes.
 
 use abi::access::{ALL, READ};
 use abi::state::{port_flags, PortState};
@@ -101,7 +101,7 @@ fn copy_on_write() -> Outcome {
         [get(&a, 20), get(&b, 20), get(&c, 20)],
         [Ok(120), Ok(120), Ok(3)]
     );
-    // The original goes; the copies stay.
+    // The original is destroyed; the copies stay.
     drop(a);
     first.destroy().must("destroy")?;
     check_eq!([get(&b, 4), get(&c, 4)], [Ok(104), Ok(104)]);
@@ -220,7 +220,7 @@ fn refusals() -> Outcome {
     Ok(())
 }
 
-/// Numbers of requests that the program's own requests do not reach.
+/// Numbers of requests beyond those of the program's own requests.
 const OTHER: u64 = 1 << 40;
 
 /// The session at an account's port, whose next request has this number.
@@ -249,12 +249,13 @@ fn a_segment_is_made_once() -> Outcome {
     let (_, again, _) = copy()?;
     check!(complete && copied.same_as(*again), "it is the same copy");
     check!(!copied.same_as(*region), "it is another segment");
-    // The next request is another one, and so is one with an old number: who has an account orders its requests.
+    // The next request is a different one, and so is one with an old number: the holder of an account orders its
+    // requests.
     let (other, other_control) = account(&rt::start::memory(), OTHER + 3)?
         .create(PAGE_SIZE)
         .must("a segment")?;
     check!(!other.same_as(*region), "it is another segment");
-    // What is refused is refused again.
+    // A refused request is refused again.
     for _ in 0..2 {
         let refused = account(&rt::start::memory(), OTHER + 4)?.create(1);
         check_eq!(refused.map(drop), Err(Error::Invalid));
@@ -281,7 +282,8 @@ fn memory_runs_out_and_comes_back() -> Outcome {
     check_eq!(refused, Error::NoMemory);
     check_eq!(memory::usage().must("usage")?.free, 0);
     check!(taken + 2 * STEP > before.free, "{taken} of {}", before.free);
-    // The servers go on with what they are promised, and programs are started with what is kept for that.
+    // The servers continue with the memory that is promised to them, and programs are started with memory that is
+    // reserved for that.
     check!(fs::stat("/sbin", true).is_ok(), "the file system answers");
     let start = Start {
         args: vec!["sleep".to_string(), "0".to_string()],
@@ -296,14 +298,14 @@ fn memory_runs_out_and_comes_back() -> Outcome {
     })?;
     process.reap().must("its status")?;
     segment.destroy().must("destroy")?;
-    // This program itself, and the servers, may have grown meanwhile.
+    // This program itself, and the servers, may use more memory by now.
     eventually("the return of the memory", || {
         memory::usage().is_ok_and(|after| after.free + (1 << 20) > before.free)
     })?;
     Ok(())
 }
 
-/// A native program of these instructions.
+/// A native program with these instructions.
 fn program(code: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
@@ -356,7 +358,8 @@ fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
 }
 
 guest_test!(SEGMENT0008, what_is_gone_is_told);
-/// An access through a window fails when its memory is gone, and is neither the end of the program nor the last one.
+/// An access through a window fails when its memory is gone; this neither ends the program nor prevents later
+/// accesses.
 fn what_is_gone_is_told() -> Outcome {
     let segment = memory::create(4 * PAGE_SIZE).must("a segment")?;
     let window = Window::map(&segment.region, 0, 4 * PAGE_SIZE, ALL).must("a window")?;
@@ -387,14 +390,15 @@ fn what_is_gone_is_told() -> Outcome {
 }
 
 guest_test!(SEGMENT0009, what_never_comes_is_not_waited_for);
-/// Who reads memory whose keeper never answers, and says for how long, goes on then; what is there is read, also if it comes meanwhile.
+/// A guarded read of memory whose keeper never answers ends at its time limit; a read succeeds if the memory is
+/// there, or arrives in time.
 fn what_never_comes_is_not_waited_for() -> Outcome {
     const WHILE: u64 = 2_000_000;
     let (port, _set) = silent_port().must("a port that takes faults and never answers")?;
     let mut absent = Absent::new(2 * PAGE_SIZE, port.handle())?;
     let window = Window::map(&absent.region_ref, 0, 2 * PAGE_SIZE, READ).must("a window")?;
     let part = |length| window.read_within(PAGE_SIZE - 4, length, WHILE);
-    // More often than there is room for threads that stay.
+    // More often than there is room for threads that stay blocked.
     for round in 0..40 {
         let before = rt::time::now();
         check_eq!(part(8), Err(Error::WouldBlock), "{round}");
@@ -414,7 +418,7 @@ fn what_never_comes_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// A port whose faults nobody answers, with its set.
+/// A port whose faults are never answered, with its set.
 fn silent_port() -> Result<(Ref, (Port, Portset)), rt::Code> {
     let (set, port) = (Portset::new()?, Port::new()?);
     let state = PortState {
@@ -441,7 +445,7 @@ fn programs_that_do_wrong_are_ended() -> Outcome {
             &[0xb8, 0xff, 0, 0, 0, 0x0f, 0x05],
             31,
         ),
-        // mutex_lock of nothing
+        // mutex_lock of an address without an object
         (
             "no object",
             &[0xb8, 55, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05],

@@ -36,56 +36,59 @@ pub trait Counter {
     fn add(&self, amount: u64) -> Result<u64, Error>;
     /// The sum, and how often this session added. Errors: none of its own. May be repeated.
     fn read(&self) -> Result<(u64, u32), Error>;
-    /// Waits until the sum is so large: the sum. Errors: none of its own. May be repeated.
+    /// Waits until the sum is at least this, and returns it. Errors: none of its own. May be repeated.
     async fn at_least(&self, sum: u64) -> Result<u64, Error>;
     /// How many sessions there are. Errors: none of its own. May be repeated.
     fn sessions(&self) -> Result<u32, Error>;
 }
 
-/// How often was added.
+/// The number of additions.
 #[interface]
 pub trait Tally {
-    /// How often. Errors: none of its own. May be repeated.
+    /// The number of additions. Errors: none of its own. May be repeated.
     fn times(&self) -> Result<u32, Error>;
-    /// Begins anew; how often it was. Errors: none of its own. Must not be repeated.
+    /// Resets the number. Returns the old one. Errors: none of its own. Must not be repeated.
     #[once]
     fn forget(&self) -> Result<u32, Error>;
-    /// Waits until it was so often: how often. Errors: none of its own. May be repeated.
+    /// Waits until the number is at least this, and returns it. Errors: none of its own. May be repeated.
     async fn reached(&self, times: u32) -> Result<u32, Error>;
 }
 
-/// Text that is kept for each session.
+/// Text that the service keeps for each session.
 #[interface]
 pub trait Notes {
-    /// Puts text at an offset; the length of all. Errors: `Invalid` beyond the end. May be repeated.
+    /// Writes text at an offset. Returns the length of the whole text. Errors: `Invalid` beyond the end. May be
+    /// repeated.
     fn write(&self, offset: u32, text: &str) -> Result<u32, Error>;
     /// Reads from an offset. Errors: `Invalid` beyond the end. May be repeated.
     fn read(&self, offset: u32) -> Result<Bytes, Error>;
-    /// Takes all away. Errors: none of its own. Must not be repeated.
+    /// Removes and returns the text. Errors: none of its own. Must not be repeated.
     #[once]
     fn tear(&self) -> Result<Bytes, Error>;
 }
 
-/// References that are kept for each session.
+/// References that the service keeps for each session.
 #[interface]
 pub trait Keeping {
-    /// Keeps one behind the others; how many are kept. Errors: `NoMemory`. Must not be repeated.
+    /// Keeps a reference behind the others. Returns how many are kept. Errors: `NoMemory`. Must not be repeated.
     #[once]
     fn keep(&self, one: &RefAt) -> Result<u32, Error>;
-    /// Whether both are the same. Errors: none of its own. May be repeated.
+    /// Whether both references name the same. Errors: none of its own. May be repeated.
     fn same(&self, one: &RefAt, other: &RefAt) -> Result<bool, Error>;
-    /// Keeps any number under a name; how many. Errors: `NoMemory`. Must not be repeated.
+    /// Keeps any number of references under a name. Returns how many are kept. Errors: `NoMemory`. Must not be
+    /// repeated.
     #[once]
     fn keep_all(&self, offset: u64, all: &[RefAt], name: &str) -> Result<u64, Error>;
-    /// The one in this place. Errors: `NotFound`. May be repeated.
+    /// The reference at this position. Errors: `NotFound`. May be repeated.
     fn give(&self, place: u32) -> Result<Ref, Error>;
-    /// How many there are, the name, the first and the last. Errors: `NotFound` if there are none. May be repeated.
+    /// The number of references, the name, the first and the last reference. Errors: `NotFound` if there are none.
+    /// May be repeated.
     fn look(&self) -> Result<(u32, Bytes, Ref, Ref), Error>;
-    /// Gives all away, and their name. Errors: none of its own. Must not be repeated.
+    /// Removes and returns all references, and their name. Errors: none of its own. Must not be repeated.
     #[once]
     fn take(&self) -> Result<(Bytes, Refs), Error>;
-    /// Waits until so many are kept, and keeps these too: the name it was given, the first one, and all. Errors:
-    /// none of its own. Must not be repeated.
+    /// Waits until so many are kept, and keeps these too. Returns the name that it was given, the first reference,
+    /// and all. Errors: none of its own. Must not be repeated.
     async fn at_least(
         &self,
         many: u64,
@@ -290,7 +293,7 @@ impl Keeping for OnShelf {
     }
 }
 
-/// Starts a server on a thread of its own: a reference to its door.
+/// Starts a server on a thread of its own. Returns a reference to its door.
 fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref, Failure> {
     let door = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&door);
@@ -388,7 +391,7 @@ fn lengths_around_a_piece() -> Outcome {
     for length in (PIECE - 72..=PIECE - 56).chain(PIECE - 16..=PIECE + 8) {
         let text = &long[length % 23..][..length];
         check_eq!(one.write(0, text), Ok(length as u32));
-        // Room for less than there is, for just that, and for more.
+        // Room for less than the text, for exactly the text, and for more.
         for room in [length - 9, length, length + 1, length + 200] {
             let mut into = [0xee; PIECE + 300];
             let came = length.min(room);
@@ -399,7 +402,7 @@ fn lengths_around_a_piece() -> Outcome {
                 "more was written than came"
             );
         }
-        // A reply that is kept.
+        // A reply that the server keeps.
         let mut into = [0xee; PIECE + 300];
         check_eq!(one.tear(&mut into), Ok(length));
         check!(into[..length] == *text.as_bytes(), "other bytes were torn");
@@ -486,7 +489,7 @@ fn done_once_however_often_asked() -> Outcome {
     check_eq!(client.add(5), Ok(5));
     let (port, number) = client.session().kept();
     check_eq!(client.add(7), Ok(12));
-    // A client that was restored from before its reply came asks with the same number again.
+    // A client that was restored to an instant before its reply came asks with the same number again.
     for _ in 0..3 {
         let port = port.copy().must("a reference")?;
         let mut restored = CounterClient::resume(Session::resume(port, number));
@@ -510,7 +513,8 @@ fn what_others_did_to_a_file_stays() -> Outcome {
     let file = one.open_file(flags.bits(), 0o644, PATH).must("a file")?.0;
     check_eq!(two.open_file(0, 0, PATH).map(|opened| opened.0), Ok(file));
     check_eq!(one.append(file, b"first"), Ok((5, 0)));
-    // Who was stopped before the answer came asks again with the same number, when another one has gone on.
+    // A client that was stopped before the answer came asks again with the same number, after another client has gone
+    // on.
     let again = |(port, number): (RefAt, u64)| {
         let port = port.copy().must("a reference")?;
         Ok::<_, Failure>(FilesClient::resume(Session::resume(port, number)))
@@ -536,7 +540,7 @@ fn nonsense_is_refused() -> Outcome {
     let door = notes()?;
     let client = NotesClient::open(&door).must("a session")?;
     let session = client.session();
-    // Methods that there are not, arguments that are missing or too large, text that is none.
+    // Methods that do not exist, arguments that are missing or too large, text that is not UTF-8.
     check_eq!(
         session.ask::<()>(4, interface::wire::NONE, 0),
         Err(Error::Unsupported)
@@ -559,7 +563,7 @@ fn nonsense_is_refused() -> Outcome {
     check_eq!(ask(&all, &[0xff]), Err(Error::Invalid));
     check_eq!(ask(&[0; 8], b"x"), Err(Error::Invalid));
     check_eq!(ask(&all, &[b'x'; 70_000]), Err(Error::Invalid));
-    // Not even a first word, and words that are none; at the door too.
+    // Messages without even a first word, and first words that make no sense; at the door, too.
     for port in [session.kept().0, *door] {
         for length in [0, 3, 8, 20] {
             let mut regs = rt::sys::IpcRegs::to(port.handle()).sending_words([0; 8], length);
@@ -587,7 +591,7 @@ fn sessions_end_with_their_clients() -> Outcome {
         check_eq!(other.add(1), Ok(n + 1));
     }
     eventually("the end of the others", || client.sessions() == Ok(1))?;
-    // One that waits is given up as soon as nothing names its port.
+    // A waiting request is given up as soon as nothing names its port.
     let at = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&at);
     let copy = door.copy().must("a reference")?;
@@ -621,7 +625,7 @@ fn a_service_is_not_given_its_clients_power() -> Outcome {
     let at = set.reference().must("a reference")?;
     port.set_state(&state, at.handle()).must("its state")?;
     let door = port.reference().must("a reference")?;
-    // A service that keeps what it is given when a session is opened.
+    // A service that keeps the reference that it gets when a session is opened.
     let given = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&given);
     rt::thread::spawn(move || {
@@ -631,7 +635,7 @@ fn a_service_is_not_given_its_clients_power() -> Outcome {
             refs: abi::ref_list(reference.handle(), 1),
             ..Area::new(words.as_mut_ptr() as u64, size_of_val(&words) as u64)
         });
-        // SAFETY: the words are this thread's alone.
+        // SAFETY: only this thread uses the words.
         let code = unsafe { rt::sys::ipc(Call::ServerWaitReceive, &mut regs) };
         *tell.lock() = Some((code, reference.kind()));
         // SAFETY: nothing is sent.
@@ -705,7 +709,7 @@ fn references_both_ways() -> Outcome {
         first.same_as(*of(0)) && last.same_as(*of(2)),
         "other references were shown"
     );
-    // Done once: who asks again with the number gets the same.
+    // Done once: a client that asks again with the number gets the same reply.
     let (port, number) = client.session().kept();
     let (length, all) = client.take(&mut into).must("all")?;
     check_eq!((length, all.len()), (5, 3));
@@ -721,7 +725,7 @@ fn references_both_ways() -> Outcome {
     }
     let (_, none) = client.take(&mut into).must("nothing")?;
     check_eq!(none.len(), 0);
-    // One that waits, and one that does not.
+    // A method that waits, and one that does not.
     let waited = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&waited);
     let (other, own) = (door.copy().must("a door")?, of(3).copy().must("a copy")?);
@@ -757,7 +761,7 @@ fn other_numbers_of_references_are_refused() -> Outcome {
     let ports = ports(1)?;
     let one: &RefAt = &ports[0].1;
     let all = [one; 16];
-    // `keep`, `same`, `keep_all`, `give`, `at_least`: how many they take.
+    // `keep`, `same`, `keep_all`, `give`, `at_least`: the number of references that each takes.
     let methods: [(u16, &[u64], usize, usize); 5] = [
         (1, &[], 1, 1),
         (2, &[], 2, 2),
@@ -780,12 +784,12 @@ fn other_numbers_of_references_are_refused() -> Outcome {
             );
         }
     }
-    // More than a message has.
+    // More than fit into a message.
     let too_many = client
         .session()
         .ask_with_refs::<u64>(3, &[0; 7], (&[], &all), (&mut [], &[]));
     check_eq!(too_many.map(drop), Err(Error::Invalid));
-    // In registers, where none can go, and to a method of another service that takes none.
+    // In registers, which cannot carry references, and to a method of another service that takes none.
     check_eq!(
         client.session().ask::<u32>(1, interface::wire::NONE, 0),
         Err(Error::Invalid)
@@ -802,7 +806,7 @@ fn other_numbers_of_references_are_refused() -> Outcome {
     check_eq!(ask(&[one]), Err(Error::Invalid));
     check_eq!(ask(&[one, one]), Err(Error::Invalid));
     check_eq!(ask(&[]), Ok((0, 0)));
-    // Text that is none or too long for a method that may wait.
+    // Text that is not UTF-8, or too long for a method that may wait.
     let ask = |bytes: &[u8]| {
         let asked =
             client
@@ -817,22 +821,22 @@ fn other_numbers_of_references_are_refused() -> Outcome {
     Ok(())
 }
 
-/// What a host does besides.
+/// What a host does besides sessions.
 #[interface(shared)]
 pub trait Turns {
-    /// How often the server has waited, and how often this was delivered. Errors: none of its own. May be
+    /// How often the server has waited, and how often this request was delivered. Errors: none of its own. May be
     /// repeated.
     fn turns(&self) -> Result<(u64, u64), Error>;
 }
 
-/// A server that waits no longer than a millisecond, and has each request delivered three times.
+/// A server that waits no longer than a millisecond at a time, and gets each request delivered three times.
 struct Turning {
     waits: u64,
     delivered: u64,
     again: bool,
 }
 
-/// The port where it is asked.
+/// The port at which these requests are made.
 struct At<'a>(&'a Turning);
 
 impl Turns for At<'_> {
@@ -887,7 +891,7 @@ fn deadlines_and_what_is_delivered_again() -> Outcome {
     let client = TurnsClient::at(*port);
     let (before, delivered) = client.turns().must("a reply")?;
     check_eq!(delivered, 3);
-    // Nobody asks, and it goes on.
+    // Without requests the server keeps waiting.
     rt::time::sleep(20_000_000);
     let (after, delivered) = client.turns().must("a reply")?;
     check_eq!(delivered, 6);
@@ -896,7 +900,7 @@ fn deadlines_and_what_is_delivered_again() -> Outcome {
     Ok(())
 }
 
-/// What a holder of a counter does with it, wherever it is.
+/// What a holder of a counter does with it, whether the counter is in this process or not.
 fn counts(counter: &mut dyn CounterCalls, before: u32) -> Outcome {
     check_eq!(counter.add(40), Ok(40));
     check_eq!(counter.add(u64::MAX), Err(Error::Invalid));
@@ -908,7 +912,7 @@ fn counts(counter: &mut dyn CounterCalls, before: u32) -> Outcome {
     check_eq!(tally.reached(2), Ok(2));
     check_eq!(tally.forget(), Ok(2));
     check_eq!(counter.read(), Ok((42, 0)));
-    // Back again, and the same once more: each has its own requests, which all are about one object.
+    // Back again, and the same once more: each proxy has requests of its own, which are all about one object.
     let mut other = query_interface::<dyn CounterCalls>(&mut *tally).must("the counter")?;
     check_eq!(other.add(1), Ok(43));
     check_eq!(counter.add(1), Ok(44));
@@ -949,7 +953,7 @@ fn interfaces_of_an_object_near_and_far() -> Outcome {
     Ok(())
 }
 
-/// How often, as another thread says.
+/// A number that another thread sets.
 struct Told(Arc<(AtomicU64, Event)>);
 
 impl Object for Told {}
@@ -1008,7 +1012,7 @@ fn direct_calls_take_and_return_all() -> Outcome {
     let (came, all) = keeping.take(&mut into).must("all")?;
     check_eq!((&into[..came], all.len()), (&b"three"[..], 3));
 
-    // A method that waits makes its thread wait, until another one wakes it.
+    // A waiting method makes its thread wait until another thread wakes it.
     let told = Arc::new((AtomicU64::new(0), Event::new()));
     let teller = Arc::clone(&told);
     rt::thread::spawn(move || {
@@ -1025,7 +1029,8 @@ fn direct_calls_take_and_return_all() -> Outcome {
     Ok(())
 }
 
-/// A client as it is after a restore from before its last reply came: in another session, which goes on where that one was.
+/// A client as it is after a restore to an instant before its last reply came: in another session, which continues
+/// where the first one was.
 fn restored(door: &RefAt, (port, number): (RefAt, u64)) -> Result<Session, Failure> {
     let kept = interface::client::keep(door, &port).must("what is kept")?;
     let other = interface::client::open_kept(door, &kept, rt::start::names());
@@ -1036,7 +1041,7 @@ guest_test!(SERVICE0017, what_is_kept_of_a_session);
 fn what_is_kept_of_a_session() -> Outcome {
     let door = notes()?;
     let mut into = alloc::vec![0; MAX_BULK + 10];
-    // A method that must not be repeated is told of no more room than is kept.
+    // A method that must not be repeated has no more room than the server keeps.
     for (written, length) in
         [0, 5, 4096, 4097, MAX_BULK, MAX_BULK + 10].map(|written| (written, written.min(MAX_BULK)))
     {
@@ -1049,13 +1054,13 @@ fn what_is_kept_of_a_session() -> Outcome {
         let before = client.session().kept();
         check_eq!(client.tear(&mut into), Ok(length));
         let mut again = NotesClient::resume(restored(&door, before)?);
-        // The other session has a page of its own, on which there is nothing.
+        // The other session has an empty page of its own.
         into.fill(0);
         check_eq!(again.tear(&mut into), Ok(length), "S3: {length}");
         check!(into[..length] == text.as_bytes()[..length], "S3: {length}");
         check_eq!(again.tear(&mut into), Ok(0), "{length}");
     }
-    // What a reference names is not there after a restore: the request is done, and nothing came of it.
+    // References in a reply are lost by a restore: the request is done, and its result is lost.
     let door = shelf()?;
     let mut client = KeepingClient::open(&door).must("a session")?;
     let ports = ports(1)?;
@@ -1070,7 +1075,7 @@ fn what_is_kept_of_a_session() -> Outcome {
     let mut again = KeepingClient::resume(restored(&door, before_keep)?);
     check_eq!(again.take(&mut into).map(drop), Err(Error::Ended));
     check_eq!(again.keep(&ports[0].1), Ok(1));
-    // One that asks for what was answered before the last request is served anew.
+    // A client that asks for an answer from before the last request is served anew.
     let mut older = KeepingClient::resume(restored(&door, before)?);
     let (_, all) = older.take(&mut into).must("all")?;
     check_eq!(all.len(), 1);

@@ -39,7 +39,7 @@ fn state_and_keeper() -> Outcome {
         space.set_state(&SpaceState { flags: 2, ..state }, 0),
         Err(Code::Invalid)
     );
-    // More than there is.
+    // More than the caller has.
     let much = SpaceState {
         quota: 1 << 50,
         ..state
@@ -88,7 +88,7 @@ fn quota_limits_creation() -> Outcome {
 guest_test!(SPACES0003, quota_comes_back);
 fn quota_comes_back() -> Outcome {
     let space = Space::new().must("new")?;
-    // Repeated so often that the quota would be used up if it were not returned.
+    // So often that the quota would be used up if it were not returned.
     for _ in 0..64 {
         space
             .set_state(
@@ -142,7 +142,7 @@ fn clock_offset() -> Outcome {
         "{} and {now}",
         regs.value()
     );
-    // Deadlines are on that clock.
+    // Deadlines refer to that clock.
     actor.ordinary(
         Call::ThreadSleepUntil,
         [now + hour + 5_000_000, 0, 0, 0, 0, 0],
@@ -172,7 +172,8 @@ fn threads_of_a_dead_space_stop() -> Outcome {
     Ok(())
 }
 
-// Where a thread keeps a continuation it did the call in its frame again, by the number of the result that stands there.
+// In kernels where a thread keeps a continuation, a completed call was done again, because the number of the result
+// in the frame was taken for a call.
 guest_test!(SPACES0006, a_completed_call_is_not_done_again);
 fn a_completed_call_is_not_done_again() -> Outcome {
     let twin = Twin::new(0, 0)?;
@@ -184,7 +185,7 @@ fn a_completed_call_is_not_done_again() -> Outcome {
     for round in 0..2 {
         actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
         actor.settle(abi::state::Waiting::Mutex)?;
-        // It is less important than this thread, and so does not run yet.
+        // The thread is less important than this one, and so does not run yet.
         mutex.unlock();
         let state = twin.space.get_state(0).must("get_state")?;
         ok(sys::space_destroy(space, name)).must("destroy")?;

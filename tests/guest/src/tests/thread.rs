@@ -46,7 +46,7 @@ fn stops_count() -> Outcome {
 }
 
 guest_test!(THREADS0002, all_registers);
-/// Loads every register with what the test chose and stops there.
+/// Loads every register with a value of the test's and stops there.
 fn all_registers() -> Outcome {
     let actor = Actor::new()?;
     actor.thread.stop().must("stop")?;
@@ -95,7 +95,7 @@ fn fpu() -> Outcome {
     let (plain, other) = (Actor::new()?, Actor::new()?);
     plain.function(fpu_work, address(0))?;
     plain.finish()?;
-    // Two at once, one of them cut all the time.
+    // Two threads at once, one of which is cut all the time.
     plain.function(fpu_work, address(0))?;
     other.function(fpu_work, address(1))?;
     let mut cuts = 0;
@@ -111,7 +111,7 @@ fn fpu() -> Outcome {
         check_eq!(f64::from_bits(result.load(Ordering::SeqCst)), expected);
     }
     check!(cuts > 3, "only {cuts} cuts");
-    // The area comes back as it was set.
+    // The FPU area is read back as it was set.
     let actor = Actor::new()?;
     actor.thread.stop().must("stop")?;
     let mut state = actor.state();
@@ -154,21 +154,21 @@ fn hostile_states() -> Outcome {
     })?;
     refused("an interrupt count", |s| s.interrupt = 2)?;
     refused("an exception count", |s| s.exception_delivered = 2)?;
-    // Flags that a program cannot have are not taken over.
+    // Flags that a program cannot have are not set.
     let mut state = good;
     state.registers.rflags = 0x3202;
     match actor.thread.set_state(&state, 0, 0, 0) {
         Ok(()) => check_eq!(actor.state().registers.rflags & 0x3000, 0),
         Err(code) => check_eq!(code, Code::Invalid),
     }
-    // Neither are reserved bits of the FPU: loading them would be a fault of the kernel's.
+    // Nor are reserved bits of the FPU: loading them would be a fault of the kernel.
     let mut state = good;
     state.fpu[26..28].fill(0xff);
     match actor.thread.set_state(&state, 0, 0, 0) {
         Ok(()) => check_eq!(actor.state().fpu[26..28], [0, 0]),
         Err(code) => check_eq!(code, Code::Invalid),
     }
-    // What cannot be set is not set in part.
+    // A state that cannot be set is not set in part.
     actor
         .thread
         .set_state(&good, 0, 0, 0)
@@ -274,7 +274,7 @@ fn priorities() -> Outcome {
     let before = low.load(Ordering::Relaxed);
     rt::time::sleep(5_000_000);
     check_eq!(low.load(Ordering::Relaxed), before);
-    // Priorities change at once.
+    // Changes of priority take effect at once.
     b.thread.set_priority(4).must("set_priority")?;
     eventually("the low one again", || low.load(Ordering::Relaxed) > before)
 }
@@ -321,15 +321,15 @@ extern "C" fn search_and_count(searched: u64) {
 const SEARCHED: u64 = 256 * abi::PAGE_SIZE;
 
 guest_test!(THREADS0014, slices_go_on_in_calls);
-/// A thread that is nearly always in the middle of a call, and is preempted there again and again, has no more than its
-/// slices: its equal has its turns.
+/// A thread that is nearly always in the middle of a call, and is preempted there again and again, gets no more than
+/// its slices: a thread of the same priority gets its turns.
 fn slices_go_on_in_calls() -> Outcome {
     let segment = rt::memory::create(SEARCHED).must("a segment")?;
     let window =
         rt::window::Window::map(&segment.region, 0, SEARCHED, abi::access::ALL).must("a window")?;
     for page in 0..SEARCHED / abi::PAGE_SIZE {
         let at = (window.address() + page * abi::PAGE_SIZE) as *mut u64;
-        // SAFETY: the window maps it, and nobody else has it.
+        // SAFETY: the window maps it, and no other code has it.
         unsafe { at.write_volatile(page) };
     }
     let searched = Searched {
@@ -343,7 +343,7 @@ fn slices_go_on_in_calls() -> Outcome {
     let seen = || [&searched.count, &counted].map(|c| c.load(Ordering::Relaxed));
     for _ in 0..3 {
         let before = seen();
-        // This thread is more important, and preempts whoever runs each time that it looks.
+        // This thread is more important, and preempts the running one each time that it looks.
         eventually("everybody's turn", || {
             let now = seen();
             now[0] > before[0] && now[1] > before[1]
