@@ -1,5 +1,6 @@
-//! How an object is taken apart and made again (rule A6), and what of its state is compared: the same for the kernel on the
-//! host and for the one in the guest. The tests of both include this file, since each has an `abi` of its own.
+//! How an object is taken apart and made again (rule A6), and which words of its state are compared: the same for the
+//! kernel on the host and for the kernel in the guest. The tests of both include this file, since each has its own
+//! `abi`.
 
 use abi::state::{FPU_BYTES, STATES, THREAD_WORDS};
 use abi::{Call, Common, Type};
@@ -15,9 +16,9 @@ pub(super) const fn words(ty: Type) -> (usize, &'static [usize]) {
         Type::Cond | Type::Portset => (0, &[]),
         Type::Region => (3, &[]),
         Type::Mapping => (4, &[]),
-        // What is in use.
+        // The quota in use.
         Type::Space => (5, &[2]),
-        // What it waits for.
+        // What the thread waits for.
         Type::Thread => (WORDS, &[THREAD_WORDS - 3, THREAD_WORDS - 2]),
     }
 }
@@ -27,16 +28,16 @@ pub(super) fn references(ty: Type) -> usize {
     STATES[ty as usize - 1].references.len()
 }
 
-/// Who makes the calls.
+/// Makes the calls.
 pub(super) trait Manager {
-    /// What is said of a call that does not succeed.
+    /// The error of a call that does not succeed.
     type Error;
-    /// Makes a call, which is to succeed.
+    /// Makes a call that must succeed.
     fn call(&self, call: Call, parameters: [u64; 5]) -> Result<(), Self::Error>;
 }
 
-/// An object, by its handle, and where what is taken of it goes: the address of its state, references that it holds, and one
-/// that keeps its identity while it has no body.
+/// An object by its handle, and the places for its parts: the address of its state, references that it holds, and a
+/// reference that keeps its identity while it has no body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) ty: Type,

@@ -1,6 +1,5 @@
-//! Hostile programs with the power of ordinary ones. Each scenario runs one, and checks that other programs go on
-//! and that nothing of it remains.
-//! `docs/security.md` says which promise each of them shows.
+//! Hostile programs with the power of ordinary ones. Each scenario runs one, and checks that other programs go on and
+//! that nothing of it remains. `docs/security.md` says which promise each scenario tests.
 
 use super::legacy::build;
 use super::linux_program;
@@ -10,7 +9,7 @@ use xtask_build::project::temp_dir;
 use xtask_machine::net::Net;
 use xtask_machine::rng::Rng;
 
-/// A program that asks for power over other processes or the machine is refused.
+/// A program that asks for power over other processes or over the machine is refused.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/attack peek
@@ -19,7 +18,7 @@ pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/attack priority
 echo alive
 ";
-    // The log goes to the control channel, where no program speaks.
+    // The log goes to the control channel, on which no program may write.
     let output = ctx.run(Run::script(script).word("verbose"))?;
     output.expect_status(0)?.expect_stdout(
         "peek: all processes of native: invalid argument\n\
@@ -49,9 +48,9 @@ echo alive
     Ok(())
 }
 
-/// A program that is placed in the kernel gives nobody the power of the kernel: not who starts it, nor who writes to
-/// its file. There are as many as places, each is free again, and nothing is left. `/test/attack` is placed, and
-/// attacks by another spelling of its path.
+/// A program that is placed in the kernel gives the kernel's power to nobody: neither to a program that starts it,
+/// nor to one that writes to its file. All places can be used, each is free again afterwards, and nothing is left.
+/// `/test/attack` is placed, and attacks under another spelling of its path.
 pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "busybox cp -n /test/attack /tmp/attack\nbusybox cp /tmp/attack /test/attack\n/test//attack placed\n";
     leaves_no_trace(
@@ -65,13 +64,13 @@ pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
          placed: by another file: true\n\
          placed: 16 of them, then: there are as many as there may be\n\
          placed: and 40 one after the other\n",
-        // What seventeen programs are promised.
+        // As much memory as is promised to seventeen programs.
         |run| run.place("/test/attack=kernel").memory(256),
     )
 }
 
-/// An image, and whoever has the control port of a process, asks for the highest priority and more kernel memory: nobody gets more than
-/// programs have.
+/// An image, and a holder of the control port of a process, ask for the highest priority and more kernel memory:
+/// neither gets more than programs may have.
 pub(crate) fn priority(ctx: &mut Ctx) -> Result<(), Failure> {
     let output = ctx.run(Run::script("/test/services ceiling\necho alive\n"))?;
     let refused = |manager: &str| {
@@ -88,18 +87,19 @@ pub(crate) fn priority(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Programs of a crowd at the least: a job may have 32 at each manager, one of which is the first.
+/// The least size of a crowd: a job may have 32 programs at each manager, one of which is the first.
 const CROWD: usize = 60;
-/// How long the shell may take for a command of its own beside them, in seconds: a turn of one of them is 10 ms.
+/// How long the shell may take for a command of its own beside a crowd, in seconds: one turn of a program is 10 ms.
 const AT_ONCE: f64 = 0.05;
 
-/// What `time` has printed, in seconds.
+/// The times that `time` has printed, in seconds.
 fn times(text: &str) -> Vec<f64> {
     let number = |line: &str| line.strip_suffix(" s")?.parse().ok();
     text.lines().filter_map(number).collect()
 }
 
-/// As many programs as there may be, all as important as they can be, hold up neither a service nor the shell.
+/// As many programs as allowed, all at the highest priority that they can have, hold up neither a service nor the
+/// shell.
 pub(crate) fn crowd(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = format!(
         "{NURSERY}trust /test/services crowd\ntime ps > /tmp/ps\ntime kill %1\necho alive\n"
@@ -141,7 +141,8 @@ pub(crate) fn crowd(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// While a job has as much kernel memory as it gets by spaces of restored processes, other jobs can restore theirs.
+/// While one job has as much kernel memory as it can get by spaces of restored processes, other jobs can restore
+/// theirs.
 pub(crate) fn quotas(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/services quotas > /tmp/said &
@@ -172,8 +173,8 @@ echo alive
     }
 }
 
-/// What a job can have of processes and names is bounded; more is refused with a sentence, and all is free again
-/// when the job ends.
+/// The processes and names of a job are limited; further ones are refused with a message, and all are free again when
+/// the job ends.
 pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
     let limit = "there are as many as there may be";
     let denied = "permission denied";
@@ -213,7 +214,8 @@ echo alive
     ];
     let names: String = names.iter().map(|name| reserved(name)).collect();
     let names = format!("{names}names: 32 of its own, then: {limit}\n");
-    // A program can make 17 threads, with their stacks in the process model: that share of the kernel's memory.
+    // A program can make 17 threads, which have stacks in the process model: it needs this share of the kernel's
+    // memory.
     let output = ctx.run(Run::script(script).memory(1024))?;
     output.expect_status(0)?.expect_stdout(&format!(
         "{names}{names}\
@@ -246,7 +248,7 @@ echo alive
     Ok(())
 }
 
-/// All native programs that a Linux program has started count as one job, with what they start in turn.
+/// All native programs that a Linux program has started count as one job, including those that they start in turn.
 pub(crate) fn linux_job(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox sh -c '/test/attack bomb; /test/attack bomb'
@@ -260,8 +262,8 @@ echo alive
     Ok(())
 }
 
-/// The file from which the shell knows where a POSIX shell's line has ended can be written by anybody: one of 400 MB, which
-/// that shell cannot replace since it is executed, ends nobody.
+/// The file by which the shell learns in which directory a POSIX shell has ended can be written by any program. One
+/// of 400 MB, which that shell cannot replace because it is executed, ends no program.
 pub(crate) fn directory(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 true | true
@@ -279,8 +281,8 @@ echo alive
     Ok(())
 }
 
-/// A program that leaves objects behind, or takes away objects that its manager uses, does not disturb its manager,
-/// the memory server or the checkpointer, and nothing of it remains.
+/// A program that leaves objects behind, or destroys objects that its manager uses, does not disturb its manager, the
+/// memory server or the checkpointer, and nothing of it remains.
 pub(crate) fn remains(ctx: &mut Ctx) -> Result<(), Failure> {
     let round = "\
 /test/attack frozen
@@ -293,7 +295,7 @@ checkpoint %1 /tmp/image
 kill %1
 ps > /tmp/ps
 ";
-    // In the first round servers allocate what they keep.
+    // In the first round servers allocate memory that they keep.
     let script = format!("{}echo alive\n", round.repeat(2));
     let run = Run::script(script).deterministic();
     let output = ctx.run(run.get("/tmp/during").get("/tmp/ps"))?;
@@ -323,10 +325,10 @@ ps > /tmp/ps
     Ok(())
 }
 
-/// A program that makes ports of services the keepers of its own memory and spaces takes no memory for others, and
-/// everybody goes on.
+/// A program that makes ports of services the keepers of its own memory and spaces takes no memory away from others,
+/// and all services go on.
 pub(crate) fn keepers(ctx: &mut Ctx) -> Result<(), Failure> {
-    // With each program more that runs, the numbers of accounts and segments are others.
+    // With each further running program, the numbers of accounts and segments differ.
     let round = "/test/attack wait &\n/test/attack keeper-faults > /tmp/said\n".repeat(4);
     let script = format!(
         "/test/attack peek > /tmp/said\nps > /tmp/before\n{round}ps > /tmp/after\n\
@@ -351,7 +353,7 @@ pub(crate) fn keepers(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Of the services that `ps` shows, names and KB.
+/// The names and KB of the services, as `ps` shows them.
 fn taken(output: &Output, path: &str) -> Result<Vec<(String, u64)>, Failure> {
     let text = String::from_utf8_lossy(output.file(path)?).into_owned();
     let service = |line: &str| {
@@ -370,7 +372,8 @@ fn taken(output: &Output, path: &str) -> Result<Vec<(String, u64)>, Failure> {
     Ok(services)
 }
 
-/// A program has no other files sent to the host than the user wants, and does not keep the machine from powering off.
+/// A program can make only those files be sent to the host that the user wants, and cannot keep the machine from
+/// powering off.
 pub(crate) fn gets(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 echo wanted > /tmp/wanted
@@ -388,7 +391,8 @@ busybox truncate -s 1000000000000 /tmp/endless
     }
 }
 
-/// Programs that crash as fast as they can, of each of which init prints a line, do not keep the machine from powering off.
+/// Programs that crash as fast as they can, while init prints a line for each, do not keep the machine from powering
+/// off.
 pub(crate) fn crashes(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("/test/attack crashes &\nsleep 0.5\necho alive\n").deterministic();
     let output = ctx.run(run)?;
@@ -400,8 +404,8 @@ pub(crate) fn crashes(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// A job that saves a process of its own again and again does not keep the checkpointer, the files or the processor
-/// from others; it can be killed in the middle, and nothing of it remains.
+/// A job that saves a process of its own again and again does not deny others the checkpointer, the files or the
+/// processor; it can be killed in the middle, and nothing of it remains.
 pub(crate) fn saving(ctx: &mut Ctx) -> Result<(), Failure> {
     let attack = "\
 /test/attack saves &
@@ -415,13 +419,13 @@ echo alive
 ";
     let stdout =
         "beside: answered in time\nrestore: /tmp/nothing: no such file or directory\nalive\n";
-    // What is beside it looks at the clock, which counts instructions. From round to round some chunks more or less are
-    // free (CAVEATS.md, Checkpoints).
+    // The program beside it measures by the clock, which counts instructions. From round to round the free memory
+    // differs by some chunks (CAVEATS.md, Checkpoints).
     leaves_at_most(ctx, attack, stdout, |run| run, 192)
 }
 
-/// What is restored for a job is counted for it: a job that restores again and again is refused, others are not
-/// meanwhile, and when what was restored has ended there is room again.
+/// What is restored for a job counts for it: a job that restores again and again is refused, while others are not,
+/// and can restore again when the restored processes have ended.
 pub(crate) fn restores(ctx: &mut Ctx) -> Result<(), Failure> {
     let attack = "\
 /test/attack restores > /tmp/first &
@@ -459,13 +463,14 @@ fn totals(output: &Output, path: &str) -> Result<(u64, u64), Failure> {
 }
 
 /// Runs `attack` three times. Before and after the last time there must be as many objects and as much free memory;
-/// in the first rounds servers allocate what they keep. The machine counts instructions: who takes apart what has ended
-/// is less important than the shell, and gets so many before that looks, on whatever host.
+/// in the first rounds servers allocate memory that they keep. The machine counts instructions: the threads that
+/// destroy what has ended are less important than the shell, and get the same number of instructions before the
+/// measurement on any host.
 fn without_a_trace(ctx: &mut Ctx, attack: &str, stdout: &str) -> Result<(), Failure> {
     leaves_no_trace(ctx, attack, stdout, |run| run)
 }
 
-/// The same on such a machine.
+/// The same on a machine that `machine` changes.
 fn leaves_no_trace(
     ctx: &mut Ctx,
     attack: &str,
@@ -475,7 +480,7 @@ fn leaves_no_trace(
     leaves_at_most(ctx, attack, stdout, machine, 0)
 }
 
-/// The same of an attack after which so many KB may be free more or less.
+/// The same for an attack after which the free memory may differ by so many KB.
 fn leaves_at_most(
     ctx: &mut Ctx,
     attack: &str,
@@ -483,7 +488,7 @@ fn leaves_at_most(
     machine: fn(Run) -> Run,
     kept: u64,
 ) -> Result<(), Failure> {
-    // Processes that have ended are taken apart in the background.
+    // Processes that have ended are destroyed in the background.
     let look = "sleep 0.2\nps > ";
     let script =
         format!("{attack}{attack}ps > /dev/null\n{look}/tmp/before\n{attack}{look}/tmp/after\n");
@@ -504,18 +509,18 @@ fn leaves_at_most(
     Ok(())
 }
 
-/// While three programs hold all the memory that they get, other programs, native and Linux, can be started and get
-/// what they are promised.
+/// While three programs hold all the memory that they can get, other programs, native and Linux, can be started and
+/// get the memory that is promised to them.
 pub(crate) fn memory_taken(ctx: &mut Ctx) -> Result<(), Failure> {
     memory_gone(ctx, "hog", 3, |run| run)
 }
 
-/// The same while they have reserved it and touch none of it.
+/// The same while the hostile programs have reserved it and touch none of it.
 pub(crate) fn memory_reserved(ctx: &mut Ctx) -> Result<(), Failure> {
     memory_gone(ctx, "reserve", 3, |run| run)
 }
 
-/// The same while little of it is shown in as many places as the memory server allows.
+/// The same while a little memory is mapped in as many places as the memory server allows.
 pub(crate) fn memory_shared(ctx: &mut Ctx) -> Result<(), Failure> {
     memory_gone(ctx, "share", 4, |run| run.memory(256))
 }
@@ -555,8 +560,8 @@ pub(crate) fn memory_touched(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program that takes all the room in the file system while another takes all memory: what is written is refused, and
-/// the file system, which then has no memory to touch but what it has reserved, goes on.
+/// A program takes all the room in the file system while another takes all memory: writes are refused, and the file
+/// system, which then can touch only memory that it has reserved, goes on.
 pub(crate) fn room_taken(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox dd if=/dev/zero of=/tmp/full bs=65536 2> /tmp/said &
@@ -579,14 +584,14 @@ cat /tmp/alive
     }
 }
 
-/// Programs that end and leave segments, objects, and identities without a body.
+/// Programs that end and leave segments, objects, and identities without bodies.
 pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut script = String::new();
     for how in ["segments", "vacant", "objects"] {
         script += &format!("/test/hostile {how} &\nwait %1\n");
     }
     without_a_trace(ctx, &(script + "echo goes on\n"), "goes on\n")?;
-    // All three programs ran to their end.
+    // All three programs ran to their ends.
     for how in ["segments", "vacant", "objects"] {
         let run = Run::script(format!("/test/hostile {how}\n"));
         ctx.run(run)?.expect_status(7)?;
@@ -594,8 +599,8 @@ pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a job's programs leave counts for the job until it is gone: init pays for nobody, other jobs have what is
-/// theirs, and all is free again when the job has ended.
+/// What a job's programs leave behind counts for the job until it is gone: init pays for none of it, other jobs have
+/// their shares, and all is free again when the job has ended.
 pub(crate) fn heirs(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/hostile heirs stay > /tmp/said &
 sleep 1
@@ -617,7 +622,7 @@ echo goes on
     let count = first.strip_suffix(" programs, then: there are as many as there may be");
     let count = count.and_then(|rest| rest.strip_prefix("heirs: ")?.parse().ok());
     let count: u32 = count.ok_or_else(|| first.to_string())?;
-    // As much as the most processes at once may have, of which it is one.
+    // As much as the most processes that a job may have at once, one of which is this program.
     assert!(
         (30..32).contains(&count),
         "S2: what is left counts: {first}"
@@ -625,7 +630,8 @@ echo goes on
     Ok(())
 }
 
-/// An executable that grows and shrinks while init reads it; and one that could only be on the disk that the machine does not have.
+/// An executable that grows and shrinks while init reads it; and an executable on a disk that the machine does not
+/// have.
 pub(crate) fn growing(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/hostile nodisk
 /test/hostile grow
@@ -633,7 +639,7 @@ sort /etc/script > /tmp/sorted
 echo goes on
 exit 7
 ";
-    // How long a refusal takes is bounded, in instructions.
+    // The duration of a refusal is bounded, in instructions.
     let output = ctx.run(Run::script(script).deterministic())?;
     output.expect_status(7)?;
     match output.text().ends_with("goes on\n") && !output.text().contains("hostile:") {
@@ -642,7 +648,7 @@ exit 7
     }
 }
 
-/// Large executables that are loaded all the time hold up neither the shell nor a service.
+/// Loading large executables all the time holds up neither the shell nor a service.
 pub(crate) fn heavy(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/hostile heavy &
 sleep 0.3
@@ -680,8 +686,8 @@ kill %3
     without_a_trace(ctx, script, "")
 }
 
-/// The console: use is everybody's, within bounds, and reading is that of the job in the foreground; power over it is
-/// the shell's.
+/// The console: every program can use it, within limits; the job in the foreground reads it; the shell has the power
+/// over it.
 pub(crate) fn console(ctx: &mut Ctx) -> Result<(), Failure> {
     let (denied, limit) = ("permission denied", "there are as many as there may be");
     let script = "\
@@ -721,11 +727,11 @@ echo alive
     Ok(())
 }
 
-/// How often the Linux program of [`lines`] has the personality say something.
+/// How often the Linux program of [`lines`] makes the personality print a line.
 const LINES: u64 = 600;
 
-/// A Linux program has the personality say much while another keeps the console full, which nobody reads: other Linux
-/// programs go on. When it is read again, what was said is there, or counted as lost.
+/// A Linux program makes the personality print many lines while another keeps the console full, which nobody reads:
+/// other Linux programs go on. When the console is read again, the lines are there, or are counted as lost.
 pub(crate) fn lines(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
@@ -748,7 +754,7 @@ sleep 1
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     assert_eq!(output.file("/tmp/alive")?, b"alive\n");
-    // What the other program writes, `y` and the end of a line, may be within what is said.
+    // The output of the other program, `y` and ends of lines, may be inside a line.
     let text = output.text().replace(['y', '\n'], "");
     let said = "a signal handler returned to a frame that is not there";
     let said = text.matches(said).count() as u64;
@@ -758,15 +764,15 @@ sleep 1
     });
     let lost: u64 = lost.sum();
     ctx.note(format!("{said} lines were said, {lost} lost"));
-    // On a host with much else to do the console may not be full in time: then nothing is lost.
+    // On a busy host the console may not be full in time: then no line is lost.
     match said > 0 && said + lost == LINES {
         true => Ok(()),
         false => Err(format!("{said} lines were said and {lost} lost of {LINES}")),
     }
 }
 
-/// Services, and how many ports of each there are to connect to: those by which it is found and controlled, and one of each kind that it
-/// hands out.
+/// Services, and how many ports of each can be connected to: those by which it is found and controlled, and one of
+/// each kind that it hands out.
 const PORTS: [(&str, usize); 15] = [
     ("memory", 2),
     ("names", 3),
@@ -785,7 +791,7 @@ const PORTS: [(&str, usize); 15] = [
     ("sound", 3),
 ];
 
-/// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
+/// A client that connected to a server and sent nothing would hold it for ever, so no server's port accepts
 /// connections.
 pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
     let holds = PORTS.map(|(name, _)| format!("trust /test/hostile hold {name}\n"));
@@ -804,40 +810,41 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// KB that servers may keep of a first play, however long: the file system and the checkpointer 4 MB of free blocks each.
+/// KB that servers may keep after the first play, however long: the file system and the checkpointer keep 4 MB of
+/// free blocks each.
 const SERVICES_KEPT: u64 = 8192;
-/// KB that servers may keep of a play that is as long as the one before it without suspicion. What they keep for what
-/// comes next is mostly there by then, but free blocks come and go.
+/// KB that servers may keep after a play that is as long as the one before it, without suspicion. Most of the memory
+/// that they keep for later use is there by then, but free blocks vary.
 const SERVICES_LOST: u64 = 2048;
-/// How often who is suspected of losing memory in each play plays: what servers may keep of all but the first is then
-/// less than twice what they may keep of one.
+/// How often a play is repeated if it is suspected of losing memory each time: the memory that servers may keep in
+/// all plays but the first is then less than twice what they may keep in one.
 const SERVICES_PLAYS: usize = 8;
-/// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
+/// Kernel objects that servers may keep: references to killed objects, which they drop little by little.
 const SERVICES_OBJECTS: u64 = 32;
 /// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not
-/// about it. With fewer the requests would have been refused at once and would have tested little.
+/// about this service. With fewer, the requests would have been refused at once and would have tested little.
 const SERVICES_DONE: u64 = 5;
 
 /// A machine with hostile clients.
 struct Hostile {
-    /// Its disk: what it begins with.
+    /// The content of its disk at the beginning.
     disk: Option<&'static [u8]>,
-    /// It has a device of random numbers.
+    /// Whether it has a device of random numbers.
     entropy: bool,
-    /// It has a sound card.
+    /// Whether it has a sound card.
     sound: bool,
     /// Services that the hostile clients are trusted with.
     powers: &'static str,
     /// Services that must have carried out requests.
     about: &'static [&'static str],
-    /// Nanoseconds of the guest, each an instruction, of each play.
+    /// The length of each play in nanoseconds of the guest, each an instruction.
     length: u64,
-    /// Services that it has.
+    /// How many services it has.
     services: usize,
 }
 
-/// Machines with hostile clients. While the machine waits for a disk its time may fly, so that only the first does the
-/// same again with the same seed.
+/// Machines with hostile clients. While a machine waits for a disk its clock may jump, so that only the first is
+/// repeatable with the same seed.
 const HOSTILE: [Hostile; 4] = [
     Hostile {
         disk: None,
@@ -869,7 +876,7 @@ const HOSTILE: [Hostile; 4] = [
         length: 600_000_000,
         services: 14,
     },
-    // A disk with something else, which is for those who have the power.
+    // A disk with other content, to which only holders of its power have access.
     Hostile {
         disk: Some(b"no file system"),
         entropy: false,
@@ -891,12 +898,12 @@ const HOSTILE: [Hostile; 4] = [
 ];
 
 impl Hostile {
-    /// This machine, running a script, with what it needs of the host in this directory.
+    /// This machine, running a script; its files on the host are in this directory.
     fn run(&self, script: String, directory: &Path) -> Result<Run, Failure> {
         let mut run = Run::script(script)
             .net(Net::Nothing)
             .deterministic()
-            // Whoever asks is above the hostile programs: what it waits for is the servers' work.
+            // The program that makes health checks is above the hostile programs: it waits for the work of servers.
             .word("program-ceiling=9");
         if let Some(content) = self.disk {
             run = run.disk(&hostile_disk(directory, content)?);
@@ -911,7 +918,7 @@ impl Hostile {
     }
 }
 
-/// A machine with a sound card, which is heard in this directory.
+/// A machine with a sound card, whose output goes to a file in this directory.
 fn with_sound(run: Run, directory: &Path) -> Result<Run, Failure> {
     let run = run.driver(Some(build("sb16")?));
     Ok(run.sound(&directory.join("heard.wav")))
@@ -920,25 +927,25 @@ fn with_sound(run: Run, directory: &Path) -> Result<Run, Failure> {
 /// Bytes of the disk.
 const HOSTILE_DISK: u64 = 64 << 20;
 
-/// What plays of hostile clients are held to.
+/// The limits for plays of hostile clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
-    /// All of it: for seeds that are known to be within the limits.
+    /// All limits: for seeds that are known to be within them.
     All,
-    /// For seeds that nobody has chosen: every server lives and answers, and memory is not lost in play after play. Of
-    /// many seeds one is beyond what others take, or has a service asked too rarely: how long answers take, how much
-    /// is carried out and what servers keep of one play is noted.
+    /// For seeds that were not chosen before: every server lives and answers, and no memory is lost in play after
+    /// play. Of many seeds some exceed what others take, or make too few requests to some service: the times of
+    /// answers, the numbers of requests and the memory that servers keep after one play are only noted.
     Faults,
 }
 
-/// The seed that was asked for.
+/// The seed that the user has asked for.
 fn seed() -> u64 {
     let seed = std::env::var("FERMATA_SEED").ok();
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// Random requests of every service, from several processes that are killed at any instant: no server dies, an
-/// honest client is answered in time, and nothing remains. `FERMATA_SEED=N` plays others.
+/// Random requests to every service, from several processes that are killed at any instant: no server dies, an honest
+/// client is answered in time, and nothing remains. `FERMATA_SEED=N` plays other requests.
 pub(crate) fn services(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_clients(ctx, seed(), &HOSTILE[0], Limits::All)
 }
@@ -954,13 +961,13 @@ pub(crate) fn services_sound(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_clients(ctx, seed(), &HOSTILE[3], Limits::All)
 }
 
-/// The same on all machines, from this seed, held to these limits.
+/// The same on all machines, from this seed, within these limits.
 pub(crate) fn services_from(ctx: &mut Ctx, seed: u64, limits: Limits) -> Result<(), Failure> {
     let mut machines = HOSTILE.iter();
     machines.try_for_each(|machine| hostile_clients(ctx, seed, machine, limits))
 }
 
-/// A disk in this directory that begins with this.
+/// A disk in this directory with this content.
 fn hostile_disk(directory: &Path, content: &[u8]) -> Result<PathBuf, Failure> {
     let disk = directory.join("disk");
     std::fs::write(&disk, content)
@@ -983,9 +990,9 @@ fn hostile_clients(
     machine: &Hostile,
     limits: Limits,
 ) -> Result<(), Failure> {
-    // In the first play servers set up what they keep.
+    // In the first play servers set up memory that they keep.
     let twice = play_hostile(ctx, seed, machine, 2, limits)?;
-    // With a disk one more server has reason to.
+    // With a disk, one more server has memory to keep.
     let kept = SERVICES_KEPT + u64::from(machine.disk.is_some()) * SERVICES_KEPT / 2;
     let lost = |plays: &Plays, from: usize, to: usize, most| {
         let (before, after) = (plays.totals[from], plays.totals[to]);
@@ -1000,20 +1007,20 @@ fn hostile_clients(
         (Err(_), Limits::Faults) => ctx.note(format!("seed {seed}: servers keep much of a play")),
         (Ok(()), _) => {}
     }
-    // Who leaks loses in each play; what comes and goes is no more after many.
+    // A server that leaks loses memory in each play; variations do not add up.
     let often = play_hostile(ctx, seed, machine, SERVICES_PLAYS, limits)?;
     lost(&often, 1, SERVICES_PLAYS, kept)
 }
 
-/// What the plays of hostile clients on one machine left.
+/// What the plays of hostile clients have left on one machine.
 struct Plays {
     /// Kernel objects and KB free before the first play and after each.
     totals: Vec<(u64, u64)>,
-    /// What `ps` showed at those times.
+    /// The output of `ps` at those times.
     looks: String,
 }
 
-/// Hostile clients play so often on a machine, each time the same.
+/// Hostile clients play so often on a machine, each time the same play.
 fn play_hostile(
     ctx: &mut Ctx,
     seed: u64,
@@ -1083,9 +1090,9 @@ fn play_hostile(
     Ok(of)
 }
 
-/// By what a service is not held, in whatever state the thread is: with all its memory there it is answered, the kernel
-/// takes no place for references that does not come, and who takes messages in registers alone refuses what has an end
-/// in memory. Every other way holds it.
+/// The ways that do not hold a service, whatever the state of the thread: if all its memory is there, it is answered;
+/// the kernel does not wait for the place of references that never comes; and a service that takes messages in
+/// registers only refuses a message in memory. Every other way holds the service.
 fn may_be_free(service: &str, way: &str) -> bool {
     let by_registers = !matches!(service, "checkpoint" | "linux" | "native");
     match way.split_once(" never comes").map(|(buffer, _)| buffer) {
@@ -1095,9 +1102,10 @@ fn may_be_free(service: &str, way: &str) -> bool {
     }
 }
 
-/// Each service is held in the middle of a request by what a client owns: memory that never comes, as message, as place
-/// of the answer and as references, by threads that are stopped, vacant and gone; requests that are never done,
-/// references of every kind, processes whose objects are taken away. All services answer an honest client meanwhile.
+/// Each service is held in the middle of a request by what a client owns: by memory that never comes, as the message,
+/// as the place of the answer and as references, with threads that are stopped, vacant or gone; by requests that
+/// never end, references of every kind, and processes whose objects are destroyed. All services answer an honest
+/// client meanwhile.
 pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     hold(ctx, "", &HOSTILE[0], 11)
 }
@@ -1113,7 +1121,7 @@ pub(crate) fn held_sound(ctx: &mut Ctx) -> Result<(), Failure> {
     hold(ctx, "sound", &HOSTILE[3], 1)
 }
 
-/// These services, or all, are held on this machine: so many.
+/// Holds these services, or all, on this machine; `count` services must be held.
 fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Result<(), Failure> {
     let powers = machine.powers;
     let script = format!("{NURSERY}trust /test/services hold {services} with {powers}\n");
@@ -1144,8 +1152,8 @@ fn hold(ctx: &mut Ctx, services: &str, machine: &Hostile, count: usize) -> Resul
 }
 
 /// Programs that make hostile Linux calls (any with any arguments, vectors of 1,024 entries, all memory, all files,
-/// signals within signals, a fork bomb, full pipes, programs that are none, the processes of others, all threads), and one beside them
-/// whose result is what it always is.
+/// signals within signals, a fork bomb, full pipes, files that are not programs, the processes of others, all
+/// threads), and another program whose result must not change.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let ways = [
         "calls 1", "calls 2", "calls 3", "calls 4", "vectors", "memory", "files", "texts", "holes",
@@ -1169,7 +1177,7 @@ pub(crate) fn linux_processes(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_linux(ctx, &ways)
 }
 
-/// The same, with what is waited for.
+/// The same, with calls that wait.
 pub(crate) fn linux_waits(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_linux(ctx, &["datagrams", "alarms", "timers", "moves", "ipc"])
 }
@@ -1189,9 +1197,10 @@ fn hostile_linux(ctx: &mut Ctx, ways: &[&str]) -> Result<(), Failure> {
         );
     }
     round += "ps > /dev/null\nsleep 0.2\n";
-    // In the first rounds servers allocate what they keep: some of that in the second one, and nothing in any further.
+    // In the first rounds servers allocate memory that they keep: some of it in the second round, and none in later
+    // ones.
     script += &format!("{round}{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
-    // Its status is the machine's: it has ended nobody else's processes.
+    // Its status is the machine's: it shows that the program has ended no other program's processes.
     script += "/bin/hostile strangers\n";
     let run = Run::script(script)
         .deterministic()
@@ -1217,7 +1226,7 @@ fn hostile_linux(ctx: &mut Ctx, ways: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A small executable of two segments, its words at these offsets changed.
+/// A small executable of two segments, with the words at these offsets changed.
 fn odd_elf(changes: &[(usize, u64)]) -> Vec<u8> {
     let mut elf = vec![0; 0x1100];
     let mut put = |at: usize, bytes: &[u8]| elf[at..at + bytes.len()].copy_from_slice(bytes);
@@ -1245,10 +1254,11 @@ fn odd_elf(changes: &[(usize, u64)]) -> Vec<u8> {
     elf
 }
 
-/// Files that are no executables at the least, of about 140, twice; others end by a fault or have other sentences.
+/// The least number of files, of about 140, each twice, that are refused as executables; others end by a fault or
+/// have other messages.
 const ODD_REFUSED: usize = 100;
 
-/// Executables of every odd kind: each is refused with a sentence or runs, and everything else goes on.
+/// Executables of every odd kind: each is refused with a message or runs, and everything else goes on.
 pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
     const OFFSET: usize = 64 + 56 + 8;
     const ADDRESS: usize = OFFSET + 8;
@@ -1274,7 +1284,8 @@ pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
     for at in [24, 32, OFFSET, ADDRESS, IN_FILE, IN_MEMORY] {
         files.extend(edges.map(|edge| odd_elf(&[(at, edge)])));
     }
-    // Both sizes, the same place twice, an interpreter that is nowhere, endless or itself.
+    // Limits of both sizes, the same address twice, an interpreter that does not exist, is endless, or is the file
+    // itself.
     files.extend(edges.map(|edge| odd_elf(&[(IN_FILE, edge), (IN_MEMORY, edge)])));
     files.push(odd_elf(&[(ADDRESS, 0x40_0000), (24, 0x40_0000)]));
     files.extend(edges.map(|edge| odd_elf(&[(64, 3 | 4 << 32), (72, edge), (96, 0x100)])));
@@ -1285,7 +1296,7 @@ pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
         own
     });
     let own = files.len() - 1;
-    // Cut at every edge of its headers.
+    // Cut off at every limit of its headers.
     let whole = odd_elf(&[]);
     for length in [
         0, 1, 4, 16, 63, 64, 65, 119, 120, 121, 175, 176, 0xfff, 0x1000,
@@ -1302,7 +1313,7 @@ pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
         script += &format!("{path} > /dev/null &\nwait %1\n");
         run = run.add_program(&path, file.clone());
     }
-    // The shell has those of them started that have no note of Fermata's by the personality.
+    // The shell starts those files by the personality that have no note of Fermata's.
     script += &format!("/test/hostile odd {}\n", files.len());
     let script = format!("{script}ps > /tmp/before\n{script}ps > /tmp/after\necho alive\n");
     let run = run

@@ -1,4 +1,4 @@
-//! A browser without a window, driven over a pipe: what it shows of a page, and what a click does.
+//! A browser without a window, driven over a pipe: what it shows of a page, and the effects of clicks.
 //!
 //! It is Debian's `chromium-headless-shell`, which reads commands in JSON (the protocol of its developer tools), each
 //! with a zero byte behind it.
@@ -16,13 +16,13 @@ use tempfile::TempDir;
 /// The program, and the package that it is in.
 pub(crate) const PROGRAM: &str = "chromium-headless-shell";
 
-/// How long an answer of the browser is waited for.
+/// How long to wait for an answer of the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often something is looked for, and the pause between.
+/// How often a condition is checked, and the pause between two checks.
 const LOOKS: usize = 300;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether there is a browser.
+/// Whether the browser is installed.
 pub(crate) fn is_there() -> bool {
     let mut command = Command::new(PROGRAM);
     command.arg("--version").stdin(Stdio::null());
@@ -30,33 +30,34 @@ pub(crate) fn is_there() -> bool {
     output.status().is_ok_and(|status| status.success())
 }
 
-/// A browser with one page, which ends with this.
+/// A browser with one page. Dropping this ends the browser.
 pub(super) struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
     last: u64,
     session: Option<String>,
-    /// What the page did wrong: exceptions of its script, and what it was kept from.
+    /// Errors of the page: exceptions of its script, and refused accesses.
     pub(super) complaints: Vec<String>,
     _profile: TempDir,
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // What is called so can be a script: the browser is a child of it.
+        // A program of this name may be a script, which has the browser as a child.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
-        // Its pipe ends with the last of them: only then is the profile nobody's.
+        // The pipe is closed by the last of the processes: only then can the profile be removed.
         while self.from.recv_timeout(PATIENCE).is_ok() {}
     }
 }
 
 impl Browser {
-    /// Starts it, with an empty page of this size.
+    /// Starts the browser, with an empty page of this size.
     pub(super) fn start(width: u32, height: u32) -> Result<Self, Failure> {
         let profile = tempfile::tempdir().map_err(|error| error.to_string())?;
-        // It wants the pipe at 3 and 4. Its sandbox needs what containers and root do not have; the page is ours.
+        // The browser wants the pipe at descriptors 3 and 4. Its sandbox needs rights that containers and root do not
+        // give; the page is ours.
         let shell = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut command = Command::new("sh");
         command
@@ -64,7 +65,7 @@ impl Browser {
             .args(["--remote-debugging-pipe", "--no-sandbox", "--disable-gpu"])
             .args(["--no-proxy-server", "--hide-scrollbars", "--no-first-run"])
             .args(["--disable-dev-shm-usage", "--lang=en"])
-            // The same letter is always the same dots: pictures are smaller.
+            // The same letter always has the same dots, which makes pictures smaller.
             .args([
                 "--disable-font-subpixel-positioning",
                 "--font-render-hinting=full",
@@ -111,7 +112,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// A command, and what it returns.
+    /// Sends a command. Returns the browser's answer.
     pub(super) fn call(&mut self, method: &str, parameters: Value) -> Result<Value, Failure> {
         self.last += 1;
         let mut command = json!({ "id": self.last, "method": method, "params": parameters });
@@ -134,14 +135,14 @@ impl Browser {
         }
     }
 
-    /// Something that the browser says without being asked.
+    /// Handles a message that the browser sends by itself.
     fn hear(&mut self, message: &Value) {
         let what = &message["params"];
         match message["method"].as_str() {
             Some("Runtime.exceptionThrown") => {
                 self.complaints.push(what["exceptionDetails"].to_string());
             }
-            // That the machine refuses something is what is tested.
+            // Refusals of the machine are part of the test.
             Some("Log.entryAdded") if what["entry"]["source"] != "network" => {
                 self.complaints.push(what["entry"]["text"].to_string());
             }
@@ -149,7 +150,7 @@ impl Browser {
         }
     }
 
-    /// Goes to a page.
+    /// Opens a page.
     pub(super) fn open(&mut self, url: &str) -> Result<(), Failure> {
         let answer = self.call("Page.navigate", json!({ "url": url }))?;
         match answer["errorText"].as_str() {
@@ -184,7 +185,7 @@ impl Browser {
         ))
     }
 
-    /// Clicks on an element, as a mouse does, in the middle of it: something that is in front of it has the click.
+    /// Clicks in the middle of an element, as a mouse does: an element in front of it would get the click.
     pub(super) fn click(&mut self, element: &str) -> Result<(), Failure> {
         let place = format!(
             "(() => {{ const it = {element}; it.scrollIntoView({{ block: 'center' }}); \
@@ -202,7 +203,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Types a text where the focus is.
+    /// Types a text at the focus.
     pub(super) fn type_text(&mut self, text: &str) -> Result<(), Failure> {
         let typed = self.call("Input.insertText", json!({ "text": text }));
         typed.map(|_| ())

@@ -6,8 +6,7 @@ use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
 use xtask_build::project::temp_dir;
 
-/// The four programs that are cut everywhere, as arguments of busybox, and whether their input is
-/// `/data/text`.
+/// The four programs that are cut everywhere, as arguments of busybox, and whether their input is `/data/text`.
 const PROGRAMS: [(&str, &str); 4] = [
     ("gzip", "gzip -9 -c /data/text"),
     ("sha256sum", "sha256sum /data/text"),
@@ -52,8 +51,8 @@ fn counts(line: &str) -> Option<[u64; 4]> {
     }
 }
 
-/// Four programs on 1 MB, twenty instants each, at least a quarter of them inside a fault or call:
-/// saved, killed, restored from the image alone; the output is that of an undisturbed run.
+/// Four programs on 1 MB, twenty instants each, at least a quarter of them inside a fault or call: saved, killed,
+/// restored from the image alone; the output must be that of an undisturbed run.
 pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut script = String::new();
     for (n, (name, command)) in PROGRAMS.iter().enumerate() {
@@ -91,8 +90,9 @@ pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program of eight threads that wait for each other all the time, each in user code or at a word, is saved, killed and
-/// restored like one of one; so is one whose waiters have moved from word to word, and whose locks have owners.
+/// A program of eight threads that wait for each other all the time, each in user code or at a futex word, is saved,
+/// killed and restored like one with a single thread; so is a program whose waiters were moved from word to word, and
+/// whose locks have owners.
 pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "threads") else {
@@ -120,7 +120,7 @@ pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program that reads the clock without a system call is cut while it does.
+/// A program that reads the clock without a system call is cut while it does so.
 pub(crate) fn clock(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "clock") else {
@@ -157,8 +157,8 @@ pub(crate) fn eight_megabytes(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each of the four is saved in one boot and goes on in another, from nothing but the image, its
-/// input, and what it had written.
+/// Each of the four is saved in one boot and continues in another, from nothing but the image, its input, and its
+/// earlier output.
 pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     let input = text(1 << 20);
     let mut script = String::new();
@@ -175,7 +175,7 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     script.push_str("cd /tmp\nls -l\nbusybox sha256sum ");
     script.push_str(&PROGRAMS.map(|(name, _)| format!("whole.{name}")).join(" "));
     script.push('\n');
-    // By the host's clock a busy host lets a program end before it is saved.
+    // By the host's clock, a program could end before it is saved on a busy host.
     let mut run = Run::script(script)
         .deterministic()
         .add("/data/text", input.clone());
@@ -232,8 +232,8 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Programs saved in long calls: a sleep ends when it would have, and writes of one byte are neither lost nor made
-/// twice.
+/// Programs saved in long calls: a sleep ends at its original time, and writes of one byte are neither lost nor
+/// repeated.
 pub(crate) fn inside_calls(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 sleep 10 &
@@ -279,8 +279,8 @@ time wait
     Ok(())
 }
 
-/// A native program in a request at the console that waits: in the other boot it has a session of its own again, waits in
-/// that, and reads and writes each line once.
+/// A native program in a request to the console that waits: in the other boot it gets a session of its own again,
+/// waits in that, and reads and writes each line once.
 pub(crate) fn console_session(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::interactive()
         .type_after("$ ", "cat\r")
@@ -310,10 +310,10 @@ pub(crate) fn console_session(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A Linux program in a read from the console: what is typed after the restore arrives, once.
+/// A Linux program in a read from the console: text that is typed after the restore arrives, once.
 pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
-    // When `cat` has printed what it read, it is in its next read. Ctrl-Z throws away
-    // what was typed and not read, as every terminal does.
+    // When `cat` has printed its input, it is in its next read. Ctrl-Z discards text that was typed and not read, as
+    // every terminal does.
     let run = Run::interactive()
         .type_after("$ ", "busybox cat\r")
         .type_after("cat\n", "one\r")
@@ -340,7 +340,7 @@ pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Damaged images and files that are none are refused with a sentence each, nothing is left behind, and
+/// Damaged images and files that are not images are refused with a message each, nothing is left behind, and
 /// everything else goes on.
 pub(crate) fn bad_images(ctx: &mut Ctx) -> Result<(), Failure> {
     let first = ctx.run(
@@ -423,7 +423,7 @@ pub(crate) fn bad_images(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same machine twice: the same console, byte for byte, and the same number of instructions.
+/// The same machine twice: the console output is equal byte for byte, and so is the number of instructions.
 pub(crate) fn deterministic(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox gzip -9 -c /data/text > /tmp/gz &
@@ -459,8 +459,8 @@ busybox sha256sum /tmp/gz /tmp/image
     Ok(())
 }
 
-/// A program that writes all the time is saved while it goes on: the image is of one instant, also if the program is killed
-/// while it is written, and whatever memory there is for it.
+/// A program that writes all the time is saved while it goes on: the image is of one instant, even if the program is
+/// killed while the image is written, and however much memory there is.
 pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/writer save 6 4000
@@ -486,8 +486,8 @@ pub(crate) fn while_it_goes_on(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A process that somebody else has frozen is not saved with his stops in its image, nor one that is stopped meanwhile
-/// with that; and an image destroys nothing that has its temporary name.
+/// A process that another client has frozen is not saved with that client's stop in its image, nor is one that is
+/// stopped meanwhile saved with that stop; and saving destroys no file that has the image's temporary name.
 pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
     let plays = ["native", "linux", "names"];
     let script: String = plays.map(|play| format!("/test/savers {play}\n")).concat();
@@ -500,9 +500,9 @@ pub(crate) fn savers(ctx: &mut Ctx) -> Result<(), Failure> {
     all_said(&output.text(), &said)
 }
 
-/// Processes run before their memory has been read from the image: all of it is what it was, whatever form the image
-/// has, and nothing is left of those that end before it has come. One whose image turns out to be damaged is ended, and
-/// the log says why. Whoever makes such a process himself holds nobody up.
+/// Processes run before their memory has been read from the image: all of it is right, whatever the form of the
+/// image, and nothing is left of processes that end before all of it has arrived. A process whose image turns out to
+/// be damaged is killed, and the log says why. A client that makes such a process itself holds up no other.
 pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
     let plays = [
         "bytes",
@@ -527,8 +527,9 @@ pub(crate) fn lazily(ctx: &mut Ctx) -> Result<(), Failure> {
     all_said(&output.text(), &said)
 }
 
-/// `restore --lazy` in the shell, and as a program; Linux programs have their memory at once, which it says. What was
-/// restored and saved again while its memory came differs in nothing but what it did meanwhile.
+/// `restore --lazy` in the shell, and as a program. Linux programs get their memory at once, which the command
+/// reports. A process that is restored, and saved again while its memory arrives, has an image that differs only in
+/// what the process has done meanwhile.
 pub(crate) fn lazily_by_shell(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/lazily hold 16 &
@@ -566,7 +567,7 @@ restore --lazy
     all_said(&text, &said)
 }
 
-/// Whether all of this was said.
+/// An error unless the text contains all of these.
 fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     match said.iter().find(|said| !text.contains(**said)) {
         None => Ok(()),
@@ -574,8 +575,8 @@ fn all_said(text: &str, said: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// A running program goes to another machine by a pipe and a connection, and ends there as if it had stayed; and again
-/// by a pipe within that machine. Nothing of the image is left in files.
+/// A running program is moved to another machine by a pipe and a connection, and ends there as if it had stayed; and
+/// again by a pipe within that machine. No part of the image is left in files.
 pub(crate) fn moved(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = super::net::wire(directory.path());
@@ -637,8 +638,8 @@ ls /run/shell /tmp
     }
 }
 
-/// What the shell and its program `checkpoint` refuse, give up and undo: the reason is said, programs stay as they are, and what
-/// stands behind is not run.
+/// What the shell and its program `checkpoint` refuse, give up and undo: the reason is printed, programs stay as they
+/// are, and commands that depend on it are not run.
 pub(crate) fn by_shell(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox mkfifo /tmp/fifo
@@ -710,7 +711,7 @@ jobs
         let line = |line: &&str| line.starts_with("[1] ") && line.ends_with(name);
         text.lines().filter(line).count()
     };
-    // Behind `running` and `stopped` stand two spaces, too.
+    // After `running` and `stopped` there are two spaces, too.
     if restored("  busybox sleep 100") != 5 || restored("\\n[9] made up") != 2 {
         return Err(format!("not all that was saved was restored:\n{text}"));
     }
@@ -752,10 +753,10 @@ jobs
     }
 }
 
-/// A program is saved again and again, each time without what the image before it has: the images are small, the last
-/// one is restored in another machine from all of them, moved elsewhere, and ends as if it had not been touched; so
-/// does the one image, a compressed one, that the host makes of all. Some of them are compressed, others are not. What
-/// it needs and is missing, or another one, is named.
+/// A program is saved again and again, each time without what the previous image has: the images are small. The last
+/// one, moved elsewhere, is restored in another machine from all of them, and the program ends as if it had been left
+/// alone; so does the single, compressed image that the host makes of all. Some of the images are compressed, others
+/// are not. A base image that is missing, or is a different one, is named.
 pub(crate) fn incremental(ctx: &mut Ctx) -> Result<(), Failure> {
     const IMAGES: usize = 4;
     let program = "awk 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7; \
@@ -870,7 +871,7 @@ ls -l /images
         sums.collect::<Vec<_>>()
     };
     let (whole, restored) = (sums(&first, "/tmp/whole"), sums(&second, "/tmp/out"));
-    // From the chain, from the image that was made of it, and from a compressed one.
+    // From the chain, from the single image, and from a compressed one.
     if whole.len() != 1 || restored != [whole[0].as_str(); 3] {
         return Err(format!(
             "{whole:?} undisturbed, {restored:?} after two boots:\n{}",
@@ -889,8 +890,9 @@ ls -l /images
     Ok(())
 }
 
-/// What an image has only the names of is compared when it is restored, and each file that is another one is named: one
-/// with another size, with another content, one that is gone. What is the same is not, however often it was written.
+/// Files of which an image has only the names are compared when it is restored, and each changed file is named: one
+/// with another size, one with another content, one that is gone. An unchanged file is not named, however often it
+/// was written.
 pub(crate) fn named_files(ctx: &mut Ctx) -> Result<(), Failure> {
     let large = vec![b'x'; 1 << 20];
     let mut other = large.clone();
@@ -955,8 +957,8 @@ kill %1
     }
 }
 
-/// On a disk that is full an image cannot be written: it is said, nothing is left that has a name, an older image of
-/// that name is as it was, and the tree goes on. When there is room again it is saved and restored.
+/// On a full disk an image cannot be written: that is reported, no new file with a name is left, an older image of
+/// that name is unchanged, and the tree goes on. When there is room again the tree is saved and restored.
 pub(crate) fn full_disk(ctx: &mut Ctx) -> Result<(), Failure> {
     const MEGABYTE: usize = 1 << 20;
     let directory = temp_dir().map_err(|error| error.message)?;
@@ -1004,8 +1006,8 @@ ls /disk
     }
 }
 
-/// A hundred images in a row, each based on the one before it, of a program that writes a page between them: each takes
-/// about a hundredth of what a whole one does, and the last one is restored from all of them, or merged to a whole one.
+/// A hundred images in a row, each based on the one before it, of a program that writes a page between them: each
+/// takes about a hundredth of a whole image, and the last one is restored from all of them, or merged to a whole one.
 pub(crate) fn hundred(ctx: &mut Ctx) -> Result<(), Failure> {
     const IMAGES: usize = 100;
     let mut script = "\

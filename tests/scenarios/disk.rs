@@ -1,4 +1,4 @@
-//! The disk: its driver, what outlives a boot, and the driver's death.
+//! The disk: its driver, content that outlives a boot, and the driver's death.
 
 use std::fmt::Write;
 
@@ -12,20 +12,20 @@ use xtask_machine::disk::{self, check, Disk};
 const SECTOR: usize = 512;
 const MEGABYTE: usize = 1 << 20;
 
-/// A disk of the host, with a pattern on it that tells each sector from all others.
+/// A disk of the host, with a pattern that distinguishes each sector from all others.
 fn make(directory: &tempfile::TempDir, bytes: usize) -> Result<PathBuf, Failure> {
     let file = directory.path().join("disk");
     std::fs::write(&file, pattern(bytes, 1)).map_err(|error| error.to_string())?;
     Ok(file)
 }
 
-/// Bytes that say in which sector they are, and whose they are.
+/// Bytes that depend on the sector and on the owner.
 fn pattern(bytes: usize, whose: u32) -> Vec<u8> {
     let word = |n: usize| (n as u32 / 128 * 7 + whose).wrapping_mul(0x9e37_79b9) ^ n as u32;
     (0..bytes / 4).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// What is written in one boot is there in another, and on the host; all else stays as it was.
+/// Data that is written in one boot is there in another, and on the host; all other data stays unchanged.
 pub(crate) fn two_boots(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, 8 * MEGABYTE)?;
@@ -66,7 +66,8 @@ pub(crate) fn two_boots(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a disk does not have is refused, and so is who does not have the power; a machine without a disk says so.
+/// Requests for sectors that the disk does not have are refused, and so are programs without the power; on a machine
+/// without a disk the program says so.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, 64 * 1024)?;
@@ -105,7 +106,7 @@ usage: disk size
 }
 
 /// Programs that make, rename, link and remove files on a disk are saved, killed and restored in the middle of that:
-/// each thing is done once. What is done twice fails the second time, or is there twice.
+/// each operation is done once. Done twice, it would fail the second time, or its result would be there twice.
 pub(crate) fn cut(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
@@ -136,13 +137,13 @@ pub(crate) fn cut(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(&disk)
 }
 
-/// Fails unless `e2fsck` finds nothing wrong with the file system on a disk, when its journal was replayed.
+/// Fails unless `e2fsck` finds no error in the file system on a disk, after its journal was replayed.
 fn expect_clean(disk: &Path) -> Result<(), Failure> {
     check(disk).map_err(|error| error.message)
 }
 
-/// A blank disk gets a file system, and files of native and Linux programs outlive the machine, which is switched off without
-/// a word.
+/// A blank disk gets a file system, and files of native and Linux programs outlive the machine, which is switched off
+/// without notice.
 pub(crate) fn files(ctx: &mut Ctx) -> Result<(), Failure> {
     files_of(ctx, None)
 }
@@ -191,7 +192,7 @@ cat /tmp/new > /disk/last
     )?;
     assert!(output.file("/tmp/back")? == content);
     expect_clean(&disk)?;
-    // The machine is switched off as soon as the program has ended: what it wrote is durable then.
+    // The machine is switched off as soon as the program has ended: its writes are durable by then.
     let last = directory.path().join("last");
     let got = Disk::open(&disk).and_then(|disk| disk.get("last", &last));
     got.map_err(|error| error.message)?;
@@ -225,7 +226,7 @@ pub(crate) fn files_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     files_kills_of(ctx, None, 100)
 }
 
-/// The same with this driver of the disk, so many times.
+/// The same with this driver of the disk, and so many kills.
 pub(crate) fn files_kills_of(
     ctx: &mut Ctx,
     driver: Option<Program>,
@@ -253,14 +254,14 @@ cmp /tmp/back /bin/busybox
     expect_clean(&disk)
 }
 
-/// How many of so many kills came when the server worked, as `disks kill` says in this line.
+/// How many of so many kills came while the server was working, from this line of `disks kill`.
 fn came_at_work(line: &str, kills: u64) -> Option<u64> {
     let rest = line.strip_prefix(&format!("done: {kills} kills, "))?;
     rest.trim_end().strip_suffix(" at work")?.parse().ok()
 }
 
-/// Programs and files know the date, in memory and on the disk. A machine that counts instructions begins at a date that is known. (While
-/// it waits for its disk its time may fly.)
+/// Programs and files have the date, in memory and on the disk. A machine that counts instructions begins at a fixed
+/// date. (While it waits for its disk its clock may jump.)
 pub(crate) fn date(ctx: &mut Ctx) -> Result<(), Failure> {
     /// The beginning of 2030.
     const BEGIN: u64 = 1_893_456_000;
@@ -299,14 +300,14 @@ date
         .ok_or_else(|| format!("the console holds\n{text}"))
 }
 
-/// The same while the file server is killed: what is open stays open, and nothing is lost or done twice.
+/// The same while the file server is killed: open files stay open, and nothing is lost or done twice.
 pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     const KILLS: u64 = 100;
     const ROUNDS: usize = 8;
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
     std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
-    // Many requests for one file that is open: pieces of 1,000 bytes, each at the end.
+    // Many requests to one open file: pieces of 1,000 bytes, each appended.
     let round = "\
 cp /bin/busybox /disk/new
 mv /disk/new /disk/native
@@ -352,7 +353,8 @@ echo line >> /disk/lines
     Ok(())
 }
 
-/// What is no file system is left as it is, and says so; one that the host has made is read and written.
+/// A disk without a file system is left unchanged, and reported; one with a file system that the host has made is
+/// read and written.
 pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, 4 * MEGABYTE)?;
@@ -382,9 +384,9 @@ pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A native program that reads a file of the disk is saved, killed and restored at eight instants, and prints what it prints
-/// undisturbed: the image names its session with the file system of the disk. In some of the runs it is saved again before
-/// the file that it has opened again was read.
+/// A native program that reads a file of the disk is saved, killed and restored at eight instants, and prints the
+/// same as an undisturbed run: the image names its session with the file system of the disk. In some runs it is saved
+/// again before the reopened file was read.
 pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
     const RUNS: usize = 10;
     let directory = temp_dir().map_err(|error| error.message)?;
@@ -408,8 +410,8 @@ pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(&disk)
 }
 
-/// A process that goes on while another one of its set is frozen, whose file is read from the disk meanwhile, has an
-/// image whose clock is not before what it has seen.
+/// A process goes on while another one of its set is frozen, whose file is read from the disk meanwhile: the clock of
+/// the image is not before the times that the process has seen.
 pub(crate) fn checkpoint_clock(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let tree = directory.path().join("tree");
@@ -427,7 +429,8 @@ pub(crate) fn checkpoint_clock(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.
+/// A client that makes senseless requests gets a defined error each time, changes nothing, and disturbs no other
+/// client by what it leaves behind.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     hostile_of(ctx, None)
 }
@@ -489,13 +492,13 @@ pub(crate) fn hostile_of(ctx: &mut Ctx, driver: Option<Program>) -> Result<(), F
     Ok(())
 }
 
-/// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no
-/// request ends with an error, and in the end the host finds what was written last.
+/// The driver is killed at seeded instants while 40 requests are open: every read returns what was written before it,
+/// no request ends with an error, and in the end the host finds what was written last.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_123, 200)
 }
 
-/// The same from a seed, so many times.
+/// The same with this seed, and so many kills.
 pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
     kill_of(ctx, None, seed, kills)
 }
@@ -532,8 +535,8 @@ pub(crate) fn kill_of(
     Ok(())
 }
 
-/// A disk whose driver is started and never offers it is no machine without a disk: its files are not looked for in memory, and the
-/// boot goes on.
+/// A machine whose disk driver is started and never offers the disk is not one without a disk: the disk's files are
+/// not looked for in memory, and the boot goes on.
 pub(crate) fn absent(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");
@@ -564,8 +567,9 @@ pub(crate) fn absent(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// A disk whose server never answers holds up nobody who starts a program from memory. Who waits for a program of the disk is
-/// stopped and killed, and nothing remains; saved and restored, it waits again, until the server has died.
+/// A disk whose server never answers does not hold up programs that are started from memory. A thread that waits for
+/// a program of the disk can be stopped and killed, and nothing remains; saved and restored, it waits again, until
+/// the server has died.
 pub(crate) fn silent(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 trust /test/silent_disk stay &
@@ -587,7 +591,7 @@ wait %2
 cat /tmp/out
 ps > /tmp/after
 ";
-    // There is no device, so that the machine can count instructions: how long others wait is bounded by them.
+    // There is no device, so that the machine can count instructions: they bound how long others wait.
     let run = Run::script(script)
         .deterministic()
         .get("/tmp/without")
@@ -616,10 +620,10 @@ ps > /tmp/after
     Ok(())
 }
 
-/// A disk that does not answer for a while holds up who waits for it and nobody else: other clients of the file server
-/// are refused and end, and other programs run, native and Linux. Those that wait are saved and restored, in a read and
-/// in an `execve`, and when the disk answers again everybody has what was asked for. Saving and restoring a program
-/// that has a file there open wait, too, and hold up nobody.
+/// A disk that does not answer for a while holds up only the programs that wait for it: other clients of the file
+/// server are refused and end, and other programs run, native and Linux. Waiting programs are saved and restored, in
+/// a read and in an `execve`, and when the disk answers again every request is answered. Saving and restoring a
+/// program that has a file open there wait, too, and hold up no other program.
 pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");

@@ -1,7 +1,7 @@
-//! Drivers that are killed while their devices write to memory, and drivers that do what they may not.
+//! Drivers that are killed while their devices write to memory, and drivers that try what they may not do.
 //!
-//! The device is QEMU's `edu`, which moves a page a tenth of a second after it was told to. The machines count
-//! instructions, and a seed gives the same kills again.
+//! The device is QEMU's `edu`, which transfers a page a tenth of a second after the request. The machines count
+//! instructions, so that a seed repeats the same kills.
 
 use crate::scenario::{Ctx, Failure, Run};
 use guest_words::{word, WORDS};
@@ -19,7 +19,7 @@ mod guest_words;
 /// Megabytes of a machine's memory.
 const MEMORY: u32 = 128;
 
-/// The pages of a machine's memory that have the bytes of one of these seeds, to the last.
+/// The pages of a machine's memory that have the words of one of these seeds, to the last.
 fn found(memory: &Path, seeds: u64) -> Result<Vec<u64>, Failure> {
     let bytes = std::fs::read(memory).map_err(|error| error.to_string())?;
     let first: HashMap<u64, u64> = (0..=seeds).map(|seed| (word(seed, 0), seed)).collect();
@@ -37,13 +37,13 @@ fn found(memory: &Path, seeds: u64) -> Result<Vec<u64>, Failure> {
 }
 
 /// The driver is killed at seeded instants while its device reads and writes memory. What the device does afterwards
-/// changes no byte; all of its memory, its line and its ports are the next driver's; and in the end nothing of an
-/// earlier driver's stands anywhere in memory.
+/// changes no byte; the next driver gets all of the memory, the line and the ports; and in the end no memory anywhere
+/// has data of an earlier driver.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_123, 200)
 }
 
-/// The same from a seed, so many times.
+/// The same with this seed, and so many kills.
 pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let memory = directory.path().join("memory");
@@ -64,7 +64,7 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> 
         interrupted >= kills / 20,
         "{interrupted} transfers are too few"
     );
-    // Two pages of the last driver's transfer, seed 0, and none of those before.
+    // Two pages of the last driver's transfer, seed 0, and none of earlier ones.
     let found = found(&memory, attempts)?;
     assert!(
         found.contains(&0) && found.iter().all(|seed| *seed == 0),
@@ -74,9 +74,9 @@ pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A driver that asks for what is others', writes its device's configuration, asks for all there is, takes and gives
-/// back without an end, sends references that are none, and never acknowledges an interrupt, is told why not each time,
-/// while another one goes on.
+/// A driver that asks for what others have, writes its device's configuration, asks for everything, allocates and
+/// frees without end, sends wrong references, and never acknowledges an interrupt, is refused with a reason each
+/// time, while another driver goes on.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("trust /test/edus hostile\n").edu();
     let output = ctx.run(run.deterministic().memory(MEMORY))?;
@@ -84,9 +84,9 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two drivers share a line. One of them never acknowledges an interrupt, or acknowledges it without having taken care
-/// of its device, and is killed again and again; the other one has all its interrupts in time, and the one that is left
-/// in the end works on.
+/// Two drivers share a line. One of them never acknowledges an interrupt, or acknowledges it without having served
+/// its device, and is killed again and again; the other one gets all its interrupts in time, and the remaining one
+/// works on in the end.
 pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script("trust /test/edus 20261127\n").edu_shared();
     let output = ctx.run(run.deterministic().memory(MEMORY))?;
@@ -94,7 +94,7 @@ pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What drivers on a shared line say.
+/// The output of drivers on a shared line.
 const SHARED: &str = "\
 Mute: told 1 times
 Careless: told 101 times
@@ -102,5 +102,5 @@ edus: the other one has all its interrupts
 edus: the one that is left works on
 ";
 
-/// What a hostile driver is told.
+/// The output of a hostile driver.
 const HOSTILE: &str = include_str!("driver_hostile.txt");

@@ -1,5 +1,5 @@
-//! Devices of random numbers, good and bad ones, and the server of random bytes, which has use of the good ones and
-//! none harm of the others.
+//! Devices of random numbers, good and bad ones, and the server of random bytes, which uses the good ones and is not
+//! harmed by the bad ones.
 
 use super::expect_at_work;
 use crate::scenario::{Ctx, Failure, Run};
@@ -12,16 +12,16 @@ use xtask_build::project::temp_dir;
 use xtask_machine::disk;
 use xtask_machine::rng::Rng;
 
-/// What the server says on a processor without random numbers.
+/// The server's message on a processor without random numbers.
 const NO_SECRET: &str =
     "random: the processor has no random numbers: what programs get is no secret\n";
-/// What it says there later, when a device has given some.
+/// The server's later message, when a device has supplied some.
 const SECRET: &str =
     "random: the device has given random numbers: what programs get is good for secrets\n";
-/// What it says of a device that gives no chance.
+/// The server's message about a device without randomness.
 const POOR: &str = "random: what the device gives does not look like chance, and does not count\n";
 
-/// What the script of a machine says, and how often the server says each of these.
+/// Runs a machine, and checks how often the server prints each of these messages. Returns the script's output.
 fn said(ctx: &mut Ctx, run: Run, server: &[(&str, usize)]) -> Result<String, Failure> {
     let output = ctx.run(run)?;
     output.expect_status(0)?;
@@ -42,7 +42,7 @@ fn expect(text: &str, expected: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says what programs get, whatever that is, and that it is not twice the same.
+/// Prints the state of the random bytes, whatever that is, and that two reads differ.
 const STATE: &str = "\
 /test/entropy state
 busybox cat /proc/sys/kernel/random/entropy_avail
@@ -51,8 +51,8 @@ busybox head -c 64 /dev/random > /tmp/b
 busybox cmp -s /tmp/a /tmp/b || echo others
 ";
 
-/// Random bytes are good for secrets if the processor has random numbers, or a device, and nobody but the server of
-/// them has a session with the driver.
+/// Random bytes are good for secrets if the processor or a device has random numbers, and only the server of random
+/// bytes can open a session with the driver.
 pub(crate) fn comes(ctx: &mut Ctx) -> Result<(), Failure> {
     let script =
         format!("/test/entropy wait 1\n{STATE}/test/entropy doors\ntrust /test/entropy doors\n");
@@ -77,7 +77,8 @@ by init: permission denied
     expect(&text, "no secret, nothing of a device\n0\nothers\n")
 }
 
-/// A device that never answers: whoever asks for bytes gets them, and so it is when the driver is killed that waits for it.
+/// A device that never answers: clients that ask for bytes get them, also when the driver that waits for the device
+/// is killed.
 pub(crate) fn silent(ctx: &mut Ctx) -> Result<(), Failure> {
     let kill = "trust /test/nets kill virtio-rng\nsleep 0.1\n";
     let script = format!("{STATE}{kill}{STATE}{kill}{STATE}");
@@ -89,7 +90,7 @@ pub(crate) fn silent(ctx: &mut Ctx) -> Result<(), Failure> {
     )
 }
 
-/// A device that gives zeros: they do no harm and do not count.
+/// A device that supplies zeros: they do no harm and do not count.
 pub(crate) fn poor(ctx: &mut Ctx) -> Result<(), Failure> {
     let zeros = || Rng::File("/dev/zero".into());
     let script = format!("/test/entropy wait 1\n{STATE}");
@@ -102,9 +103,9 @@ pub(crate) fn poor(ctx: &mut Ctx) -> Result<(), Failure> {
     expect(&text, "secret, something of a device\n256\nothers\n")
 }
 
-/// A device that gives a byte now and then: they are gathered, and nobody waits for them.
+/// A device that supplies a byte now and then: the bytes are collected, and no client waits for them.
 pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
-    /// Between two bytes.
+    /// The pause between two bytes.
     const PAUSE: Duration = Duration::from_millis(10);
     let directory = temp_dir().map_err(|error| error.message)?;
     let pipe = directory.path().join("pipe");
@@ -112,7 +113,7 @@ pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
     if !made.is_ok_and(|status| status.success()) {
         return Err("mkfifo failed".into());
     }
-    // For reading, too, so that it does not wait for the machine, nor end with it.
+    // Opened for reading, too, so that opening does not wait for the machine, and the pipe outlives it.
     let file = std::fs::File::options().read(true).write(true).open(&pipe);
     let mut file = file.map_err(|error| error.to_string())?;
     let over = AtomicBool::new(false);
@@ -133,15 +134,15 @@ pub(crate) fn slow(ctx: &mut Ctx) -> Result<(), Failure> {
     expect(&text?, "secret, something of a device\n256\nothers\n")
 }
 
-/// The driver is killed at seeded instants while bytes are asked for, and the disk is used that has the same line: nobody notices, and
-/// the device is asked again by the drivers that follow.
+/// The driver is killed at seeded instants while clients ask for bytes, and while the disk that shares the line is
+/// used: no client notices, and the following drivers ask the device again.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill(ctx, 20_261_127, 200)
 }
 
-/// The same from a seed, so many times.
+/// The same with this seed, and so many kills.
 pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
-    /// Disks stand at 2, and every fourth device has the same line.
+    /// Disks are at address 2, and every fourth device has the same line.
     const ADDRESS: u8 = 6;
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = directory.path().join("disk");

@@ -1,4 +1,4 @@
-//! The programs of `examples/`, one that `./fermata new` makes, and what the tutorial has its reader do.
+//! The programs of `examples/`, one made by `./fermata new`, and the steps of the tutorial.
 
 use crate::scenario::{Ctx, Failure, Run};
 use xtask_build::program;
@@ -81,7 +81,7 @@ pub(crate) fn new(ctx: &mut Ctx) -> Result<(), Failure> {
     ctx.run(run)?
         .expect_status(0)?
         .expect_stdout("hello, there\n")?;
-    // What does not compile is refused.
+    // A program that does not compile is refused.
     let main = directory.join("src/main.rs");
     std::fs::write(main, "fn main() { nonsense }").map_err(|error| error.to_string())?;
     match program::build(&project, &directory) {
@@ -90,7 +90,7 @@ pub(crate) fn new(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// What stands in a page between two texts.
+/// The part of a page between two texts.
 fn between<'a>(page: &'a str, start: &str, end: &str) -> Result<&'a str, Failure> {
     let found = page
         .split_once(start)
@@ -100,7 +100,7 @@ fn between<'a>(page: &'a str, start: &str, end: &str) -> Result<&'a str, Failure
         .ok_or_else(|| format!("the tutorial has no '{start}'"))
 }
 
-/// The programs and scripts of `docs/tutorial.md`, as they stand there, do what it says.
+/// The programs and scripts of `docs/tutorial.md`, unchanged, do what it says.
 pub(crate) fn tutorial(ctx: &mut Ctx) -> Result<(), Failure> {
     let text = |error: std::io::Error| error.to_string();
     let project = Project::find().map_err(|error| error.message)?;
@@ -108,7 +108,7 @@ pub(crate) fn tutorial(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let tally = scratch.path().join("tally");
     program::create(&project, &tally).map_err(|error| error.message)?;
-    // What the line with `sed` does.
+    // The effect of the line with `sed`.
     let manifest = std::fs::read_to_string(tally.join("Cargo.toml")).map_err(text)?;
     let edit = between(&page, "sed -i '", "' ../tally/Cargo.toml")?;
     let edited = std::process::Command::new("sed")

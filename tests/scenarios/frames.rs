@@ -1,14 +1,14 @@
-//! Frames as nobody sends them who means well, for the first machine of a pair: each follows from a seed.
+//! Frames that no well-behaved machine sends, for the first machine of a pair: each follows from a seed.
 
 use fastrand::Rng;
 
-/// The card of the machine, and of the other end.
+/// The addresses of the machine's card, and of the other end's.
 const CARD: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 const OTHER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
-/// Its address, and the other end's.
+/// The IPv4 addresses of the machine, and of the other end.
 const OURS: [u8; 4] = [10, 0, 3, 1];
 const THEIRS: [u8; 4] = [10, 0, 3, 2];
-/// Its address in the other protocol.
+/// The IPv6 address of the machine.
 const OURS_6: [u8; 16] = [
     0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x50, 0x54, 0, 0xff, 0xfe, 0x12, 0x34, 0x56,
 ];
@@ -33,7 +33,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// The sum that IP, TCP and UDP put into their headers.
+/// The checksum in the headers of IP, TCP and UDP.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let bytes = parts.concat();
     let pairs = bytes.chunks(2);
@@ -76,7 +76,7 @@ fn ipv6(from: [u8; 16], to: [u8; 16], next: u8, payload: &[u8]) -> Vec<u8> {
     ethernet(CARD, IPV6, &[&header[..], payload].concat())
 }
 
-/// What TCP and UDP add to their sum.
+/// The pseudo header that TCP and UDP include in their checksums.
 fn pseudo(from: [u8; 4], to: [u8; 4], protocol: u8, length: usize) -> Vec<u8> {
     let length = (length as u16).to_be_bytes();
     [&from[..], &to, &[0, protocol], &length].concat()
@@ -113,7 +113,7 @@ fn some(random: &mut Rng, most: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// Whom a frame says that it is from: the other end, the machine itself, nobody, everybody, anybody.
+/// The claimed sender of a frame: the other end, the machine itself, address 0, broadcast, or any address.
 fn liar(random: &mut Rng) -> [u8; 4] {
     match random.u8(..8) {
         0 => OURS,
@@ -126,7 +126,7 @@ fn liar(random: &mut Rng) -> [u8; 4] {
     }
 }
 
-/// A port: that of the connection that goes on, one where somebody listens, one of the machine's own.
+/// A port: that of the ongoing connection, one with a listener, or one of the machine's own.
 fn port(random: &mut Rng) -> u16 {
     match random.u8(..4) {
         0 => 7,
@@ -135,7 +135,7 @@ fn port(random: &mut Rng) -> u16 {
     }
 }
 
-/// A frame that is right, of any protocol.
+/// A correct frame, of any protocol.
 fn sound(random: &mut Rng) -> Vec<u8> {
     let ports = (port(random), port(random));
     let payload = some(random, 1400);
@@ -147,7 +147,7 @@ fn sound(random: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A question or an answer that says whose `whom` is.
+/// A question or an answer about the owner of `whom`.
 fn arp(random: &mut Rng, whom: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4, 0, random.u8(1..3)];
     packet.extend(match random.bool() {
@@ -161,7 +161,7 @@ fn arp(random: &mut Rng, whom: [u8; 4]) -> Vec<u8> {
     ethernet(to, ARP, &packet)
 }
 
-/// Headers behind the header, of every kind, whose lengths lie.
+/// Extension headers of every kind, with wrong lengths.
 fn extensions(random: &mut Rng) -> Vec<u8> {
     /// Hop by hop, routing, fragment, authentication, destination, nothing behind, mobility.
     const KINDS: [u8; 7] = [0, 43, 44, 51, 60, 59, 135];
@@ -181,7 +181,7 @@ fn extensions(random: &mut Rng) -> Vec<u8> {
     ipv6(from, OURS_6, first, &payload)
 }
 
-/// What neighbours and routers say, with lengths and options that lie.
+/// Messages of neighbours and routers, with wrong lengths and options.
 fn neighbour(random: &mut Rng) -> Vec<u8> {
     let mut message = vec![random.u8(128..140), 0, 0, 0, random.u8(..), 0, 0, 0];
     message.extend(if random.bool() { OURS_6 } else { THEIRS_6 });
@@ -202,7 +202,7 @@ fn neighbour(random: &mut Rng) -> Vec<u8> {
     ipv6(THEIRS_6, OURS_6, ICMP_6, &message)
 }
 
-/// An error that speaks of a connection of the machine's, or a question that is too large.
+/// An error about a connection of the machine, or an echo request that is too large.
 fn icmp(random: &mut Rng) -> Vec<u8> {
     let ports = (port(random), port(random));
     let inner = tcp(random, OURS, ports, ACK, &[]);
@@ -221,7 +221,7 @@ fn icmp(random: &mut Rng) -> Vec<u8> {
 /// The kinds of frames.
 type Kind = fn(&mut Rng) -> Vec<u8>;
 const KINDS: [Kind; 12] = [
-    // Anything, to anybody.
+    // Anything, to any address.
     |random| {
         let kind = random.u16(..);
         let to = if random.bool() { CARD } else { [0xff; 6] };
@@ -230,11 +230,11 @@ const KINDS: [Kind; 12] = [
     // Truncated.
     |random| {
         let mut frame = sound(random);
-        // The emulator takes a frame without a byte for the end of the wire.
+        // The emulator takes an empty frame for the end of the wire.
         frame.truncate(random.usize(1..frame.len()));
         frame
     },
-    // With other bytes in it, so that checksums are wrong, or lengths.
+    // With some bytes changed, so that checksums or lengths are wrong.
     |random| {
         let mut frame = sound(random);
         for _ in 0..random.usize(1..8) {
@@ -256,14 +256,14 @@ const KINDS: [Kind; 12] = [
         let protocol = [ICMP, TCP, UDP][random.usize(..3)];
         ipv4(from, OURS, protocol, more | offset, &payload)
     },
-    // Connections that nobody goes on with.
+    // Connections that are opened and not continued.
     |random| {
         let from = [10, 0, 3, random.u8(3..)];
         let to = if random.bool() { 9 } else { random.u16(1024..) };
         let ports = (random.u16(..), to);
         tcp(random, from, ports, SYN, &[])
     },
-    // Ends and bytes of a connection whose numbers are guessed.
+    // FINs and data of a connection with guessed sequence numbers.
     |random| {
         let flags = [
             RST,
@@ -281,12 +281,12 @@ const KINDS: [Kind; 12] = [
         let payload = some(random, 64);
         tcp(random, from, ports, flags, &payload)
     },
-    // Whose an address is.
+    // ARP.
     |random| {
         let whom = liar(random);
         arp(random, whom)
     },
-    // The same with lengths and kinds that lie.
+    // ARP with wrong lengths and kinds.
     |random| {
         let mut frame = arp(random, THEIRS);
         let at = random.usize(14..22);
@@ -296,7 +296,7 @@ const KINDS: [Kind; 12] = [
     extensions,
     neighbour,
     icmp,
-    // Headers that say that they are shorter or longer than they are, or than the frame.
+    // Headers that claim to be shorter or longer than they are, or than the frame.
     |random| {
         let payload = some(random, 200);
         let mut frame = tcp(random, THEIRS, (7, 7), ACK, &payload);
@@ -315,7 +315,7 @@ const KINDS: [Kind; 12] = [
     },
 ];
 
-/// Whether a frame says that a direction of a connection over IPv4 has ended.
+/// Whether a frame ends a direction of a connection over IPv4.
 pub(crate) fn is_end(frame: &[u8]) -> bool {
     const FLAGS: usize = 14 + 20 + 13;
     frame.len() > FLAGS

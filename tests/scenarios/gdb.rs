@@ -1,4 +1,4 @@
-//! The debugger: this host is GDB, by a client of a few lines and by Debian's own.
+//! The debugger: this host acts as GDB, by a client of a few lines and by Debian's own GDB.
 
 use super::linux_program;
 use super::net::free_port;
@@ -16,19 +16,19 @@ use xtask_build::config::Config;
 use xtask_build::debian::install;
 use xtask_build::project::{BuildTarget, Project};
 
-/// Where native programs are loaded.
+/// The address at which native programs are loaded.
 const BASE: u64 = 0x40_0000;
 const PROGRAM: &str = "debugged";
 const INT3: u8 = 0xcc;
 /// The flag of a single step.
 const SINGLE_STEP: u32 = 1 << 8;
 
-/// Bytes that a long answer tells of, each by two digits: such an answer alone is more than the server keeps. And how
-/// many are asked for at once.
+/// Bytes that a long answer reports, each by two digits: one such answer is more than the server keeps. And how many
+/// are requested at once.
 const LONG: usize = 48_000;
 const QUESTIONS: usize = 4;
 
-/// The program that is debugged, with its symbols.
+/// The program to be debugged, with its symbols.
 fn program() -> Result<(PathBuf, Vec<u8>), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let directory = project.binaries(BuildTarget::User, Config::DEFAULT);
@@ -37,7 +37,7 @@ fn program() -> Result<(PathBuf, Vec<u8>), Failure> {
     Ok((path, elf))
 }
 
-/// Where a symbol is when the program runs.
+/// The address of a symbol in the running program.
 fn symbol(elf: &[u8], wanted: &str) -> Result<u64, Failure> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
     let table = file.symbol_table().map_err(|error| error.to_string())?;
@@ -67,7 +67,7 @@ fn bytes_at(elf: &[u8], address: u64, count: usize) -> Result<Vec<u8>, Failure> 
 /// A client of GDB's remote protocol.
 struct Client {
     stream: TcpStream,
-    /// What was said, for when something goes wrong.
+    /// The conversation so far, for error messages.
     said: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ fn unhex(text: &str) -> Result<Vec<u8>, Failure> {
     bytes.ok_or_else(|| format!("'{text}' is not hexadecimal"))
 }
 
-/// Who stopped, and why: `T05thread:p7.1;swbreak:;`.
+/// The thread of a stop, and its reason: `T05thread:p7.1;swbreak:;`.
 fn stopped(said: &str) -> Result<(String, String), Failure> {
     let wrong = || format!("this is no stop: '{said}'");
     let rest = said.strip_prefix('T').ok_or_else(wrong)?;
@@ -94,7 +94,7 @@ fn stopped(said: &str) -> Result<(String, String), Failure> {
 }
 
 impl Client {
-    /// Connects to a machine that may not be there yet, or not have started the server.
+    /// Connects to a machine that may not have booted, or not have started the server.
     fn new(port: u16, over: &AtomicBool) -> Result<Self, Failure> {
         loop {
             if over.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl Client {
             stream,
             said: Vec::new(),
         };
-        // Before the server runs nobody answers.
+        // There is no answer before the server runs.
         client.ask("qSupported:multiprocess+;swbreak+").ok()?;
         client
             .stream
@@ -150,7 +150,7 @@ impl Client {
         loop {
             match self.byte()? {
                 b'#' => break,
-                // A byte that follows is repeated.
+                // The byte before is repeated.
                 b'*' => {
                     let count = self.byte()? - 29;
                     let last = *packet.last().ok_or("nothing to repeat")?;
@@ -173,7 +173,7 @@ impl Client {
         self.receive()
     }
 
-    /// Types Ctrl-C.
+    /// Sends Ctrl-C.
     fn interrupt(&mut self) -> Result<(), Failure> {
         let sent = self.stream.write_all(b"\x03");
         sent.map_err(|error| error.to_string())
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// What `monitor ps` says.
+    /// The output of `monitor ps`.
     fn processes(&mut self) -> Result<String, Failure> {
         let mut text = String::new();
         let mut said = self.ask(&format!("qRcmd,{}", hex(b"ps")))?;
@@ -200,9 +200,9 @@ impl Client {
         Ok(text)
     }
 
-    /// The number of the first process of this name, which may not be there yet.
+    /// The number of the first process with this name, which may not exist yet.
     fn number(&mut self, name: &str) -> Result<u64, Failure> {
-        // When the machine ends the connection does.
+        // When the machine ends, the connection does.
         loop {
             let list = self.processes()?;
             let line = list.lines().find(|line| line.contains(name));
@@ -228,7 +228,7 @@ impl Client {
         Ok(stopped(&said)?.0)
     }
 
-    /// Memory.
+    /// Reads memory.
     fn read(&mut self, address: u64, count: usize) -> Result<Vec<u8>, Failure> {
         let said = self.ask(&format!("m{address:x},{count:x}"))?;
         unhex(&said)
@@ -245,7 +245,7 @@ impl Client {
         self.expect(&format!("M{address:x},8:{bytes}"), "OK")
     }
 
-    /// The registers of a thread.
+    /// Reads the registers of a thread.
     fn registers(&mut self, thread: &str) -> Result<Vec<u8>, Failure> {
         self.expect(&format!("Hg{thread}"), "OK")?;
         let said = self.ask("g")?;
@@ -264,9 +264,9 @@ impl Client {
         Ok(u32::from_le_bytes(flags.try_into().map_err(|_| "no word")?))
     }
 
-    /// Lets the program run a little, again and again, until this word of it is so much.
+    /// Lets the program run for short times until this word of it has reached the value.
     fn run_until(&mut self, how: &str, word: u64, value: u64) -> Result<(), Failure> {
-        // A host that is busy lets the machine run for a part of the time.
+        // On a busy host the machine runs only part of the time.
         let mut pause = Duration::from_millis(20);
         while self.word(word)? < value {
             self.send(how)?;
@@ -284,7 +284,7 @@ impl Client {
         self.expect(&format!("{kind}0,{address:x},1"), "OK")
     }
 
-    /// A step of one thread while the others stand still.
+    /// Steps one thread while the others stand still.
     fn step(&mut self, thread: &str) -> Result<(), Failure> {
         let said = self.ask(&format!("vCont;s:{thread}"))?;
         let (other, signal) = stopped(&said)?;
@@ -294,7 +294,8 @@ impl Client {
         }
     }
 
-    /// All go on until a thread meets the breakpoint at this address, which is then out: which thread.
+    /// Lets all threads run until one meets the breakpoint at this address, which is then removed. Returns the
+    /// thread.
     fn meet(&mut self, address: u64) -> Result<String, Failure> {
         self.breakpoint(address, true)?;
         let said = self.ask("vCont;c")?;
@@ -316,7 +317,7 @@ impl Client {
         }
     }
 
-    /// The numbers of the threads, and what they are about to do.
+    /// The numbers of the threads, and their next actions.
     fn threads(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let said = self.ask("qfThreadInfo")?;
         let list = said.strip_prefix('m').unwrap_or_default();
@@ -331,7 +332,7 @@ impl Client {
     }
 }
 
-/// Runs a machine with a debugger's port, and somebody at it.
+/// Runs a machine with a debugger's port, and a client at it.
 fn debug<T: Send>(
     ctx: &mut Ctx,
     run: Run,
@@ -372,17 +373,17 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     let threads = gdb.threads()?;
     assert_eq!(threads.len(), 1, "{threads:?}");
     assert!(threads[0].1.contains("stopped"), "{threads:?}");
-    // What there is not can be neither read nor written.
+    // Memory that does not exist can be neither read nor written.
     assert_eq!(gdb.ask("m10,8")?, "E0e");
     assert_eq!(gdb.ask("Z0,10,1")?, "E03");
-    // A register is what was written, and a program that goes on with it does not notice.
+    // A register has the value that was written, and a program that continues with it does not notice.
     let before = gdb.registers(&first)?;
     let mut changed = before.clone();
     changed[14 * 8] ^= 0xff;
     gdb.expect(&format!("G{}", hex(&changed)), "OK")?;
     assert_eq!(gdb.registers(&first)?, changed);
     gdb.expect(&format!("G{}", hex(&before)), "OK")?;
-    // Answers that nobody hears yet are more than the server keeps, and it goes on when they are heard.
+    // Answers that the client has not read yet exceed what the server keeps; the server continues when they are read.
     let start = symbol(elf, "_start")?;
     let question = format!("m{start:x},{LONG:x}");
     (0..QUESTIONS).try_for_each(|_| gdb.send(&question))?;
@@ -392,12 +393,12 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     }
     gdb.write(gate, 1)?;
     let code = bytes_at(elf, tread, 16)?;
-    // A Ctrl-C that crosses a stop is answered by that, and by nothing when the program goes on.
+    // A Ctrl-C that crosses a stop is answered by that stop, and by nothing when the program continues.
     let thread = gdb.meet(tread)?;
     gdb.interrupt()?;
     gdb.step(&thread)?;
     gdb.interrupt()?;
-    // Who stands at a breakpoint stays there while only another thread goes on.
+    // A thread at a breakpoint stays there while only another thread runs.
     gdb.breakpoint(tread, true)?;
     let said = gdb.ask("vCont;c")?;
     let (thread, _) = stopped(&said)?;
@@ -425,17 +426,17 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
         doing.contains("cond_wait") || doing.contains("mutex_lock")
     };
     assert!(threads.iter().filter(waits).count() >= 2, "{threads:?}");
-    // Until the middle, where it waits for the gate.
+    // To the middle, where the program waits for the gate.
     let waits = symbol(elf, "WAITS")?;
     gdb.run_until("vCont;c", waits, 2)?;
     assert_eq!(gdb.word(turns)?, 60);
-    // A step that a Ctrl-C ends is ended: this thread waits for the others, and is not to stop when it is woken.
+    // A step that a Ctrl-C interrupts is over: this thread waits for the others, and must not stop when it is woken.
     gdb.send(&format!("vCont;s:{first}"))?;
     gdb.interrupt()?;
     let said = gdb.receive()?;
     assert_eq!(stopped(&said)?.1, "02", "{said}");
     assert_eq!(gdb.flags(&first)? & SINGLE_STEP, 0, "a step has stayed");
-    // It is saved with a breakpoint in it.
+    // The program is saved with a breakpoint in it.
     gdb.breakpoint(tread, true)?;
     assert_eq!(gdb.read(tread, 1)?, [INT3]);
     gdb.number("sleep 1001")?;
@@ -455,7 +456,7 @@ fn until_saved(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What was saved while it was debugged has nothing of that, and can be debugged where it goes on.
+/// A program that was saved while it was debugged has no trace of that, and can be debugged where it is restored.
 fn elsewhere(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     let (tread, gate, turns) = (
         symbol(elf, "tread")?,
@@ -478,13 +479,14 @@ fn elsewhere(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
         assert_eq!(gdb.word(turns)?, turn + n);
         gdb.step(&thread)?;
     }
-    // It goes on when nobody is there any more: here the debugger's server ends, with a breakpoint in the program.
+    // The program continues when the debugger is gone: here the debugger's server ends, with a breakpoint in the
+    // program.
     gdb.breakpoint(tread, true)?;
     let sleep = gdb.number("sleep 1001")?;
     gdb.expect(&format!("vKill;{sleep:x}"), "OK")
 }
 
-/// A native program with threads is debugged, beside another one with the same code, saved meanwhile, and debugged
+/// A native program with threads is debugged, next to another one with the same code, saved meanwhile, and debugged
 /// again in another machine, where the debugger dies.
 pub(crate) fn native(ctx: &mut Ctx) -> Result<(), Failure> {
     let (_, elf) = program()?;
@@ -520,7 +522,8 @@ wait %2
     Ok(())
 }
 
-/// Debugs programs until they end, whose starters reap them at once: how they have ended is told nevertheless.
+/// Debugs programs to their ends; their starters reap them at once, and the debugger is told their statuses
+/// nevertheless.
 fn ends(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     let (gate, turns, waits) = (
         symbol(elf, "GATE")?,
@@ -538,8 +541,8 @@ fn ends(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     gdb.expect("vCont;c", "W00")
 }
 
-/// Debugs a program of which one thread goes on by itself, and puts a new one into the place of another, which stands
-/// still: the new one does not, until the program is stopped.
+/// Debugs a program of which one thread runs by itself, and replaces another thread, which stands still, by a new
+/// one: the new one runs until the program is stopped.
 fn replaced(gdb: &mut Client, [gate, turns, waits]: [u64; 3]) -> Result<(), Failure> {
     let number = gdb.number("debugged fifth")?;
     let first = gdb.attach(number)?;
@@ -553,7 +556,7 @@ fn replaced(gdb: &mut Client, [gate, turns, waits]: [u64; 3]) -> Result<(), Fail
     gdb.expect("vCont;c", "W00")
 }
 
-/// The shell waits for a native program that is debugged, and a Linux program for another one.
+/// The shell waits for a native program that is being debugged, and a Linux program waits for another one.
 pub(crate) fn ended(ctx: &mut Ctx) -> Result<(), Failure> {
     let (_, elf) = program()?;
     let script = "\
@@ -570,14 +573,14 @@ busybox sh -c 'busybox sleep 6; echo slept $?'
     Ok(())
 }
 
-/// Offsets of the words that `debugged NAME watch` has in its page.
+/// Offsets of the words in the page of `debugged NAME watch`.
 const OWN: u64 = 0;
 const KERNEL: u64 = 16;
 const FILE: u64 = 24;
 const READ: u64 = 32;
 const SENT: u64 = 48;
 
-/// Kinds of watchpoints: of packets, and as a stop names them.
+/// Kinds of watchpoints: the number in packets, and the name in a stop.
 const WRITTEN: (u8, &str) = (2, "watch");
 const IS_READ: (u8, &str) = (3, "rwatch");
 const EITHER: (u8, &str) = (4, "awatch");
@@ -589,7 +592,7 @@ impl Client {
         self.expect(&format!("{letter}{kind},{address:x},8"), "OK")
     }
 
-    /// All go on until bytes are met that are watched: which thread.
+    /// Lets all threads run until watched bytes are met. Returns the thread.
     fn met(&mut self, (_, kind): (u8, &str), address: u64) -> Result<String, Failure> {
         let said = self.ask("vCont;c")?;
         let (thread, signal) = stopped(&said)?;
@@ -599,7 +602,7 @@ impl Client {
         }
     }
 
-    /// This word is met while it is watched, so often, and each time it is another one.
+    /// While this word is watched, it is met so often, each time with another value.
     fn changes(&mut self, word: u64, times: u32) -> Result<Vec<u64>, Failure> {
         self.watch(WRITTEN, word, true)?;
         let mut values = vec![self.word(word)?];
@@ -615,7 +618,7 @@ impl Client {
     }
 }
 
-/// Watches the words of a program until it is saved while one is watched, and beyond.
+/// Watches words of a program until it is saved while one is watched, and afterwards.
 fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     let (gate, waits, place) = (
         symbol(elf, "GATE")?,
@@ -625,13 +628,13 @@ fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     let mut gdb = Client::new(port, over)?;
     let number = gdb.number("debugged first")?;
     gdb.attach(number)?;
-    // What is not there cannot be watched, nor can very much.
+    // Memory that does not exist cannot be watched, nor can a very large range.
     assert_eq!(gdb.ask("Z2,10,8")?, "E03");
     assert_eq!(gdb.ask("Z2,400000,1001")?, "E1c");
     gdb.run_until("vCont;c", waits, 1)?;
     let page = gdb.word(place)?;
     gdb.write(gate, 1)?;
-    // By the program; by a call of the kernel; by what a server sends.
+    // Written by the program; by a call of the kernel; with data from a server.
     let own = gdb.changes(page + OWN, 4)?;
     let next = |pair: &[u64]| pair[1] == pair[0] + 1;
     assert!(own.windows(2).all(next), "a write was missed: {own:?}");
@@ -639,7 +642,7 @@ fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     assert!(kernel.iter().all(|word| *word < 2), "{kernel:?}");
     let file = gdb.changes(page + FILE, 4)?;
     assert!(file.windows(2).all(next), "a write was missed: {file:?}");
-    // What is only read, by the program and by the kernel for a server.
+    // Words that are only read, by the program and by the kernel for a server.
     for kind in [EITHER, IS_READ] {
         for at in [READ, SENT] {
             gdb.watch(kind, page + at, true)?;
@@ -648,7 +651,7 @@ fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
             gdb.watch(kind, page + at, false)?;
         }
     }
-    // Two in one page, one of them with a step, and a step that meets one.
+    // Two words in one page, one of them with a step, and a step that meets one.
     gdb.watch(WRITTEN, page + OWN, true)?;
     gdb.watch(WRITTEN, page + FILE, true)?;
     let mut met = [0, 0];
@@ -664,7 +667,7 @@ fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     gdb.watch(WRITTEN, page + FILE, false)?;
     gdb.watch(WRITTEN, page + OWN, false)?;
     gdb.run_until("vCont;c", waits, 2)?;
-    // It is saved while it is watched.
+    // The program is saved while it is watched.
     gdb.watch(WRITTEN, page + OWN, true)?;
     gdb.number("sleep 1001")?;
     let before = gdb.word(page + OWN)?;
@@ -674,7 +677,7 @@ fn watches(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     gdb.expect("D;1", "OK")
 }
 
-/// A debugger that dies, and one whose line breaks, leave a program that is watched as it was.
+/// A debugger that dies, and one whose line breaks, leave a watched program unchanged.
 fn watches_and_dies(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
     let (gate, place) = (symbol(elf, "GATE")?, symbol(elf, "PLACE")?);
     let mut gdb = Client::new(port, over)?;
@@ -699,7 +702,7 @@ fn watches_and_dies(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Fail
 }
 
 /// Words of a native program are watched, which the program, the kernel and a server write while another thread
-/// writes beside them; it is saved meanwhile.
+/// writes next to them; the program is saved meanwhile.
 pub(crate) fn watched(ctx: &mut Ctx) -> Result<(), Failure> {
     let (_, elf) = program()?;
     let script = "\
@@ -733,12 +736,12 @@ wait
     Ok(())
 }
 
-/// The page of `watched.c` that comes and goes.
+/// The page that `watched.c` maps and unmaps.
 const COMES_AND_GOES: u64 = 0x1000_0000;
 
-/// Watches the words of a Linux program until it is saved, and beyond; lets it go while it is watched.
+/// Watches words of a Linux program until it is saved, and afterwards; detaches while it is watched.
 fn watches_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
-    // It runs where its headers say.
+    // The program runs at the addresses of its headers.
     let at = |name| Ok::<_, Failure>(symbol(elf, name)? - BASE);
     let (words, gate, waits) = (at("words")?, at("gate")?, at("waits")?);
     let [own, filed, sent] = [0, 8, 16].map(|offset| words + offset);
@@ -747,7 +750,7 @@ fn watches_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure
     gdb.attach(number)?;
     gdb.run_until("vCont;c", waits, 1)?;
     gdb.write(gate, 1)?;
-    // By the program, and by the personality for it.
+    // Written by the program, and by the personality for it.
     for word in [own, filed] {
         let values = gdb.changes(word, 12)?;
         let next = |pair: &[u64]| pair[1] == pair[0] + 1;
@@ -757,7 +760,7 @@ fn watches_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure
         );
     }
     gdb.watch(EITHER, sent, true)?;
-    // By the program, which writes it, and by the personality, which reads it.
+    // Written by the program, and read by the personality.
     let mut values = Vec::new();
     for _ in 0..6 {
         gdb.met(EITHER, sent)?;
@@ -780,7 +783,7 @@ fn watches_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure
     gdb.expect("D;1", "OK")
 }
 
-/// Words of a Linux program are watched while it protects and gives back their pages, has children, and is saved.
+/// Words of a Linux program are watched while it protects and unmaps their pages, has children, and is saved.
 pub(crate) fn watched_linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let Some(program) = linux_program(ctx, directory.path(), "watched") else {
@@ -797,7 +800,7 @@ kill %2
 restore /tmp/image
 wait
 ";
-    // What was saved waits for a gate that nobody opens there but by writing it; so it is let go on by a debugger.
+    // The restored program waits for a gate that opens only when it is written; so a debugger lets it continue.
     let run = Run::script(script).add_program("/tmp/watched", elf.clone());
     let (output, ()) = debug(ctx, run, |port, over| {
         watches_linux(port, over, &elf)?;
@@ -816,7 +819,7 @@ wait
     Ok(())
 }
 
-/// What Debian's GDB is told.
+/// The commands for Debian's GDB.
 const COMMANDS: &str = "\
 set pagination off
 set confirm off
@@ -873,8 +876,8 @@ fn debians(port: u16, over: &AtomicBool) -> Result<String, Failure> {
     Ok(text(&output.stdout) + &text(&output.stderr))
 }
 
-/// Debian's GDB debugs a native program: breakpoints by name, steps, a function of the program that a thread calls
-/// which waits in the kernel.
+/// Debian's GDB debugs a native program: breakpoints by name, steps, and a call of a function of the program by a
+/// thread that waits in the kernel.
 pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
     if let Err(why) = install(&[("gdb", "gdb")]) {
         ctx.leave_out(why);
@@ -905,7 +908,7 @@ pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
         .lines()
         .filter_map(|line| line.strip_prefix('$')?.split_once(" = "));
     let values: Vec<&str> = values.map(|(_, value)| value).collect();
-    // The gate; where the breakpoint is; four threads have registers; twelve times twelve; two turns were done.
+    // The gate; the place of the breakpoint; four threads with registers; twelve times twelve; two turns done.
     assert_eq!(
         values,
         ["0", "0x1", "1", "1", "1", "1", "144", "2"],
@@ -914,7 +917,7 @@ pub(crate) fn debian(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The places in a program of Linux where it makes one of these calls, with the number in the instruction before.
+/// The places in a Linux program where it makes one of these calls, with the number in the instruction before.
 fn calls(elf: &[u8], numbers: &[u8]) -> Result<Vec<u64>, Failure> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(elf).map_err(|error| error.to_string())?;
     let segments = file.segments().ok_or("the program has no segments")?;
@@ -934,10 +937,10 @@ fn calls(elf: &[u8], numbers: &[u8]) -> Result<Vec<u64>, Failure> {
 
 /// Linux's `clone`, `fork` and `vfork`.
 const FORKS: [u8; 3] = [56, 57, 58];
-/// Where there is nothing.
+/// An address where nothing is mapped.
 const NOWHERE: u64 = 0x10;
 
-/// Debugs a shell that starts children: they and others never meet its breakpoints.
+/// Debugs a shell that starts children: these and other processes never meet its breakpoints.
 fn shell(port: u16, over: &AtomicBool, forks: &[u64]) -> Result<(), Failure> {
     let mut gdb = Client::new(port, over)?;
     let number = gdb.number("busybox sh")?;
@@ -952,7 +955,7 @@ fn shell(port: u16, over: &AtomicBool, forks: &[u64]) -> Result<(), Failure> {
     for at in forks {
         gdb.breakpoint(*at, false)?;
     }
-    // The child is not stepped when its parent is, and goes on where there is a breakpoint in its parent.
+    // The child is not stepped with its parent, and runs on where the parent has a breakpoint.
     let behind = fork + 2;
     gdb.step(&thread)?;
     for _ in 0..20 {
@@ -965,7 +968,7 @@ fn shell(port: u16, over: &AtomicBool, forks: &[u64]) -> Result<(), Failure> {
     gdb.number("sleep 1002")?;
     gdb.breakpoint(behind, false)?;
     gdb.step(&thread)?;
-    // It is told of its own fault when the debugger passes that on.
+    // The program gets its own fault when the debugger passes it on.
     let mut all = gdb.registers(&thread)?;
     all[128..136].copy_from_slice(&NOWHERE.to_le_bytes());
     gdb.expect(&format!("G{}", hex(&all)), "OK")?;
@@ -977,7 +980,8 @@ fn shell(port: u16, over: &AtomicBool, forks: &[u64]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A Linux program that starts others is debugged, saved meanwhile, ended by what it has done; what was saved goes on.
+/// A Linux program that starts others is debugged, saved meanwhile, and ends by its own action; the saved program
+/// continues.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let path = busybox::find(&project).map_err(|error| error.message)?;

@@ -1,4 +1,4 @@
-//! What `./fermata image` says of images that a machine has written, and makes of them.
+//! The output of `./fermata image` for images that a machine has written, and the images that it makes of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::scenario::Failure;
 use xtask_build::debian::install;
 use xtask_build::project::{temp_dir, Project};
 
-/// The program, and where the images are.
+/// The program, and the directory of the images.
 struct Images {
     program: PathBuf,
     directory: tempfile::TempDir,
@@ -18,7 +18,7 @@ impl Images {
         self.directory.path().join(name)
     }
 
-    /// Runs the program: this must be its status, and all of this be said.
+    /// Runs the program, which must end with this status and print all of this.
     fn says(&self, arguments: &str, status: i32, said: &[&str]) -> Result<(), Failure> {
         let output = Command::new(&self.program)
             .current_dir(&self.directory)
@@ -39,7 +39,7 @@ impl Images {
 }
 
 impl Images {
-    /// Whoever reads an image by the description of the format alone finds in it what is there, and what is wrong.
+    /// A program that reads an image by the description of the format alone finds its content, and its errors.
     fn read_by_strangers(&self, names: &[&str]) -> Result<(), Failure> {
         install(&[("python3", "python3-minimal")])?;
         let project = Project::find().map_err(|error| error.message)?;
@@ -76,7 +76,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|error| error.to_string())
 }
 
-/// Nothing differs in these images of one process but what an image says of the machine: its clock.
+/// These images of one process differ only in what an image says of the machine: its clock.
 pub(super) fn are_the_same(images: [&[u8]; 2]) -> Result<(), Failure> {
     let program = Project::find().and_then(|project| project.image_program());
     let at = Images {
@@ -94,8 +94,8 @@ pub(super) fn are_the_same(images: [&[u8]; 2]) -> Result<(), Failure> {
     )
 }
 
-/// Looks at a chain of images of `awk`, which writes to `/tmp/out`: what is right is said, and what is wrong named.
-/// Gives the last one as an image that is based on no other, compressed.
+/// Examines a chain of images of `awk`, which writes to `/tmp/out`: correct ones are described, and errors are named.
+/// Returns the last one as a compressed image that is based on no other.
 pub(super) fn merged(images: &[Vec<u8>]) -> Result<Vec<u8>, Failure> {
     let program = Project::find().and_then(|project| project.image_program());
     let at = Images {

@@ -1,4 +1,4 @@
-//! The page that shows the machine: this host is the browser, and a browser is.
+//! The page that shows the machine: this host acts as the browser, and a real browser is used, too.
 
 use super::browser::{self, Browser};
 use super::net::free_port;
@@ -12,10 +12,10 @@ use xtask_machine::net::Net;
 use xtask_machine::rng::Rng;
 
 const TOKEN: &str = "0123456789abcdef";
-/// As many as `inspect` has connections at a time.
+/// As many connections as `inspect` has at a time.
 const IDLE: usize = 16;
 
-/// One request, of which the body of the answer and its status are returned; `None` if there is no answer.
+/// Sends one request. Returns the status and the body of the answer; `None` if there is no answer.
 fn ask(port: u16, request: &[u8]) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     stream
@@ -23,7 +23,7 @@ fn ask(port: u16, request: &[u8]) -> Option<(u16, String)> {
         .ok()?;
     stream.write_all(request).ok()?;
     let mut bytes = Vec::new();
-    // The end may be a reset, behind the answer.
+    // The connection may end by a reset, after the answer.
     let _ = stream.read_to_end(&mut bytes);
     let text = String::from_utf8(bytes).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -43,12 +43,12 @@ fn post(port: u16, form: &str) -> Option<(u16, String)> {
     ask(port, request.as_bytes())
 }
 
-/// How often a browser asks that gets no answer.
+/// How often a request without an answer is repeated.
 const ATTEMPTS: usize = 8;
 
-/// What the page shows.
+/// The state that the page shows.
 fn state(port: u16) -> Result<Value, Failure> {
-    // Who has connected, and whose request is still on its way when many others connect, may be the one who makes room: he asks again.
+    // A client whose request is still on its way when many others connect may be dropped to make room: it asks again.
     let mut answers = (0..ATTEMPTS).map(|_| get(port, "/state"));
     let answer = answers.find_map(|answer| answer);
     let (status, body) = answer.ok_or_else(|| format!("no answer to {ATTEMPTS} /state"))?;
@@ -58,7 +58,7 @@ fn state(port: u16) -> Result<Value, Failure> {
     serde_json::from_str(&body).map_err(|error| error.to_string())
 }
 
-/// The processes of this name, as the page shows them: manager, number, state.
+/// The processes with this name on the page: manager, number, state.
 fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failure> {
     let state = state(port)?;
     let all = state["processes"].as_array().ok_or("no processes")?;
@@ -75,7 +75,7 @@ fn processes(port: u16, name: &str) -> Result<Vec<(String, u64, String)>, Failur
         .collect())
 }
 
-/// Waits until the page shows this: what was looked for.
+/// Waits until the page shows something. Returns what was found.
 fn shown<T>(
     port: u16,
     what: &str,
@@ -92,7 +92,7 @@ fn shown<T>(
     Err(format!("{what} is not shown: {last:#}"))
 }
 
-/// An element of a list of the state whose field is this.
+/// The element of a list of the state that has this field.
 fn element<'a>(
     state: &'a Value,
     list: &str,
@@ -104,7 +104,7 @@ fn element<'a>(
     all.find(|element| element[field] == is)
 }
 
-/// Whom the first thread of the only process of this name waits for: manager and number.
+/// The process for which the first thread of the only process with this name waits: manager and number.
 fn waits_for(state: &Value, name: &str) -> Option<(String, u64)> {
     let process = element(state, "processes", "name", name)?;
     let waits = &process["threads"][0]["waits"];
@@ -114,7 +114,7 @@ fn waits_for(state: &Value, name: &str) -> Option<(String, u64)> {
     ))
 }
 
-/// Waits until the only process of this name is in this state: its number.
+/// Waits until the only process with this name has this state. Returns its number.
 fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
     let mut last = Vec::new();
     for _ in 0..200 {
@@ -129,7 +129,8 @@ fn until(port: u16, name: &str, state: &str) -> Result<u64, Failure> {
     Err(format!("'{name}' is not {state}: {last:?}"))
 }
 
-/// Sees who waits for whom, objects and who has references to them, interrupts, and drivers and their deaths.
+/// Checks which thread waits for which, objects and the holders of references to them, interrupts, drivers and their
+/// deaths.
 fn see(port: u16) -> Result<(), Failure> {
     let pid = |name: &str| {
         let found = processes(port, name)?.pop();
@@ -143,7 +144,7 @@ fn see(port: u16) -> Result<(), Failure> {
     shown(port, "who waits for linux", |state| {
         (waits_for(state, "busybox sleep 1000") == native(linux)).then_some(())
     })?;
-    // The port of the name, and the session's, to which the client has a reference.
+    // The port of the name, and that of the session, to which the client has a reference.
     let (mut objects, mut from) = (Vec::new(), String::new());
     for _ in 0..100 {
         let Some(list) = listed_from(port, counter, &from)? else {
@@ -173,7 +174,7 @@ fn see(port: u16) -> Result<(), Failure> {
     );
     let links = |object: &Value| object["links"].as_array().cloned().unwrap_or_default();
     let mut ports = objects.iter().filter(|object| object["kind"] == "port");
-    // It has references to the door, by which it has found the counter, and to its session.
+    // The client has references to the door, by which it found the counter, and to its session.
     let is_clients = |port: &&Value| {
         let by_client = |link: &Value| link["name"] == "count apples @12";
         !is_known(port) && links(port).iter().any(by_client)
@@ -200,7 +201,7 @@ fn see(port: u16) -> Result<(), Failure> {
         let (is, said) = said.ok_or("no answer to /process")?;
         assert!(is == status && said.len() < 1000, "{is} {said}");
     }
-    // The driver of the source of random bytes: its line, its function, and that it comes again.
+    // The driver of the source of random bytes: its line, its function, and its restart.
     let before = shown(port, "the driver", |state| {
         let line = element(state, "drivers", "name", "entropy")?;
         let function = element(state, "functions", "driver", "entropy")?;
@@ -227,9 +228,9 @@ fn see(port: u16) -> Result<(), Failure> {
     })
 }
 
-/// Looks, acts, and is refused what it must not.
+/// Reads the page, acts, and is refused what it may not do.
 fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
-    // What forwards the port takes connections before the machine does, and closes them.
+    // The port forwarder accepts connections before the machine does, and closes them.
     let page = loop {
         match get(port, "/") {
             Some((200, page)) => break page,
@@ -238,12 +239,12 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
         }
     };
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-    // Many who never ask for anything hold up nobody: who has been there longest makes room.
+    // Many idle clients hold up no other: the oldest connection makes room.
     let connect = |_| TcpStream::connect((Ipv4Addr::LOCALHOST, port));
     let mut idle: Vec<TcpStream> = (0..IDLE).filter_map(|n| connect(n).ok()).collect();
     assert!(processes(port, "shell")?.len() == 1, "the shell is shown");
-    // Others are still there: nobody's patience was waited for. Some may have been refused, where more came at once
-    // than wait to be accepted.
+    // The others are still connected: no timeout was waited for. Some may have been refused, if more connected at
+    // once than can wait to be accepted.
     let mut is_there = |stream: &mut TcpStream| {
         let set = stream.set_nonblocking(true);
         let error = stream.read(&mut [0]).map_err(|error| error.kind());
@@ -276,7 +277,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     until(port, name, "stopped")?;
     expect(act("go+on", pid, TOKEN), 200)?;
     until(port, name, "running")?;
-    // What takes long is not waited for: how far it is stands beside the rest.
+    // Long actions are not waited for: the page shows their progress.
     let over = |what: &str| {
         shown(port, what, |state| {
             let work = element(state, "work", "what", what)?;
@@ -306,7 +307,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
         "{all:?}"
     );
     drop(idle);
-    // It ends itself, and may not be able to say so.
+    // The program ends itself, and may not be able to answer.
     let (_, inspect, _) = processes(port, "inspect 80 /tmp/token")?
         .pop()
         .ok_or("no inspect")?;
@@ -315,7 +316,7 @@ fn browse(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks at programs that make that as hard as they can.
+/// Reads the page while programs make that as hard as they can.
 fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     while get(port, "/").is_none_or(|(status, _)| status != 200) {
         if over.load(Ordering::Relaxed) {
@@ -330,7 +331,8 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     };
     let inspect = of(SELF)?;
     let pid = of(name)?;
-    // Half of its callers wait for itself; of the others it cannot be known; one waits for a mutex; it waits in no other way.
+    // Half of its callers wait for the program itself; of the others this cannot be known; one waits for a mutex;
+    // there are no other waits.
     shown(port, "whom it waits for", |state| {
         let process = element(state, "processes", "name", name)?;
         let threads = process["threads"].as_array()?;
@@ -347,7 +349,7 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
         }
         ((all, itself, unknown, mutex) == (9, 4, 4, 1)).then_some(())
     })?;
-    // A driver that dies at once: how often, of what, and that it was given up.
+    // A driver that dies at once: how often, by what, and that it was given up.
     shown(port, "the driver that dies", |state| {
         let driver = element(state, "drivers", "name", "crash")?;
         let last = &driver["last"];
@@ -359,7 +361,8 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
             && last["why"].as_str()?.starts_with("bad access to 0x8 at ");
         is.then_some(())
     })?;
-    // It has thousands of objects. Each answer has a few, and says where to go on, or that it was not all.
+    // The program has thousands of objects. Each answer has a few, and says where to continue, or that it is
+    // incomplete.
     let (mut from, mut listed) = (String::new(), 0);
     for _ in 0..40 {
         let Some(list) = listed_from(port, pid, &from)? else {
@@ -377,7 +380,7 @@ fn look_at_hostile(port: u16, over: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The objects of a native process from there on; `None`, a moment later, if somebody else has just asked.
+/// The objects of a native process from there on; `None`, after a moment, if another client has just asked.
 fn listed_from(port: u16, pid: u64, from: &str) -> Result<Option<Value>, Failure> {
     let path = format!("/process?manager=native&pid={pid}&from={from}");
     let (status, body) = get(port, &path).ok_or("no answer to /process")?;
@@ -390,12 +393,13 @@ fn listed_from(port: u16, pid: u64, from: &str) -> Result<Option<Value>, Failure
     Ok(Some(list))
 }
 
-/// Programs that wait in strange ways, and have as many objects as they are given, hold up nobody who looks, and the machine goes on.
+/// Programs that wait in strange ways, and have as many objects as allowed, do not hold up a reader of the page, and
+/// the machine goes on.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let port = free_port()?;
     let script = "net up\n/test/hostile watched &\ntrust inspect 80 /tmp/token &\nwait %2\n\
          kill %1\necho over\n";
-    // For a function that every machine has, and that no driver has claimed.
+    // For a PCI function that every machine has, and that no driver has claimed.
     let driver = "test/hostile crash pci=8086:7113\n";
     let run = Run::script(script)
         .add("/tmp/token", format!("{TOKEN}\n"))
@@ -416,7 +420,7 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the page end, and with it the script.
+/// Ends the page's program, and with it the script.
 fn end(port: u16) {
     for (_, pid, _) in processes(port, SELF).unwrap_or_default() {
         let form = format!("token={TOKEN}&manager=native&pid={pid}&act=kill");
@@ -424,8 +428,8 @@ fn end(port: u16) {
     }
 }
 
-/// What a browser that is driven does and sees: rows, a picture of who waits for whom, what a click does with the token
-/// and without. A picture of the page.
+/// What a driven browser does and sees: rows, a picture of the waiting threads, and the effects of clicks with the
+/// token and without. Returns a picture of the page.
 fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     // What forwards the port takes connections before the machine does, and closes them.
     while get(port, "/").is_none_or(|(status, _)| status != 200) {
@@ -447,7 +451,7 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     };
     let id = format!("linux {sleeper}");
     let row = format!("{}.closest('tr').innerText", button("stop", &id));
-    // Rows, and nothing of a process's name is a part of the page but text.
+    // Rows; a process's name is on the page only as text.
     for (part, least) in [
         ("processes", 10),
         ("drivers", 6),
@@ -463,7 +467,7 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     browser.until(hostile)?;
     browser.until("document.images.length === 0 && window.hacked === undefined")?;
     browser.until(&format!("{row}.includes('waits for linux')"))?;
-    // Everybody can use it: a language, a label for each input, a name for each button, and a scope for each head of a table.
+    // Accessibility: a language, a label for each input, a name for each button, and a scope for each table head.
     browser.until(
         "document.documentElement.lang === 'en' && document.title !== '' \
          && [...document.querySelectorAll('input')].every(it => it.labels.length === 1) \
@@ -471,13 +475,13 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
          && [...document.querySelectorAll('th')].every(it => it.scope) \
          && [...document.querySelectorAll('[role=img]')].every(it => it.getAttribute('aria-label') || it.getAttribute('aria-labelledby'))",
     )?;
-    // Without the token there is a sentence, and nothing is done.
+    // Without the token there is a message, and nothing is done.
     let said =
         |what: &str| format!("document.getElementById('said').textContent.includes('{what}')");
     browser.click(&button("stop", &id))?;
     browser.until(&said("The token is another one"))?;
     until(port, SLEEPER, "running")?;
-    // With it the process is stopped, the page shows that by itself, and the button keeps the focus.
+    // With the token the process is stopped, the page shows that by itself, and the button keeps the focus.
     browser.click("document.getElementById('token')")?;
     browser.type_text(TOKEN)?;
     browser.click(&button("stop", &id))?;
@@ -490,14 +494,14 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     ))?;
     browser.click(&button("go on", &id))?;
     browser.until(&format!("{row}.includes('running')"))?;
-    // What takes long is shown until it is done.
+    // A long action is shown until it is done.
     browser.click(&button("checkpoint", &id))?;
     browser
         .until("document.getElementById('work').textContent.includes('is saved in /tmp/image')")?;
-    // A driver is killed, and comes again.
+    // A driver is killed, and is restarted.
     browser.click(&button("kill", &format!("native {random}")))?;
     browser.until("document.getElementById('drivers').innerText.includes('1 (1 by kill)')")?;
-    // Objects, when they are asked for.
+    // Objects are shown on request.
     browser.click(&button("objects", &format!("native {counter}")))?;
     browser.until("!document.getElementById('objects').hidden")?;
     let listed = "document.getElementById('list').innerText.includes(\"known as 'counter'\")";
@@ -510,27 +514,28 @@ fn look(port: u16, over: &AtomicBool) -> Result<Vec<u8>, Failure> {
     browser.until("document.getElementById('kinds').innerText.includes('\u{d7} port')")?;
     browser.click("document.getElementById('close')")?;
     browser.until("document.getElementById('objects').hidden")?;
-    // The picture has an end if some wait for each other, and shows that: here 1 and 2 do, and 3 waits for them.
+    // The picture is finite if some threads wait for each other, and shows that: here 1 and 2 do, and 3 waits for
+    // them.
     let circle = "(() => { const waits = (pid, other) => ({ manager: 'native', pid, name: 'a', threads: \
          [{ doing: 'b', waits: { manager: 'native', pid: other, on: 'a', at: '' } }] }); \
          const all = edges({ processes: [waits(1, 2), waits(2, 1), waits(3, 1), waits(4, 4)] }); \
          return all.edges.map(edge => edge.circle).join() === 'true,true,false,false' \
          && picture(all).querySelectorAll('path.circle').length === 2 && waiting(all).length === 4; })()";
     assert_eq!(browser.value(circle)?, true, "who waits in a circle");
-    // Held still, it is as it was.
+    // While it is held still, it does not change.
     browser.click("document.getElementById('still')")?;
     browser.value(FOR_PICTURE)?;
     let picture = browser.picture()?;
     if !browser.complaints.is_empty() {
         return Err(format!("the browser says: {:#?}", browser.complaints));
     }
-    // It ends itself.
+    // The program ends itself.
     browser.click(&button("kill", &format!("native {inspect}")))?;
     browser.until("document.getElementById('missing').innerText.includes('The machine d')")?;
     Ok(picture)
 }
 
-/// Makes the page as it stands in README.md: with small letters, and with few colours, so that the file is small.
+/// Changes the page to its form in README.md: with small letters, and with few colours, so that the file is small.
 const FOR_PICTURE: &str = r##"(() => {
     const make = (parent, name, attributes) => {
         const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -547,11 +552,11 @@ const FOR_PICTURE: &str = r##"(() => {
     document.body.style.fontSize = "11px";
 })()"##;
 
-/// The processes that the page is looked at with.
+/// The processes with which the page is tested.
 const SLEEPER: &str = "busybox sleep 1000";
 const SELF: &str = "inspect 80 /tmp/token";
 
-/// The page in a browser, if this host has one.
+/// Tests the page in a browser, if this host has one.
 pub(crate) fn in_browser(ctx: &mut Ctx) -> Result<(), Failure> {
     if !browser::is_there() {
         let why = "there is no browser: './fermata prove --browser' installs one (100 MB)";
@@ -561,7 +566,7 @@ pub(crate) fn in_browser(ctx: &mut Ctx) -> Result<(), Failure> {
     shown_in_browser(ctx).map(|_| ())
 }
 
-/// The page in a browser: a picture of it.
+/// Tests the page in a browser. Returns a picture of it.
 pub(crate) fn shown_in_browser(ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
     let port = free_port()?;
     let script = "net up\nbusybox sleep 1000 &\n\
@@ -587,7 +592,7 @@ pub(crate) fn shown_in_browser(ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
     Ok(picture)
 }
 
-/// Runs a machine, and beside it what looks at it until it is over.
+/// Runs a machine, and a function beside it that watches it until it is over.
 fn beside<T: Send>(
     ctx: &mut Ctx,
     run: Run,
@@ -607,7 +612,8 @@ fn beside<T: Send>(
     })
 }
 
-/// A browser sees what there is, and stops, saves, ends and restores a Linux program with the token, and not without.
+/// A browser sees the machine's state, and stops, saves, ends and restores a Linux program with the token, and not
+/// without.
 pub(crate) fn page(ctx: &mut Ctx) -> Result<(), Failure> {
     let port = free_port()?;
     let script = "net up\nbusybox sleep 1000 &\ncounter &\ncount apples 7\ncount apples @12 &\n\

@@ -18,7 +18,8 @@ pub(super) fn build(name: &str) -> Result<Program, Failure> {
     built.map_err(|error| error.message)
 }
 
-/// What `./fermata ARGUMENTS` says in the checkout at `root`, if nothing is found but in `path`: whether it ended well, and its output.
+/// Runs `./fermata ARGUMENTS` in the checkout at `root`, with commands found only in `path`. Returns whether it
+/// succeeded, and its output.
 fn fermata(arguments: &[&str], root: &Path, path: &OsStr) -> Result<(bool, String), Failure> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(own);
@@ -32,14 +33,14 @@ fn fermata(arguments: &[&str], root: &Path, path: &OsStr) -> Result<(bool, Strin
     Ok((output.status.success(), text))
 }
 
-/// `drivers` lists all that there are, and what the glue does not have of what one of them needs. Where the tools are not there that
-/// these are built with it says which, also if Linux's headers are there.
+/// `drivers` lists all drivers, and for one of them the functions that the glue does not have. If the tools that
+/// build them are missing, it says which, also if Linux's headers are there.
 pub(crate) fn list(_: &mut Ctx) -> Result<(), Failure> {
     let failed = |error: std::io::Error| error.to_string();
     let project = Project::find().map_err(|error| error.message)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let (well, text) = fermata(&["drivers"], &project.root, &path)?;
-    // What is said while they are built, if they have to be, comes behind the list.
+    // Messages of a build, if one is needed, come after the list.
     let listed = text.lines().filter(|line| !line.starts_with("fermata: "));
     let mut lines = listed.skip_while(|line| !line.starts_with("DRIVER "));
     assert!(well && lines.next().is_some(), "{text}");
@@ -84,14 +85,14 @@ pub(crate) fn list(_: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two machines with Linux's drivers send each other files, by IPv4 and IPv6.
+/// Two machines with Linux's drivers send files to each other, by IPv4 and IPv6.
 pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
     pairs_of(ctx, &[("e100", "pcnet32", 100_000)])
 }
 
 /// The same with other drivers.
 pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
-    // A ne2000 has room for some ten frames, and QEMU's drops what comes in bursts: it is slow, by TCP's rules.
+    // A ne2000 has room for some ten frames, and QEMU's drops frames in bursts: by TCP's rules it is slow.
     let pairs = [
         ("8139cp", "ne2k-pci", 1_500),
         ("ne", "e1000", 1_500),
@@ -100,7 +101,7 @@ pub(crate) fn pairs(ctx: &mut Ctx) -> Result<(), Failure> {
     pairs_of(ctx, &pairs)
 }
 
-/// Two drivers, and how many words the files have.
+/// Pairs of drivers, and how many words the files have.
 fn pairs_of(ctx: &mut Ctx, pairs: &[(&str, &str, u32)]) -> Result<(), Failure> {
     for &(first, second, words) in pairs {
         let drivers = [Some(build(first)?), Some(build(second)?)];
@@ -109,8 +110,8 @@ fn pairs_of(ctx: &mut Ctx, pairs: &[(&str, &str, u32)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A card on ISA, which says neither where it is nor on which line: its driver finds the line among those that it was
-/// granted, whichever it is. One that was not granted is not found, and the driver is given up.
+/// An ISA card, which reports neither its ports nor its line: its driver finds the line among those that it was
+/// granted, whichever it is. A line that was not granted is not found, and the driver is given up.
 pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
     let program = build("ne")?;
     let mut on_line = |line: &str, device: &'static str, network: bool| {
@@ -143,7 +144,7 @@ pub(crate) fn isa(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a driver serves, and so which load it is killed under.
+/// The service of a driver, which decides the load under which it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Link,
@@ -151,18 +152,19 @@ pub(crate) enum Kind {
     Sound,
 }
 
-/// All drivers: what each serves, and how often the suite kills it. `prove --drivers` does so as often as it is told.
+/// All drivers: the service of each, and how often the suite kills it. `prove --drivers` kills as often as the user
+/// asks.
 pub(crate) const DRIVERS: [(&str, Kind, u64); 11] = [
     ("e100", Kind::Link, 50),
     ("e1000", Kind::Link, 30),
     ("tulip", Kind::Link, 30),
     ("pcnet32", Kind::Link, 20),
     ("8139cp", Kind::Link, 20),
-    // A ne2000 is slow under load, and the driver of the one on ISA takes 30 ms to find the line.
+    // A ne2000 is slow under load, and the driver of the ISA card takes 30 ms to find its line.
     ("ne2k-pci", Kind::Link, 10),
     ("ne", Kind::Link, 10),
     ("sym53c8xx", Kind::Disk, 50),
-    // It takes most of a second to begin: it looks for settings bit by bit.
+    // It takes most of a second to start: it reads its settings bit by bit.
     ("am53c974", Kind::Disk, 15),
     ("ata_piix", Kind::Disk, 15),
     ("sb16", Kind::Sound, 30),
@@ -171,7 +173,7 @@ pub(crate) const DRIVERS: [(&str, Kind, u64); 11] = [
 /// The seed of the suite's kills.
 const SEED: u64 = 20_261_125;
 
-/// Kills this driver so often, at instants that follow from a seed, while what it serves is under load.
+/// Kills this driver so often, at instants that follow from a seed, while its service is under load.
 pub(crate) fn kill(
     ctx: &mut Ctx,
     (name, kind): (&str, Kind),
@@ -187,7 +189,7 @@ pub(crate) fn kill(
     killed.map_err(|why| format!("{name}: {why}"))
 }
 
-/// Kills all drivers of this kind, as often as the suite does.
+/// Kills all drivers of this kind, as often as in the suite.
 fn kill_all(ctx: &mut Ctx, of: Kind) -> Result<(), Failure> {
     for (name, kind, count) in DRIVERS {
         if kind == of {
@@ -202,21 +204,22 @@ pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill_all(ctx, Kind::Link)
 }
 
-/// The same while one plays: no call fails, and every frame is heard.
+/// The same while a client plays: no call fails, and every frame is heard.
 pub(crate) fn sound_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill_all(ctx, Kind::Sound)
 }
 
-/// Frames as fast as they can be sent, by each kind of driver (polled, and not): the console is served all the same.
+/// Frames as fast as they can be sent, by each kind of driver (polled, and not): the console is still served.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
-    // A ne2000 has room for few, and drops most.
+    // A ne2000 has room for few frames, and drops most.
     for (name, least) in [("e100", 100), ("ne2k-pci", 10)] {
         net::flood_of(ctx, Some(build(name)?), least).map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
 }
 
-/// A blank disk gets a file system, and files outlive the machine. A client that asks for nonsense gets what `virtio-blk` gives it.
+/// A blank disk gets a file system, and files outlive the machine. A client that makes senseless requests gets the
+/// same answers as from `virtio-blk`.
 pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
     for name in ["sym53c8xx", "am53c974", "ata_piix"] {
         let told = |why| format!("{name}: {why}");
@@ -227,7 +230,7 @@ pub(crate) fn disks(ctx: &mut Ctx) -> Result<(), Failure> {
 }
 
 /// The driver is killed at seeded instants while requests are open, and while programs write files: no request ends
-/// with an error, every read has what was written before it, and in the end the host finds what was written last.
+/// with an error, every read returns what was written before it, and in the end the host finds what was written last.
 pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill_all(ctx, Kind::Disk)?;
     for (name, kind, count) in DRIVERS {
@@ -239,8 +242,8 @@ pub(crate) fn disk_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Disks that answer as disks should not: what was asked for ends with an error, and what can be done again is done
-/// again. One that is no disk for this system, or does not answer when it is looked for, is not offered.
+/// Disks that answer wrongly: their requests end with an error, and those that can be repeated are repeated. A disk
+/// that this system does not support, or that does not answer when it is detected, is not offered.
 pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let directory = temp_dir().map_err(|error| error.message)?;
@@ -251,7 +254,7 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
         script += &format!("trust disk read {sector} 1 > /tmp/{sector}\n");
     }
     script += "trust disk flush\nbusybox cmp /tmp/100 /tmp/107 && echo on\n";
-    // The time in which a disk is late flies.
+    // The machine's clock jumps over the time in which a disk is late.
     let mut run = |parameter, script: &str, flies: bool| {
         let driver = Driver {
             name: "wild",
@@ -293,7 +296,7 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
         let wait = if flies { "busybox sleep 70\n" } else { "" };
         let script = format!("{wait}trust disk size\necho on\n");
         let text = run(parameter, &script, flies)?;
-        // A disk that is still looked for is one that does not answer.
+        // A disk that is still being detected is one that does not answer.
         let offered = text.contains("sectors of 512 bytes");
         assert!(text.contains(&said) && !offered, "{parameter}: {text}");
         assert!(text.ends_with("\non\n"), "{parameter}: {text}");
@@ -301,8 +304,8 @@ pub(crate) fn disk_errors(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Errors of a disk are taken care of by libata's own handler: what cannot be read is an error of that request, what
-/// could not be written is written after all, slower, and the driver goes on.
+/// libata's own handler handles errors of a disk: a failed read is an error of that request, a failed write is
+/// repeated successfully, at a lower speed, and the driver goes on.
 pub(crate) fn disk_recovers(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("disk");
@@ -330,9 +333,9 @@ pub(crate) fn disk_recovers(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A driver that touches a port that it was not granted, and one that calls what the glue does not have: each is ended,
-/// by a sentence that says which function of it did what. One that was ended again and again is given up, and the
-/// machine goes on. One that was told to read ones goes on itself.
+/// A driver that touches a port that it was not granted, and one that calls a function that the glue does not have,
+/// are ended, with a message that names their function and what it did. A driver that was ended repeatedly is given
+/// up, and the machine goes on. A driver that was told to read ones goes on.
 pub(crate) fn wild(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let touched = |port, bytes| {

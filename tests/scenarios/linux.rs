@@ -7,7 +7,7 @@ use super::{elf, linux_program};
 use crate::scenario::{Ctx, Failure, Run};
 use xtask_build::project::temp_dir;
 
-/// The busybox that the guest has.
+/// The busybox of the guest.
 fn busybox() -> PathBuf {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/downloads/busybox");
     if fetched.exists() {
@@ -46,8 +46,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What busybox is told, and the file that it reads. What it prints must be what it prints on the
-/// host, on standard output and on standard error.
+/// Commands of busybox, and the file that each reads. The output must be the same as on the host, on standard output
+/// and on standard error.
 const COMMANDS: &[(&str, &str)] = &[
     ("cat small text", "empty"),
     ("cat missing", "empty"),
@@ -116,7 +116,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("nonsense", "empty"),
 ];
 
-/// Debian's busybox prints here what it prints on the host.
+/// Debian's busybox prints the same here as on the host.
 pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let files = [
@@ -170,7 +170,7 @@ pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Scripts of which busybox's shell prints the same, on standard output and standard error, and has the same status.
+/// Scripts for busybox's shell, which must have the same standard output, standard error and status.
 const SCRIPTS: &[&str] = &[
     "true; echo $?; false; echo $?",
     "(exit 7); echo $?",
@@ -233,7 +233,7 @@ const SCRIPTS: &[&str] = &[
     "sh -c 'echo $0 $@' name a b | cat -; readlink /proc/self/exe > /dev/null && echo exe",
 ];
 
-/// Scripts with pipelines, loops and substitutions print here what they print on the host.
+/// Scripts with pipelines, loops and substitutions print the same here as on the host.
 pub(crate) fn scripts(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let small = b"hello\nhello\nthere\nhello\n".to_vec();
@@ -285,7 +285,7 @@ pub(crate) fn scripts(ctx: &mut Ctx) -> Result<(), Failure> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    // Nothing is left: no process, no zombie.
+    // No process and no zombie is left.
     if output.text().contains("%") {
         return Err(format!("processes are left:\n{}", output.text()));
     }
@@ -303,7 +303,7 @@ trait ArgumentsOfBusybox {
 }
 
 impl ArgumentsOfBusybox for Command {
-    /// Called as the guest's shell calls it.
+    /// Arguments in the form that the guest's shell uses.
     fn arg0_and(&mut self, words: &[String]) -> &mut Self {
         use std::os::unix::process::CommandExt;
         self.arg0("busybox").args(words)
@@ -349,7 +349,7 @@ pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `threads.c` does.
+/// The tests of `threads.c`.
 const THREADS: &[&str] = &[
     "join",
     "conditions",
@@ -361,28 +361,28 @@ const THREADS: &[&str] = &[
     "compute",
 ];
 
-/// A program of many threads prints here what it prints on the host.
+/// A program with many threads prints the same here as on the host.
 pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "threads", THREADS)
 }
 
-/// Processes that are stopped and go on, and who is told.
+/// Processes that are stopped and resumed, and the processes that are told.
 pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "jobs", &["all"])
 }
 
-/// What happens to files, told to those who watch them.
+/// Changes of files, reported to the programs that watch them.
 pub(crate) fn inotify(ctx: &mut Ctx) -> Result<(), Failure> {
     let ways = ["calls", "files", "selves", "lost", "waits", "many"];
     agrees(ctx, "inotify", &ways)
 }
 
-/// Programs that are traced, and who traces them.
+/// Traced programs, and their tracers.
 pub(crate) fn ptrace(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "ptrace", &["all"])
 }
 
-/// Files that are executed are not written, and the other way round.
+/// Files that are being executed cannot be written, and the other way round.
 pub(crate) fn busy(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "busy", &["all"])
 }
@@ -392,7 +392,7 @@ pub(crate) fn sysv(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "sysv", &["memory", "semaphores", "messages", "around"])
 }
 
-/// What the host's `ipcmk`, `ipcs` and `ipcrm` are asked, where there is nothing before.
+/// The commands for the host's `ipcmk`, `ipcs` and `ipcrm`, where no objects exist before.
 const LISTS: &str = "\
 export PATH=/usr/bin:/bin
 exec 2>&1
@@ -410,7 +410,8 @@ cat /proc/sysvipc/msg
 ls /proc/sysvipc
 ";
 
-/// The host's own programs for System V IPC say here what they say in a namespace of the host, which begins with nothing as each tree does.
+/// The host's own programs for System V IPC print the same here as in a namespace of the host, which begins empty as
+/// each tree does.
 pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut added = Vec::new();
     for program in ["ipcs", "ipcrm", "ipcmk"] {
@@ -441,8 +442,8 @@ pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = run.get("/tmp/first").get("/tmp/second");
     let output = ctx.run(run)?;
     output.expect_status(0)?;
-    // Keys are random, times and numbers of processes are others, what nobody has touched is resident at the most here,
-    // and the guest has no names of users.
+    // Keys are random, times and process numbers differ, untouched memory is resident at most here, and the guest has
+    // no user names.
     let plain = |text: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(text).replace("root", "0   ");
         let differs = ["time", "lpid=", "resident"];
@@ -472,7 +473,8 @@ pub(crate) fn ipcs(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the host's own `strace` and `gdb` are asked, of a program that `cc` has linked statically. Each writes to /tmp/OUT.
+/// The commands for the host's own `strace` and `gdb`, for a program that `cc` has linked statically. Each writes to
+/// /tmp/OUT.
 const TRACERS: &[&[&str]] = &[
     &[
         "/usr/bin/strace",
@@ -520,7 +522,7 @@ const TRACERS: &[&[&str]] = &[
     ],
 ];
 
-/// `strace` and `gdb` themselves, with their libraries, say here what they say on the host.
+/// `strace` and `gdb` themselves, with their libraries, print the same here as on the host.
 pub(crate) fn tracers(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "ptrace") else {
@@ -573,7 +575,7 @@ pub(crate) fn tracers(ctx: &mut Ctx) -> Result<(), Failure> {
     for (number, expected) in expected.iter().enumerate() {
         let found = output.file(&format!("/tmp/out.{number}"))?;
         let found = String::from_utf8_lossy(found);
-        // Their numbers are others.
+        // Process numbers differ.
         let plain = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| !line.contains(" (process "));
             lines.map(String::from).collect()
@@ -599,14 +601,14 @@ fn libraries(program: &str) -> Option<Vec<String>> {
         return None;
     }
     all.push(program.to_string());
-    // `gdb` has Python in it, which ends it without the first of its modules; and it reads the names of calls.
+    // `gdb` contains Python, which ends it if the first of its modules is missing; and it reads the names of calls.
     let python = all.iter().find_map(|path| {
         let name = path.rsplit_once("/libpython")?.1;
         let end = name.find(".so")?;
         Some(format!("/usr/lib/python{}", &name[..end]))
     });
     if let Some(python) = python {
-        // Directories, and whether those in them are meant, too.
+        // Directories, and whether to include their subdirectories.
         let mut directories = vec![(PathBuf::from("/usr/share/gdb"), true)];
         let own = ["", "/encodings", "/collections", "/importlib", "/re"];
         directories.extend(own.map(|name| (PathBuf::from(python.clone() + name), false)));
@@ -624,12 +626,12 @@ fn libraries(program: &str) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// What waits for many things at once, and what makes it ready.
+/// Calls that wait for many events at once, and what makes them ready.
 pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])
 }
 
-/// What is opened, and executed, by the name of a descriptor.
+/// Opening and executing files by the name of a descriptor.
 pub(crate) fn names(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "names", &["one", "many"])
 }
@@ -639,7 +641,7 @@ pub(crate) fn ptys(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "ptys", &["one", "many"])
 }
 
-/// What is under `/proc` and `/dev`, of a process itself and of others.
+/// The files under `/proc` and `/dev`, of the process itself and of others.
 pub(crate) fn proc(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "proc", &["one", "many", "maps"])
 }
@@ -649,7 +651,7 @@ pub(crate) fn locks(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "locks", &["one", "many"])
 }
 
-/// What frames of signals tell of exceptions.
+/// The information about exceptions in signal frames.
 pub(crate) fn faults(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "faults", &["one", "memory"])
 }
@@ -659,7 +661,7 @@ pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "limits", &["one", "stack", "many"])
 }
 
-/// Memory that several processes map: of nobody's, of files, of `memfd_create`.
+/// Memory that several processes map: anonymous, of files, of `memfd_create`.
 pub(crate) fn shared(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "shared", &["one", "many"])
 }
@@ -669,11 +671,11 @@ pub(crate) fn sockets(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "sockets", &["one", "many"])
 }
 
-/// Calls that move many bytes, or change many areas; what is left behind in mapped files, and a tree with very many
-/// open files that is saved or ended: how long another thread or program waits at the most, in instructions.
+/// Calls that move many bytes, or change many areas; memory that is left behind in mapped files, and a tree with very
+/// many open files that is saved or ended: the longest time that another thread or program waits, in instructions.
 pub(crate) fn turns(ctx: &mut Ctx) -> Result<(), Failure> {
     const MOST: u64 = 10_000_000;
-    // Whoever saves, and the shell that asks for it, are programs, too, and have slices.
+    // The programs that save, and the shell that asks for it, have time slices, too.
     const SLICES: u64 = 20_000_000;
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "turns") else {
@@ -723,7 +725,7 @@ ls -l /tmp/image
     Ok(())
 }
 
-/// A group of stopped processes is killed at once, more of them than the personality ends in one turn.
+/// Kills a group of stopped processes at once, more than the personality ends in one turn.
 pub(crate) fn stopped(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "busybox sh -c 'set -m; sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 | sleep 99 & sleep 0.2; \
                   kill -STOP %1; sleep 0.2; kill -9 %1; wait %1; echo gone'\nps\n";
@@ -736,7 +738,7 @@ pub(crate) fn stopped(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// Busybox's web server and its clients talk over the loopback, also when the server was saved, killed and restored.
+/// Busybox's web server and its clients talk over the loopback, also after the server was saved, killed and restored.
 pub(crate) fn http(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox httpd -f -p 127.0.0.1:8080 -h /tmp/work &
@@ -788,7 +790,8 @@ ps
 /// How often a program is run on the host at most until it has printed the same twice.
 const TRIES: usize = 5;
 
-/// What a program prints on the host, told each of these words in turn, in a directory of its own with the same text.
+/// The output of a program on the host, for each of these arguments in turn, in a directory of its own with the same
+/// text.
 fn on_the_host(program: &Path, scratch: &Path, ways: &[&str]) -> Result<Vec<Vec<u8>>, Failure> {
     let directory = tempfile::tempdir_in(scratch).map_err(|e| e.to_string())?;
     std::fs::write(directory.path().join("text"), text(400)).map_err(|e| e.to_string())?;
@@ -801,11 +804,11 @@ fn on_the_host(program: &Path, scratch: &Path, ways: &[&str]) -> Result<Vec<Vec<
     printed.map_err(|e| format!("on the host: {e}"))
 }
 
-/// A C program prints here what it prints on the host, whatever its argument is; and leaves no process.
+/// A C program prints the same here as on the host, for each of its arguments, and leaves no process.
 ///
-/// Such programs wait for each other by naps where Linux has no other way: on a busy host one may come too late, and
-/// what it prints then is not what Linux does. So where something else is printed here, it is run there again, and what
-/// it has printed there twice is what it prints.
+/// Such programs wait for each other by short sleeps where Linux has no other way: on a busy host a process may come
+/// too late, and the output is then not typical of Linux. So if the output here differs, the program is run on the
+/// host again, and an output that the host has printed twice counts.
 fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), name) else {
@@ -862,20 +865,20 @@ fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was printed in two runs when this way was asked for.
+/// The output that two runs have printed for this argument.
 fn printed_twice(runs: &[Vec<Vec<u8>>], way: usize) -> Option<&[u8]> {
     let mut printed = runs.iter().enumerate().map(|(n, run)| (n, &run[way]));
     let twice = printed.find(|(n, one)| runs[..*n].iter().any(|run| run[way] == **one));
     twice.map(|(_, one)| &one[..])
 }
 
-/// Programs of the host's own packages that use threads. Each is told where to write.
+/// Programs of the host's own packages that use threads. Each has the path of its output as an argument.
 const PARALLEL: &[&str] = &[
     "/usr/bin/sort --parallel=4 -n -o OUT /tmp/text",
     "/usr/bin/xz -T2 --block-size=100000 -1 -c /tmp/text",
 ];
 
-/// Dynamic programs of the host with threads, with their libraries, print here what they print there.
+/// Dynamic programs of the host with threads, with their libraries, print the same here as there.
 pub(crate) fn parallel(ctx: &mut Ctx) -> Result<(), Failure> {
     let mut run = String::new();
     let mut added = Vec::new();
@@ -946,7 +949,7 @@ pub(crate) fn parallel(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Programs that are missing or broken are named in a sentence, and everything else goes on.
+/// Missing or broken programs are named in a message, and everything else goes on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let busybox = std::fs::read(busybox()).map_err(|e| format!("busybox: {e}"))?;
     let mut corrupt = busybox.clone();
@@ -981,8 +984,7 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program that reads the console waits for it, can be stopped there, and loses no byte when it
-/// is saved there.
+/// A program that reads the console waits for it, can be stopped there, and loses no byte when it is saved there.
 pub(crate) fn console(ctx: &mut Ctx) -> Result<(), Failure> {
     // The console echoes each line and `cat -n` writes it once more.
     let run = Run::interactive()
@@ -1021,8 +1023,8 @@ pub(crate) fn memory_runs_out(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Random bytes are others in each read, in each boot, and in each of two programs that were restored from one image;
-/// only machines that count instructions have the same.
+/// Random bytes differ in each read, in each boot, and in each of two programs that were restored from one image;
+/// only on machines that count instructions are they equal.
 pub(crate) fn random(ctx: &mut Ctx) -> Result<(), Failure> {
     let read = "busybox dd if=/dev/urandom of=/tmp/a bs=64 count=4\n\
                 busybox dd if=/dev/random of=/tmp/b bs=64 count=4\n";
@@ -1075,7 +1077,7 @@ wait
     Ok(())
 }
 
-/// Programs of Debian's packages print what they print on the host.
+/// Programs of Debian packages print the same as on the host.
 pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
     ctx.packages()
 }

@@ -1,9 +1,11 @@
-//! Scenarios: whole machines that boot, run a script and are looked at from outside.
+//! Scenarios: whole machines that boot, run a script and are examined from outside.
 //!
-//! Each is a function over [`Ctx`] that returns an error, or panics, when something is not as it
-//! should be. It runs in each configuration that is tested, or, if it is made by `once`, in one of them (`--all`: in one of
-//! each way to be preempted). What is made by `daily` is also run with all servers and drivers in the kernel, as `placed/CONFIG/NAME`, in one of them;
-//! with `--all` so is all that does not say itself where they are (`itself`). They are compiled into xtask; `xtask/test/src/scenario.rs` is what they are written with. A new one goes into a file here and a line into [`ALL`].
+//! Each is a function over [`Ctx`] that returns an error, or panics, when something is wrong. It runs in each
+//! configuration that is tested or, if `once` made it, in one of them (with `--all`: in one for each way to be
+//! preempted). A scenario of `daily` also runs with all servers and drivers in the kernel, as `placed/CONFIG/NAME`,
+//! in one configuration; with `--all` so do all scenarios that do not place servers themselves (`itself`). They are
+//! compiled into xtask; `xtask/test/src/scenario.rs` has their vocabulary. A new scenario is a function in a file
+//! here and a line in [`ALL`].
 
 mod attack;
 mod browser;
@@ -220,10 +222,10 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("deterministic", checkpoint::deterministic),
 ];
 
-/// A machine whose driver is killed at instants from a seed, so many times.
+/// Kills the driver of a machine at instants from a seed, so many times.
 pub(crate) type Kills = Box<dyn Fn(&mut Ctx, u64, u64) -> Result<(), Failure>>;
 
-/// For each driver that can be started anew: its name, and what kills it.
+/// For each driver that can be restarted: its name, and the function that kills it.
 pub(crate) fn kills() -> Vec<(&'static str, Kills)> {
     let mut kills: Vec<(&str, Kills)> = vec![
         ("edu", Box::new(driver::kill)),
@@ -238,7 +240,8 @@ pub(crate) fn kills() -> Vec<(&'static str, Kills)> {
     kills
 }
 
-/// A driver that never worked when it was killed was killed while it began only: half of the kills wait until it works.
+/// If a driver was never working when it was killed, it was killed only while it started: half of the kills wait
+/// until it works.
 fn expect_at_work(at_work: u64, kills: u64) -> Result<(), Failure> {
     match at_work >= kills / 4 {
         true => Ok(()),
@@ -246,7 +249,7 @@ fn expect_at_work(at_work: u64, kills: u64) -> Result<(), Failure> {
     }
 }
 
-/// A scenario that is run.
+/// A scenario.
 const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> Scenario {
     Scenario {
         name,
@@ -257,7 +260,7 @@ const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) 
     }
 }
 
-/// The same with all servers and drivers in the kernel, too, whenever it is run.
+/// The same; it also runs with all servers and drivers in the kernel, whenever it is run.
 const fn daily(scenario: Scenario) -> Scenario {
     Scenario {
         placed: When::Daily,
@@ -265,7 +268,7 @@ const fn daily(scenario: Scenario) -> Scenario {
     }
 }
 
-/// One that says itself where servers are.
+/// The same, for a scenario that places servers itself.
 const fn itself(scenario: Scenario) -> Scenario {
     Scenario {
         placed: When::Itself,
@@ -273,7 +276,7 @@ const fn itself(scenario: Scenario) -> Scenario {
     }
 }
 
-/// One about what programs and servers do, whatever the kernel's model is ([`Scenario::once`]).
+/// A scenario about programs and servers, whatever the kernel's model ([`Scenario::once`]).
 const fn once(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> Scenario {
     Scenario {
         once: true,
@@ -281,8 +284,8 @@ const fn once(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> S
     }
 }
 
-/// Links one of the C programs of `servers/linux/tests` statically into `directory`: an unmodified Linux
-/// program. Where `cc` cannot do that, the scenario or this part of it is left out, and counts as ignored.
+/// Links one of the C programs of `servers/linux/tests` statically into `directory`: an unmodified Linux program. If
+/// `cc` cannot do that, the scenario or this part of it is left out, and counts as ignored.
 fn linux_program(ctx: &mut Ctx, directory: &Path, name: &str) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests");
     let program = directory.join(name);
@@ -324,7 +327,7 @@ fn elf(code: &[u8]) -> Vec<u8> {
     elf
 }
 
-/// `exit N` powers the machine off with N, and nothing but the commands' output is printed.
+/// `exit N` powers the machine off with N, and only the commands' output is printed.
 fn script_status(ctx: &mut Ctx) -> Result<(), Failure> {
     let output = ctx.run(Run::script("# nothing\necho hello\nexit 7\n"))?;
     output.expect_status(7)?.expect_stdout("hello\n")?;

@@ -12,13 +12,13 @@ use xtask_build::linux::Program;
 use xtask_build::project::temp_dir;
 use xtask_machine::net::{Net, Pair};
 
-/// Bytes of which each word says where it is.
+/// Bytes in which each word depends on its position.
 pub(super) fn content(words: u32, whose: u32) -> Vec<u8> {
     let word = |n: u32| (n + whose).wrapping_mul(0x9e37_79b9) ^ n;
     (0..words).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// A TCP port of this host that nobody has.
+/// A free TCP port of this host.
 pub(super) fn free_port() -> Result<u16, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let address = listener.and_then(|listener| listener.local_addr());
@@ -37,8 +37,8 @@ pub(super) fn wire(directory: &Path) -> [Net; 2] {
     })
 }
 
-/// Runs a machine while the host exchanges these bytes with a port of its own that leads there, again and again until
-/// something comes back: what came of the machine, and what came back.
+/// Runs a machine while the host sends these bytes to a port of its own that leads to the machine, again and again
+/// until an answer comes. Returns the machine's output, and the answer.
 pub(super) fn run_beside_peer(
     ctx: &mut Ctx,
     run: Run,
@@ -63,7 +63,8 @@ pub(super) fn run_beside_peer(
     })
 }
 
-/// Connects, sends all and reads to the end. What forwards the port takes connections before the machine does, and closes them.
+/// Connects, sends everything and reads to the end. The port forwarder accepts connections before the machine does,
+/// and closes them.
 fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -79,7 +80,8 @@ fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(got)
 }
 
-/// A machine on QEMU's network gets an address, an answer, and connections from this host; it talks to itself; its frames are on file.
+/// A machine on QEMU's network gets an address, an answer, and connections from this host; it talks to itself; its
+/// frames are written to a file.
 pub(crate) fn user(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let pcap = directory.path().join("frames");
@@ -130,7 +132,7 @@ cmp /tmp/twice /tmp/got
     Ok(())
 }
 
-/// Two machines send each other a file over one connection, by IPv4 and by IPv6.
+/// Two machines send a file to each other over one connection, by IPv4 and by IPv6.
 pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
     pair_of(ctx, [None, None], 300_000)
 }
@@ -176,11 +178,12 @@ cmp /tmp/got2 /tmp/got
     Ok(())
 }
 
-/// A machine that ends its script as soon as `tcp` is done, though the other one reads slowly: that has everything.
+/// A machine ends its script as soon as `tcp` is done, though the other one reads slowly: the other one gets
+/// everything.
 pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
-    // More than there is room for in sockets and pipes on the way.
+    // More than fits into the sockets and pipes on the way.
     let one = content(100_000, 5);
     let reads = "tcp -w 10.0.3.1 7 < /dev/null | busybox sh -c 'dd bs=1 count=1 2> /dev/null; sleep 3; cat' > /tmp/got\n";
     let [sends, reads] = ctx.run_both(
@@ -195,8 +198,8 @@ pub(crate) fn slow_reader(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two machines on a wire that loses the end of each direction of a connection when it is said first, and the answer
-/// when it is said again: both have everything.
+/// Two machines on a wire that loses the first FIN of each direction of a connection, and the first answer to the
+/// repeated FIN: both machines get everything.
 pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     let directories = [temp_dir(), temp_dir()];
     let [of_first, of_second] = directories.map(|made| made.map_err(|error| error.message));
@@ -236,12 +239,12 @@ pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
             }
             match is_lost {
                 true => drop(lost.fetch_add(1, Ordering::Relaxed)),
-                // A machine that is not there gets nothing.
+                // A machine that is not there gets no frame.
                 false => drop(sockets[to].send_to(frame, &machines[to])),
             }
         }
     };
-    // The second one says its end when that of the first one has come, though late.
+    // The second machine sends its FIN after it has received that of the first one, though late.
     let answers_late = "busybox sleep 5 | tcp -w 10.0.3.1 7 > /tmp/got\n";
     let one = content(1000, 6);
     let outputs = std::thread::scope(|scope| {
@@ -271,7 +274,7 @@ pub(crate) fn lost_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A machine without a network says so, and what makes no sense is refused with a sentence.
+/// On a machine without a network the program says so, and senseless arguments are refused with a message.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let none = "there is no network: run --net user";
     let output = ctx.run(Run::script("net\nping localhost\ntcp localhost 7\n"))?;
@@ -306,7 +309,8 @@ net down
     Ok(())
 }
 
-/// Who sends, with this one killed again and again, and the machine that sends back. The card of the first has this driver.
+/// A machine that sends while `whom` is killed again and again, and a machine that sends back. The card of the first
+/// has this driver.
 pub(crate) fn kills(
     ctx: &mut Ctx,
     driver: Option<Program>,
@@ -316,7 +320,7 @@ pub(crate) fn kills(
 ) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, second] = wire(directory.path());
-    // Half of the kills wait for work, some of it for a connection that has grown slow.
+    // Half of the kills wait for work, which may be slow if the connection has slowed down.
     let time = 3600 + 4 * kills;
     let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
     let [loads, serves] = ctx.run_both(
@@ -351,7 +355,7 @@ pub(crate) fn driver_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kill_driver(ctx, 20_261_123, 200)
 }
 
-/// The same from a seed, so many times.
+/// The same with this seed, and so many kills.
 pub(crate) fn kill_driver(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
     kills(ctx, None, "virtio-net", seed, count)
 }
@@ -361,17 +365,18 @@ pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
     kills(ctx, None, "network", 7, 60)
 }
 
-/// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices little.
+/// Frames of 64 bytes as fast as they can be sent, all of them for the machine: the user at the console notices
+/// little.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
     flood_of(ctx, None, 1000)
 }
 
-/// How often what somebody does under a flood may take the instructions that it takes without.
+/// How many times as many instructions work under a flood may take as without one.
 const FLOODED: u64 = 5;
 
-/// The same with this driver of its card. It works, again and again, until more frames than so many got through: how
-/// fast they come is the host's affair. The machine counts instructions: what is done takes at most [`FLOODED`] times
-/// as many as without a flood.
+/// The same with this driver of its card. The machine works, repeatedly, until more than `least` frames have got
+/// through: how fast they arrive depends on the host. The machine counts instructions: its work takes at most
+/// [`FLOODED`] times as many as without a flood.
 pub(crate) fn flood_of(ctx: &mut Ctx, driver: Option<Program>, least: u64) -> Result<(), Failure> {
     const ROUNDS: usize = 4;
     let work = "\
@@ -400,7 +405,7 @@ came=$(busybox sed -n 's/^frames \\([0-9]*\\) in.*/\\1/p' /tmp/net)
 done
 "
     );
-    // Datagrams to a port that nobody has, each of which is worth an answer.
+    // Datagrams to a closed port, each of which gets an answer.
     let run = Run::script(script).get("/tmp/net").driver(driver);
     let (output, sent) = under(ctx, run.deterministic(), |number| {
         small_frame(number as u16)
@@ -422,7 +427,7 @@ done
     Ok(())
 }
 
-/// How many instructions so many things took, by what `time` says of each, between two lines.
+/// How many instructions so many commands took, from the lines of `time` between two lines.
 fn instructions(text: &str, things: usize) -> Result<u64, Failure> {
     let wrong = || format!("the console holds\n{text}");
     let rest = text.strip_prefix("one\n").ok_or_else(wrong)?;
@@ -437,9 +442,9 @@ fn instructions(text: &str, things: usize) -> Result<u64, Failure> {
     Ok(all.into_iter().sum())
 }
 
-/// Frames that are truncated, in fragments, with wrong checksums and lengths, that open connections and end others by
-/// guessed numbers, lie about addresses, or are chains of headers: a connection between two programs goes on and has
-/// every byte, another one can be made, and the console is served.
+/// Frames that are truncated, fragmented, or have wrong checksums and lengths, that open connections and end others
+/// by guessed numbers, lie about addresses, or are chains of headers: a connection between two programs goes on and
+/// loses no byte, another one can be made, and the console is served.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     const SEED: u64 = 1 << 32;
     const PAUSE: Duration = Duration::from_millis(2);
@@ -457,7 +462,7 @@ busybox sha256sum -c /tmp/sum
 "
     );
     let run = Run::script(script).get("/tmp/counts");
-    // Apart from each other: what as many as there can be do to a machine is another test.
+    // With pauses: a flood is another test.
     let (output, sent) = under(ctx, run, |number| {
         std::thread::sleep(PAUSE);
         frames::hostile(SEED + number)
@@ -470,7 +475,8 @@ busybox sha256sum -c /tmp/sum
     Ok(())
 }
 
-/// Runs a machine while somebody sends it one frame after the other, as fast as they can be sent: what it said, and how many.
+/// Runs a machine while another sends it one frame after the other, as fast as possible. Returns the output, and the
+/// number of frames.
 fn under(
     ctx: &mut Ctx,
     run: Run,
@@ -490,7 +496,7 @@ fn under(
         let sender = scope.spawn(|| {
             let mut sent = 0u64;
             while !over.load(Ordering::Relaxed) {
-                // Nobody looks at what the machine sends, but the emulator stops when nobody takes it.
+                // The frames that the machine sends are ignored, but the emulator stops if they are not read.
                 while socket.recv(&mut [0]).is_ok() {}
                 match socket.send_to(&frame(sent), pair.socket(0)) {
                     Ok(_) => sent += 1,
@@ -501,14 +507,15 @@ fn under(
         });
         let output = ctx.run(run.net(first));
         over.store(true, Ordering::Relaxed);
-        // It may wait for room.
+        // The sender may be waiting for room.
         let _ = std::fs::remove_file(pair.socket(0));
         (output, sender.join())
     });
     Ok((output?, sent.unwrap_or(0)))
 }
 
-/// A frame of 64 bytes, with its checksum that is 60, for the first machine of a pair: a datagram from a machine that it knows nothing of.
+/// A frame of 64 bytes including its checksum, so 60 here, for the first machine of a pair: a datagram from an
+/// unknown machine.
 fn small_frame(number: u16) -> Vec<u8> {
     let mut frame = vec![
         0x52, 0x54, 0, 0x12, 0x34, 0x56, 0x52, 0x54, 0, 0x12, 0x34, 0x57, 8, 0,

@@ -1,4 +1,4 @@
-//! Linux programs that reach other machines. Most of what they do is in `servers/linux/tests/world.c`.
+//! Linux programs that reach other machines. Most of the tests are in `servers/linux/tests/world.c`.
 
 use super::linux_program;
 use super::net::{content, free_port, run_beside_peer, wire};
@@ -15,7 +15,7 @@ fn world(ctx: &mut Ctx) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-/// What programs find of the card and of the ways to others: by `ioctl`, by netlink and in files.
+/// What programs learn about the card and the routes: by `ioctl`, by netlink and in files.
 pub(crate) fn interfaces(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let [first, _] = wire(directory.path());
@@ -51,7 +51,8 @@ busybox ifconfig eth0 down
     Ok(())
 }
 
-/// Two machines: each of the four pairs of a Linux and a native program, whoever listens, by IPv4 and by IPv6; pages, names and datagrams.
+/// Two machines: each of the four pairs of a Linux and a native program, with either as the listener, by IPv4 and by
+/// IPv6; pages, names and datagrams.
 pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());
@@ -133,7 +134,7 @@ cmp /tmp/d /tmp/text
 /bin/world echo 10 1
 sleep 3
 ";
-    // What was written last is on its way when its program has ended: the machine stays for that.
+    // The last data is still on its way when its program has ended: the machine stays on for that.
     let run = Run::script(script)
         .add_program("/bin/world", world)
         .add("/tmp/text", content(3000, 10))
@@ -149,8 +150,8 @@ sleep 3
     Ok(())
 }
 
-/// Who listens is saved, and takes its port again; a connection to another machine is refused by name, and so is a port
-/// that another program has.
+/// A listening program is saved, and gets its port again; a program with a connection to another machine is refused
+/// with a reason, and so is a port that another program has.
 pub(crate) fn saved(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());
@@ -181,7 +182,7 @@ kill %2
         .add("/tmp/text", content(3000, 11))
         .net(Net::User { forwards: vec![] });
     let output = ctx.run(run)?;
-    // The personality says so, too.
+    // The personality reports it, too.
     for (who, sentence) in [
         (
             "restore: ",
@@ -201,7 +202,7 @@ kill %2
     Ok(())
 }
 
-/// What programs are told when there is no network, no way, or nobody.
+/// What programs are told when there is no network, no route, or no peer.
 pub(crate) fn errors(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());
@@ -223,7 +224,7 @@ sleep 0.3
 /bin/world answer 99
 busybox nc 10.0.3.1 9
 ";
-    // Who listens has begun to when so many instructions have passed: there is nobody outside.
+    // The listener has started when so many instructions have passed: there is no outside partner to signal it.
     let run = Run::script(script).add_program("/bin/world", world);
     let output = ctx.run(run.net(first).deterministic())?;
     output.expect_status(1)?.expect_stdout(&format!(
@@ -234,8 +235,8 @@ busybox nc 10.0.3.1 9
     Ok(())
 }
 
-/// A tree that takes all sockets that it can has a share, and native programs and other trees have theirs; a peer that
-/// never reads holds up who sends.
+/// A tree that takes all sockets that it can get has only its share, and native programs and other trees have theirs;
+/// a peer that never reads holds up only the sender.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());
@@ -271,7 +272,7 @@ cat /tmp/fill
     Ok(())
 }
 
-/// The network's server is killed: a connection is reset, who listens is told, and later ones can be made.
+/// The network server is killed: a connection is reset, a listener is told, and later connections can be made.
 pub(crate) fn server_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Servers in the kernel's rings: the same binaries, and nobody can tell but by looking.
+//! Servers in the kernel's rings: the same binaries, and programs see no difference.
 
 use super::{checkpoint, images};
 use crate::scenario::{Ctx, Failure, Output, Run};
@@ -9,10 +9,10 @@ use xtask_build::project::Project;
 const KERNEL: &str = "all=kernel";
 const PROCESS: &str = "all=process";
 
-/// Where the addresses of places begin.
+/// The lowest address of the places.
 pub(super) const PLACES: u64 = 0x4000_0000_0000;
 
-/// Where the thread is that this line of a table of processes tells of, if it is one of a thread.
+/// The address of the thread in this line of a table of processes, if it is the line of a thread.
 pub(super) fn address(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("(rip 0x")?;
     u64::from_str_radix(rest.split(')').next()?, 16).ok()
@@ -26,7 +26,7 @@ fn threads(output: &Output) -> (usize, usize) {
     (inside.len(), outside.len())
 }
 
-/// Each server is where the machine was told that it should be, and programs are served alike.
+/// Each server is where the machine's options placed it, and programs are served alike.
 pub(crate) fn servers(ctx: &mut Ctx) -> Result<(), Failure> {
     let script =
         "busybox seq 1 300 > /tmp/numbers\nbusybox sort -r /tmp/numbers | busybox head -n 2\n\
@@ -41,7 +41,7 @@ pub(crate) fn servers(ctx: &mut Ctx) -> Result<(), Failure> {
         let output = ctx.run(Run::script(script).place(places))?;
         output.expect_status(0)?;
         let (found, outside) = threads(&output);
-        // The shell is in a process always.
+        // The shell is always in a process.
         if found < inside || (inside == 0) != (found == 0) || outside == 0 {
             return Err(format!(
                 "{places}: {found} threads in places\n{}",
@@ -56,7 +56,7 @@ pub(crate) fn servers(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program that was saved with its servers in processes goes on with them in the kernel, and the other way round.
+/// A program that was saved with its servers in processes continues with them in the kernel, and the other way round.
 pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
     let input = checkpoint::text(1 << 19);
     let script =
@@ -92,11 +92,11 @@ pub(crate) fn checkpoints(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes of pages by which two images of one program may differ: the numbers of its sessions and the time, wherever it has
-/// copies.
+/// How many bytes of pages may differ between two images of one program: the numbers of its sessions and the time,
+/// wherever it has copies.
 const MAY_DIFFER: u64 = 128;
 
-/// What `image diff` says of two images, if they differ in more than a few bytes of pages.
+/// The output of `image diff`, if two images differ in more than a few bytes of pages.
 fn more_than_a_few_bytes(said: &str) -> Option<String> {
     let mut bytes = 0;
     for line in said.lines().skip(1) {
@@ -113,7 +113,7 @@ fn more_than_a_few_bytes(said: &str) -> Option<String> {
     (bytes > MAY_DIFFER).then(|| said.into())
 }
 
-/// The image of a program is the same wherever its servers are, but for the numbers of its sessions and the time.
+/// The image of a program is the same wherever its servers are, except for the numbers of its sessions and the time.
 pub(crate) fn same_images(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/still &\nsleep 0.2\ncheckpoint %1 /tmp/image\nkill %1\n";
     let mut image = |places: &str| {
@@ -137,8 +137,8 @@ pub(crate) fn same_images(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `./fermata run --in kernel PROGRAM`: the program is built if it is a folder, is where it should be, is given its words and
-/// its input, and its status is the command's.
+/// `./fermata run --in kernel PROGRAM`: the program is built if it is a directory, is placed correctly, gets its
+/// arguments and input, and its status is the command's.
 pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -160,7 +160,7 @@ pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
             "",
             "--place /bin/nobody=kernel: the guest has no such file when it starts",
         ),
-        // A Linux program cannot be there.
+        // A Linux program cannot be placed there.
         (
             "kernel",
             "/bin/busybox true",
@@ -189,16 +189,17 @@ pub(crate) fn command(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A program in the kernel that tries memory of the kernel, guarded or not, ends the machine, which says where in the sources that
-/// was; at any other address it ends alone, or goes on where it was guarded. A program in a process ends alone wherever.
+/// A program in the kernel that accesses the kernel's memory, guarded or not, ends the machine, with a message that
+/// names the source line; at any other address it ends alone, or goes on if the access was guarded. A program in a
+/// process always ends alone.
 pub(crate) fn stray(ctx: &mut Ctx) -> Result<(), Failure> {
-    // Nothing of the kernel's is there; a page that any program has; nothing.
+    // An address of the kernel; a page that every program has; an address without memory.
     let (kernels, programs, nobodys) = ("ffffa00000000000", "400000", "1000");
     let wild = |address: &str| format!("/test/attack wild {address}\n");
     let others =
         [programs, nobodys].map(|address| wild(address) + &wild(&format!("{address} guarded")));
     let others = others.concat();
-    // A machine that ends so takes along what is not yet on the console.
+    // A machine that ends like this loses output that is not yet on the console.
     let (gone, alive) = ("wild: Err(Gone)\n", "echo alive\nsleep 0.2\n");
     for guarded in ["", " guarded"] {
         let script = format!(

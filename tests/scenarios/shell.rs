@@ -3,7 +3,7 @@
 use super::elf;
 use crate::scenario::{Ctx, Failure, Run};
 
-/// Quotes, comments, redirections and lists mean what they mean in other shells.
+/// Quotes, comments, redirections and lists have the same meaning as in other shells.
 pub(crate) fn language(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = r#"
 # a comment
@@ -24,7 +24,7 @@ ls
     Ok(())
 }
 
-/// What is missing or wrong is said in a sentence, and the shell goes on.
+/// Missing or wrong things are reported in a message, and the shell goes on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let lines = [
         ("nonsense", "nonsense: not found"),
@@ -60,7 +60,8 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is beyond the shell's own language a POSIX shell runs: each command as one job, with what earlier ones have left.
+/// A POSIX shell runs what is beyond the shell's own language: each command as one job, with the state that earlier
+/// ones have left.
 pub(crate) fn posix(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = r#"
 X=1; Y='a  b'
@@ -148,7 +149,7 @@ pub(crate) fn posix_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// A shell of Linux has job control of its own: what is typed as Ctrl-C or Ctrl-Z is for its foreground group.
+/// A Linux shell has job control of its own: Ctrl-C and Ctrl-Z go to its foreground group.
 pub(crate) fn linux_shell_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::interactive()
         .type_after("$ ", "busybox sh\r")
@@ -160,7 +161,7 @@ pub(crate) fn linux_shell_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
         .type_after("Stopped", "")
         .type_after("# ", "hello from-sh\r")
         .type_after("hello, from-sh", "")
-        // What `stty` sets, a program of its own, is so for who reads next.
+        // The settings of `stty`, a program of its own, stay for the next reader.
         .type_after("# ", "stty -echo; echo say\"\"-it; read x; stty echo; echo got-$x\r")
         .type_after("say-it", "sec-ret\r")
         .type_after("got-sec-ret", "")
@@ -183,7 +184,7 @@ pub(crate) fn linux_shell_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// Linux programs start native ones, which have the power that the line was given, and none more.
+/// Linux programs start native ones, which get exactly the power that the line was given.
 pub(crate) fn native_from_linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = r#"
 sh -c 'hello there; tools false; echo $?; tools exit-nowhere 2> /dev/null; echo $?'
@@ -207,7 +208,7 @@ kill %1
 ps | grep -c 'sleep [23]00$'
 sh -c 'for i in $(seq 20); do tools sleep 1 & p="$p $!"; done; for q in $p; do wait $q || echo refused; done 2> /dev/null' 2> /dev/null
 "#;
-    // Twenty are there at the same time only if the machine's time is not the host's.
+    // Twenty exist at the same time only if the machine's time is not the host's.
     let output = ctx.run(Run::script(script).deterministic())?;
     let lines = [
         "hello, there",
@@ -277,7 +278,7 @@ echo over
 false &
 wait %1
 ";
-    // By the host's clock the job that sleeps for a moment may end before it is looked at.
+    // By the host's clock a job that sleeps for a moment could end before it is examined.
     let output = ctx.run(Run::script(script).deterministic())?;
     output.expect_status(1)?;
     output.expect_stdout(
@@ -330,8 +331,8 @@ cmp /tmp/eight /tmp/again
     Ok(())
 }
 
-/// Between `kill` and `restore` nothing of a program lives: `ps` shows neither its process nor any
-/// kernel object or memory that is not there without it.
+/// Between `kill` and `restore` nothing of a program exists: `ps` shows neither its process nor any additional kernel
+/// object or memory.
 pub(crate) fn nothing_remains(ctx: &mut Ctx) -> Result<(), Failure> {
     let round = "\
 sort /bin/busybox > /tmp/sorted &
@@ -344,7 +345,7 @@ ps > /tmp/restored
 wait %1
 ps > /tmp/ended
 ";
-    // In the first round servers allocate what they keep.
+    // In the first round servers allocate memory that they keep.
     let output = ctx.run(
         Run::script(round.repeat(2))
             .get("/tmp/killed")
@@ -378,7 +379,8 @@ ps > /tmp/ended
     Ok(())
 }
 
-/// Programs brought in run by their path; what is broken or crashes is named, and all goes on.
+/// Programs that were put into the guest run by their paths; broken or crashing ones are named, and everything else
+/// goes on.
 pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
     // mov edi, 42; mov eax, 60 (exit); syscall
     let exit = elf(b"\xbf\x2a\0\0\0\xb8\x3c\0\0\0\x0f\x05");
@@ -421,7 +423,7 @@ wait %1
     Err(format!("the console holds\n{text}"))
 }
 
-/// A program in the script reads what comes to the console through a pipe, byte for byte.
+/// A program in the script reads the console's input from a pipe, byte for byte.
 pub(crate) fn console_input(ctx: &mut Ctx) -> Result<(), Failure> {
     let text = "first\r\nsecond\x7f\x15 line\nlast without end";
     let run = Run::script("busybox cat > /tmp/linux\ncat > /tmp/native\n")

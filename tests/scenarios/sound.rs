@@ -1,4 +1,4 @@
-//! Sound: Linux's unmodified driver of a Sound Blaster 16 plays by ISA DMA, and QEMU writes down what is heard.
+//! Sound: Linux's unmodified driver of a Sound Blaster 16 plays by ISA DMA, and QEMU records what is heard.
 
 use super::legacy::build;
 use super::place;
@@ -8,7 +8,7 @@ use std::path::Path;
 use xtask_build::linux::{self, Driver, Program, Ungranted};
 use xtask_build::project::{temp_dir, Project};
 
-/// What the program `tone` computes.
+/// The samples that the program `tone` computes.
 #[path = "../../drivers/sound/src/tone.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is a module of a library")]
 mod tone;
@@ -16,8 +16,8 @@ mod tone;
 const RATE: u32 = 44_100;
 /// Bytes before the samples of a file.
 const HEAD: usize = 44;
-/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, of a piece that is about to go
-/// there, and of the part that the card may still hold.
+/// Most frames that a client keeps, which may be heard twice: those of a driver's ring, of a piece that is about to
+/// go there, and of the part that the card may still hold.
 const KEPT: u64 = 16_384 + 8192 + 2048;
 /// Numbers in a sample.
 const NUMBERS: u64 = 8192;
@@ -40,7 +40,7 @@ fn wav(rate: u32, channels: u16, bits: u16, samples: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What was heard: a frame is a sample for each ear.
+/// The recording: each frame has a sample for each ear.
 fn heard(file: &Path) -> Result<Vec<[i16; 2]>, Failure> {
     let bytes = std::fs::read(file).map_err(|error| format!("what was heard: {error}"))?;
     let (frames, _) = bytes.get(HEAD..).unwrap_or_default().as_chunks::<4>();
@@ -53,7 +53,7 @@ fn heard(file: &Path) -> Result<Vec<[i16; 2]>, Failure> {
     Ok(frames.iter().map(frame).collect())
 }
 
-/// What is heard from the first sample on that is none of silence.
+/// The recording from the first frame on that is not silence.
 fn from_sound(frames: &[[i16; 2]]) -> &[[i16; 2]] {
     let first = frames.iter().position(|frame| *frame != [0, 0]);
     frames
@@ -61,8 +61,8 @@ fn from_sound(frames: &[[i16; 2]]) -> &[[i16; 2]] {
         .unwrap_or_default()
 }
 
-/// A tone and a file are heard as they were computed, to the last bit; one of other samples as it should sound. Who
-/// comes second is told so, and so is who asks for what is none, or where there is no card.
+/// A tone and a file are heard exactly as computed; a file with another kind of samples sounds as it should. A second
+/// client is refused, and so are senseless requests, and requests where there is no card.
 pub(crate) fn plays(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("heard.wav");
@@ -109,12 +109,12 @@ echo on
 
     let frames = heard(&file)?;
     let tone = tone(440, 500);
-    // Its first sample is silence.
+    // The tone's first sample is silence.
     let rest = from_sound(&frames);
     assert!(rest.starts_with(&tone[1..]), "the tone is another one");
     let rest = from_sound(&rest[tone.len() - 1..]);
     assert!(rest.starts_with(&counted), "the file is another one");
-    // A quarter of a second of one pressure, by another rate: what is between is of QEMU's making.
+    // A quarter of a second of constant pressure, at another rate: QEMU makes the transitions.
     let rest = from_sound(&rest[counted.len()..]);
     let level = |frame: &&[i16; 2]| {
         frame
@@ -136,7 +136,7 @@ echo on
     Ok(())
 }
 
-/// The driver plays in the kernel what it plays in a process; it alone is there.
+/// The driver plays the same in the kernel as in a process; only the driver is there.
 pub(crate) fn placed(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("heard.wav");
@@ -173,8 +173,8 @@ fn tone(hertz: u64, milliseconds: u64) -> Vec<[i16; 2]> {
         .collect()
 }
 
-/// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Of those
-/// just before a kill some are heard twice.
+/// The driver is killed at seeded instants while it plays: no call fails, and every frame is heard, in order. Some
+/// frames just before a kill are heard twice.
 pub(crate) fn kill(
     ctx: &mut Ctx,
     driver: Option<Program>,
@@ -204,7 +204,7 @@ pub(crate) fn kill(
     Ok(())
 }
 
-/// Frames with numbers, as `tests/guest/src/bin/sounds.rs` makes them.
+/// Numbered frames, as `tests/guest/src/bin/sounds.rs` makes them.
 fn frame(number: u64) -> [i16; 2] {
     [number % NUMBERS, number / NUMBERS].map(|part| part as i16 + 1)
 }
@@ -215,7 +215,7 @@ fn number_of([low, high]: [i16; 2]) -> Option<u64> {
     Some(low + u64::try_from(high - 1).ok()? * NUMBERS)
 }
 
-/// What was heard of frames with numbers.
+/// What the recording has of numbered frames.
 #[derive(Default)]
 struct Found {
     /// By number.
@@ -226,11 +226,11 @@ struct Found {
 }
 
 impl Found {
-    /// What a driver had given to QEMU before it died QEMU plays to its end, some milliseconds, while the next ones
+    /// QEMU plays what a driver had given it before it died to the end, for some milliseconds, while the next drivers
     /// begin: then the sum of all of them is heard.
     fn new(heard: &[[i16; 2]]) -> Result<Self, Failure> {
         let mut found = Found::default();
-        // The frames that come now, of one driver after the other: the first ones end first.
+        // The frames that are heard now, of one driver after the other: those of the first drivers end first.
         let mut now: Vec<u64> = Vec::new();
         let mut was_silent = true;
         for (at, &all) in heard.iter().enumerate() {
@@ -252,7 +252,7 @@ impl Found {
             let begins = || {
                 let begins = |ended| {
                     let number = number_of(without(&now[ended..]))?;
-                    // Near to those that were heard last.
+                    // Near the frames that were heard last.
                     let far = found.heard.len() as u64;
                     (number <= far + KEPT && far <= number + KEPT).then_some((ended, number))
                 };
@@ -279,7 +279,8 @@ impl Found {
     }
 }
 
-/// A driver that asks for channels and memory that are not its own is told why not, each time, and goes on with its own.
+/// A driver that asks for channels and memory that are not its own is refused with a reason each time, and goes on
+/// with its own.
 pub(crate) fn channels(ctx: &mut Ctx) -> Result<(), Failure> {
     let project = Project::find().map_err(|error| error.message)?;
     let driver = Driver {
@@ -320,7 +321,8 @@ pub(crate) fn channels(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who comes second, has not begun, or asks for what makes no sense is told so, and what plays meanwhile is heard to the last frame.
+/// A client that comes second, has not begun, or makes senseless requests is refused, and the client that plays
+/// meanwhile is heard to the last frame.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let file = directory.path().join("heard.wav");
@@ -338,7 +340,7 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a hostile client is told.
+/// The answers that a hostile client gets.
 const HOSTILE: &str = "\
 begin while another one plays: exists already
 write to its ring: invalid argument

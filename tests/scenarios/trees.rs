@@ -8,8 +8,8 @@ use super::linux_program;
 use crate::scenario::{Ctx, Failure, Run};
 use xtask_build::project::temp_dir;
 
-/// Trees that a shell makes: their names, how often each is cut, and their scripts. What they print does not depend on who
-/// runs first.
+/// Trees that a shell makes: their names, how often each is cut, and their scripts. Their output does not depend on
+/// which process runs first.
 const SHELLS: [(&str, u64, &str); 4] = [
     ("pipeline", 10, "cat /data/text | sort | sha256sum"),
     (
@@ -46,7 +46,7 @@ pub(crate) fn shells(ctx: &mut Ctx) -> Result<(), Failure> {
     all_equal(ctx, run, SHELLS.len())
 }
 
-/// Runs cutters, all of whose programs print what they do undisturbed.
+/// Runs cutters; all their programs must print the same as undisturbed.
 fn all_equal(ctx: &mut Ctx, run: Run, count: usize) -> Result<(), Failure> {
     let run = run.word("program-ceiling=31").deterministic();
     let output = ctx.run(run)?;
@@ -99,13 +99,13 @@ pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
     all_equal(ctx, run.add("/data/text", text(4 << 10)), count)
 }
 
-/// Programs of Debian's packages go on as if nothing had happened.
+/// Programs of Debian packages continue as if nothing had happened.
 pub(crate) fn packages(ctx: &mut Ctx) -> Result<(), Failure> {
     ctx.checkpoints_of_packages()
 }
 
 /// A job of a Linux shell is saved without the shell, by its number there: the shell and the job go on, or the job
-/// stops as by Ctrl-Z; and it is restored beside the shell, in the same boot, and in another machine where there is no
+/// stops as by Ctrl-Z. The job is restored next to the shell, in the same boot, and in another machine without a
 /// shell.
 pub(crate) fn jobs_of_shells(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = r#"
@@ -160,7 +160,7 @@ echo "ended: $? $(wc -l < /tmp/count)"
     if whole != restored || !whole.ends_with(" -") {
         return Err(format!("{whole}, and restored {restored}"));
     }
-    // Elsewhere there is no shell, and no file.
+    // In the other machine there is no shell, and no file.
     let script = "restore /image\nrestore /stopped\nwait\ncat /tmp/sum\nbusybox wc -l /tmp/count\n";
     let run = Run::script(script)
         .add("/image", output.file("/tmp/image")?)
@@ -173,7 +173,7 @@ echo "ended: $? $(wc -l < /tmp/count)"
     Ok(())
 }
 
-/// What a tree shares with another one is told with the names of both, and both go on.
+/// Things that a tree shares with another one are reported with the names of both, and both trees go on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 busybox mkfifo /tmp/fifo
@@ -202,11 +202,11 @@ ls /tmp
     Ok(())
 }
 
-/// Instants at which a tree is saved in one machine, to go on in another one, in milliseconds from its start. Before the first one it
-/// has opened what it reads.
+/// Instants at which a tree is saved in one machine, to continue in another, in milliseconds from its start. Before
+/// the first instant the tree has opened its input files.
 const INSTANTS: [u64; 3] = [6, 9, 12];
 
-/// Trees go on in another machine from the image alone, with what they had written and the files that they read.
+/// Trees continue in another machine from the image alone, with their earlier output and their input files.
 pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
     let scripts = [
         (
@@ -279,7 +279,8 @@ pub(crate) fn other_machine(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the processes of a tree have together is theirs again in another machine, and nobody else's: one part of `kept.c` after the other.
+/// What the processes of a tree share is theirs again in another machine, and nobody else's: one part of `kept.c`
+/// after the other.
 pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
     const PARTS: [(&str, &str); 6] = [
         ("locks", "locks: 700\n"),
@@ -310,12 +311,12 @@ pub(crate) fn kept(ctx: &mut Ctx) -> Result<(), Failure> {
             "kept {part} > /tmp/{part} &\nsleep 0.15\ncheckpoint --stop %1 /tmp/{part}.image\nkill %1"
         );
         if part == "names" {
-            // The image knows the link by its path.
+            // The image has the link by its path.
             second.push_str("busybox ln -s /tmp/nowhere /tmp/kept.link\n");
         }
         let _ = writeln!(second, "restore /tmp/{part}.image");
         if part == "locks" {
-            // Of others, and of the same image once more.
+            // Restores of other images, and of the same image once more.
             second.push_str(
                 "busybox flock -n /tmp/kept.locked echo free\nrestore /tmp/locks.image\n",
             );
